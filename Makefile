@@ -1,0 +1,40 @@
+# `make` alone prints what there is.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lock lock-jars clean
+MAKEFLAGS += --no-print-directory
+BIN := .venv/bin
+
+help:  ## print these verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/setup.stamp  ## make .venv from requirements.lock and fetch the pinned jars
+
+.venv/setup.stamp: requirements.lock pyproject.toml ingest/jars.lock
+	@scripts/setup
+
+demo: setup  ## ingest sample events into Delta tables with an embedded broker, crash, resume, verify
+	@$(BIN)/ingest demo
+
+test: setup  ## lint, types and all tests (about 15 minutes)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/pytest -m "not slow"
+
+check: setup  ## lint, types and the unit tests (under a minute)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/pytest -q tests/unit
+
+lock:  ## pin the newest fitting packages with their sums in requirements.lock
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra dev --upgrade \
+		--custom-compile-command "make lock" pyproject.toml -o requirements.lock
+
+lock-jars: setup  ## download the jars named in ingest/jars.lock and pin their sums
+	@PYTHONPATH=. $(BIN)/python scripts/lock_jars.py
+
+clean:  ## remove the virtual environment and caches; lake, checkpoints and the broker's data stay
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	@find ingest tests scripts -name __pycache__ -prune -exec rm -rf {} +

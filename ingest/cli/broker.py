@@ -1,0 +1,79 @@
+"""`ingest broker`: an embedded Kafka broker for a laptop, started, stopped and asked about from any terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ingest.cli.app import app, print_json
+from ingest.cli.options import Json
+
+Data = Annotated[Path, typer.Option("--data", help="Folder of the broker's data; topics in it survive a stop.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes the folder's last one or any free one.")]
+
+DATA_DEFAULT = Path(".broker")
+PORT_DEFAULT = 9092
+
+broker = typer.Typer(name="broker", help="An embedded Kafka broker: one node, on this machine only.", no_args_is_help=True)
+app.add_typer(broker)
+
+
+@broker.command()
+def start(data: Data = DATA_DEFAULT, port: Port = PORT_DEFAULT, as_json: Json = False) -> None:
+    """Start it in the background and wait until it answers; one that runs already is left as it is."""
+    from ingest.local.broker import Broker
+
+    node = Broker(data, port=port, die_with_parent=False)
+    already = node.running
+    node.start()
+    if as_json:
+        print_json(
+            "broker-start", ok=True, bootstrap_servers=node.bootstrap_servers, pid=node.pid, data=str(node.folder), started=not already
+        )
+    else:
+        print(
+            f"{node.bootstrap_servers} {'was running already' if already else 'is up'} (data in {data}, stop with: {_stop_command(data)})"
+        )
+
+
+@broker.command()
+def stop(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
+    """Stop it in order; its topics stay in the data folder."""
+    from ingest.local.broker import Broker
+
+    stopped = Broker(data).stop()
+    if as_json:
+        print_json("broker-stop", ok=True, stopped=stopped, data=str(data.absolute()))
+    else:
+        print("stopped" if stopped else f"no broker was running in {data}")
+
+
+@broker.command()
+def status(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
+    """Say whether it runs and answers; exit 1 if it does not."""
+    from ingest.local.broker import Broker
+    from ingest.local.broker_probe import answers
+
+    node = Broker(data)
+    state = node.state
+    running = state is not None and state.process.alive()
+    answering = running and answers(node.bootstrap_servers, timeout_s=5.0)
+    if as_json:
+        servers, pid = (node.bootstrap_servers, node.pid) if running else (None, None)
+        print_json("broker-status", ok=answering, running=running, answers=answering, bootstrap_servers=servers, pid=pid)
+    elif answering:
+        print(f"{node.bootstrap_servers} is up (pid {node.pid}, data in {data})")
+    else:
+        print(
+            f"{node.bootstrap_servers} runs but does not answer; see {node.folder / 'server.log'}"
+            if running
+            else f"no broker runs in {data}"
+        )
+    if not answering:
+        raise typer.Exit(1)
+
+
+def _stop_command(data: Path) -> str:
+    return "ingest broker stop" if data == DATA_DEFAULT else f"ingest broker stop --data {data}"

@@ -1,0 +1,71 @@
+"""`ingest doctor` and `ingest jars`: whether this machine is fit, and the one thing that needs a network."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ingest.cli.app import app, print_json
+from ingest.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    CHECKPOINTS_DEFAULT,
+    LAKE_DEFAULT,
+    PROJECT_DEFAULT,
+    BootstrapServers,
+    Checkpoints,
+    Json,
+    Lake,
+    Project,
+)
+
+Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing if the jars are there already.")]
+
+
+@app.command()
+def doctor(
+    project: Project = PROJECT_DEFAULT,
+    lake: Lake = LAKE_DEFAULT,
+    checkpoints: Checkpoints = CHECKPOINTS_DEFAULT,
+    bootstrap_servers: BootstrapServers = BOOTSTRAP_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Check Python, Java, jars, disk, folders, contracts and broker; exit 4 if the environment is unfit, 2 if a contract is wrong."""
+    from ingest.doctor import examine, exit_code
+
+    findings = examine(project, lake, checkpoints, bootstrap_servers)
+    code = exit_code(findings)
+    if as_json:
+        checks = [
+            {
+                "check": one.check,
+                "ok": one.error is None,
+                "needed": one.needed,
+                "detail": one.detail,
+                "error": one.error and one.error.as_dict(),
+            }
+            for one in findings
+        ]
+        worst = next((one.error for one in findings if code and one.exit_code == code), None)
+        print_json("doctor", ok=code == 0, error=worst, checks=checks)
+    else:
+        for one in findings:
+            mark = "ok" if one.error is None else "FAIL" if one.needed else "note"
+            print(f"{mark:5} {one.check:14} {one.detail}" + (f" To mend: {one.error.remedy}" if one.error else ""))
+    raise typer.Exit(code)
+
+
+@app.command()
+def jars(quiet: Quiet = False, as_json: Json = False) -> None:
+    """Fetch the pinned Java libraries into the cache, or check the sums of those that are there."""
+    from ingest.jars import JarSet, cache_folder, discard_damaged, ensure
+
+    discarded = [file.name for jar_set in JarSet for file in discard_damaged(jar_set)]
+    for file in discarded:
+        print(f"{file} had another content than pinned and was deleted", file=sys.stderr)
+    count = sum(len(ensure(jar_set, say=lambda text: print(text, file=sys.stderr))) for jar_set in JarSet)
+    if as_json:
+        print_json("jars", ok=True, jars=count, folder=str(cache_folder() / "jars"))
+    elif not quiet:
+        print(f"{count} jars in {cache_folder() / 'jars'}, sums right")

@@ -1,0 +1,23 @@
+"""The options that every verb shares, each with its environment variable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Project = Annotated[Path, typer.Option("--project", envvar="INGEST_PROJECT", help="Folder that holds tables/ and expectations/.")]
+Lake = Annotated[str, typer.Option("--lake", envvar="INGEST_LAKE", help="Folder or URI under which the Delta tables live.")]
+Checkpoints = Annotated[str, typer.Option("--checkpoints", envvar="INGEST_CHECKPOINTS", help="Folder or URI of the streaming checkpoints.")]
+BootstrapServers = Annotated[
+    str, typer.Option("--bootstrap-servers", envvar="INGEST_BOOTSTRAP_SERVERS", help="Kafka brokers, host:port, comma separated.")
+]
+Master = Annotated[str, typer.Option("--master", envvar="INGEST_MASTER", help="Spark master; the default runs Spark inside this process.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+
+PROJECT_DEFAULT = Path(".")
+LAKE_DEFAULT = "lake"
+CHECKPOINTS_DEFAULT = "checkpoints"
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+MASTER_DEFAULT = "local[*]"

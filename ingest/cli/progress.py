@@ -1,0 +1,152 @@
+"""What a run shows while it works: a live panel on a terminal, else one plain line a batch."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from ingest.stream.batch import BatchReport
+    from ingest.stream.run import Display
+
+
+class Silent:
+    """Shows nothing: `--json` prints one document at the end."""
+
+    def ready(self, tables: Sequence[str], log: Path) -> None:
+        """See Display."""
+
+    def batch(self, report: BatchReport, progress: dict[str, Any] | None) -> None:
+        """See Display."""
+
+    def tick(self) -> None:
+        """See Display."""
+
+    def stopping(self) -> None:
+        """See Display."""
+
+
+class Lines(Silent):
+    """One line a batch, for logs and pipes."""
+
+    def ready(self, tables: Sequence[str], log: Path) -> None:
+        """See Display.ready."""
+        print(f"running: {', '.join(tables) or 'nothing'} · Spark's output: {log}", flush=True)
+
+    def batch(self, report: BatchReport, progress: dict[str, Any] | None) -> None:
+        """See Display.batch."""
+        lag = lag_in_records(report, progress)
+        what = (
+            "was written before, skipped"
+            if report.skipped
+            else f"read {report.records_read} · inserted {report.inserted} · duplicate {report.duplicate}"
+            f" · quarantined {report.quarantined} · replayed {report.replayed} · {rate(report):,.0f} rows/s"
+        )
+        print(
+            f"{clock()} {report.table} batch {report.number}: {what} · lag {'unknown' if lag is None else lag}"
+            f" · version {report.target_version}",
+            flush=True,
+        )
+
+    def stopping(self) -> None:
+        """See Display.stopping."""
+        print("stopping: the batch at hand is ended first", flush=True)
+
+
+@dataclass
+class _Row:
+    batch: int = -1
+    read: int = 0
+    inserted: int = 0
+    duplicate: int = 0
+    quarantined: int = 0
+    rows_per_s: float = 0.0
+    lag: int | None = None
+    committed_at: str = "–"
+
+
+class Panel(Silent):
+    """A table that is drawn again in place."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._rows: dict[str, _Row] = {}
+        self._note = "starting Spark …"
+
+    def ready(self, tables: Sequence[str], log: Path) -> None:
+        """See Display.ready."""
+        self._rows = {name: _Row() for name in tables}
+        self._note = f"Spark's output: {log} · Ctrl-C ends the batch at hand, then stops"
+        self._draw()
+
+    def batch(self, report: BatchReport, progress: dict[str, Any] | None) -> None:
+        """See Display.batch."""
+        row = self._rows[report.table]
+        row.batch, row.lag, row.committed_at = report.number, lag_in_records(report, progress), clock()
+        row.rows_per_s = rate(report)
+        if not report.skipped:
+            row.read += report.records_read
+            row.inserted += report.inserted
+            row.duplicate += report.duplicate
+            row.quarantined += report.quarantined
+        self._draw()
+
+    def stopping(self) -> None:
+        """See Display.stopping."""
+        self._note = "stopping: the batch at hand is ended first"
+        self._draw()
+
+    def _draw(self) -> None:
+        from rich.table import Table
+
+        table = Table(caption=self._note, caption_justify="left")
+        for title in ("table", "batch", "read", "inserted", "duplicate", "quarantined", "rows/s", "lag", "last commit"):
+            table.add_column(title, justify="left" if title == "table" else "right")
+        for name, r in self._rows.items():
+            cells = (r.batch, r.read, r.inserted, r.duplicate, r.quarantined)
+            lag = "unknown" if r.lag is None else f"{r.lag:,}"
+            table.add_row(name, *(f"{cell:,}" if cell >= 0 else "–" for cell in cells), f"{r.rows_per_s:,.0f}", lag, r.committed_at)
+        self._live.update(table, refresh=True)
+
+
+@contextmanager
+def display(*, quiet: bool) -> Iterator[Display]:
+    """The display that fits where stdout goes."""
+    if quiet:
+        yield Silent()
+    elif sys.stdout.isatty():
+        from rich.live import Live
+
+        with Live(auto_refresh=False) as live:
+            yield Panel(live)
+    else:
+        yield Lines()
+
+
+def rate(report: BatchReport) -> float:
+    """Records a second over the batch, from its range to its last commit."""
+    return report.records_read / report.seconds if report.seconds else 0.0
+
+
+def lag_in_records(report: BatchReport, progress: dict[str, Any] | None) -> int | None:
+    """Offsets between the batch's end and the topic's, as Spark last asked the broker; None if it has not said."""
+    if progress is None or not progress.get("sources"):
+        return None
+    latest = progress["sources"][0].get("latestOffset") or {}
+    ends: dict[str, int] = next(iter(latest.values()), {}) if isinstance(latest, dict) else {}
+    if not ends:
+        return None
+    return sum(max(0, int(end) - report.ends.get(int(partition), 0)) for partition, end in ends.items())
+
+
+def clock() -> str:
+    """The time of day, UTC."""
+    return datetime.fromtimestamp(time.time(), UTC).strftime("%H:%M:%SZ")

@@ -1,0 +1,151 @@
+"""Crash points: places where a test tells a run to die, hang or raise. Off unless the lake says that it is scratch.
+
+`INGEST_FAULT=<point>:<kill|hang|raise>@<batch>` is honoured only if the lake holds a file `.scratch`. Points inside
+foreachBatch act by themselves; those inside Spark and Delta are met by a watcher process that waits for the file that marks them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ingest.errors import InvalidInput
+
+INSIDE = ("after_offset_log", "after_quarantine", "after_target", "after_ledger")
+WATCHED = ("before_offset_log", "during_target", "after_commit_log")
+ACTIONS = ("kill", "hang", "raise")
+SCRATCH = ".scratch"
+# The file that opens the watch for a data file of the target: written when the batch is about to be merged.
+GATE = "fault-gate"
+
+
+class InjectedFault(Exception):
+    """What `raise` raises."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What to do, where, in which batch."""
+
+    point: str
+    action: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What the watcher is told: the fault, where its marks appear, and which processes it hits (the JVM first)."""
+
+    fault: Fault
+    checkpoint: str
+    target: str
+    pids: tuple[int, ...]
+
+
+_armed: Fault | None = None
+_victims: tuple[int, ...] = ()
+_gate: Path | None = None
+
+
+def parse(text: str) -> Fault:
+    """`after_target:kill@3` as a value. Raises InvalidInput."""
+    try:
+        point, rest = text.split(":")
+        action, number = rest.split("@")
+        fault = Fault(point, action, int(number))
+    except ValueError:
+        fault = Fault("", "", -1)
+    if fault.point not in INSIDE + WATCHED or fault.action not in ACTIONS or (fault.action == "raise" and fault.point not in INSIDE):
+        raise InvalidInput(
+            "FAULT_INVALID",
+            f"INGEST_FAULT={text!r}.",
+            expected=f"<point>:<action>@<batch>, point one of {', '.join(INSIDE + WATCHED)}, action one of {', '.join(ACTIONS)}; "
+            f"raise only at {', '.join(INSIDE)}.",
+            remedy="correct or unset INGEST_FAULT.",
+        )
+    return fault
+
+
+def arm(lake: Path, checkpoint: Path, target: Path, jvm_pid: int) -> None:
+    """Arm the fault that the environment asks for, if the lake is scratch; start the watcher where one is needed."""
+    global _armed, _victims, _gate
+    text = os.environ.get("INGEST_FAULT")
+    if not text or not (lake / SCRATCH).exists():
+        return
+    fault = parse(text)
+    _victims = (jvm_pid, os.getpid())
+    if fault.point in INSIDE:
+        _armed = fault
+        return
+    _gate = checkpoint / "oncelake" / GATE
+    _gate.unlink(missing_ok=True)
+    watch = Watch(fault, str(checkpoint), str(target), _victims)
+    _armed = fault if fault.point == "during_target" else None
+    subprocess.Popen(
+        [sys.executable, "-m", "ingest.faults", json.dumps(asdict(watch))],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def at(point: str, batch: int) -> None:
+    """Called where `point` is reached; nothing happens unless this very fault is armed."""
+    if _armed is None or (_armed.point, _armed.batch) != (point, batch):
+        return
+    if point == "during_target":
+        assert _gate is not None
+        _gate.parent.mkdir(parents=True, exist_ok=True)
+        _gate.touch()
+        return
+    if _armed.action == "raise":
+        raise InjectedFault(f"{point}@{batch}")
+    _strike(_victims, _armed.action)
+
+
+def _strike(pids: tuple[int, ...], action: str) -> None:
+    number = signal.SIGKILL if action == "kill" else signal.SIGSTOP
+    for pid in pids:
+        os.kill(pid, number)
+
+
+def _mark(watch: Watch) -> Callable[[], bool]:
+    """What the watcher waits for."""
+    checkpoint, number = Path(watch.checkpoint), watch.fault.batch
+    if watch.fault.point == "before_offset_log":
+        mark = checkpoint / "commits" / str(number - 1) if number else checkpoint / "metadata"
+        return mark.exists
+    if watch.fault.point == "after_commit_log":
+        return (checkpoint / "commits" / str(number)).exists
+    gate, target, known = checkpoint / "oncelake" / GATE, Path(watch.target), set[Path]()
+
+    def writing() -> bool:
+        if not gate.exists():
+            known.update(target.rglob("*.parquet"))
+            return False
+        return any(path not in known for path in target.rglob("*.parquet") if "_delta_log" not in path.parts)
+
+    return writing
+
+
+def _watch(watch: Watch) -> None:
+    marked = _mark(watch)
+    while not marked():
+        try:
+            os.kill(watch.pids[-1], 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.0005)
+    _strike(watch.pids, watch.fault.action)
+
+
+if __name__ == "__main__":
+    told = json.loads(sys.argv[1])
+    _watch(Watch(Fault(**told["fault"]), told["checkpoint"], told["target"], tuple(told["pids"])))

@@ -1,0 +1,116 @@
+"""Small files of checkpoints and Delta logs, on the local disk or wherever Hadoop's file systems reach.
+
+Only what the engine reads by itself: names in a folder, whole small files, and a file of its own put in place atomically.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlparse
+from urllib.request import url2pathname
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Files(Protocol):
+    """A file system; paths are `/`-separated strings."""
+
+    def names(self, folder: str) -> list[str]:
+        """The names in `folder`, sorted; none if it does not exist."""
+        ...
+
+    def read(self, path: str) -> bytes | None:
+        """The whole file, or None if it does not exist."""
+        ...
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put `data` at `path`, in place of what was there, never half."""
+        ...
+
+
+class LocalFiles:
+    """The machine's own disk."""
+
+    def names(self, folder: str) -> list[str]:
+        """See Files.names."""
+        try:
+            return sorted(os.listdir(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def read(self, path: str) -> bytes | None:
+        """See Files.read."""
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: str, data: bytes) -> None:
+        """See Files.write: a temporary file, fsync, rename."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+
+
+class HadoopFiles:
+    """Whatever the session's Hadoop configuration reaches (s3a:, abfss:, hdfs:, dbfs: …)."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._jvm = session.sparkContext._jvm
+        self._configuration = session.sparkContext._jsc.hadoopConfiguration()
+
+    def _resolve(self, path: str) -> tuple[object, object]:
+        hadoop_path = self._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
+        return hadoop_path.getFileSystem(self._configuration), hadoop_path
+
+    def names(self, folder: str) -> list[str]:
+        """See Files.names."""
+        system, path = self._resolve(folder)
+        if not system.exists(path):  # type: ignore[attr-defined]
+            return []
+        return sorted(status.getPath().getName() for status in system.listStatus(path))  # type: ignore[attr-defined]
+
+    def read(self, path: str) -> bytes | None:
+        """See Files.read."""
+        system, hadoop_path = self._resolve(path)
+        if not system.exists(hadoop_path):  # type: ignore[attr-defined]
+            return None
+        stream = system.open(hadoop_path)  # type: ignore[attr-defined]
+        try:
+            return bytes(self._jvm.org.apache.hadoop.shaded.org.apache.commons.io.IOUtils.toByteArray(stream))  # type: ignore[union-attr]
+        finally:
+            stream.close()
+
+    def write(self, path: str, data: bytes) -> None:
+        """See Files.write: object stores put a file whole when it is closed; create() replaces."""
+        system, hadoop_path = self._resolve(path)
+        stream = system.create(hadoop_path, True)  # type: ignore[attr-defined]
+        stream.write(bytearray(data))
+        stream.close()
+
+
+def is_local(location: str) -> bool:
+    """Whether a lake or checkpoint location is on the machine's own disk."""
+    return urlparse(location).scheme in ("", "file")
+
+
+def local_path(location: str) -> Path:
+    """The path of a local location, given plainly or as a file: URI."""
+    return Path(url2pathname(urlparse(location).path)) if location.startswith("file:") else Path(location)
+
+
+def files_of(location: str, session: SparkSession | None) -> Files:
+    """The file system that holds `location`; a remote one needs a Spark session."""
+    if is_local(location):
+        return LocalFiles()
+    if session is None:
+        raise ValueError(f"{location} is not local: its files are read through a Spark session")
+    return HadoopFiles(session)

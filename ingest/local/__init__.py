@@ -1,0 +1,1 @@
+"""What runs on this machine beside Spark: Java itself and an embedded Kafka broker."""

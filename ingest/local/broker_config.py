@@ -1,0 +1,95 @@
+"""The settings of the embedded Kafka broker: one node that is broker and controller, made for tests, demos and a laptop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HOST = "127.0.0.1"
+
+# A record of 10 MB has to fit, with its batch's and request's overhead; Kafka's own default is 1 MB.
+RECORD_BYTES_MAX = 12 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Where clients connect. `settings` are added as they are, for protocols that need more than a port (SASL_SSL)."""
+
+    port: int
+    protocol: str = "PLAINTEXT"
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.port < 65536:
+            raise ValueError(f"a port is between 1 and 65535, not {self.port}")
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+
+def server_properties(folder: Path, listeners: tuple[Listener, ...], controller_port: int) -> str:
+    """The text of server.properties for a broker whose data is in `folder`/data; the first listener is also the inner one."""
+    protocols = ",".join(["CONTROLLER:PLAINTEXT", *(f"{one.protocol}:{one.protocol}" for one in listeners)])
+    clients = ",".join(f"{one.protocol}://{one.address}" for one in listeners)
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"{clients},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": clients,
+        "listener.security.protocol.map": protocols,
+        "inter.broker.listener.name": listeners[0].protocol,
+        "log.dirs": str(folder / "data"),
+        # One node can hold one replica; few partitions make the first transaction and the first group quick.
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        # A misspelt topic has to be an error, not an empty new topic.
+        "auto.create.topics.enable": "false",
+        "message.max.bytes": str(RECORD_BYTES_MAX),
+        "replica.fetch.max.bytes": str(RECORD_BYTES_MAX),
+        # Retention goes by the records' timestamps: events of last year would vanish minutes after they were sent.
+        "log.retention.ms": "-1",
+        # A killed broker cannot register again before its old session has run out; Kafka's own 9 s would be waited at every restart.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+    }
+    for one in listeners:
+        settings |= one.settings
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def log4j2_settings(folder: Path) -> str:
+    """The text of log4j2.properties: one rolling file, so that a broker that runs for weeks cannot fill the disk."""
+    return f"""status=error
+appender.file.type=RollingFile
+appender.file.name=file
+appender.file.fileName={_escaped(str(folder / "server.log"))}
+appender.file.filePattern={_escaped(str(folder / "server.log.%i"))}
+appender.file.layout.type=PatternLayout
+appender.file.layout.pattern=[%d] %p %m (%c)%n
+appender.file.policies.type=Policies
+appender.file.policies.size.type=SizeBasedTriggeringPolicy
+appender.file.policies.size.size=20MB
+appender.file.strategy.type=DefaultRolloverStrategy
+appender.file.strategy.max=3
+rootLogger.level=info
+rootLogger.appenderRef.file.ref=file
+"""
+
+
+def _escaped(value: str) -> str:
+    """A value for a Java properties file: a backslash starts an escape there."""
+    return value.replace("\\", "\\\\")

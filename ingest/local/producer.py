@@ -1,0 +1,198 @@
+"""The demo's producer: writes the sample into Kafka in transactions and keeps a manifest of what it did.
+
+It stands for an upstream system that does what real ones do: it retries, it aborts, it sends rubbish, and now and then it
+does not know whether its commit took place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ingest.errors import InvalidInput, RunStopped
+from ingest.local.line import COMMIT_TIMEOUT_S, Line
+from ingest.local.manifest import Ending, Manifest, PoisonAt
+from ingest.local.plan import Mix, Topic, Transaction, plan
+from ingest.local.sample import ORDERS, PAYMENTS
+
+DEFAULT_TOPICS: Final = {ORDERS: "orders", PAYMENTS: "payments"}
+ATTEMPTS_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What a run of the producer did; counts of records but for the last four.
+
+    `events` are distinct events in committed transactions, `retries` more copies of them, `seconds` are wall time without
+    connecting. `unknown` transactions were sent again, so their events may be in Kafka once more than counted.
+    """
+
+    events: int
+    retries: int
+    poison: int
+    aborted_records: int
+    committed: int
+    aborted: int
+    unknown: int
+    seconds: float
+
+
+def produce_sample(
+    bootstrap_servers: str,
+    *,
+    events: int,
+    manifest: Path,
+    poison: int = 0,
+    seed: int = 1,
+    duplicate_share: float = 0.05,
+    aborted_share: float = 0.03,
+    payment_share: float = 0.4,
+    transaction_records: int = 1000,
+    topics: Mapping[str, str] = DEFAULT_TOPICS,
+    transactional_id: str | None = None,
+    kafka_options: Mapping[str, Any] | None = None,
+    commit_timeout_s: float = COMMIT_TIMEOUT_S,
+    progress: Callable[[int], None] | None = None,
+) -> Produced:
+    """Write `events` distinct events and all that surrounds them (see `plan`) into existing topics.
+
+    `topics` names the topic for ORDERS and, if payments are wanted, for PAYMENTS. `kafka_options` are added to kafka-python's
+    (security, say). `progress` is called after each commit with the count of records sent so far.
+    Raises Unfit (BROKER_UNREACHABLE), InvalidInput (MANIFEST_EXISTS, TOPIC_UNKNOWN, SAMPLE_MIX), RunStopped
+    (PRODUCER_FENCED, PRODUCER_GAVE_UP).
+    """
+    try:
+        mix = Mix(events, poison, duplicate_share, aborted_share, payment_share, transaction_records)
+    except ValueError as error:
+        raise InvalidInput("SAMPLE_MIX", str(error), expected="a mix that can be made.", remedy="change the options named.") from error
+    name = transactional_id or f"oncelake-sample-{uuid.uuid4()}"
+    options = dict(kafka_options or {})
+    with (
+        Manifest(manifest) as log,
+        Line(bootstrap_servers, name, options, commit_timeout_s) as line,
+        Line(bootstrap_servers, f"{name}-aborting", options, commit_timeout_s) as aborting,
+    ):
+        known = {kind: Topic(topic, line.partitions(topic)) for kind, topic in topics.items()}
+        log.sample(seed=seed, topics={topic.name: topic.partitions for topic in known.values()})
+        produced = _Run(log, line, aborting, progress).run(plan(mix, known, seed))
+        log.done(asdict(produced))
+    return produced
+
+
+class _Following:
+    """The transaction after the present one, fetched once and when there is time."""
+
+    def __init__(self, waiting: Iterator[Transaction]) -> None:
+        self._waiting = waiting
+        self.transaction: Transaction | None = None
+
+    def fetch(self) -> None:
+        self.transaction = next(self._waiting, None)
+
+
+class _Run:
+    """One run: commits one transaction after the other, and aborts those alongside from a second producer."""
+
+    def __init__(self, log: Manifest, line: Line, aborting: Line, progress: Callable[[int], None] | None) -> None:
+        self._log, self._line, self._aborting, self._progress = log, line, aborting, progress
+        self._endings: dict[Ending, int] = {"committed": 0, "aborted": 0, "unknown": 0}
+        self._sent = self._retries = self._poison = self._aborted_records = 0
+
+    def run(self, transactions: Iterable[Transaction]) -> Produced:
+        started = time.monotonic()
+        waiting = iter(transactions)
+        transaction = next(waiting, None)
+        while transaction is not None:
+            # The next transaction is planned while the broker answers: planning costs as much as that takes.
+            following = _Following(waiting)
+            self._commit(transaction, following.fetch)
+            transaction = following.transaction
+        good = self._sent - self._retries - self._poison
+        return Produced(
+            good,
+            self._retries,
+            self._poison,
+            self._aborted_records,
+            self._endings["committed"],
+            self._endings["aborted"],
+            self._endings["unknown"],
+            round(time.monotonic() - started, 3),
+        )
+
+    def _commit(self, transaction: Transaction, meanwhile: Callable[[], None]) -> None:
+        """Commit, in as many attempts as it takes: after an unknown outcome or an error all records are sent again."""
+        lost = transaction.alongside
+        half = 0 if lost is None else len(lost.records) // 2
+        lost_open = lost is not None and self._abort_begin(lost, half)
+        done = False
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            self._log.begin(transaction, attempt)
+            ending, poison_at = self._line.transact(transaction.records, None if done else meanwhile)
+            done = True
+            self._end(transaction, attempt, ending, poison_at)
+            if ending == "committed":
+                break
+        else:
+            raise RunStopped(
+                "PRODUCER_GAVE_UP",
+                f"transaction {transaction.number} did not commit in {ATTEMPTS_MAX} attempts.",
+                expected="a broker that answers.",
+                remedy="see to the broker, then run the producer again with a new manifest and another seed.",
+            )
+        if lost is not None:
+            if lost_open:
+                lost_open = self._aborting.attempt(lambda: self._aborting.send(lost.records[half:], flush=True))
+            if lost_open:
+                self._aborting.abort()
+            self._end(lost, 1, "aborted", ())
+            self._aborted_records += len(lost.records)
+        self._sent += len(transaction.records)
+        self._retries += transaction.retries
+        self._poison += sum(record.poison is not None for record in transaction.records)
+        if self._progress is not None:
+            self._progress(self._sent)
+
+    def _abort_begin(self, lost: Transaction, half: int) -> bool:
+        """Open the transaction to be aborted and see that its first half is in the log before anything else."""
+        self._log.begin(lost, 1)
+
+        def first_half() -> None:
+            self._aborting.begin()
+            self._aborting.send(lost.records[:half], flush=True)
+
+        return self._aborting.attempt(first_half)
+
+    def _end(self, transaction: Transaction, attempt: int, ending: Ending, poison_at: Iterable[PoisonAt]) -> None:
+        self._log.end(transaction, attempt, ending, poison_at)
+        self._endings[ending] += 1
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run as `python -m ingest.local.producer`; prints the summary as one JSON object."""
+    parser = argparse.ArgumentParser(prog="python -m ingest.local.producer", description=__doc__)
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--manifest", required=True, type=Path, help="file to write, JSON lines")
+    parser.add_argument("--events", type=int, default=300_000, help="distinct events in committed transactions")
+    parser.add_argument("--poison", type=int, default=0, help="records that cannot be let in")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--duplicate-share", type=float, default=0.05, help="share of the events that is sent again")
+    parser.add_argument("--aborted-share", type=float, default=0.03, help="aborted transactions for each committed one")
+    parser.add_argument("--payment-share", type=float, default=0.4)
+    parser.add_argument("--transaction-records", type=int, default=1000)
+    parser.add_argument("--orders-topic", default=DEFAULT_TOPICS[ORDERS])
+    parser.add_argument("--payments-topic", default=DEFAULT_TOPICS[PAYMENTS], help="empty: orders only")
+    chosen = vars(parser.parse_args(arguments))
+    topics = {ORDERS: chosen.pop("orders_topic")}
+    if payments := chosen.pop("payments_topic"):
+        topics[PAYMENTS] = payments
+    print(json.dumps(asdict(produce_sample(topics=topics, **chosen))))
+
+
+if __name__ == "__main__":
+    main()

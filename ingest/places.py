@@ -1,0 +1,67 @@
+"""Where everything of one table lives (docs/contract.md, places)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingest.files import is_local, local_path
+
+
+def absolute(location: str) -> str:
+    """A location as Spark must be given it: local ones absolute, since the JVM may have another working folder."""
+    return str(local_path(location).resolve()) if is_local(location) else location.rstrip("/")
+
+
+@dataclass(frozen=True)
+class Places:
+    """The Delta tables and the checkpoint of one contract's table."""
+
+    lake: str
+    checkpoints: str
+    pipeline: str
+    table: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lake", absolute(self.lake))
+        object.__setattr__(self, "checkpoints", absolute(self.checkpoints))
+
+    @property
+    def name(self) -> str:
+        """`pipeline.table`, as it is shown."""
+        return f"{self.pipeline}.{self.table}"
+
+    @property
+    def root(self) -> str:
+        """The folder of the table's Delta tables."""
+        return f"{self.lake}/{self.pipeline}/{self.table}"
+
+    @property
+    def target(self) -> str:
+        """The Delta table that readers query."""
+        return f"{self.root}/target"
+
+    @property
+    def quarantine(self) -> str:
+        """The Delta table of records that did not become rows."""
+        return f"{self.root}/quarantine"
+
+    @property
+    def ledger(self) -> str:
+        """The Delta table with one row a batch and partition."""
+        return f"{self.root}/ledger"
+
+    @property
+    def checkpoint(self) -> str:
+        """Spark's streaming checkpoint."""
+        return f"{self.checkpoints}/{self.pipeline}/{self.table}"
+
+    @property
+    def state(self) -> str:
+        """Our own files beside Spark's: the contract in force, the topic's id, the driver's lock."""
+        return f"{self.checkpoint}/oncelake"
+
+
+def log_folder(lake: str) -> Path:
+    """Where the output of Spark goes: under a local lake, else in the working folder."""
+    return local_path(absolute(lake)) / "logs" if is_local(lake) else Path("logs").resolve()

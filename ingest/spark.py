@@ -1,0 +1,125 @@
+"""The Spark session: pinned jars as files, pinned semantics, and Spark's own output in a file.
+
+Pinned because they decide what a row becomes (I9): the time zone is UTC; ANSI mode is off, so that a row rule evaluates to
+NULL instead of ending the batch for good; names are compared without case, as Delta Lake does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ingest import jars
+from ingest.errors import Unfit
+from ingest.local import java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PINNED = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.json.enablePartialResults": "true",
+    # These weaken what a checkpoint proves (DESIGN trap 7).
+    "spark.sql.streaming.asyncProgressTrackingEnabled": "false",
+}
+
+LOG4J = """\
+status = error
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %p %c{{1}}: %m%n%ex
+# One line a task and a screen a generated class: of use to nobody who reads this file after an accident.
+logger.codegen.name = org.apache.spark.sql.catalyst.expressions.codegen
+logger.codegen.level = warn
+logger.scheduler.name = org.apache.spark.scheduler
+logger.scheduler.level = warn
+logger.executor.name = org.apache.spark.executor
+logger.executor.level = warn
+logger.storage.name = org.apache.spark.storage
+logger.storage.level = warn
+"""
+
+
+def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = None) -> SparkSession:
+    """Start (or take) the Spark session; its output goes to the file `log`.
+
+    `memory` is the heap of the driver's JVM (default: INGEST_DRIVER_MEMORY or 2g). Raises Unfit where Java or the jars are missing.
+    """
+    os.environ["JAVA_HOME"] = str(java.find().home)
+    files = jars.spark_jars()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    # The interpreter that runs this command also runs Spark's Python workers.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    properties = log.with_suffix(".log4j2.properties")
+    properties.write_text(LOG4J.format(log=log.resolve()), encoding="utf-8")
+    # -Xss4m: a Python exception inside foreachBatch meets a recursive regex in the JVM (DESIGN trap 14).
+    options = f"-Xss4m -Dlog4j2.configurationFile={properties.resolve().as_uri()} -Dderby.system.home={log.parent.resolve()}"
+    builder = SparkSession.builder.appName(name).master(master)
+    builder = builder.config("spark.jars", ",".join(str(path) for path in files))
+    builder = builder.config("spark.driver.memory", memory or os.environ.get("INGEST_DRIVER_MEMORY", "2g"))
+    builder = builder.config("spark.driver.extraJavaOptions", options)
+    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.sql.warehouse.dir", str(log.parent.resolve() / "warehouse"))
+    # The state of a Delta log of ours is small; its default of 50 tasks costs more than it saves.
+    builder = builder.config("spark.databricks.delta.snapshotPartitions", "2")
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.config("spark.sql.shuffle.partitions", str(local_cores(master)))
+    for key, value in PINNED.items():
+        builder = builder.config(key, value)
+    with _output_to(log):
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:
+            raise Unfit(
+                "SPARK_NOT_STARTED",
+                f"Spark did not start on master {master}: {type(error).__name__}.",
+                expected="a Spark session.",
+                remedy=f"read {log}; `ingest doctor` checks what Spark needs.",
+            ) from error
+    return session
+
+
+def local_cores(master: str) -> int:
+    """How many tasks a local master runs at once: `local[4]` → 4, `local[*]` → the machine's cores."""
+    inside = master.removeprefix("local").strip("[]").split(",")[0]
+    return int(inside) if inside.isdigit() else (os.cpu_count() or 1) if inside == "*" else 1
+
+
+def jvm_pid(session: SparkSession) -> int:
+    """The process id of the driver's JVM."""
+    return int(session.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+
+
+@contextmanager
+def _output_to(log: Path) -> Iterator[None]:
+    """Let the JVM, which inherits our stdout and stderr when it is launched, write to `log` instead of the terminal."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(kept[0], 1)
+        os.dup2(kept[1], 2)
+        for descriptor in (*kept, file):
+            os.close(descriptor)

@@ -1,0 +1,164 @@
+"""Column types of a contract: the subset of Spark's DDL that a JSON event can fill and that Delta keeps exactly.
+
+`parse_type` (sql_type_parser.py) reads DDL text into a frozen tree, `ddl` writes the one canonical text of a tree, and
+`to_spark` makes pyspark's `DataType` of it. No JVM is needed for any of them; pyspark is imported only by `to_spark`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from ingest.sql_type_words import ATOMIC
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+DECIMAL_DIGITS_MAX = 38  # Spark's and Parquet's limit
+
+
+class TypeProblem(ValueError):
+    """A type that a contract does not take: `found` says what and why, `expected` what is allowed."""
+
+    def __init__(self, found: str, expected: str) -> None:
+        self.found = found
+        self.expected = expected
+        super().__init__(f"{found}; expected {expected}")
+
+
+@dataclass(frozen=True)
+class Atomic:
+    """A type without parameters; `kind` is one of `ATOMIC`."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Decimal:
+    """Exact number of `precision` digits, `scale` of them after the point."""
+
+    precision: int
+    scale: int
+    kind: str = "DECIMAL"
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.precision <= DECIMAL_DIGITS_MAX and 0 <= self.scale <= self.precision):
+            found = f"DECIMAL({self.precision},{self.scale}) does not exist"
+            raise TypeProblem(found, f"DECIMAL(p,s) with 1 <= p <= {DECIMAL_DIGITS_MAX} and 0 <= s <= p, such as DECIMAL(18,2)")
+
+
+@dataclass(frozen=True)
+class Array:
+    """List of `element`; elements may be null, because Delta enforces NOT NULL nowhere below an array."""
+
+    element: SqlType
+    kind: str = "ARRAY"
+
+
+@dataclass(frozen=True)
+class Map:
+    """Map from STRING, which is what keys of a JSON object are, to `value`."""
+
+    value: SqlType
+    kind: str = "MAP"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a STRUCT."""
+
+    name: str
+    type: SqlType
+    nullable: bool = True
+    comment: str | None = None
+
+
+@dataclass(frozen=True)
+class Struct:
+    """Named fields in order; names differ by more than their case."""
+
+    fields: tuple[Field, ...]
+    kind: str = "STRUCT"
+
+    def __post_init__(self) -> None:
+        if not self.fields:
+            raise TypeProblem("STRUCT<> has no field", "at least one field: STRUCT<name: type, ...>")
+        seen: dict[str, str] = {}
+        for field in self.fields:
+            if (other := seen.setdefault(field.name.lower(), field.name)) is not field.name:
+                raise TypeProblem(f"STRUCT has the fields {other!r} and {field.name!r}", "names that differ by more than their case")
+
+
+SqlType = Atomic | Decimal | Array | Map | Struct
+
+
+def ddl(sql_type: SqlType, *, comments: bool = True) -> str:
+    """The canonical DDL text, such as `ARRAY<STRUCT<sku: STRING, price: DECIMAL(12,2)>>`; `parse_type` reads it back."""
+    match sql_type:
+        case Atomic():
+            return sql_type.kind
+        case Decimal():
+            return f"DECIMAL({sql_type.precision},{sql_type.scale})"
+        case Array():
+            return f"ARRAY<{ddl(sql_type.element, comments=comments)}>"
+        case Map():
+            return f"MAP<STRING, {ddl(sql_type.value, comments=comments)}>"
+        case Struct():
+            return f"STRUCT<{', '.join(_field_ddl(field, comments) for field in sql_type.fields)}>"
+        case _:
+            assert_never(sql_type)
+
+
+def _field_ddl(field: Field, comments: bool) -> str:
+    text = f"{field.name}: {ddl(field.type, comments=comments)}" + ("" if field.nullable else " NOT NULL")
+    return f"{text} COMMENT {_quoted(field.comment)}" if comments and field.comment is not None else text
+
+
+def _quoted(text: str) -> str:
+    for letter, char in (("\\", "\\"), ("'", "'"), ("n", "\n"), ("t", "\t"), ("r", "\r")):
+        text = text.replace(char, f"\\{letter}")
+    return f"'{text}'"
+
+
+def to_spark(sql_type: SqlType) -> DataType:
+    """pyspark's value of the type; comments of struct fields become their metadata, as Spark's own parser does."""
+    from pyspark.sql import types
+
+    match sql_type:
+        case Atomic():
+            made = getattr(types, ATOMIC[sql_type.kind])()
+            assert isinstance(made, types.DataType)
+            return made
+        case Decimal():
+            return types.DecimalType(sql_type.precision, sql_type.scale)
+        case Array():
+            return types.ArrayType(to_spark(sql_type.element), containsNull=True)
+        case Map():
+            return types.MapType(types.StringType(), to_spark(sql_type.value), valueContainsNull=True)
+        case Struct():
+            fields = sql_type.fields
+            return types.StructType(
+                [
+                    types.StructField(f.name, to_spark(f.type), f.nullable, {"comment": f.comment} if f.comment is not None else None)
+                    for f in fields
+                ]
+            )
+        case _:
+            assert_never(sql_type)
+
+
+def not_null_problem(sql_type: SqlType, nullable: bool, name: str) -> TypeProblem | None:
+    """Why a NOT NULL below column `name` cannot be kept, or None.
+
+    Delta's documentation on constraints: a NOT NULL field of a struct asks that the struct itself is NOT NULL too.
+    """
+    if isinstance(sql_type, Struct):
+        for field in sql_type.fields:
+            inner = f"{name}.{field.name}"
+            if nullable and not field.nullable:
+                return TypeProblem(
+                    f"{inner} is NOT NULL inside {name}, which may be null", f"{name} not null too, or {inner} without NOT NULL"
+                )
+            if problem := not_null_problem(field.type, field.nullable, inner):
+                return problem
+    return None

@@ -1,0 +1,59 @@
+"""The words of the type language: what is taken, under which other names, and what is refused and why."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+# Canonical name -> class in pyspark.sql.types.
+ATOMIC = {
+    "BOOLEAN": "BooleanType",
+    "TINYINT": "ByteType",
+    "SMALLINT": "ShortType",
+    "INT": "IntegerType",
+    "BIGINT": "LongType",
+    "FLOAT": "FloatType",
+    "DOUBLE": "DoubleType",
+    "STRING": "StringType",
+    "BINARY": "BinaryType",
+    "DATE": "DateType",
+    "TIMESTAMP": "TimestampType",
+    "TIMESTAMP_NTZ": "TimestampNTZType",
+}
+
+# Spark's own aliases.
+ALIASES = {
+    "BYTE": "TINYINT",
+    "SHORT": "SMALLINT",
+    "INTEGER": "INT",
+    "LONG": "BIGINT",
+    "REAL": "FLOAT",
+    "DEC": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+    "CHARACTER": "CHAR",
+    "NULL": "VOID",
+}
+
+_PADS = "STRING, with a rule such as length(x) <= 10: CHAR and VARCHAR pad and cut, so that different event ids become equal"
+_NO_JSON = "a type that JSON can state"
+REFUSED = {
+    "CHAR": _PADS,
+    "VARCHAR": _PADS,
+    "INTERVAL": f"{_NO_JSON}: Delta tables hold no intervals; keep a BIGINT of a unit named in the column, or two TIMESTAMPs",
+    "VOID": "a type: a column of VOID can never hold a value",
+    "VARIANT": "STRING holding the JSON text, or MAP<STRING, STRING>: VARIANT is a table feature that not every reader has",
+    "TEXT": "STRING",
+    "UUID": "STRING",
+    "JSON": "STRING holding the JSON text, or a STRUCT",
+    "DATETIME": "TIMESTAMP (text with a zone) or TIMESTAMP_NTZ (without)",
+    "TIME": "STRING, with a rule on its form",
+    "NUMBER": "DECIMAL(p,s), BIGINT or DOUBLE",
+}
+
+_ALL = (*ATOMIC, "DECIMAL(p,s)", "ARRAY<...>", "MAP<STRING, ...>", "STRUCT<name: type, ...>")
+
+
+def nearest(word: str) -> str:
+    """The types that are taken, the one most like `word` first."""
+    match = get_close_matches(word, [*ATOMIC, "DECIMAL", "ARRAY", "MAP", "STRUCT"], n=1)
+    return f"one of {', '.join(_ALL)}" + (f" (did you mean {match[0]}?)" if match else "")

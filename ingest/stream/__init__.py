@@ -1,0 +1,1 @@
+"""The main job: Kafka → decode → batch → commit → ledger, one StreamingQuery a table."""

@@ -1,0 +1,245 @@
+"""A micro-batch, step by step: range, decision, decode, quarantine, target, ledger.
+
+`process` is what Spark's foreachBatch calls. It never returns before the batch's commits are made or found.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ingest import faults
+from ingest.contract import Contract
+from ingest.errors import RunStopped
+from ingest.places import Places
+from ingest.stream import commit
+from ingest.stream.commit import Written
+from ingest.stream.decide import Skip, decide
+from ingest.stream.decode import Source, decode, event_id_columns, target_fields
+from ingest.stream.ledger import Ledger, inserted_by_partition
+from ingest.stream.mark import Counts, Mark
+from ingest.stream.offsets import CheckpointFiles, PlannedBatch
+from ingest.stream.topic import Topic
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What became of a batch, for the progress display; the proof is in the commit and the ledger."""
+
+    table: str
+    number: int
+    records_read: int
+    inserted: int
+    duplicate: int
+    quarantined: int
+    replayed: int
+    skipped: bool
+    target_version: int
+    seconds: float
+    ends: dict[int, int]
+
+
+@dataclass(frozen=True)
+class Table:
+    """All that a batch of one table needs to know."""
+
+    contract: Contract
+    places: Places
+    topic: Topic
+    epoch: int
+    checkpoint: CheckpointFiles
+    ledger: Ledger
+
+    def mark(self, planned: PlannedBatch, counts: Sequence[tuple[int, Counts]] = ()) -> Mark:
+        """Identity, ranges and counts of a batch, as its commits carry them."""
+        return Mark(
+            self.contract.pipeline,
+            self.contract.table,
+            planned.id,
+            self.epoch,
+            self.contract.hash,
+            planned.topic,
+            self.topic.id,
+            planned.ranges,
+            tuple(counts),
+        )
+
+
+def process(records: DataFrame, number: int, table: Table) -> BatchReport:
+    """Bring batch `number` (`records` as Spark's Kafka source delivers them) into quarantine and target, exactly once."""
+    started = time.monotonic()
+    # 1 Offset range: from the checkpoint, not from the data, which has gaps.
+    query_id = table.checkpoint.query_id()
+    assert query_id is not None, "Spark writes the checkpoint's metadata before its first batch"
+    planned = table.checkpoint.planned(query_id, number, table.topic.name)
+    faults.at("after_offset_log", number)
+
+    # 2 Decide: write, skip what is proven to be written, or refuse.
+    decision = decide(table.mark(planned), table.ledger.last_written(query_id))
+    if isinstance(decision, Skip):
+        return _report(table, planned, decision.mark.counts, {}, started, decision.version, skipped=True)
+
+    # 3 Decode once; one ordinary aggregation counts, so that retried tasks count once.
+    source = Source(table.topic.name, table.topic.id, planned.planned_at)
+    ranked = _rank(decode(records, table.contract, source), table.contract).persist()
+    try:
+        tally = _tally(ranked, table.contract)
+        _refuse_poisoned(tally.counts, table.contract, planned)
+
+        # 4 Quarantine first: a target commit of batch N then proves quarantine N.
+        counts = _quarantine(ranked, tally.counts, table, planned)
+        faults.at("after_quarantine", number)
+
+        # 5 The target: its commit carries pair, ranges and counts. 6 Conflicts and unknown outcomes: inside commit.
+        winners = ranked.where("__rank = 1").select(*(F.col(f"`{f.name}`") for f in target_fields(table.contract)))
+        counts = _count_replayed(winners, counts, table, planned)
+        faults.at("during_target", number)
+        mark = table.mark(planned, sorted(counts.items()))
+        outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds)
+        faults.at("after_target", number)
+    finally:
+        ranked.unpersist()
+
+    # 7 The ledger is a projection of the target's commits; it may lag, never lead.
+    table.ledger.saw(outcome.commit)
+    inserted = {-1: sum(f.records or 0 for f in outcome.commit.added)}
+    table.ledger.append_if_due(records.sparkSession)
+    faults.at("after_ledger", number)
+    return _report(table, planned, mark.counts, inserted, started, outcome.commit.version, skipped=not isinstance(outcome, Written))
+
+
+def _rank(events: DataFrame, contract: Contract) -> DataFrame:
+    """Add `__rank`: 1 for the copy of an event id that wins inside the batch (least partition, then offset), NULL in quarantine."""
+    good = F.col("__reason").isNull()
+    if contract.event_id.kind == "position":
+        return events.withColumn("__rank", F.when(good, F.lit(1)))
+    # Records without a right id must not meet in one partition of the shuffle: each stands alone.
+    alone = F.when(~good, F.struct("_partition", "_offset"))
+    window = Window.partitionBy(*(F.col(f"`{name}`") for name in event_id_columns(contract)), alone).orderBy("_partition", "_offset")
+    return events.withColumn("__rank", F.when(good, F.row_number().over(window)))
+
+
+@dataclass(frozen=True)
+class _Tally:
+    counts: dict[int, Counts]
+    bounds: dict[str, tuple[Column, Column]]
+
+
+def _tally(ranked: DataFrame, contract: Contract) -> _Tally:
+    fields = {field.name: field.dataType for field in target_fields(contract)}
+    # Delta keeps no least and greatest of BINARY columns.
+    ids = [name for name in event_id_columns(contract) if not isinstance(fields[name], T.BinaryType)]
+    winner = F.col("__rank") == 1
+    aggregates = [F.count("*").alias("read"), F.count("__reason").alias("quarantined"), F.count_if(F.col("__rank") > 1).alias("losers")]
+    for position, name in enumerate(ids):
+        plain = F.unix_micros(F.col(f"`{name}`")) if isinstance(fields[name], T.TimestampType) else F.col(f"`{name}`")
+        aggregates += [F.min(F.when(winner, plain)).alias(f"least{position}"), F.max(F.when(winner, plain)).alias(f"greatest{position}")]
+    rows = ranked.groupBy("_partition").agg(*aggregates).collect()
+    counts = {row["_partition"]: Counts(row["read"], row["quarantined"], row["losers"]) for row in rows}
+    bounds = {}
+    for position, name in enumerate(ids):
+        least = [row[f"least{position}"] for row in rows if row[f"least{position}"] is not None]
+        greatest = [row[f"greatest{position}"] for row in rows if row[f"greatest{position}"] is not None]
+        if least:
+            bounds[name] = (_literal(min(least), fields[name]), _literal(max(greatest), fields[name]))
+    return _Tally(counts, bounds)
+
+
+def _literal(value: object, kind: T.DataType) -> Column:
+    """A typed literal: never text pasted into SQL."""
+    return F.timestamp_micros(F.lit(value)) if isinstance(kind, T.TimestampType) else F.lit(value).cast(kind)
+
+
+def _refuse_poisoned(counts: dict[int, Counts], contract: Contract, planned: PlannedBatch) -> None:
+    read = sum(c.read for c in counts.values())
+    quarantined = sum(c.quarantined for c in counts.values())
+    limit = contract.quarantine
+    if read < limit.min_records or quarantined <= limit.max_share * read:
+        return
+    raise RunStopped(
+        "QUARANTINE_LIMIT",
+        f"{quarantined} of the {read} records of batch {planned.id.number} of {contract.name} would go to quarantine "
+        f"({quarantined / read:.1%}); offsets {' '.join(str(r) for r in planned.ranges)}. Nothing of the batch was written.",
+        expected=f"at most {limit.max_share:.1%} of a batch of at least {limit.min_records} records.",
+        remedy="mend the producer or the contract; to take the batch as it is, raise quarantine.max_share in the contract and run again.",
+    )
+
+
+def _quarantine(ranked: DataFrame, counts: dict[int, Counts], table: Table, planned: PlannedBatch) -> dict[int, Counts]:
+    """Commit the records that are no rows; returns the counts with those at their own position already moved to `replayed`."""
+    if not any(c.quarantined for c in counts.values()):
+        return counts
+    ids = [F.col(f"`{name}`").cast("string") for name in event_id_columns(table.contract)]
+    event_id = ids[0] if len(ids) == 1 else F.when(F.concat(*ids).isNotNull(), F.to_json(F.array(*ids)))
+    mark = table.mark(planned, sorted(counts.items()))
+    failed = ranked.where("__reason IS NOT NULL").select(
+        F.col("_topic").alias("topic"),
+        F.col("_topic_id").alias("topic_id"),
+        F.col("_partition").alias("partition"),
+        F.col("_offset").alias("offset"),
+        F.col("_kafka_timestamp").alias("kafka_timestamp"),
+        F.col("__key").alias("key"),
+        F.col("__value").alias("value"),
+        F.col("__headers").alias("headers"),
+        F.col("__reason").alias("reason_code"),
+        F.col("__detail").alias("reason_detail"),
+        event_id.alias("event_id"),
+        F.lit(mark.contract_hash).alias("contract_hash"),
+        F.lit(mark.id.query_id).alias("query_id"),
+        F.lit(mark.id.number).cast("bigint").alias("batch_id"),
+        F.lit("open").alias("state"),
+        F.col("_ingested_at").alias("state_changed_at"),
+        F.lit("ingest run").alias("state_by"),
+    )
+    outcome = commit.merge_quarantine(failed, table.ledger.quarantine_log, mark)
+    expected = {partition: c.quarantined for partition, c in counts.items()}
+    stored = inserted_by_partition(ranked.sparkSession, table.places.quarantine, outcome.commit, expected, "partition")
+    return {
+        partition: Counts(c.read, stored.get(partition, 0), c.losers, c.quarantined - stored.get(partition, 0))
+        for partition, c in counts.items()
+    }
+
+
+def _count_replayed(winners: DataFrame, counts: dict[int, Counts], table: Table, planned: PlannedBatch) -> dict[int, Counts]:
+    """Count winners that the target holds at their own position: possible only where another checkpoint has read before."""
+    if not table.ledger.read_before(planned.ranges, table.topic.id):
+        return counts
+    ids = event_id_columns(table.contract)
+    position = [name for name in ("_topic_id", "_partition", "_offset") if name not in ids]
+    target = winners.sparkSession.read.format("delta").load(table.places.target).select(*ids, *position)
+    found = winners.join(target, [*ids, *position], "leftsemi").groupBy("_partition").count().collect()
+    there = {row["_partition"]: row["count"] for row in found}
+    return {p: Counts(c.read, c.quarantined, c.losers, c.replayed + there.get(p, 0)) for p, c in counts.items()}
+
+
+def _report(
+    table: Table,
+    planned: PlannedBatch,
+    counts: Sequence[tuple[int, Counts]],
+    inserted: dict[int, int],
+    started: float,
+    version: int,
+    *,
+    skipped: bool,
+) -> BatchReport:
+    total = [c for _, c in counts]
+    new = sum(inserted.values())
+    winners = sum(c.winners for c in total)
+    return BatchReport(
+        table.places.name,
+        planned.id.number,
+        sum(c.read for c in total),
+        new,
+        sum(c.losers for c in total) + (0 if skipped else winners - new),
+        sum(c.quarantined for c in total),
+        sum(c.replayed for c in total),
+        skipped,
+        version,
+        time.monotonic() - started,
+        {r.partition: r.end for r in planned.ranges},
+    )

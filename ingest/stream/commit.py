@@ -1,0 +1,237 @@
+"""The only module that writes Delta tables: it creates them and makes the commits of a batch.
+
+Duty of who calls: one pair (txnAppId, txnVersion) is used for one statement on one table. Duty of this module: a commit
+carries its pair and its mark or it does not happen; nothing that runs later on the same session inherits them; and whoever
+asks is told truthfully whether the commit was made now, was there before, or cannot be trusted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ingest.contract import Contract
+from ingest.errors import Bug
+from ingest.places import Places
+from ingest.stream.decide import differs
+from ingest.stream.decode import event_id_columns, target_fields
+from ingest.stream.delta_log import Commit, DeltaLog
+from ingest.stream.mark import Mark, Statement
+
+APP_ID = "spark.databricks.delta.write.txnAppId"
+VERSION = "spark.databricks.delta.write.txnVersion"
+METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+# A conflict means that somebody else's commit came first; each try reads the table anew. Five in a row is not chance.
+TRIES_MAX = 5
+CONFLICTS: tuple[str, ...] = ("ConcurrentModificationException", "ConcurrentAppendException", "ConcurrentDeleteReadException")
+CONFLICTS += ("ConcurrentDeleteDeleteException", "ConcurrentWriteException", "MetadataChangedException")
+
+
+@dataclass(frozen=True)
+class Written:
+    """The commit was made now."""
+
+    commit: Commit
+
+
+@dataclass(frozen=True)
+class AlreadyWritten:
+    """An earlier attempt at the same batch made the commit, with the same ranges; nothing was written now."""
+
+    commit: Commit
+
+
+Outcome = Written | AlreadyWritten
+
+
+QUARANTINE_FIELDS = (
+    T.StructField("topic", T.StringType(), False),
+    T.StructField("topic_id", T.StringType(), False),
+    T.StructField("partition", T.IntegerType(), False),
+    T.StructField("offset", T.LongType(), False),
+    T.StructField("kafka_timestamp", T.TimestampType()),
+    T.StructField("key", T.BinaryType()),
+    T.StructField("value", T.BinaryType()),
+    T.StructField("headers", T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))),
+    T.StructField("reason_code", T.StringType(), False),
+    T.StructField("reason_detail", T.StringType()),
+    T.StructField("event_id", T.StringType()),
+    T.StructField("contract_hash", T.StringType(), False),
+    T.StructField("query_id", T.StringType(), False),
+    T.StructField("batch_id", T.LongType(), False),
+    T.StructField("state", T.StringType(), False),
+    T.StructField("state_changed_at", T.TimestampType(), False),
+    T.StructField("state_by", T.StringType(), False),
+)
+
+LEDGER_FIELDS = (
+    T.StructField("schema_version", T.IntegerType(), False),
+    T.StructField("kind", T.StringType(), False),
+    T.StructField("pipeline", T.StringType(), False),
+    T.StructField("table", T.StringType(), False),
+    T.StructField("epoch", T.IntegerType(), False),
+    T.StructField("query_id", T.StringType(), False),
+    T.StructField("batch_id", T.LongType(), False),
+    T.StructField("topic", T.StringType(), False),
+    T.StructField("topic_id", T.StringType(), False),
+    T.StructField("partition", T.IntegerType(), False),
+    T.StructField("start_offset", T.LongType(), False),
+    T.StructField("end_offset", T.LongType(), False),
+    T.StructField("records_read", T.LongType(), False),
+    T.StructField("inserted", T.LongType(), False),
+    T.StructField("duplicate", T.LongType(), False),
+    T.StructField("quarantined", T.LongType(), False),
+    T.StructField("replayed", T.LongType(), False),
+    T.StructField("gap", T.LongType(), False),
+    T.StructField("target_version", T.LongType(), False),
+    T.StructField("contract_hash", T.StringType(), False),
+    T.StructField("committed_at", T.TimestampType(), False),
+)
+
+
+def create_tables(session: SparkSession, contract: Contract, places: Places) -> None:
+    """Create target, quarantine and ledger where they do not exist; an existing table is left as it is."""
+    ids = event_id_columns(contract)
+    statistics = [*ids, *([contract.event_time] if contract.event_time else []), "_partition", "_offset", "_ingested_at"]
+    statistics += [*contract.layout.partition_by, *contract.layout.cluster_by]
+    target_properties = {
+        # Statistics cost a fifth of the write; these columns are the ones that MERGE, verify and readers prune by.
+        "delta.dataSkippingStatsColumns": ",".join(dict.fromkeys(name for name in statistics if name not in contract.layout.partition_by)),
+        **dict(contract.properties),
+    }
+    fields = target_fields(contract)
+    _create(session, contract, places.target, fields, target_properties, contract.layout.partition_by, contract.layout.cluster_by)
+    _create(session, contract, places.quarantine, list(QUARANTINE_FIELDS), {"delta.dataSkippingStatsColumns": "partition,offset,batch_id"})
+    _create(session, contract, places.ledger, list(LEDGER_FIELDS), {})
+
+
+def _create(
+    session: SparkSession,
+    contract: Contract,
+    path: str,
+    fields: list[T.StructField],
+    properties: dict[str, str],
+    partition_by: tuple[str, ...] = (),
+    cluster_by: tuple[str, ...] = (),
+) -> None:
+    builder = DeltaTable.createIfNotExists(session).location(path)
+    for column in fields:
+        builder = builder.addColumn(column.name, column.dataType, nullable=column.nullable, comment=column.metadata.get("comment"))
+    # Serializable: a blind append of somebody else's must not pass unseen beside a MERGE.
+    for key, value in {"delta.isolationLevel": "Serializable", **properties}.items():
+        builder = builder.property(key, value)
+    if partition_by:
+        builder = builder.partitionedBy(*partition_by)
+    if cluster_by:
+        builder = builder.clusterBy(*cluster_by)
+    created = {"oncelake": 1, "kind": "created", "pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
+    session.conf.set(METADATA, json.dumps(created))
+    try:
+        builder.execute()
+    finally:
+        session.conf.unset(METADATA)
+
+
+def merge_target(source: DataFrame, contract: Contract, log: DeltaLog, mark: Mark, bounds: Mapping[str, tuple[Column, Column]]) -> Outcome:
+    """Insert the rows of `source` (the target's columns, one row an event id) whose event id the target does not hold.
+
+    `bounds` are the least and greatest event id of the batch by column, as typed values: they let Delta skip files.
+    Raises RunStopped BATCH_DIFFERS if the pair was committed with other ranges, and what Spark raises if nothing was committed.
+    """
+    condition = F.lit(True)
+    for name in event_id_columns(contract):
+        condition &= F.col(f"t.`{name}`") == F.col(f"s.`{name}`")
+    for name, (least, greatest) in bounds.items():
+        condition &= F.col(f"t.`{name}`").between(least, greatest)
+
+    def merge(session: SparkSession) -> bool:
+        table = DeltaTable.forPath(session, log.table)
+        return _executed(table.alias("t").merge(source.alias("s"), condition).whenNotMatchedInsertAll().execute())
+
+    return _commit(source.sparkSession, log, mark, "target", merge)
+
+
+def merge_quarantine(source: DataFrame, log: DeltaLog, mark: Mark) -> Outcome:
+    """Insert the records of `source` (the quarantine's columns) whose position the quarantine does not hold; raises as merge_target."""
+    condition = F.lit(True)
+    for name in ("topic_id", "partition", "offset"):
+        condition &= F.col(f"t.`{name}`") == F.col(f"s.`{name}`")
+
+    def merge(session: SparkSession) -> bool:
+        table = DeltaTable.forPath(session, log.table)
+        return _executed(table.alias("t").merge(source.alias("s"), condition).whenNotMatchedInsertAll().execute())
+
+    return _commit(source.sparkSession, log, mark, "quarantine", merge)
+
+
+def append_ledger(rows: DataFrame, log: DeltaLog, mark: Mark) -> Outcome:
+    """Append `rows` (the ledger's columns) that reach up to the batch of `mark`; raises as merge_target."""
+
+    def append(_: SparkSession) -> bool:
+        before = log.versions()[-1]
+        rows.write.format("delta").mode("append").save(log.table)
+        return log.versions()[-1] > before
+
+    return _commit(rows.sparkSession, log, mark, "ledger", append)
+
+
+def _executed(result: DataFrame | None) -> bool:
+    """A MERGE that Delta skips returns no row, an executed one a row of counts."""
+    return result is not None and len(result.collect()) > 0
+
+
+def _commit(session: SparkSession, log: DeltaLog, mark: Mark, statement: Statement, write: Callable[[SparkSession], bool]) -> Outcome:
+    tries = 0
+    while True:
+        tries += 1
+        before = log.versions()[-1]
+        try:
+            with _pair(session, mark, statement):
+                executed = write(session)
+        except Exception as error:
+            # The outcome is unknown until the log is read again: a store can report an error after it has committed.
+            commit = _find(log, mark, statement, after=before)
+            if commit is not None:
+                return Written(commit)
+            if tries < TRIES_MAX and any(name in str(error) for name in CONFLICTS):
+                continue
+            raise
+        commit = _find(log, mark, statement, after=before if executed else -1)
+        if commit is None:
+            raise Bug(
+                "COMMIT_MISSING", f"the commit of batch {mark.id} is not in {log.table}.", expected="its pair and its mark in the log."
+            )
+        return Written(commit) if executed else AlreadyWritten(commit)
+
+
+def _find(log: DeltaLog, mark: Mark, statement: Statement, *, after: int) -> Commit | None:
+    """The commit of this very batch. Raises RunStopped if the pair was used for other ranges."""
+    for commit in log.newest_first():
+        if commit.version <= after:
+            return None
+        if commit.transactions.get(mark.app_id(statement)) == mark.id.number:
+            if commit.mark is None or (commit.mark.ranges, commit.mark.topic_id) != (mark.ranges, mark.topic_id):
+                raise differs(mark, commit.mark, commit.version)
+            return commit
+    return None
+
+
+@contextmanager
+def _pair(session: SparkSession, mark: Mark, statement: Statement) -> Iterator[None]:
+    """Pair and mark on this session for one statement: left set, the next append to any other table is dropped in silence."""
+    session.conf.set(APP_ID, mark.app_id(statement))
+    session.conf.set(VERSION, str(mark.id.number))
+    session.conf.set(METADATA, mark.to_json())
+    try:
+        yield
+    finally:
+        for key in (APP_ID, VERSION, METADATA):
+            session.conf.unset(key)

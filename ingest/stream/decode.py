@@ -1,0 +1,222 @@
+"""From Kafka records to events: one row a record, either with the contract's columns or with the reason why not.
+
+The result has the contract's columns, the provenance columns, and for records that go to quarantine `__reason`, `__detail`,
+and the raw `__key`, `__value`, `__headers` (NULL on good rows, so that a cached batch does not hold its bytes twice).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ingest.contract import Contract
+from ingest.stream import json_value as J
+
+HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
+RAW_COLUMNS = (
+    T.StructField("key", T.BinaryType(), True, {"comment": "The record's key."}),
+    T.StructField("value", T.BinaryType(), True, {"comment": "The record's value; NULL is a tombstone."}),
+    T.StructField("headers", HEADERS, True, {"comment": "The record's headers, in their order."}),
+)
+# Spark's parser skips what follows the first JSON value; inside this wrapper it cannot.
+OPEN, CLOSE = '{"r":[', '],"z":0}'
+# What could close the wrapper early: rare enough to be looked at twice.
+COULD_CLOSE = r"\]\s*,\s*\""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a batch comes from: the topic's identity, and the batch's time, which every attempt shares."""
+
+    topic: str
+    topic_id: str
+    ingested_at: datetime
+
+
+def event_id_columns(contract: Contract) -> tuple[str, ...]:
+    """The target's columns that hold the event id."""
+    kind = contract.event_id.kind
+    if kind == "columns":
+        return tuple(contract.event_id.columns)
+    return ("_topic_id", "_partition", "_offset") if kind == "position" else ("_event_id",)
+
+
+def target_fields(contract: Contract) -> list[T.StructField]:
+    """The columns of the target table: the event's, then provenance."""
+
+    def field(name: str, kind: T.DataType, nullable: bool, comment: str) -> T.StructField:
+        return T.StructField(name, kind, nullable, {"comment": comment})
+
+    if contract.source.format == "raw":
+        fields = list(RAW_COLUMNS)
+    else:
+        fields = [field(c.name, c.data_type, c.nullable, c.comment or "") for c in contract.columns]
+    if contract.event_id.kind in ("key", "header"):
+        fields.append(field("_event_id", T.StringType(), False, "The event id, from the record's key or header."))
+    fields += [
+        field("_topic", T.StringType(), False, "Kafka topic."),
+        field("_topic_id", T.StringType(), False, "Kafka's id of the topic: differs when it was deleted and made again."),
+        field("_partition", T.IntegerType(), False, "Kafka partition."),
+        field("_offset", T.LongType(), False, "Offset in the partition."),
+        field("_kafka_timestamp", T.TimestampType(), True, "The record's timestamp in Kafka."),
+        field("_ingested_at", T.TimestampType(), False, "When the micro-batch was planned; the same in every attempt."),
+    ]
+    if contract.unknown_fields == "keep":
+        fields.append(field("_unknown", T.MapType(T.StringType(), T.StringType()), True, "Fields that the contract does not name."))
+    return fields
+
+
+def decode(records: DataFrame, contract: Contract, source: Source) -> DataFrame:
+    """Decode what Spark's Kafka source delivers (key, value, headers, topic, partition, offset, timestamp)."""
+    frame = records.select(
+        F.col("key").alias("__key"),
+        F.col("value").alias("__value"),
+        F.col("headers").alias("__headers"),
+        F.lit(source.topic).alias("_topic"),
+        F.lit(source.topic_id).alias("_topic_id"),
+        F.col("partition").alias("_partition"),
+        F.col("offset").alias("_offset"),
+        F.col("timestamp").alias("_kafka_timestamp"),
+        F.timestamp_micros(F.lit(round(source.ingested_at.timestamp() * 1_000_000))).alias("_ingested_at"),
+    )
+    frame, checks = (_raw if contract.source.format == "raw" else _json)(frame, contract)
+    if contract.event_id.kind in ("key", "header"):
+        frame, id_checks = _record_event_id(frame, contract)
+        checks += id_checks
+    frame = frame.withColumn("__fault", F.coalesce(*checks, _no_fault()))
+    for rule in contract.rules:
+        # A rule sees a row only when its columns are right, and it must be TRUE: NULL breaks it, as in Delta's CHECK.
+        broken = F.col("__fault").isNull() & ~F.coalesce(F.expr(f"({rule.check})"), F.lit(False))
+        frame = frame.withColumn("__fault", F.when(broken, _fault("broken_rule", F.lit(rule.name))).otherwise(F.col("__fault")))
+    failed = F.col("__fault").isNotNull()
+    kept = [F.when(failed, F.col(name)).alias(name) for name in ("__key", "__value", "__headers")]
+    columns = [F.col(f"`{field.name}`") for field in target_fields(contract)]
+    return frame.select(*columns, F.col("__fault.code").alias("__reason"), F.col("__fault.detail").alias("__detail"), *kept)
+
+
+def _fault(code: str | Column, detail: Column) -> Column:
+    return F.struct((F.lit(code) if isinstance(code, str) else code).alias("code"), detail.cast("string").alias("detail"))
+
+
+def _no_fault() -> Column:
+    return F.lit(None).cast("struct<code:string,detail:string>")
+
+
+def _raw(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]]:
+    names = (field.name for field in RAW_COLUMNS)
+    return frame.select("*", *(F.col(f"__{name}").alias(name) for name in names)), []
+
+
+def _record_event_id(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]]:
+    header = contract.event_id.header
+    if header is None:
+        found, where = F.col("__key"), "the key"
+    else:
+        # The last header of a name wins, as in Kafka's own Headers.lastHeader.
+        named = F.filter(F.col("__headers"), lambda item: item["key"] == header)
+        found, where = F.try_element_at(named, F.lit(-1))["value"], f"header {header}"
+    text = found.cast("string")
+    checks = [
+        F.when(text.isNull() | (F.length(found) == 0), _fault("missing_event_id", F.lit(f"{where} is missing or empty"))),
+        F.when(~F.is_valid_utf8(text), _fault("not_utf8", F.lit(where))),
+    ]
+    return frame.withColumn("_event_id", text), checks
+
+
+def _json(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]]:
+    columns = [(column.name, column.data_type, column.nullable) for column in contract.columns]
+    event = T.StructType([T.StructField(name, J.wire_type(kind)) for name, kind, _ in columns])
+    text = F.col("__text")
+    wire = _from_json(F.concat(F.lit(OPEN), text, F.lit(CLOSE)), _wrapped(event))
+    frame = frame.withColumn("__text", F.col("__value").cast("string"))
+    # A whole-record fault leaves no event; parsing is spared and no column can be half right.
+    blank = (
+        F.when(F.col("__value").isNull(), _fault("tombstone", F.lit("the value is null")))
+        .when(F.length(F.col("__value")) == 0, _fault("empty", F.lit("the value has no bytes")))
+        .when(~F.is_valid_utf8(text), _fault("not_utf8", F.lit("the value")))
+        .when(~F.startswith(F.ltrim(text, F.lit(" \t\r\n")), F.lit("{")), _not_an_object(text))
+    )
+    frame = frame.withColumn("__blank", blank)
+    frame = frame.withColumn("__wire", F.when(F.col("__blank").isNull(), wire))
+    frame = frame.withColumn("__keys", F.when(F.col("__blank").isNull(), F.json_object_keys(text)))
+    one = F.coalesce((F.size("__wire.r") == 1) & (F.col("__wire.z") == 0), F.lit(False))
+    second = F.json_array_length(F.concat(F.lit("["), text, F.lit(",0]"))) != 2
+    sole = one & ~(text.rlike(COULD_CLOSE) & F.coalesce(second, F.lit(True)))
+    parsed = F.col("__wire.r")[0]
+    at = {name: parsed[name] for name, _, _ in columns}
+    checks = [
+        F.col("__blank"),
+        F.when(~sole, _fault("malformed_json", F.lit("not one complete JSON object"))),
+        F.when(F.size("__keys") != F.size(F.array_distinct("__keys")), _fault("duplicate_key", F.lit("a field is given twice"))),
+        F.when(F.col("__wire._corrupt").isNotNull(), _conversion_fault(text, columns)),
+        *_value_faults(columns, at, contract.event_id.columns),
+        _unquoted_fault(text, columns, at),
+    ]
+    unknown = F.array_except("__keys", F.array(*(F.lit(name) for name, _, _ in columns)))
+    if contract.unknown_fields == "quarantine":
+        checks.append(F.when(F.size(unknown) > 0, _fault("unknown_field", F.array_join(unknown, ", "))))
+    elif contract.unknown_fields == "keep":
+        everything = F.from_json(text, "map<string,variant>")
+        kept = F.transform_values(
+            F.map_filter(everything, lambda key, _: F.array_contains(unknown, key)), lambda _, token: token.cast("string")
+        )
+        frame = frame.withColumn("_unknown", F.when(F.size(unknown) > 0, kept))
+    frame = frame.select("*", *(J.value(kind, at[name]).alias(name) for name, kind, _ in columns))
+    return frame, checks
+
+
+def _wrapped(event: T.StructType) -> T.StructType:
+    fields = [T.StructField("r", T.ArrayType(event)), T.StructField("z", T.IntegerType()), T.StructField("_corrupt", T.StringType())]
+    return T.StructType(fields)
+
+
+def _from_json(text: Column, schema: T.StructType) -> Column:
+    return F.from_json(text, schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt", "allowNonNumericNumbers": "false"})
+
+
+def _not_an_object(text: Column) -> Column:
+    is_json = F.try_parse_json(text).isNotNull()
+    return _fault(F.when(is_json, F.lit("not_an_object")).otherwise(F.lit("malformed_json")), F.lit("no JSON object"))
+
+
+def _value_faults(columns: list[tuple[str, T.DataType, bool]], at: dict[str, Column], id_columns: tuple[str, ...]) -> list[Column]:
+    """The event id first: a record without one is named so, whatever else is wrong with it."""
+    kinds = {name: kind for name, kind, _ in columns}
+    checks = [
+        F.when(J.absent(kinds[name], at[name]), _fault("missing_event_id", F.lit(f"{name} is missing or null"))) for name in id_columns
+    ]
+    for name, kind, nullable in columns:
+        code = J.fault(kind, at[name], nullable=nullable)
+        if code is not None:
+            checks.append(F.when(code.isNotNull(), _fault(code, F.lit(name))))
+    return checks
+
+
+def _conversion_fault(text: Column, columns: list[tuple[str, T.DataType, bool]]) -> Column:
+    """Which column the parser could not convert: each is parsed again alone. Only records at fault pay for it."""
+    found = _fault("malformed_json", F.lit("a value cannot be read"))
+    for name, kind, _ in reversed(columns):
+        alone = T.StructType([T.StructField(name, J.wire_type(kind)), T.StructField("_corrupt", T.StringType())])
+        failed = F.coalesce(_from_json(text, alone)["_corrupt"].isNotNull(), F.lit(False))
+        code = F.lit(J.WRONG_TYPE)
+        if isinstance(kind, T.IntegralType):
+            number = F.from_json(text, T.StructType([T.StructField(name, T.DecimalType(38, 0))]))[name]
+            code = F.when(number.try_cast(kind).isNull() & number.isNotNull(), F.lit(J.OUT_OF_RANGE)).otherwise(code)
+        found = F.when(failed, _fault(code, F.lit(name))).otherwise(found)
+    return found
+
+
+def _unquoted_fault(text: Column, columns: list[tuple[str, T.DataType, bool]], at: dict[str, Column]) -> Column:
+    """STRING columns hold JSON strings only: 5 and "5" are different. The exact test runs only where a cheap one cannot tell."""
+    with_strings = [(name, kind) for name, kind, _ in columns if J.has_string(kind)]
+    schema = T.StructType([T.StructField(name, J.wire_type(kind, strings_as=T.VariantType())) for name, kind in with_strings])
+    tokens = F.from_json(text, schema)
+    found = _no_fault()
+    for name, kind in reversed(with_strings):
+        at_fault = J.looks_unquoted(kind, at[name]) & J.unquoted(kind, tokens[name])
+        found = F.when(at_fault, _fault(J.WRONG_TYPE, F.lit(name))).otherwise(found)
+    return found

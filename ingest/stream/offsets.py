@@ -1,0 +1,128 @@
+"""Offset ranges of a micro-batch, as Spark's checkpoint has them.
+
+Spark writes `offsets/N` (where batch N ends) before it runs batch N and `commits/N` after. The start of batch N is the end
+of batch N−1; of batch 0 the source's initial-offset log `sources/0/0`; of a partition that was added later offset 0.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ingest.errors import Refused
+from ingest.files import Files
+
+
+@dataclass(frozen=True, order=True)
+class OffsetRange:
+    """The offsets [start, end) of one partition; a gap inside (transaction markers, compaction) is normal."""
+
+    partition: int
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if self.partition < 0 or not 0 <= self.start <= self.end:
+            raise ValueError(f"not an offset range: partition {self.partition} [{self.start}, {self.end})")
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.partition}:[{self.start},{self.end})"
+
+
+@dataclass(frozen=True)
+class BatchId:
+    """Which micro-batch: the checkpoint's query id and the batch's number in it."""
+
+    query_id: str
+    number: int
+
+    def __post_init__(self) -> None:
+        if not self.query_id or self.number < 0:
+            raise ValueError(f"not a batch id: {self.query_id!r}, {self.number}")
+
+    def __str__(self) -> str:
+        return f"{self.query_id}/{self.number}"
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """A batch as the offset log plans it: its ranges by partition and its time, which is the rows' ingestion time."""
+
+    id: BatchId
+    topic: str
+    ranges: tuple[OffsetRange, ...]
+    planned_at: datetime
+
+
+class CheckpointFiles:
+    """Reads one streaming checkpoint of Spark (format v1 of MetadataLog and OffsetSeqLog)."""
+
+    def __init__(self, files: Files, root: str) -> None:
+        self._files = files
+        self.root = root
+
+    def query_id(self) -> str | None:
+        """The checkpoint's identity, or None if nothing was ever planned in it. Raises Refused CHECKPOINT_TORN."""
+        data = self._files.read(f"{self.root}/metadata")
+        if data is None:
+            return None
+        try:
+            return str(json.loads(data)["id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._torn("metadata") from error
+
+    def numbers(self, log: str) -> list[int]:
+        """The batch numbers in `offsets` or `commits`, ascending."""
+        return sorted(int(name) for name in self._files.names(f"{self.root}/{log}") if name.isdigit())
+
+    def planned(self, query_id: str, number: int, topic: str) -> PlannedBatch:
+        """Batch `number` as the offset log has it. Raises Refused CHECKPOINT_TORN if a file is missing or unreadable."""
+        name = f"offsets/{number}"
+        metadata, ends = self._offset_log(name)
+        starts = self._offset_log(f"offsets/{number - 1}")[1] if number > 0 else self._initial_offsets()
+        try:
+            of_topic = {int(partition): int(end) for partition, end in ends[topic].items()}
+            before = {int(partition): int(start) for partition, start in starts[topic].items()}
+            ranges = tuple(OffsetRange(partition, before.get(partition, 0), end) for partition, end in sorted(of_topic.items()))
+            planned_at = datetime.fromtimestamp(metadata["batchTimestampMs"] / 1000, UTC)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise self._torn(name) from error
+        return PlannedBatch(BatchId(query_id, number), topic, ranges, planned_at)
+
+    def _offset_log(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        lines = self._lines(name)
+        try:
+            return json.loads(lines[1]), json.loads(lines[2])
+        except (IndexError, ValueError) as error:
+            raise self._torn(name) from error
+
+    def _initial_offsets(self) -> dict[str, Any]:
+        lines = self._lines("sources/0/0")
+        try:
+            initial: dict[str, Any] = json.loads(lines[1])
+        except (IndexError, ValueError) as error:
+            raise self._torn("sources/0/0") from error
+        return initial
+
+    def _lines(self, name: str) -> list[str]:
+        data = self._files.read(f"{self.root}/{name}")
+        if data is None:
+            raise self._torn(name)
+        # Spark still writes a zero byte before the version of sources/0/0, for readers of version 2.1.
+        lines = data.lstrip(b"\0").decode(errors="replace").splitlines()
+        if not lines or lines[0] != "v1":
+            raise self._torn(name)
+        return lines
+
+    def _torn(self, name: str) -> Refused:
+        return Refused(
+            "CHECKPOINT_TORN",
+            f"the file {self.root}/{name} is missing, empty or not in the format that Spark writes.",
+            expected="the complete file: without it the batch's offset range is unknown, and a guess could lose records.",
+            remedy="restore the file from a backup of the checkpoint; keep the folder as it is until then.",
+        )

@@ -1,0 +1,148 @@
+"""A run: one Spark application, one query a table, until all is read, or somebody says stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from ingest import spark
+from ingest.contract import Contract
+from ingest.errors import IngestError
+from ingest.files import is_local
+from ingest.kafka_options import KafkaOptions
+from ingest.places import Places, log_folder
+from ingest.stream import lock
+from ingest.stream.batch import BatchReport
+from ingest.stream.query import TableQuery, Trigger
+from ingest.stream.topic import describe
+
+POLL_S = 0.1
+
+
+class Display(Protocol):
+    """Shows a run while it works; called from one thread."""
+
+    def ready(self, tables: Sequence[str], log: Path) -> None:
+        """Spark is up, the queries have started."""
+
+    def batch(self, report: BatchReport, progress: dict[str, Any] | None) -> None:
+        """A batch is done; `progress` is Spark's report of it, if there is one."""
+
+    def tick(self) -> None:
+        """Time passes."""
+
+    def stopping(self) -> None:
+        """A stop was asked for; the batches at hand are ended first."""
+
+
+@dataclass
+class TableResult:
+    """What a run did for one table; `error` is why it stopped before its time."""
+
+    table: str
+    batches: int = 0
+    skipped: int = 0
+    records_read: int = 0
+    inserted: int = 0
+    duplicate: int = 0
+    quarantined: int = 0
+    replayed: int = 0
+    error: IngestError | None = None
+
+
+@dataclass
+class Run:
+    """The settings of a run; `interrupted` is the signal that ended it, if one did."""
+
+    contracts: Sequence[Contract]
+    lake: str
+    checkpoints: str
+    kafka: KafkaOptions
+    master: str
+    trigger: Trigger
+    max_records: int | None = None
+    interrupted: int | None = None
+    _reports: list[BatchReport] = field(default_factory=list)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def execute(self, display: Display) -> list[TableResult]:
+        """Run to the end. Raises IngestError only for what concerns all tables; one table's error is in its result."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        results = {c.name: TableResult(c.name) for c in self.contracts}
+        queries: list[TableQuery] = []
+        for contract in self.contracts:
+            places = Places(self.lake, self.checkpoints, contract.pipeline, contract.table)
+            try:
+                describe(self.kafka, contract.source.topic)  # before seconds are spent on Spark
+                if is_local(self.checkpoints):
+                    lock.wait_until_free(Path(places.state))
+                queries.append(TableQuery(contract, places, self.kafka, self._on_batch))
+            except IngestError as error:
+                results[contract.name].error = error
+        if not queries:
+            return list(results.values())
+        log = log_folder(self.lake) / f"spark-{time.strftime('%Y%m%dT%H%M%S')}.log"
+        session = spark.start(self.master, log)
+        # Spark's own handler of Ctrl-C would cancel the batch at hand.
+        signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            started = []
+            for query in queries:
+                try:
+                    query.start(session, self.trigger, self.max_records)
+                    started.append(query)
+                except IngestError as error:
+                    results[query.contract.name].error = error
+            display.ready([q.contract.name for q in started], log)
+            self._watch(started, display, results)
+            for query in started:
+                results[query.contract.name].error = query.finish(session)
+        finally:
+            session.stop()
+        return list(results.values())
+
+    def _watch(self, queries: Sequence[TableQuery], display: Display, results: dict[str, TableResult]) -> None:
+        told = False
+        active = list(queries)
+        while active:
+            if self.interrupted is not None:
+                if not told:
+                    display.stopping()
+                    told = True
+                for query in active:
+                    query.ask_to_stop()
+            active = [query for query in active if not query.poll()]
+            self._show(queries, display, results)
+            display.tick()
+            if active:
+                time.sleep(POLL_S)
+
+    def _show(self, queries: Sequence[TableQuery], display: Display, results: dict[str, TableResult]) -> None:
+        with self._guard:
+            reports, self._reports = self._reports, []
+        if not reports:
+            return
+        known = {(q.contract.name, p["batchId"]): p for q in queries for p in q.progress()}
+        for report in reports:
+            result = results[report.table]
+            result.batches += 1
+            result.skipped += report.skipped
+            if not report.skipped:
+                result.records_read += report.records_read
+                result.inserted += report.inserted
+                result.duplicate += report.duplicate
+                result.quarantined += report.quarantined
+                result.replayed += report.replayed
+            display.batch(report, known.get((report.table, report.number)))
+
+    def _on_batch(self, report: BatchReport) -> None:
+        with self._guard:
+            self._reports.append(report)
+
+    def _on_signal(self, number: int, _: Any) -> None:
+        self.interrupted = number

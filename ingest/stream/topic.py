@@ -1,0 +1,84 @@
+"""What the broker says of a topic: its id, its partitions, where each ends. Every question has a deadline."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import uuid
+from dataclasses import dataclass
+
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from ingest.errors import Unfit
+from ingest.kafka_options import KafkaOptions
+
+# A cluster that answers at all answers in a second or two; a minute of silence is a wrong address.
+ANSWER_WITHIN_MS = 15_000
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the broker knows it. `id` is how Kafka prints it; it is empty if the broker is too old to have ids."""
+
+    name: str
+    id: str
+    partitions: tuple[int, ...]
+
+
+def describe(kafka: KafkaOptions, name: str) -> Topic:
+    """Ask for the topic. Raises Unfit BROKER_UNREACHABLE, BROKER_REFUSED or TOPIC_UNKNOWN."""
+    _quiet()
+    try:
+        client = KafkaAdminClient(**kafka.for_python(), request_timeout_ms=ANSWER_WITHIN_MS, bootstrap_timeout_ms=ANSWER_WITHIN_MS)
+        try:
+            found = client.describe_topics([name])[0]
+        finally:
+            client.close()
+    except KafkaError as error:
+        raise _unreachable(kafka, error) from error
+    if found.get("error_code"):
+        raise Unfit(
+            "TOPIC_UNKNOWN",
+            f"{kafka.bootstrap_servers} has no topic {name!r} that we may read (Kafka's error code {found['error_code']}).",
+            expected="an existing topic and the right to read it.",
+            remedy="create the topic, correct source.topic in the contract, or grant Describe and Read.",
+        )
+    return Topic(name, _id_text(found.get("topic_id")), tuple(sorted(p["partition_index"] for p in found["partitions"])))
+
+
+def end_offsets(kafka: KafkaOptions, topic: Topic, isolation_level: str) -> dict[int, int]:
+    """Where each partition ends for a reader of this isolation level. Raises Unfit BROKER_UNREACHABLE."""
+    _quiet()
+    try:
+        consumer = KafkaConsumer(**kafka.for_python(), isolation_level=isolation_level, enable_auto_commit=False, group_id=None)
+        try:
+            ends = consumer.end_offsets([TopicPartition(topic.name, p) for p in topic.partitions])
+        finally:
+            consumer.close()
+    except KafkaError as error:
+        raise _unreachable(kafka, error) from error
+    return {tp.partition: int(end) for tp, end in ends.items()}
+
+
+def _unreachable(kafka: KafkaOptions, error: Exception) -> Unfit:
+    # The kind of error only: some messages of the client repeat its settings.
+    return Unfit(
+        "BROKER_UNREACHABLE",
+        f"no answer from the Kafka brokers {kafka.bootstrap_servers} ({type(error).__name__}).",
+        expected=f"an answer within {ANSWER_WITHIN_MS // 1000} s.",
+        remedy="check --bootstrap-servers and the INGEST_KAFKA_* options; `ingest broker start` starts an embedded broker.",
+    )
+
+
+def _id_text(value: object) -> str:
+    """Kafka's own notation of a topic id: URL-safe base64 of the 16 bytes, without padding."""
+    if value is None:
+        return ""
+    number = value if isinstance(value, uuid.UUID) else uuid.UUID(str(value))
+    return "" if number.int == 0 else base64.urlsafe_b64encode(number.bytes).rstrip(b"=").decode()
+
+
+def _quiet() -> None:
+    """kafka-python warns at every try; what matters is said once, by the error."""
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)

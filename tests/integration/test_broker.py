@@ -1,0 +1,177 @@
+"""The embedded broker is a real Kafka: transactions, kills, restarts; and it leaves no process behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+
+from ingest.errors import Unfit
+from ingest.local.broker import Broker
+from ingest.local.broker_probe import answers
+
+pytestmark = pytest.mark.integration
+
+BIG = 10 * 1024 * 1024
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Broker]:
+    """A broker of this test alone, not started, stopped at the end whatever happens."""
+    broker = Broker(tmp_path / "own")
+    yield broker
+    broker.kill()
+
+
+def committed(broker: Broker, topic: str) -> list[bytes]:
+    """The values of partition 0 that a read_committed consumer sees up to the end, in order."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap_servers, isolation_level="read_committed", max_partition_fetch_bytes=BIG * 2
+    )
+    try:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        end, values = consumer.end_offsets([partition])[partition], []
+        while consumer.position(partition) < end:
+            values += [record.value for records in consumer.poll(timeout_ms=500).values() for record in records]
+        return values
+    finally:
+        consumer.close()
+
+
+def produce(broker: Broker, topic: str, *values: bytes) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all", max_request_size=BIG + 1024)
+    try:
+        for future in [producer.send(topic, value, partition=0) for value in values]:
+            future.get(timeout=30)
+    finally:
+        producer.close()
+
+
+def test_committed_transaction_is_read_and_aborted_one_is_not(broker: Broker, topic: Callable[..., str]) -> None:
+    name = topic(partitions=2)
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id=f"writer-of-{name}")
+    producer.init_transactions()
+    for value, keep in ((b"kept", True), (b"taken back", False), (b"kept too", True)):
+        producer.begin_transaction()
+        producer.send(name, value, partition=0)
+        producer.flush()
+        if keep:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    producer.close()
+    assert committed(broker, name) == [b"kept", b"kept too"]
+
+
+def test_record_of_ten_megabytes_fits(broker: Broker, topic: Callable[..., str]) -> None:
+    name, value = topic(), os.urandom(BIG)
+    produce(broker, name, value)
+    assert committed(broker, name) == [value]
+
+
+def test_misspelt_topic_is_not_created(broker: Broker) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=1_000)
+    with pytest.raises(KafkaError):
+        producer.send("no-such-topic", b"x").get(timeout=5)
+    producer.close()
+
+
+def test_killed_broker_restarts_on_its_port_with_what_it_had_acknowledged(own: Broker) -> None:
+    own.start()
+    port, first_pid = own.port, own.pid
+    own.create_topic("kept", 1)
+    produce(own, "kept", b"before")
+    own.kill()
+    assert not own.running
+    assert not answers(own.bootstrap_servers, timeout_s=1)
+    own.start()
+    assert (own.port, own.pid != first_pid) == (port, True)
+    produce(own, "kept", b"after")
+    assert committed(own, "kept") == [b"before", b"after"]
+
+
+def test_port_in_use_is_refused_by_number(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(Unfit, match="PORT_TAKEN") as refused:
+            Broker(tmp_path, port=port).start()
+    assert str(port) in refused.value.found
+    assert not Broker(tmp_path).running
+
+
+def test_two_brokers_at_once_do_not_see_each_other(own: Broker, broker: Broker) -> None:
+    own.start()
+    assert own.port != broker.port
+    own.create_topic("only-here", 1)
+    produce(own, "only-here", b"x")
+    with closing(KafkaConsumer(bootstrap_servers=broker.bootstrap_servers)) as consumer:
+        assert "only-here" not in consumer.topics()
+
+
+def test_start_of_a_running_broker_changes_nothing(own: Broker) -> None:
+    own.start()
+    again = Broker(own.folder).start()
+    assert (again.pid, again.port) == (own.pid, own.port)
+    with pytest.raises(Unfit, match="BROKER_RUNNING"):
+        Broker(own.folder, port=own.port + 1).start()
+
+
+def test_another_process_finds_and_stops_the_daemon_and_no_process_stays(tmp_path: Path) -> None:
+    program = f"from ingest.local.broker import Broker; print(Broker({str(tmp_path)!r}, die_with_parent=False).start().pid)"
+    pid = int(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=90, check=True).stdout)
+    attached = Broker(tmp_path)
+    assert attached.running
+    assert attached.pid == pid
+    assert attached.stop()
+    assert not attached.running
+    assert not psutil.pid_exists(pid)
+    assert not attached.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel does this on Linux only")
+def test_broker_of_a_killed_parent_dies_with_it(tmp_path: Path) -> None:
+    program = (
+        f"import time; from ingest.local.broker import Broker; print(Broker({str(tmp_path)!r}).start().pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.communicate()
+    deadline = time.monotonic() + 10
+    while Broker(tmp_path).running and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Broker(tmp_path).running, f"process {pid} lives on"
+
+
+def test_recycled_process_id_is_never_killed(own: Broker) -> None:
+    own.start()
+    state = own.state
+    assert state is not None
+    own.kill()
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        text = (own.folder / "broker.json").read_text(encoding="utf-8")
+        recycled = text.replace(f'"pid": {state.process.pid}', f'"pid": {stranger.pid}')
+        (own.folder / "broker.json").write_text(recycled, encoding="utf-8")
+        assert not Broker(own.folder).running
+        assert not Broker(own.folder).stop()
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()

@@ -1,0 +1,155 @@
+"""The producer against a real broker: what it says in its manifest is what a read_committed consumer finds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ingest.errors import InvalidInput, RunStopped, Unfit
+from ingest.local.line import Line
+from ingest.local.producer import produce_sample
+from ingest.local.sample import ORDERS, PAYMENTS
+from tests.oracle_sources import read_kafka, read_manifests
+
+if TYPE_CHECKING:
+    from ingest.local.broker import Broker
+
+pytestmark = pytest.mark.integration
+
+
+def test_the_manifest_says_what_kafka_holds(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
+    topics = {ORDERS: topic(3), PAYMENTS: topic(2)}
+    seen: list[int] = []
+    produced = produce_sample(
+        broker.bootstrap_servers,
+        events=4000,
+        poison=80,
+        seed=11,
+        manifest=tmp_path / "manifest.jsonl",
+        aborted_share=0.5,
+        transaction_records=500,
+        topics=topics,
+        progress=seen.append,
+    )
+    assert (produced.events, produced.poison, produced.unknown) == (4000, 80, 0)
+    assert produced.aborted >= 3 and produced.retries > 100
+    assert seen[-1] == 4000 + 80 + produced.retries
+    poison_at: dict[tuple[str, int, int], str] = {}
+    for line in (tmp_path / "manifest.jsonl").read_text().splitlines():
+        for kind, name, partition, offset in json.loads(line).get("poison_at", []):
+            poison_at[name, partition, offset] = kind
+    assert len(poison_at) == 80
+    shown = found = 0
+    for kind, name in topics.items():
+        view = read_kafka(broker.bootstrap_servers, name, [f"{kind[:-1]}_id"], [])
+        manifest = read_manifests([tmp_path / "manifest.jsonl"], name)
+        ids = {record.event_id for record in view.records.values()} - {None}
+        assert ids == manifest.committed.keys() | manifest.poison_ids
+        assert manifest.aborted_only and not manifest.aborted_only & ids
+        assert all(
+            record.value_hash in manifest.committed[record.event_id]
+            for record in view.records.values()
+            if record.event_id in manifest.committed
+        )
+        places = {(name, partition, offset) for partition, offset in view.records}
+        found += len(places & poison_at.keys())
+        shown += len(view.records)
+        assert sum(view.end.values()) > len(view.records), "markers and aborted records leave gaps"
+    assert found == 80
+    assert shown == 4080 + produced.retries
+
+
+def test_aborted_and_committed_records_interleave_in_a_partition(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
+    name = topic(1)
+    produce_sample(
+        broker.bootstrap_servers, events=100, manifest=tmp_path / "m", aborted_share=1, transaction_records=100, topics={ORDERS: name}
+    )
+    offsets = sorted(offset for _, offset in read_kafka(broker.bootstrap_servers, name, ["order_id"], []).records)
+    # 50 aborted ones around the committed: 25 before, 25 after, then the two markers.
+    assert offsets[0] == 25
+    assert read_kafka(broker.bootstrap_servers, name, ["order_id"], []).end[0] > offsets[-1] + 25
+
+
+def test_it_runs_as_a_process_of_its_own(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ingest.local.producer", "--bootstrap-servers", broker.bootstrap_servers, "--events", "50"]
+    command += ["--manifest", str(tmp_path / "m"), "--orders-topic", topic(1), "--payments-topic", ""]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout)["events"] == 50
+
+
+def test_a_commit_without_an_answer_is_unknown_and_sent_again(
+    broker: Broker, topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(1)
+    lines: list[Line] = []
+    connect = Line._connect
+
+    def connect_slow_once(self: Line) -> Any:
+        producer = connect(self)
+        if not lines and not self._options["transactional_id"].endswith("-aborting"):
+            lines.append(self)
+            commit = producer.commit_transaction
+
+            def commit_and_lose_the_answer() -> None:
+                commit()
+                raise TimeoutError("the answer was lost")
+
+            producer.commit_transaction = commit_and_lose_the_answer
+        return producer
+
+    monkeypatch.setattr(Line, "_connect", connect_slow_once)
+    produced = produce_sample(
+        broker.bootstrap_servers, events=30, manifest=tmp_path / "m", duplicate_share=0, aborted_share=0, topics={ORDERS: name}
+    )
+    assert (produced.events, produced.unknown, produced.committed) == (30, 1, 1)
+    manifest = read_manifests([tmp_path / "m"], name)
+    assert manifest.unknown.keys() == manifest.committed.keys()
+    assert len(read_kafka(broker.bootstrap_servers, name, ["order_id"], []).records) == 60
+
+
+def test_a_fenced_producer_stops(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
+    name = topic(1)
+    others: list[Line] = []
+
+    def take_over(_: int) -> None:
+        if not others:
+            others.append(Line(broker.bootstrap_servers, "taken-over", {}, 10))
+
+    try:
+        with pytest.raises(RunStopped, match="PRODUCER_FENCED"):
+            produce_sample(
+                broker.bootstrap_servers,
+                events=40,
+                manifest=tmp_path / "m",
+                transaction_records=10,
+                aborted_share=0,
+                topics={ORDERS: name},
+                transactional_id="taken-over",
+                progress=take_over,
+            )
+    finally:
+        for line in others:
+            line.__exit__()
+    assert read_manifests([tmp_path / "m"], name).committed.keys()
+
+
+def test_a_topic_that_does_not_exist_is_named(broker: Broker, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"TOPIC_UNKNOWN.*no-such-topic"):
+        produce_sample(
+            broker.bootstrap_servers,
+            events=1,
+            manifest=tmp_path / "m",
+            topics={ORDERS: "no-such-topic"},
+            kafka_options={"max_block_ms": 2000, "allow_auto_create_topics": False},
+        )
+
+
+def test_without_a_broker_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(Unfit, match="BROKER_UNREACHABLE"):
+        produce_sample("127.0.0.1:1", events=1, manifest=tmp_path / "m", kafka_options={"bootstrap_timeout_ms": 1000})

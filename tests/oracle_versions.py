@@ -1,0 +1,103 @@
+"""(e) Time travel: at every version the target holds the rows of the batches committed so far, whole, and no other.
+
+Rows are counted by batch (by their provenance within each batch's ranges) at each version. A batch's commit may change its
+own count only; nothing else that is not the test's own may change any. The gains fill `Lake.inserted` for the ledger's check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from deltalake import DeltaTable
+
+from tests.oracle_sources import Commit
+from tests.oracle_tables import Lake, query
+
+# (index of the batch in the log or None, partition) -> rows
+Counts = dict[tuple[int | None, int], int]
+
+
+def findings(table: str, lake: Lake, own_versions: Collection[int], notes: list[str]) -> Iterator[str]:
+    """A sentence for each version that is torn, and the notes of what could not be read."""
+    batches: list[Commit] = []
+    before: Counts | None = {} if lake.target_log and lake.target_log[0].version == 0 else None
+    known = {id(batch) for batch in lake.batches}
+    for commit in lake.target_log:
+        is_batch = id(commit) in known
+        if is_batch:
+            batches.append(commit)
+        try:
+            now = _counts(lake, commit.version, batches)
+        except Exception as error:  # deltalake has no common error for files that VACUUM or log clean-up removed
+            notes.append(f"{table}: version {commit.version} cannot be read any more: {str(error)[:120]}")
+            before = None
+            continue
+        own = commit.version in own_versions or (not is_batch and (commit.adds_data or commit.removes_data))
+        index = len(batches) - 1 if is_batch else None
+        if before is not None and not own:
+            yield from _compare(table, lake, commit, batches, index, before, now)
+        if is_batch and before is not None:
+            for partition in commit.ranges:
+                lake.inserted[commit.version, partition] = now.get((index, partition), 0) - _overlapping(batches, before, partition)
+        before = now
+
+
+def _compare(
+    table: str, lake: Lake, commit: Commit, batches: list[Commit], index: int | None, before: Counts, now: Counts
+) -> Iterator[str]:
+    for key in sorted(before.keys() | now.keys(), key=str):
+        batch, partition = key
+        was, rows = before.get(key, 0), now.get(key, 0)
+        if batch is None or batch < 0:
+            early = batch is None or not any(_overlap(one, _next_batch(lake, commit), partition) for one in batches)
+            if rows > was and early:
+                yield (
+                    f"{table}: version {commit.version} holds {rows} rows of partition {partition} outside of all ranges committed so far, "
+                    f"version before {was} (e)"
+                )
+            continue
+        if batch == index or was == rows:
+            continue
+        if index is not None and _overlap(batches[batch], batches[index], partition):
+            continue
+        meta = batches[batch].metadata or {}
+        yield (
+            f"{table}: version {commit.version} changes batch {meta.get('batch_id')} of query {meta.get('query_id')} in partition "
+            f"{partition} from {was} to {rows} rows: a batch was torn (e)"
+        )
+
+
+def _next_batch(lake: Lake, commit: Commit) -> Commit | None:
+    return next((c for c in lake.batches if c.version > commit.version), None)
+
+
+def _overlap(one: Commit, other: Commit | None, partition: int) -> bool:
+    """Ranges of two query ids may overlap after a rebase, those of one never."""
+    if other is None or (one.metadata or {}).get("query_id") == (other.metadata or {}).get("query_id") or partition not in one.ranges:
+        return False
+    (a, b), (c, d) = one.ranges[partition], other.ranges.get(partition, (0, 0))
+    return max(a, c) < min(b, d)
+
+
+def _overlapping(batches: list[Commit], before: Counts, partition: int) -> int:
+    """Rows of the last batch's range that were there before it, by the range -1 counted along at the version before."""
+    return before.get((-len(batches), partition), 0)
+
+
+def _counts(lake: Lake, version: int, batches: list[Commit]) -> Counts:
+    following = [c for c in lake.batches if c.version > version][:1]  # counted as -len(batches) - 1, see _overlapping
+    ranges = [
+        f"({number}, '{(batch.metadata or {}).get('topic_id') or ''}', {partition}, {start}, {end})"
+        for number, batch in [*enumerate(batches), *((-len(batches) - 1, batch) for batch in following)]
+        for partition, (start, end) in batch.ranges.items()
+    ]
+    delta = DeltaTable(str(lake.folder / "target"), version=version)
+    if not ranges:
+        return {(None, row[0]): row[1] for row in query(delta, "SELECT _partition, COUNT(*) FROM t GROUP BY 1")}
+    rows = query(
+        delta,
+        f"WITH b(number, topic_id, p, s, e) AS (VALUES {', '.join(ranges)}) "
+        "SELECT b.number, t._partition, COUNT(*) FROM t LEFT JOIN b ON t._partition = b.p AND COALESCE(t._topic_id, '') = b.topic_id "
+        "AND t._offset >= b.s AND t._offset < b.e GROUP BY 1, 2",
+    )
+    return {(row[0], row[1]): row[2] for row in rows}

@@ -1,0 +1,370 @@
+"""The judge is judged: a good run passes, and each planted wrong is found and named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from arro3.core import Array, DataType, Table
+from deltalake import write_deltalake
+from deltalake.transaction import CommitProperties, Transaction
+
+from tests.oracle import Run, Verdict, judge
+from tests.oracle_sources import KafkaRecord, KafkaView, decode
+
+TOPIC_ID = "dd703122-c569-4932-91ac-151cf85d4dbf"
+APP = "oncelake/shop/orders/q1/target"
+TYPES = {
+    "_partition": DataType.int32(),
+    "partition": DataType.int32(),
+    "amount": DataType.decimal128(18, 2),
+    "ordered_at": DataType.timestamp("us", tz="UTC"),
+    "captured": DataType.bool(),
+}
+T0 = 1_735_689_600_012_000  # 2025-01-01T00:00:00.012Z
+
+
+def value(order_id: str, amount: str = "12.50") -> bytes:
+    return f'{{"order_id":"{order_id}","amount":{amount},"ordered_at":"2025-01-01T00:00:00.012Z","captured":true}}'.encode()
+
+
+def row(partition: int, offset: int, order_id: str, amount: str = "12.5") -> dict[str, Any]:
+    provenance = {"_topic_id": TOPIC_ID, "_partition": partition, "_offset": offset}
+    return {**provenance, "order_id": order_id, "amount": amount, "ordered_at": T0, "captured": True}
+
+
+def quarantined(partition: int, offset: int, batch_id: int, state: str = "open") -> dict[str, Any]:
+    place = {"topic_id": TOPIC_ID, "partition": partition, "offset": offset}
+    return {**place, "state": state, "event_id": None, "query_id": "q1", "batch_id": batch_id}
+
+
+def ledger(batch_id: int, partition: int, start: int, end: int, version: int, **counts: int) -> dict[str, Any]:
+    named = {"kind": "batch", "query_id": "q1", "batch_id": batch_id, "topic_id": TOPIC_ID, "partition": partition}
+    zero = {"records_read": 0, "inserted": 0, "duplicate": 0, "quarantined": 0, "replayed": 0, "gap": 0}
+    return {**named, "start_offset": start, "end_offset": end, **zero, **counts, "target_version": version}
+
+
+@dataclass
+class TargetCommit:
+    rows: list[dict[str, Any]]
+    batch_id: int = 0
+    ranges: dict[str, list[int]] = field(default_factory=dict)
+    query_id: str = "q1"
+    app_id: str | None = APP
+    txn_version: int | None = None
+    metadata: bool = True
+
+
+@dataclass
+class Scene:
+    """Partition 0: A B poison A COMMIT | C B (X aborted) D; partition 1: E F E |; batches end at the bar."""
+
+    kafka: dict[tuple[int, int], bytes]
+    commits: list[TargetCommit]
+    quarantine: list[dict[str, Any]]
+    ledger: list[dict[str, Any]]
+    manifest: list[dict[str, Any]]
+
+    def view(self) -> KafkaView:
+        records = {place: decode(data, ["order_id"], ["amount", "ordered_at", "captured"]) for place, data in self.kafka.items()}
+        return KafkaView("orders", TOPIC_ID, records, {0: 0, 1: 0}, {0: 9, 1: 3})
+
+    def judge(self, lake: Path, **changes: Any) -> Verdict:
+        folder = lake / "shop" / "orders"
+        for commit in self.commits:
+            meta = {"oncelake": 1, "query_id": commit.query_id, "batch_id": commit.batch_id, "topic_id": TOPIC_ID, "ranges": commit.ranges}
+            version = commit.batch_id if commit.txn_version is None else commit.txn_version
+            append(
+                folder / "target",
+                commit.rows,
+                row(0, 0, ""),
+                CommitProperties(
+                    custom_metadata={"userMetadata": json.dumps(meta)} if commit.metadata else None,
+                    app_transactions=[Transaction(commit.app_id, version)] if commit.app_id else None,
+                ),
+            )
+        pair = CommitProperties(app_transactions=[Transaction("oncelake/shop/orders/q1/quarantine", 0)])
+        append(folder / "quarantine", self.quarantine, quarantined(0, 0, 0), pair)
+        append(folder / "ledger", self.ledger, ledger(0, 0, 0, 0, 0), CommitProperties())
+        manifest = lake / "manifest.jsonl"
+        manifest.write_text("".join(json.dumps(line) + "\n" for line in self.manifest) + '{"event":"beg')
+        run = Run(lake, "shop", "orders", "orders", ("order_id",), ("amount", "ordered_at", "captured"), (manifest,))
+        return judge(replace(run, **changes), self.view())
+
+
+def append(table: Path, rows: list[dict[str, Any]], like: dict[str, Any], properties: CommitProperties) -> None:
+    columns: dict[str, Any] = {}
+    for name, example in like.items():
+        values = [r[name] for r in rows]
+        kind = TYPES.get(name)
+        if kind is None:
+            columns[name] = Array(values, type=DataType.int64() if isinstance(example, int) else DataType.utf8())
+        elif name == "amount":
+            columns[name] = Array(values, type=DataType.utf8()).cast(kind)
+        elif name == "ordered_at":
+            columns[name] = Array(values, type=DataType.int64()).cast(kind)
+        else:
+            columns[name] = Array(values, type=kind)
+    write_deltalake(str(table), Table.from_pydict(columns), mode="append", commit_properties=properties)
+
+
+def transaction(number: int, ending: str, *events: tuple[str, bytes]) -> list[dict[str, Any]]:
+    hashes = [decode(data, ["order_id"], []).value_hash for _, data in events]
+    orders = {"ids": [event_id for event_id, _ in events], "hashes": hashes, "partitions": [0] * len(events)}
+    begin = {"event": "begin", "txn": number, "attempt": 1, "intent": "commit", "topics": {"orders": orders}, "poison": []}
+    return [begin, {"event": ending, "txn": number, "attempt": 1}]
+
+
+@pytest.fixture
+def good() -> Scene:
+    sent = {name: value(name) for name in "ABCDEFX"}
+    kafka = {(0, 0): sent["A"], (0, 1): sent["B"], (0, 2): b'{"order_id', (0, 3): sent["A"], (0, 5): sent["C"], (0, 6): sent["B"]}
+    kafka |= {(0, 8): sent["D"], (1, 0): sent["E"], (1, 1): sent["F"], (1, 2): sent["E"]}
+    first = [row(0, 0, "A"), row(0, 1, "B"), row(1, 0, "E"), row(1, 1, "F")]
+    return Scene(
+        kafka,
+        [
+            TargetCommit(first, 0, {"0": [0, 5], "1": [0, 3]}),
+            TargetCommit([row(0, 5, "C"), row(0, 8, "D")], 1, {"0": [5, 9], "1": [3, 3]}),
+        ],
+        [quarantined(0, 2, 0)],
+        [
+            ledger(0, 0, 0, 5, 0, records_read=4, inserted=2, duplicate=1, quarantined=1, gap=1),
+            ledger(0, 1, 0, 3, 0, records_read=3, inserted=2, duplicate=1),
+            ledger(1, 0, 5, 9, 1, records_read=3, inserted=2, duplicate=1, gap=1),
+            ledger(1, 1, 3, 3, 1),
+        ],
+        [
+            {"event": "sample", "version": 1},
+            *transaction(0, "committed", *((n, sent[n]) for n in "ABAEFE")),
+            *transaction(1, "committed", *((n, sent[n]) for n in "CBD")),
+            *transaction(2, "aborted", ("X", sent["X"])),
+            *transaction(3, "unknown", ("Y", value("Y"))),
+        ],
+    )
+
+
+def test_a_good_run_is_clean(good: Scene, tmp_path: Path) -> None:
+    verdict = good.judge(tmp_path)
+    verdict.assert_clean()
+    assert verdict.notes == ()
+
+
+Plant = Callable[[Scene], None]
+PLANTS: list[tuple[str, Plant, str]] = []
+
+
+def plant(*expected: str) -> Callable[[Plant], Plant]:
+    def register(function: Plant) -> Plant:
+        PLANTS.extend((function.__name__, function, sentence) for sentence in expected)
+        return function
+
+    return register
+
+
+@plant(
+    "id ('D',) was committed and is lost",
+    "offset 8: id ('D',) is in neither target nor quarantine",
+    "2 records are at their own position in neither table (b)",
+)
+def lost_id(scene: Scene) -> None:
+    scene.commits[1].rows.pop()
+    scene.ledger[2]["records_read"] = 2
+
+
+@plant("id ('A',) is in the target 2 times (a)")
+def doubled_id(scene: Scene) -> None:
+    scene.commits[0].rows.append(row(0, 3, "A"))
+
+
+@plant("offset 0 is in the target 2 times (b)", "changes batch 0 of query q1 in partition 0 from 2 to 3")
+def doubled_position(scene: Scene) -> None:
+    scene.commits[1].rows.append(row(0, 0, "A"))
+
+
+@plant("id ('X',) comes from an aborted transaction and is in the target (c)", "offset 7 is in the target, and no committed record")
+def aborted_id_let_in(scene: Scene) -> None:
+    scene.commits[1].rows.append(row(0, 7, "X"))
+
+
+@plant("amount = Decimal('12.51'), and Decimal('12.50') was produced (d)")
+def wrong_payload(scene: Scene) -> None:
+    scene.commits[0].rows[1]["amount"] = "12.51"
+
+
+@plant("ordered_at = ")
+def wrong_time(scene: Scene) -> None:
+    scene.commits[0].rows[1]["ordered_at"] = T0 + 1
+
+
+@plant("offset 1 holds id ('A',), Kafka holds ('B',) there (d)")
+def provenance_of_another_record(scene: Scene) -> None:
+    scene.commits[0].rows[0]["_offset"], scene.commits[0].rows[1]["_offset"] = 1, 0
+
+
+@plant("has a payload in Kafka that no manifest names (d)")
+def payload_nobody_sent(scene: Scene) -> None:
+    scene.kafka[0, 5] = value("C", "99.00")
+    scene.commits[1].rows[0]["amount"] = "99.00"
+
+
+@plant("offset 0: id ('A',) is in the target and, open, in the quarantine (b)", "id ('A',) is a valid event and in the quarantine (b)")
+def quarantine_and_target_double(scene: Scene) -> None:
+    scene.quarantine.append(quarantined(0, 0, 0))
+
+
+@plant("offset 2: no id can be read from the record, and it is not in the quarantine: dropped (b)")
+def poison_dropped(scene: Scene) -> None:
+    scene.quarantine.clear()
+
+
+@plant("offset 2 is in the quarantine 2 times (b)", "quarantined 1, the quarantine holds 2 rows of it (g)")
+def poison_quarantined_twice(scene: Scene) -> None:
+    scene.quarantine.append(quarantined(0, 2, 0))
+
+
+@plant("duplicate 2 + replayed 0, and 1 records are at their own position in neither table (b)", "inserted 1, the target gained 2 rows")
+def ledger_count_off(scene: Scene) -> None:
+    scene.ledger[0] |= {"inserted": 1, "duplicate": 2}
+
+
+@plant("read 4 is not inserted 2 + duplicate 0 + quarantined 1 + replayed 0 (g)")
+def ledger_does_not_add_up(scene: Scene) -> None:
+    scene.ledger[0]["duplicate"] = 0
+
+
+@plant("5 offsets are not read 4 + gap 0 (g)")
+def ledger_gap_off(scene: Scene) -> None:
+    scene.ledger[0]["gap"] = 0
+
+
+@plant("read 5, Kafka shows 4 committed records in [0, 5) (b)")
+def ledger_counts_a_marker_as_record(scene: Scene) -> None:
+    scene.ledger[0] |= {"records_read": 5, "duplicate": 2, "gap": 0}
+
+
+@plant("the ledger lacks query q1 batch 1 partition 0 [5, 9) (g)")
+def ledger_row_missing(scene: Scene) -> None:
+    scene.ledger.pop(2)
+
+
+@plant("the ledger holds query q1 batch 1 partition 0 2 times (g)")
+def ledger_row_doubled(scene: Scene) -> None:
+    scene.ledger.append(scene.ledger[2])
+
+
+@plant("batch 2 partition 0 names target version 2, and no target commit of that batch is in the log (g)")
+def ledger_ahead_of_the_target(scene: Scene) -> None:
+    scene.ledger.append(ledger(2, 0, 9, 9, 2))
+
+
+@plant("has txn version 0 of oncelake/shop/orders/q1/target, version 1 had 0 already (f)", "userMetadata names query q1 batch 2")
+def txn_version_not_rising(scene: Scene) -> None:
+    scene.commits[1] = replace(scene.commits[1], txn_version=0)
+    scene.commits.append(TargetCommit([], 2, {"0": [9, 9], "1": [3, 3]}, txn_version=0))
+
+
+@plant("batch 2 follows batch 0 of oncelake/shop/orders/q1/target (f)")
+def batch_left_out(scene: Scene) -> None:
+    scene.commits[1].batch_id = 2
+    scene.ledger[2]["batch_id"] = scene.ledger[3]["batch_id"] = 2
+
+
+@plant("target version 1 (WRITE) adds data without a pair of oncelake/shop/orders/… (f)")
+def commit_without_pair(scene: Scene) -> None:
+    scene.commits[1].app_id = None
+
+
+@plant("target version 1 (WRITE) adds data without a pair of oncelake/shop/orders/… (f)")
+def commit_with_the_pair_of_another_table(scene: Scene) -> None:
+    scene.commits[1].app_id = "oncelake/shop/payments/q1/target"
+
+
+@plant("and no userMetadata of ours with ranges (f)")
+def commit_without_metadata(scene: Scene) -> None:
+    scene.commits[1].metadata = False
+
+
+@plant("partition 0 has the range [6, 9), expected to start at 5 (f)")
+def ranges_with_a_hole(scene: Scene) -> None:
+    scene.commits[1].ranges["0"] = [6, 9]
+
+
+@plant("no range for the partitions [1], which earlier batches had (f)")
+def ranges_without_a_partition(scene: Scene) -> None:
+    del scene.commits[1].ranges["1"]
+
+
+@plant("changes batch 0 of query q1 in partition 1 from 1 to 2 rows: a batch was torn (e)")
+def torn_batch(scene: Scene) -> None:
+    scene.commits[1].rows.append(scene.commits[0].rows.pop())
+
+
+@plant("version 0 holds 1 rows of partition 0 outside of all ranges committed so far")
+def row_of_a_later_batch(scene: Scene) -> None:
+    scene.commits[0].rows.append(scene.commits[1].rows.pop())
+
+
+@plant("id ('Z',) is in the target and nobody produced it (a)")
+def row_nobody_produced(scene: Scene) -> None:
+    scene.commits[0].rows.append(row(0, 4, "Z"))
+
+
+@plant("manifest and topic do not belong together (a)")
+def topic_without_the_manifests_events(scene: Scene) -> None:
+    scene.manifest += transaction(9, "committed", ("M", value("M")))
+
+
+@pytest.mark.parametrize(("name", "change", "expected"), PLANTS, ids=[f"{name}: {expected[:40]}" for name, _, expected in PLANTS])
+def test_a_planted_wrong_is_found(good: Scene, tmp_path: Path, name: str, change: Plant, expected: str) -> None:
+    change(good)
+    found = good.judge(tmp_path).findings
+    assert any(expected in finding for finding in found), f"{name} not found; findings: {found}"
+
+
+def test_an_unknown_transaction_that_kafka_shows_must_be_in_the_table(good: Scene, tmp_path: Path) -> None:
+    good.kafka[0, 7] = value("Y")
+    assert any("offset 7: id ('Y',) was committed and is lost" in finding for finding in good.judge(tmp_path).findings)
+
+
+def test_what_the_test_deleted_itself_is_excused(good: Scene, tmp_path: Path) -> None:
+    good.commits[1].rows.pop()
+    good.ledger[2] |= {"inserted": 1, "duplicate": 2}
+    good.judge(tmp_path, excused_ids=frozenset({("D",)})).assert_clean()
+
+
+def test_a_quarantined_event_counts_as_accounted_for_where_valid_ones_may_be_there(good: Scene, tmp_path: Path) -> None:
+    good.commits[1].rows.pop()
+    good.quarantine.append(quarantined(0, 8, 1))
+    good.ledger[2] |= {"inserted": 1, "quarantined": 1}
+    good.judge(tmp_path, valid_in_quarantine=True).assert_clean()
+    assert any("valid event" in finding for finding in judge_again(good, tmp_path))
+
+
+def judge_again(scene: Scene, lake: Path) -> tuple[str, ...]:
+    run = Run(lake, "shop", "orders", "orders", ("order_id",), manifests=(lake / "manifest.jsonl",))
+    records = {place: KafkaRecord(r.event_id, (), r.value_hash) for place, r in scene.view().records.items()}
+    return judge(run, replace(scene.view(), records=records)).findings
+
+
+def test_a_rebase_that_reads_everything_again_and_adds_nothing_is_clean(good: Scene, tmp_path: Path) -> None:
+    good.commits.append(TargetCommit([], 1, {"0": [0, 9], "1": [0, 3]}, query_id="q2", app_id=APP.replace("q1", "q2")))
+    good.ledger.append(ledger(1, 0, 0, 9, 2, records_read=7, duplicate=2, replayed=5, gap=2) | {"query_id": "q2"})
+    good.ledger.append(ledger(1, 1, 0, 3, 2, records_read=3, duplicate=1, replayed=2) | {"query_id": "q2"})
+    good.judge(tmp_path).assert_clean()
+
+
+def test_a_topic_id_in_kafkas_own_spelling_is_the_same_id() -> None:
+    from tests.oracle_sources import plain_topic_id
+
+    assert plain_topic_id("3XAxIsVpSTKRrBUc-F1Nvw") == TOPIC_ID
+
+
+def test_decoding_keeps_decimals_exact_and_survives_rubbish() -> None:
+    assert decode(b'{"id":1.10}', ["id"], []).event_id == ("1.1",)
+    for rubbish in (None, b"", b"[]", b"{", b"\xff", b'{"id":null}', b"{}", b'{"id":{}}'):
+        assert decode(rubbish, ["id"], []).event_id is None
