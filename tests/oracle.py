@@ -7,6 +7,7 @@ or nothing more to read, and its ledger completed. Tables of mode insert only: a
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -156,6 +157,8 @@ def _same(stored: Any, sent: Any) -> bool:
         return stored == (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC))
     if isinstance(stored, float):
         return stored == float(sent)
+    if isinstance(stored, Decimal) and isinstance(sent, str):
+        return bool(re.fullmatch(r"-?\d+(\.\d+)?", sent)) and stored == Decimal(sent)  # many send money as text; a contract takes it
     if isinstance(stored, int | Decimal):
         return not isinstance(sent, str | dict | list) and Decimal(stored) == Decimal(sent)
     return bool(stored == sent)

@@ -26,6 +26,12 @@ RAW_COLUMNS = (
 OPEN, CLOSE = '{"r":[', '],"z":0}'
 # What could close the wrapper early: rare enough to be looked at twice.
 COULD_CLOSE = r"\]\s*,\s*\""
+# A high surrogate's escape that no low one follows, or a low one's that follows no high one.
+HALF_CHARACTER = r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+
+
+# Name, type, nullable.
+Field = tuple[str, T.DataType, bool]
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,7 @@ def _json(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]
         F.when(F.col("__value").isNull(), _fault("tombstone", F.lit("the value is null")))
         .when(F.length(F.col("__value")) == 0, _fault("empty", F.lit("the value has no bytes")))
         .when(~F.is_valid_utf8(text), _fault("not_utf8", F.lit("the value")))
+        .when(_half_character(text), _fault("not_utf8", F.lit("an escape that is half of a character")))
         .when(~F.startswith(F.ltrim(text, F.lit(" \t\r\n")), F.lit("{")), _not_an_object(text))
     )
     frame = frame.withColumn("__blank", blank)
@@ -146,27 +153,27 @@ def _json(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]
     one = F.coalesce((F.size("__wire.r") == 1) & (F.col("__wire.z") == 0), F.lit(False))
     second = F.json_array_length(F.concat(F.lit("["), text, F.lit(",0]"))) != 2
     sole = one & ~(text.rlike(COULD_CLOSE) & F.coalesce(second, F.lit(True)))
-    parsed = F.col("__wire.r")[0]
-    at = {name: parsed[name] for name, _, _ in columns}
+    at = {name: F.col("__wire.r")[0][name] for name, _, _ in columns}
+    # Most records have just the contract's fields in its order: seen at a glance, and then no field is unknown or double.
+    names = F.array(*(F.lit(name) for name, _, _ in columns))
+    as_told = F.col("__keys") == names
+    doubled = ~as_told & (F.size("__keys") != F.size(F.array_distinct("__keys")))
+    unknown = F.array_except("__keys", names)
+    has_unknown = ~as_told & (F.size(unknown) > 0)
     checks = [
         F.col("__blank"),
         F.when(~sole, _fault("malformed_json", F.lit("not one complete JSON object"))),
-        F.when(F.size("__keys") != F.size(F.array_distinct("__keys")), _fault("duplicate_key", F.lit("a field is given twice"))),
+        F.when(doubled, _fault(J.DUPLICATE_KEY, F.lit("a field is given twice"))),
         F.when(F.col("__wire._corrupt").isNotNull(), _conversion_fault(text, columns)),
         *_value_faults(columns, at, contract.event_id.columns),
-        _unquoted_fault(text, columns, at),
+        _token_fault(text, columns),
     ]
-    unknown = F.array_except("__keys", F.array(*(F.lit(name) for name, _, _ in columns)))
     if contract.unknown_fields == "quarantine":
-        checks.append(F.when(F.size(unknown) > 0, _fault("unknown_field", F.array_join(unknown, ", "))))
+        checks.append(F.when(has_unknown, _fault("unknown_field", F.array_join(unknown, ", "))))
     elif contract.unknown_fields == "keep":
-        everything = F.from_json(text, "map<string,variant>")
-        kept = F.transform_values(
-            F.map_filter(everything, lambda key, _: F.array_contains(unknown, key)), lambda _, token: token.cast("string")
-        )
-        frame = frame.withColumn("_unknown", F.when(F.size(unknown) > 0, kept))
-    frame = frame.select("*", *(J.value(kind, at[name]).alias(name) for name, kind, _ in columns))
-    return frame, checks
+        kept = F.map_filter(F.from_json(text, "map<string,variant>"), lambda key, _: F.array_contains(unknown, key))
+        frame = frame.withColumn("_unknown", F.when(has_unknown, F.transform_values(kept, lambda _, token: token.cast("string"))))
+    return frame.select("*", *(J.value(kind, at[name]).alias(name) for name, kind, _ in columns)), checks
 
 
 def _wrapped(event: T.StructType) -> T.StructType:
@@ -175,7 +182,17 @@ def _wrapped(event: T.StructType) -> T.StructType:
 
 
 def _from_json(text: Column, schema: T.StructType) -> Column:
-    return F.from_json(text, schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt", "allowNonNumericNumbers": "false"})
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
+    # No JSON, but taken by default; quotes of another kind could also close the wrapper unseen.
+    options |= {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
+    return F.from_json(text, schema, options)
+
+
+def _half_character(text: Column) -> Column:
+    """Whether an escape such as `\\ud800` stands without its other half: Java would make it `?`, and two ids equal."""
+    has_surrogate = F.contains(text, F.lit("\\ud")) | F.contains(text, F.lit("\\uD"))
+    # Without escaped backslashes every backslash left begins an escape.
+    return has_surrogate & F.replace(text, F.lit("\\\\"), F.lit("")).rlike(HALF_CHARACTER)
 
 
 def _not_an_object(text: Column) -> Column:
@@ -183,12 +200,9 @@ def _not_an_object(text: Column) -> Column:
     return _fault(F.when(is_json, F.lit("not_an_object")).otherwise(F.lit("malformed_json")), F.lit("no JSON object"))
 
 
-def _value_faults(columns: list[tuple[str, T.DataType, bool]], at: dict[str, Column], id_columns: tuple[str, ...]) -> list[Column]:
+def _value_faults(columns: list[Field], at: dict[str, Column], id_columns: tuple[str, ...]) -> list[Column]:
     """The event id first: a record without one is named so, whatever else is wrong with it."""
-    kinds = {name: kind for name, kind, _ in columns}
-    checks = [
-        F.when(J.absent(kinds[name], at[name]), _fault("missing_event_id", F.lit(f"{name} is missing or null"))) for name in id_columns
-    ]
+    checks = [F.when(at[name].isNull(), _fault("missing_event_id", F.lit(f"{name} is missing or null"))) for name in id_columns]
     for name, kind, nullable in columns:
         code = J.fault(kind, at[name], nullable=nullable)
         if code is not None:
@@ -196,27 +210,39 @@ def _value_faults(columns: list[tuple[str, T.DataType, bool]], at: dict[str, Col
     return checks
 
 
-def _conversion_fault(text: Column, columns: list[tuple[str, T.DataType, bool]]) -> Column:
+def _conversion_fault(text: Column, columns: list[Field]) -> Column:
     """Which column the parser could not convert: each is parsed again alone. Only records at fault pay for it."""
     found = _fault("malformed_json", F.lit("a value cannot be read"))
     for name, kind, _ in reversed(columns):
         alone = T.StructType([T.StructField(name, J.wire_type(kind)), T.StructField("_corrupt", T.StringType())])
         failed = F.coalesce(_from_json(text, alone)["_corrupt"].isNotNull(), F.lit(False))
         code = F.lit(J.WRONG_TYPE)
-        if isinstance(kind, T.IntegralType):
-            number = F.from_json(text, T.StructType([T.StructField(name, T.DecimalType(38, 0))]))[name]
-            code = F.when(number.try_cast(kind).isNull() & number.isNotNull(), F.lit(J.OUT_OF_RANGE)).otherwise(code)
+        if isinstance(kind, T.DecimalType):
+            code = F.coalesce(*_known(J.token_fault(kind, _field(text, name, J.token_type(kind)))), code)
+        elif isinstance(kind, T.IntegralType):
+            number = _field(text, name, T.DecimalType(38, 0))
+            # More digits than any DECIMAL holds.
+            huge = F.abs(_field(text, name, T.DoubleType())) > 1e37
+            too_large = F.coalesce(number.try_cast(kind).isNull() & number.isNotNull(), F.lit(False)) | F.coalesce(huge, F.lit(False))
+            code = F.when(too_large, F.lit(J.OUT_OF_RANGE)).otherwise(code)
         found = F.when(failed, _fault(code, F.lit(name))).otherwise(found)
     return found
 
 
-def _unquoted_fault(text: Column, columns: list[tuple[str, T.DataType, bool]], at: dict[str, Column]) -> Column:
-    """STRING columns hold JSON strings only: 5 and "5" are different. The exact test runs only where a cheap one cannot tell."""
-    with_strings = [(name, kind) for name, kind, _ in columns if J.has_string(kind)]
-    schema = T.StructType([T.StructField(name, J.wire_type(kind, strings_as=T.VariantType())) for name, kind in with_strings])
-    tokens = F.from_json(text, schema)
-    found = _no_fault()
-    for name, kind in reversed(with_strings):
-        at_fault = J.looks_unquoted(kind, at[name]) & J.unquoted(kind, tokens[name])
-        found = F.when(at_fault, _fault(J.WRONG_TYPE, F.lit(name))).otherwise(found)
-    return found
+def _token_fault(text: Column, columns: list[Field]) -> Column:
+    """STRING columns hold JSON strings only, decimals all their digits: judged on the tokens, where a look at the text asks for it."""
+    pattern = J.suspicious([(name, kind) for name, kind, _ in columns])
+    checks = []
+    for name, kind, _ in columns:
+        for code in _known(J.token_fault(kind, _field(text, name, J.token_type(kind)))):
+            checks.append(F.when(code.isNotNull(), _fault(code, F.lit(name))))
+    found = F.coalesce(*checks, _no_fault())
+    return found if pattern is None else F.when(text.rlike(pattern) | F.contains(text, F.lit("\\u")), found)
+
+
+def _field(text: Column, name: str, kind: T.DataType) -> Column:
+    return F.from_json(text, T.StructType([T.StructField(name, kind)]))[name]
+
+
+def _known(column: Column | None) -> list[Column]:
+    return [] if column is None else [column]

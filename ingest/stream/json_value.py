@@ -1,18 +1,18 @@
 """From JSON text to exact column values: for each Spark SQL type, how it is parsed, converted, and found at fault.
 
-Spark's own reader rounds decimals in silence, reads `12:30` as a time of today, numbers as seconds, 200 as a TINYINT of
--56 and any JSON as a STRING. So what it cannot be trusted with is parsed as text and converted here (docs/contracts.md has
-the rules). Three functions of a type, all free of Python at run time:
+Spark's own reader rounds decimals in silence, reads `"1,5"` as 15, `12:30` as a time of today, numbers as seconds, 200 as a
+TINYINT of -56, and any JSON as a STRING. So what it cannot be trusted with is parsed as something wider here and converted
+under our eyes (docs/contracts.md has the rules):
 
 - wire_type: the type that `from_json` is given
-- value: the column's value, NULL where it is at fault
-- fault: NULL, or the reason code
+- value: the column's value; right unless something is at fault
+- fault: NULL, or the reason code of what is wrong with the parsed value
+- token_type, token_fault: the same for what only the JSON token shows (5 or "5"). Slow, so `suspicious` says when to look
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Callable, Iterator
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -27,74 +27,57 @@ BAD_DATE = "bad_date"
 DUPLICATE_KEY = "duplicate_key"
 
 NUMBER = r"^-?([0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?|Infinity)$"
-CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
-ZONED = rf"^{CLOCK}(Z|[+-][0-9]{{2}}:[0-9]{{2}})$"
+CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]{1,6}0*)?)?"
+ZONED = rf"^{CLOCK}(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})$"
 UNZONED = rf"^{CLOCK}$"
 DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-# Text that a number, a boolean, an object or an array would have left behind in a STRING column.
-LOOKS_UNQUOTED = r"^(-?[0-9.eE+-]+|true|false|\"-?Infinity\"|[{\[].*)$"
+
+TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
 
 
-def wire_type(kind: T.DataType, *, strings_as: T.DataType | None = None) -> T.DataType:
-    """The type that `from_json` parses a value of `kind` as; `strings_as` replaces STRING (see `string_tokens`)."""
-    if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, wire_type(f.dataType, strings_as=strings_as)) for f in kind.fields])
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(wire_type(kind.elementType, strings_as=strings_as))
-    if isinstance(kind, T.MapType):
-        return T.MapType(T.StringType(), wire_type(kind.valueType, strings_as=strings_as))
-    if isinstance(kind, T.StringType):
-        return strings_as or kind
+def wire_type(kind: T.DataType) -> T.DataType:
+    """The type that `from_json` parses a value of `kind` as."""
     if isinstance(kind, T.DecimalType):
-        return T.VariantType()  # the only one that keeps all digits of a number: STRING goes through a double
-    if isinstance(kind, T.DateType | T.TimestampType | T.TimestampNTZType):
+        # All digits that DECIMAL has go to the fraction, so that excess ones are seen; what exceeds even these is suspicious.
+        return T.DecimalType(38, _wire_scale(kind))
+    if isinstance(kind, TIMES):
         return T.StringType()
     if isinstance(kind, T.ByteType):
         return T.ShortType()  # the parser's getByteValue takes 128 to 255 and wraps
-    return kind
+    return _rebuilt(kind, wire_type)
+
+
+def token_type(kind: T.DataType) -> T.DataType:
+    """The type that shows the JSON tokens of STRING and DECIMAL values: VARIANT."""
+    return T.VariantType() if isinstance(kind, T.StringType | T.DecimalType) else _rebuilt(kind, token_type)
 
 
 def value(kind: T.DataType, wire: Column) -> Column:
-    """The exact value of `kind` for a parsed `wire` value that `fault` finds nothing wrong with."""
-    if isinstance(kind, T.DecimalType):
-        return wire.cast("string").try_cast(kind)
-    if isinstance(kind, T.DateType | T.TimestampType | T.TimestampNTZType | T.ByteType):
-        return wire.try_cast(kind)
-    if not needs_conversion(kind):
-        return wire
-    if isinstance(kind, T.StructType):
-        fields = [value(f.dataType, wire[f.name]).alias(f.name) for f in kind.fields]
-        return F.when(wire.isNotNull(), F.struct(*fields))
-    if isinstance(kind, T.ArrayType):
-        element = kind.elementType
-        return F.transform(wire, lambda item: value(element, item))
-    assert isinstance(kind, T.MapType)
-    inner = kind.valueType
-    return F.transform_values(wire, lambda _, item: value(inner, item))
+    """The column's value: right unless `fault` or `token_fault` finds something. One cast does a whole nested value."""
+    return wire if wire_type(kind) == _nullable(kind) else wire.cast(_nullable(kind))
 
 
 def fault(kind: T.DataType, wire: Column, *, nullable: bool = True) -> Column | None:
     """The reason code of what is wrong with a parsed value, NULL if nothing is; None if nothing can be."""
     own = _fault_of_value(kind, wire)
+    if own is not None and isinstance(kind, T.ArrayType | T.MapType | T.StructType) and _only_decimals_can_fail(kind):
+        # A cast there and back is one compiled expression; looking into each item is not.
+        own = F.when(~wire.eqNullSafe(value(kind, wire).cast(wire_type(kind))), own)
     if nullable:
         return own
-    missing = F.when(absent(kind, wire), F.lit("missing_value"))
+    missing = F.when(wire.isNull(), F.lit("missing_value"))
     return missing if own is None else F.coalesce(missing, own)
-
-
-def absent(kind: T.DataType, wire: Column) -> Column:
-    """Whether the field is missing or null; a JSON null parsed as VARIANT is a value of its own kind."""
-    return (wire.cast("string") if isinstance(kind, T.DecimalType) else wire).isNull()
 
 
 def _fault_of_value(kind: T.DataType, wire: Column) -> Column | None:
     if isinstance(kind, T.DecimalType):
-        return _decimal_fault(kind, wire)
+        inexact = ~wire.eqNullSafe(wire.cast(kind).cast(wire_type(kind)))
+        return F.when(inexact, F.when(wire.cast(kind).isNull(), F.lit(OUT_OF_RANGE)).otherwise(F.lit(TOO_PRECISE)))
     if isinstance(kind, T.TimestampType | T.TimestampNTZType):
         pattern = ZONED if isinstance(kind, T.TimestampType) else UNZONED
-        return F.when(~(wire.rlike(pattern) & wire.try_cast(kind).isNotNull()), F.lit(BAD_TIMESTAMP))
+        return F.when(~(wire.rlike(pattern) & wire.cast(kind).isNotNull()), F.lit(BAD_TIMESTAMP))
     if isinstance(kind, T.DateType):
-        return F.when(~(wire.rlike(DATE) & wire.try_cast(kind).isNotNull()), F.lit(BAD_DATE))
+        return F.when(~(wire.rlike(DATE) & wire.cast(kind).isNotNull()), F.lit(BAD_DATE))
     if isinstance(kind, T.ByteType):
         return F.when((wire < -128) | (wire > 127), F.lit(OUT_OF_RANGE))
     if isinstance(kind, T.FloatType | T.DoubleType):
@@ -116,78 +99,117 @@ def _fault_of_value(kind: T.DataType, wire: Column) -> Column | None:
 
 
 def _first_fault(kind: T.DataType, nullable: bool, items: Column) -> Column | None:
+    """The first fault among `items`, which are looked at one by one."""
     if fault(kind, F.lit(None), nullable=nullable) is None:
         return None
-
-    def of(item: Column) -> Column:
-        found = fault(kind, item, nullable=nullable)
-        assert found is not None
-        return found
-
-    # exists() stops at the first; only then is the code itself looked for.
-    at_fault = F.exists(items, lambda item: of(item).isNotNull())
-    return F.when(at_fault, F.get(F.filter(F.transform(items, of), lambda code: code.isNotNull()), 0))
+    codes = F.transform(items, lambda item: fault(kind, item, nullable=nullable))  # type: ignore[arg-type,return-value]
+    return F.get(F.filter(codes, lambda code: code.isNotNull()), 0)
 
 
-def needs_conversion(kind: T.DataType) -> bool:
-    """Whether a parsed value differs from the column's."""
-    return wire_type(kind) != _nullable(kind)
-
-
-def _nullable(kind: T.DataType) -> T.DataType:
+def token_fault(kind: T.DataType, token: Column) -> Column | None:
+    """The reason code of a JSON token that the column's type does not allow, NULL if it does; None if any token is right."""
+    if isinstance(kind, T.StringType):
+        return F.when(~F.schema_of_variant(token).isin("STRING", "VOID"), F.lit(WRONG_TYPE))
+    if isinstance(kind, T.DecimalType):
+        return _decimal_token_fault(kind, token)
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, _nullable(f.dataType)) for f in kind.fields])
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_nullable(kind.elementType))
-    if isinstance(kind, T.MapType):
-        return T.MapType(T.StringType(), _nullable(kind.valueType))
-    return kind
+        parts = [token_fault(f.dataType, token[f.name]) for f in kind.fields]
+        known = [part for part in parts if part is not None]
+        return F.coalesce(*known) if known else None
+    if isinstance(kind, T.ArrayType | T.MapType):
+        inner = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType
+        if token_fault(inner, F.lit(None)) is None:
+            return None
+        items = token if isinstance(kind, T.ArrayType) else F.map_values(token)
+        codes = F.transform(items, lambda item: token_fault(inner, item))  # type: ignore[arg-type,return-value]
+        return F.get(F.filter(codes, lambda code: code.isNotNull()), 0)
+    return None
 
 
-def _decimal_fault(kind: T.DecimalType, token: Column) -> Column:
+def _decimal_token_fault(kind: T.DecimalType, token: Column) -> Column:
     # The text of a number token is exact unless it became a double: it had an exponent, or more than 38 digits.
     text = token.cast("string")
     fits = rf"^-?(0|[1-9][0-9]*)([.][0-9]{{0,{kind.scale}}}0*)?$"
-    exact = text.rlike(fits) & text.try_cast(kind).isNotNull() & (F.schema_of_variant(token) != "DOUBLE")
+    double = F.schema_of_variant(token) == "DOUBLE"
+    exact = text.rlike(fits) & text.try_cast(kind).isNotNull() & ~double
     whole_digits = F.length(F.regexp_extract(text, "^-?([0-9]+)", 1))
-    return F.when(
-        text.isNotNull() & ~F.coalesce(exact, F.lit(False)),
+    code = (
         F.when(~text.rlike(NUMBER), F.lit(WRONG_TYPE))
-        .when(text.rlike("[eE]") | (F.schema_of_variant(token) == "DOUBLE"), F.lit(NOT_PLAIN))
+        .when(text.rlike("[eE]") | double, F.lit(NOT_PLAIN))
         .when(whole_digits > kind.precision - kind.scale, F.lit(OUT_OF_RANGE))
-        .otherwise(F.lit(TOO_PRECISE)),
+        .otherwise(F.lit(TOO_PRECISE))
     )
+    return F.when(text.isNotNull() & ~F.coalesce(exact, F.lit(False)), code)
 
 
-def looks_unquoted(kind: T.DataType, wire: Column) -> Column:
-    """Whether a STRING inside the value has text that something other than a JSON string could have left. Cheap."""
-    return _any_string(kind, wire, lambda text: text.rlike(LOOKS_UNQUOTED))
+def suspicious(fields: list[tuple[str, T.DataType]]) -> str | None:
+    """A pattern that finds every JSON text in which a STRING or DECIMAL could hold a wrong token; it also finds some right ones.
+
+    Tokens are told by the name before them, so a text with escapes (`\\u`) has to be looked at too: they could hide a name.
+    None: items of arrays and maps have no name, so every text has to be looked at.
+    """
+    strings, decimals = set[str](), set[str]()
+    digits = 38
+    for name, kind in _named_leaves(fields):
+        if name is None and isinstance(kind, T.StringType | T.DecimalType):
+            return None
+        if isinstance(kind, T.StringType):
+            strings.add(str(name))
+        elif isinstance(kind, T.DecimalType):
+            decimals.add(str(name))
+            digits = min(digits, _wire_scale(kind) + 1)
+    patterns = []
+    if strings:
+        patterns.append(rf'(?:{"|".join(sorted(strings))})"\s*:\s*[^"n\s]')
+    if decimals:
+        number = rf"-?[0-9]*(?:[.][0-9]{{{digits},}}|[.]?[0-9]*[eE])"
+        patterns.append(rf'(?:{"|".join(sorted(decimals))})"\s*:\s*(?:"|{number})')
+    # One literal character to begin with: the search then costs little where nothing is found.
+    return rf'"(?:{"|".join(patterns)})' if patterns else "(?!)"
 
 
-def unquoted(kind: T.DataType, tokens: Column) -> Column:
-    """Whether a STRING inside the value was no JSON string, judged on `tokens`, parsed with STRING as VARIANT. Exact, but slow."""
-    return _any_string(kind, tokens, lambda token: ~F.schema_of_variant(token).isin("STRING", "VOID"))
+def _named_leaves(fields: list[tuple[str, T.DataType]]) -> Iterator[tuple[str | None, T.DataType]]:
+    """Scalars with the JSON name that stands right before their token; None for items of arrays and maps."""
+    for name, kind in fields:
+        yield from _leaves(name, kind)
 
 
-def _any_string(kind: T.DataType, parsed: Column, test: Callable[[Column], Column]) -> Column:
-    if isinstance(kind, T.StringType):
-        return F.coalesce(test(parsed), F.lit(False))
+def _leaves(name: str | None, kind: T.DataType) -> Iterator[tuple[str | None, T.DataType]]:
     if isinstance(kind, T.StructType):
-        parts = [_any_string(f.dataType, parsed[f.name], test) for f in kind.fields if has_string(f.dataType)]
-        return reduce(lambda a, b: a | b, parts, F.lit(False))
-    if isinstance(kind, T.ArrayType | T.MapType) and has_string(kind):
-        inner = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType
-        items = parsed if isinstance(kind, T.ArrayType) else F.map_values(parsed)
-        return F.coalesce(F.exists(items, lambda item: _any_string(inner, item, test)), F.lit(False))
-    return F.lit(False)
+        for field in kind.fields:
+            yield from _leaves(field.name, field.dataType)
+    elif isinstance(kind, T.ArrayType):
+        yield from _leaves(None, kind.elementType)
+    elif isinstance(kind, T.MapType):
+        yield from _leaves(None, kind.valueType)
+    else:
+        yield name, kind
 
 
-def has_string(kind: T.DataType) -> bool:
-    """Whether a value of this type holds a STRING (the keys of a MAP are strings in any JSON)."""
+def _only_decimals_can_fail(kind: T.DataType) -> bool:
     if isinstance(kind, T.StructType):
-        return any(has_string(f.dataType) for f in kind.fields)
+        return all(field.nullable and _only_decimals_can_fail(field.dataType) for field in kind.fields)
     if isinstance(kind, T.ArrayType):
-        return has_string(kind.elementType)
+        return kind.containsNull and _only_decimals_can_fail(kind.elementType)
     if isinstance(kind, T.MapType):
-        return has_string(kind.valueType)
-    return isinstance(kind, T.StringType)
+        return False
+    return isinstance(kind, T.DecimalType) or _fault_of_value(kind, F.lit(None)) is None
+
+
+def _wire_scale(kind: T.DecimalType) -> int:
+    return 38 - (kind.precision - kind.scale)
+
+
+def _nullable(kind: T.DataType) -> T.DataType:
+    """The same type with every value nullable, as `from_json` gives it."""
+    return _rebuilt(kind, _nullable)
+
+
+def _rebuilt(kind: T.DataType, inner: Callable[[T.DataType], T.DataType]) -> T.DataType:
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(f.name, inner(f.dataType)) for f in kind.fields])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(inner(kind.elementType))
+    if isinstance(kind, T.MapType):
+        return T.MapType(T.StringType(), inner(kind.valueType))
+    return kind

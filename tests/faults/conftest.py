@@ -1,0 +1,55 @@
+"""Fixtures of the fault tests; `faults` marks all of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from tests.faults.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from ingest.local.broker import Broker
+
+
+class PipelineFactory(Protocol):
+    def __call__(self, *, partitions: int = 2, **settings: Any) -> Pipeline: ...
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.faults)
+
+
+def _factory(folder: Path, broker: Broker, made: list[Pipeline]) -> PipelineFactory:
+    def make(*, partitions: int = 2, **settings: Any) -> Pipeline:
+        topic = f"faults-{uuid.uuid4().hex[:12]}"
+        broker.create_topic(topic, partitions)
+        pipeline = Pipeline(folder / topic, broker.bootstrap_servers, topic, **settings)
+        made.append(pipeline)
+        return pipeline
+
+    return make
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, broker: Broker) -> Iterator[PipelineFactory]:
+    """`pipeline(partitions=2, **settings)` makes a scratch lake with a topic of its own; its processes end with the test."""
+    made: list[Pipeline] = []
+    yield _factory(tmp_path, broker, made)
+    for each in made:
+        each.close()
+
+
+@pytest.fixture(scope="module")
+def shared_pipeline(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[PipelineFactory]:
+    """As `pipeline`, for a scenario that several tests of a module look at."""
+    made: list[Pipeline] = []
+    yield _factory(tmp_path_factory.mktemp("faults"), broker, made)
+    for each in made:
+        each.close()

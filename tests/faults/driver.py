@@ -1,0 +1,150 @@
+"""One `ingest run` as a real process: started, watched, struck, and gone without a trace.
+
+Nothing here sleeps to wait for a state: every wait looks for the state itself, with a deadline. A driver carries a mark in its
+environment, which its JVM and all their children inherit: by it a test proves that none of them is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MARK = "INGEST_TEST_MARK"
+# Generous: a start costs 10 s on a quiet machine of two cores, and a loaded one must not fail a test.
+DEADLINE_S = 120.0
+POLL_S = 0.02
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
+    """Poll until `look` returns something true, and return that; fails with `what` after the deadline."""
+    deadline = time.monotonic() + deadline_s
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"not within {deadline_s:.0f} s: {what}"
+        time.sleep(POLL_S)
+    return found
+
+
+class Driver:
+    """A run of the command in a session of its own; `log` is all that it says, stdout and stderr.
+
+    `code` is the folder that holds the package `ingest`: this repository, or a copy with a bug planted in it.
+    """
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path, code: Path = REPOSITORY) -> None:
+        self.mark = uuid.uuid4().hex
+        self.log = log
+        command = [sys.executable, "-c", "from ingest.cli.app import main; main()", *arguments]
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command,
+                env={**os.environ, **environment, "PYTHONPATH": str(code), MARK: self.mark},
+                cwd=log.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The Python process."""
+        return self.process.pid
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def died(self, deadline_s: float = DEADLINE_S) -> int:
+        """Wait for the end of the Python process; its return code."""
+        try:
+            return self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {deadline_s:.0f} s; it said:\n{self.said}") from None
+
+    def ended(self, expected: int) -> str:
+        """Wait for the end of the Python process and of all its children; what it said."""
+        found = self.died()
+        self.gone()
+        assert found == expected, f"exit code {found}, expected {expected}; it said:\n{self.said}"
+        return self.said
+
+    def left(self) -> list[psutil.Process]:
+        """The processes of this driver that are still there, stopped ones too."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def jvms(self) -> list[psutil.Process]:
+        """The Java processes of this driver: one, once Spark has started."""
+        found = []
+        for process in self.left():
+            with suppress(psutil.NoSuchProcess):
+                if process.name() == "java":
+                    found.append(process)
+        return found
+
+    def gone(self) -> None:
+        """Wait until neither the Python process nor any child of it, JVM or other, is left."""
+        self.process.poll()
+        until(lambda: not self.left(), f"the end of all processes of the driver; left: {[(p.pid, p.name()) for p in self.left()]}")
+
+    def stopped(self) -> None:
+        """Wait until the fault `hang` has stopped Python and JVM."""
+
+        def both() -> bool:
+            assert self.process.poll() is None, f"ended with {self.process.returncode}; it said:\n{self.said}"
+            states = [process.status() for process in self.left() if process.pid == self.pid or process.name() == "java"]
+            return len(states) == 2 and all(state == psutil.STATUS_STOPPED for state in states)
+
+        until(both, "Python and JVM stopped by the fault")
+
+    def proceed(self) -> None:
+        """SIGCONT for Python and JVM."""
+        for process in self.left():
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+
+    def signal(self, number: int) -> None:
+        """Send to the Python process alone, as `kill` does."""
+        os.kill(self.pid, number)
+
+    def interrupt(self) -> None:
+        """Ctrl-C: the terminal sends SIGINT to the whole foreground group."""
+        os.killpg(self.pid, signal.SIGINT)
+
+    def kill_all(self) -> None:
+        """SIGKILL for all processes of this driver, as when the machine dies; harmless if they are gone."""
+        for process in self.left():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait(DEADLINE_S)
+        self.gone()
+
+
+def holder(lock: Path) -> tuple[int, int]:
+    """The process ids of Python and JVM that the lock file names."""
+    told = json.loads(lock.read_text(encoding="utf-8"))
+    return told["python_pid"], told["jvm_pid"]
+
+
+def batch_lines(said: str, table: str) -> dict[int, str]:
+    """What a run printed of each batch of a table."""
+    return {int(number): text for number, text in re.findall(rf"{re.escape(table)} batch (\d+): (.*)", said)}

@@ -1,0 +1,38 @@
+"""One Spark session for all integration tests, and pieces that make Kafka records and contracts without ceremony."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ingest.local.broker import Broker
+    from tests.integration.lane import Lane
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session as a run starts it: pinned jars, pinned semantics, two tasks at once."""
+    from ingest import spark as sessions
+
+    session = sessions.start("local[2]", tmp_path_factory.mktemp("spark") / "spark.log", name="tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lane(spark: SparkSession, broker: Broker, topic: Callable[..., str], tmp_path: Path) -> Callable[..., Lane]:
+    """`lane(columns, partitions=1, **contract)` makes a lane on a fresh topic."""
+    from tests.integration.lane import Lane
+    from tests.integration.records import contract
+
+    def make(columns: Mapping[str, str] | None = None, *, partitions: int = 1, **more: Any) -> Lane:
+        rules = contract(columns, topic=topic(partitions), **more)
+        return Lane(spark, rules, broker.bootstrap_servers, tmp_path)
+
+    return make

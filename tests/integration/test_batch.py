@@ -1,0 +1,235 @@
+"""Batches on a real topic: one commit each (I1), proven skips (I2), quarantine before target (I7), every record accounted for (I4, I5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable as Reader
+from pyspark.sql import Row
+
+from ingest.errors import RunStopped
+from tests.integration.lane import Lane, Record, order
+
+pytestmark = pytest.mark.integration
+
+MakeLane = Callable[..., Lane]
+
+
+def pairs(lane: Lane, table: str = "target") -> list[tuple[str, int]]:
+    """The pair in the log of each batch's commit."""
+    return [(app, version) for commit, _ in lane.batches(table) for app, version in commit.transactions.items()]
+
+
+def test_every_batch_is_one_target_commit_with_pair_mark_and_contiguous_ranges_also_without_a_row(lane: MakeLane) -> None:
+    """I1, I4, I7: rows, only duplicates, only quarantine, only an aborted transaction: a commit each, and a balance each."""
+    one = lane({"n": "INT"})
+    one.send(order("a"), order("b"), order("a"))
+    one.run()
+    one.send(order("b"), order("a"))
+    one.run()
+    one.send("no JSON", Record(None))
+    one.run()
+    one.transaction(order("never"), commit=False)
+    one.run()
+    one.transaction(order("c"), "{")
+    one.run()
+
+    commits = one.batches()
+    assert [mark.id.number for _, mark in commits] == [0, 1, 2, 3, 4]
+    assert [commit.version for commit, _ in commits] == [1, 2, 3, 4, 5]  # version 0 is the creation
+    query_id = json.loads(one.checkpoint("metadata").read_text())["id"]
+    app = f"oncelake/t/events/{query_id}/target"
+    assert pairs(one) == [(app, number) for number in range(5)]
+    assert [[(r.start, r.end) for r in mark.ranges] for _, mark in commits] == [[(0, 3)], [(3, 5)], [(5, 7)], [(7, 9)], [(9, 12)]]
+    assert {mark.topic_id for _, mark in commits} != {""}
+    assert {mark.contract_hash for _, mark in commits} == {one.contract.hash}
+    assert one.ids() == ["a", "b", "c"]
+    # read, inserted, duplicate, quarantined, replayed, gap
+    columns = ("records_read", "inserted", "duplicate", "quarantined", "replayed", "gap")
+    assert [tuple(row[c] for c in columns) for row in one.ledger()] == [
+        (3, 2, 1, 0, 0, 0),
+        (2, 0, 2, 0, 0, 0),
+        (2, 0, 0, 2, 0, 0),
+        (0, 0, 0, 0, 0, 2),
+        (2, 1, 0, 1, 0, 1),
+    ]
+    # I7: the quarantine's commit of a batch comes before the target's.
+    target_at = {mark.id.number: commit.committed_at for commit, mark in commits}
+    quarantined = {mark.id.number: commit.committed_at for commit, mark in one.batches("quarantine")}
+    assert quarantined.keys() == {2, 4}
+    assert all(quarantined[number] < target_at[number] for number in quarantined)
+
+
+
+
+def test_a_batch_that_was_written_is_skipped_only_when_its_ranges_are_the_same(lane: MakeLane) -> None:
+    """I2: a crash before Spark's commit log is a verified skip; a restored older checkpoint is refused and nothing is written."""
+    one = lane()
+    one.send(order("a"), "{")
+    one.run()
+    one.send(order("b"))
+    one.run()
+    before, rows = one.versions(), one.ledger()
+
+    one.forget_commit(1)
+    skipped = one.run()
+    assert [(report.number, report.skipped, report.target_version) for report in skipped] == [(1, True, before["target"])]
+    assert one.versions() == before
+    assert one.ledger() == rows
+
+    # The older checkpoint plans batch 1 anew, and by now Kafka holds more.
+    one.forget_batch(1)
+    one.send(order("c"), "{")
+    error = one.stopped()
+    assert (error.code, error.exit_code) == ("BATCH_DIFFERS", 5)
+    assert "0:[2,3)" in error.found and "0:[2,5)" in error.found
+    assert one.versions() == before
+    assert one.ids() == ["a", "b"]
+
+    # A checkpoint whose first batch was forgotten too: T > N.
+    one.forget_batch(1)
+    one.forget_batch(0)
+    assert one.stopped().code == "BATCH_DIFFERS"
+    assert one.versions() == before
+
+
+def test_a_table_that_lost_batches_is_refused(lane: MakeLane) -> None:
+    """I1, I2: a table restored to before the checkpoint's last batch must not be continued."""
+    one = lane()
+    for name in "abc":
+        one.send(order(name))
+        one.run()
+    two = Lane(one.session, one.contract, one.bootstrap_servers, one.folder / "other")
+    two.checkpoint("").parent.mkdir(parents=True)
+    Path(one.places.checkpoint).rename(two.places.checkpoint)
+    two.send(order("d"))
+    error = two.stopped()
+    assert (error.code, error.exit_code) == ("BATCHES_MISSING", 5)
+    assert two.log().versions() == [0]
+
+
+def test_a_lost_checkpoint_reads_again_counts_replayed_and_adds_nothing(lane: MakeLane) -> None:
+    """I3, I4, I5: what target and quarantine hold at its own position is `replayed`; a duplicate stays a duplicate."""
+    one = lane({"n": "INT"}, partitions=2)
+    one.send(order("a"), order("b"), order("a"), "{", Record(order("c"), 1), Record(b"\xff", 1))
+    one.run()
+    rows = sorted(one.target().collect())
+    kept = one.quarantine().collect()
+    one.lose_checkpoint()
+    one.send(Record(order("d"), 1), Record("[]", 1), order("b"))
+    one.run()
+    assert one.ids() == ["a", "b", "c", "d"]
+    assert sorted(one.target().where("id <> 'd'").collect()) == rows
+    assert one.quarantine().count() == len(kept) + 1
+    columns = ("partition", "start_offset", "end_offset", "records_read", "inserted", "duplicate", "quarantined", "replayed", "gap")
+    again = [tuple(row[c] for c in columns) for row in one.ledger()][2:]
+    assert again == [(0, 0, 5, 5, 0, 2, 0, 3, 0), (1, 0, 4, 4, 1, 0, 1, 2, 0)]
+    assert len({row["query_id"] for row in one.ledger()}) == 2
+
+
+def test_the_ledger_equals_a_recount_of_the_tables_over_many_batches_and_partitions(lane: MakeLane) -> None:
+    """I4: read = inserted + duplicate + quarantined + replayed; range = read + gap; tables hold what the ledger says."""
+    one = lane({"n": "INT"}, partitions=3)
+    sent = 0
+    for round_number in range(3):
+        records = [Record(order(f"{(round_number * 7 + n) % 23}", n=n), partition=n % 3) for n in range(12)]
+        one.transaction(*records, Record("{", partition=round_number))
+        one.transaction(Record(order("aborted"), partition=0), commit=False)
+        one.send(Record(order(f"late-{round_number}"), partition=2))
+        sent += len(records) + 2
+    one.run(max_records=11)
+    rows = one.ledger()
+    assert len({row["batch_id"] for row in rows}) >= 4
+    assert len(rows) == 3 * len({row["batch_id"] for row in rows})
+    for row in rows:
+        assert row["records_read"] == row["inserted"] + row["duplicate"] + row["quarantined"] + row["replayed"]
+        assert row["end_offset"] - row["start_offset"] == row["records_read"] + row["gap"]
+        place = f"{{}}partition = {row['partition']} AND {{}}offset >= {row['start_offset']} AND {{}}offset < {row['end_offset']}"
+        assert one.target().where(place.format("_", "_", "_")).count() == row["inserted"]
+        assert one.quarantine().where(place.format("", "", "") + f" AND batch_id = {row['batch_id']}").count() == row["quarantined"]
+    assert sum(row["records_read"] for row in rows) == sent
+    assert sum(row["gap"] for row in rows) > 0
+    assert one.target().where("id = 'aborted'").count() == 0
+    ends: dict[int, int] = {}
+    for row in rows:
+        assert row["start_offset"] == ends.get(row["partition"], 0), "ranges are contiguous"
+        ends[row["partition"]] = row["end_offset"]
+    assert one.target().count() == one.target().select("id").distinct().count()
+
+
+def test_quarantine_keeps_bytes_headers_position_and_reason_exactly(lane: MakeLane) -> None:
+    """I5"""
+    one = lane({"n": "INT"}, partitions=2)
+    headers = [("trace", b"\xff\x00"), ("trace", b""), ("é", b"x")]
+    one.send(Record(b"\xff\xfe{", 1, b"\x00key", headers), Record(None, 1, None), Record(order("a", n="five"), 0, b"k"), Record(b"", 0))
+    one.run()
+    rows = one.quarantine().orderBy("partition", "offset").collect()
+    kept = [(r["partition"], r["offset"], r["key"], r["value"], r["reason_code"], r["reason_detail"], r["event_id"]) for r in rows]
+    assert kept == [
+        (0, 0, b"k", order("a", n="five").encode(), "wrong_type", "n", "a"),
+        (0, 1, None, b"", "empty", "the value has no bytes", None),
+        (1, 0, b"\x00key", b"\xff\xfe{", "not_utf8", "the value", None),
+        (1, 1, None, None, "tombstone", "the value is null", None),
+    ]
+    assert rows[2]["headers"] == [Row(key=name, value=bytearray(value)) for name, value in headers]
+    assert {r["state"] for r in rows} == {"open"}
+    assert {(r["topic"], r["topic_id"], r["batch_id"]) for r in rows} == {(one.contract.source.topic, one.batches()[0][1].topic_id, 0)}
+    assert one.target().count() == 0
+
+
+def test_a_batch_beyond_the_quarantine_limit_stops_the_run_and_writes_nothing(lane: MakeLane) -> None:
+    """I5: the limit counts for batches of at least min_records; raising it takes the batch as it is."""
+    one = lane(quarantine={"max_share": 0.25, "min_records": 8})
+    one.send("{", "{", order("a"))  # too small to judge
+    one.run()
+    one.send(*["{"] * 2, *[order(f"b{n}") for n in range(6)])  # exactly a quarter
+    one.run()
+    before = one.versions()
+    one.send(*["{"] * 3, *[order(f"c{n}") for n in range(6)])
+    error = one.stopped()
+    assert isinstance(error, RunStopped)
+    assert (error.code, error.exit_code) == ("QUARANTINE_LIMIT", 5)
+    assert "3 of the 9 records of batch 2" in error.found and "0:[11,20)" in error.found
+    assert one.versions() == before
+    one.contract = one.contract.model_copy(update={"quarantine": one.contract.quarantine.model_copy(update={"max_share": 0.5})})
+    one.run()
+    assert len(one.ids()) == 13 and one.quarantine().count() == 7
+
+
+def test_a_partition_added_later_is_read_from_its_first_record(lane: MakeLane) -> None:
+    """I1: its range starts at offset 0."""
+    from kafka import KafkaAdminClient
+    from kafka.admin import NewPartitions
+
+    one = lane()
+    one.send(order("a"))
+    one.run()
+    admin = KafkaAdminClient(bootstrap_servers=one.bootstrap_servers)
+    admin.create_partitions({one.contract.source.topic: NewPartitions(total_count=2)})
+    admin.close()
+    one.send(Record(order("b"), 1), Record(order("c"), 1))
+    one.run()
+    assert one.ids() == ["a", "b", "c"]
+    assert [str(r) for r in one.batches()[-1][1].ranges] == ["0:[1,1)", "1:[0,2)"]
+
+
+def test_deltalake_opens_the_tables_of_a_contract_with_every_type_and_both_layouts(lane: MakeLane) -> None:
+    """Only table features that a second implementation can read; isolation Serializable."""
+    columns = {"d": "DECIMAL(18,2)", "at": "TIMESTAMP", "local": "TIMESTAMP_NTZ", "day": "DATE!", "m": "MAP<STRING, STRING>", "b": "BINARY"}
+    columns |= {"s": "STRUCT<a: ARRAY<STRUCT<x: BIGINT>>, b: BOOLEAN>", "f": "FLOAT", "t": "TINYINT"}
+    value = order("a", d="1.50", at="2024-05-01T10:00:00Z", local="2024-05-01T10:00:00", day="2024-05-01", m={"k": "v"}, b="AQ==", z=1)
+    for layout in ({"partition_by": ["day"]}, {"cluster_by": ["id", "day"]}):
+        one = lane(columns, layout=layout, unknown_fields="keep", event_time="at")
+        one.folder = one.folder / next(iter(layout))
+        one = Lane(one.session, one.contract, one.bootstrap_servers, one.folder)
+        one.send(value, "{", value)
+        one.run()
+        assert [tuple(row[c] for c in ("inserted", "duplicate", "quarantined")) for row in one.ledger()] == [(1, 1, 1)]
+        for table, rows in (("target", 1), ("quarantine", 1), ("ledger", 1)):
+            reader = Reader(f"{one.places.root}/{table}")
+            assert reader.to_pyarrow_table().num_rows == rows
+            assert reader.metadata().configuration["delta.isolationLevel"] == "Serializable"
+            assert "delta.setTransactionRetentionDuration" not in reader.metadata().configuration

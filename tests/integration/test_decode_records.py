@@ -1,0 +1,223 @@
+"""Records that are no event, event ids, unknown fields, row rules, and the limits of a parser: decode() on records of every shape."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from ingest.stream.decode import decode
+from tests.integration.records import KAFKA_TIME, SOURCE, contract, decoded, event, kafka_frame, reason
+
+pytestmark = pytest.mark.integration
+
+GOOD = '{"id":"a","n":1,"s":"x"}'
+MALFORMED = "malformed_json"
+DEEP = "[" * 2000 + "]" * 2000
+
+# What the record's value is, and the reason code; None for a good record.
+RECORDS: dict[str, tuple[bytes | str | None, str | None]] = {
+    "a good event": (GOOD, None),
+    "blanks and line feeds around it": (f" \r\n\t{GOOD}\n", None),
+    "a tombstone": (None, "tombstone"),
+    "no bytes": (b"", "empty"),
+    "blanks only": (b" \n", MALFORMED),
+    "a number": ("42", "not_an_object"),
+    "a string": ('"order"', "not_an_object"),
+    "null": ("null", "not_an_object"),
+    "an array": ("[1,2,3]", "not_an_object"),
+    "an array of one event": (f"[{GOOD}]", "not_an_object"),
+    "two objects": (GOOD + GOOD, MALFORMED),
+    "two objects and a comma": (f"{GOOD},{GOOD}", MALFORMED),
+    "two objects on two lines": (f"{GOOD}\n{GOOD}", MALFORMED),
+    "trailing garbage": (f"{GOOD} oops", MALFORMED),
+    "a trailing zero byte": (f"{GOOD}\0", MALFORMED),
+    "a trailing comment": (f"{GOOD}//x", MALFORMED),
+    "what would close the wrapper": (f'{GOOD}],"z":0}}', MALFORMED),
+    "what would close it and go on": (f'{GOOD}],"z":0,"r":[{GOOD}', MALFORMED),
+    "what would close it and open another": (f'{GOOD}],"z":0}}{{"r":[{GOOD}', MALFORMED),
+    "what would close it in other quotes": (f"{GOOD}],'z':0}} oops", MALFORMED),
+    "what would close it with an escape": (f'{GOOD}],"\\u007a":0}} oops', MALFORMED),
+    "text that looks as if it closed it": ('{"id":"a","s":"], \\"z\\":0}"}', None),
+    "an array and a field, as if it closed it": ('{"id":"a","x":[1], "z":0}', None),
+    "truncated": (GOOD[:-1], MALFORMED),
+    "truncated within a string": ('{"id":"a', MALFORMED),
+    "a byte order mark": ("\ufeff" + GOOD, MALFORMED),
+    "a comma too many": ('{"id":"a",}', MALFORMED),
+    "a comma too few": ('{"id":"a" "n":1}', MALFORMED),
+    "single quotes": ("{'id':'a'}", MALFORMED),
+    "a key without quotes": ('{id:"a"}', MALFORMED),
+    "a comment": ('{"id":"a"/**/}', MALFORMED),
+    "a raw control character": ('{"id":"a\x01"}', MALFORMED),
+    "not UTF-8": (b'{"id":"\xff\xfe"}', "not_utf8"),
+    "a surrogate in UTF-8": (b'{"id":"\xed\xa0\x80"}', "not_utf8"),
+    "Latin-1": ('{"id":"é"}'.encode("latin-1"), "not_utf8"),
+    "UTF-16": (GOOD.encode("utf-16"), "not_utf8"),
+    "an escaped half of a character": ('{"id":"\\ud800"}', "not_utf8"),
+    "the id twice": ('{"id":"a","id":"b"}', "duplicate_key"),
+    "the same value twice": ('{"id":"a","n":1,"n":1}', "duplicate_key"),
+    "a field twice, once escaped": ('{"id":"a","\\u0069d":"b"}', "duplicate_key"),
+    "an unknown field twice": ('{"id":"a","x":1,"x":2}', "duplicate_key"),
+    "a key in an escape": ('{"\\u0069d":"a"}', None),
+    "no field at all": ("{}", "missing_event_id"),
+    "no id": ('{"n":1}', "missing_event_id"),
+    "a null id": ('{"id":null}', "missing_event_id"),
+    "no id and a bad value": ('{"s":5}', "missing_event_id"),
+    "the id in another case": ('{"ID":"a"}', "missing_event_id"),
+    "a number for the id": ('{"id":5}', "wrong_type"),
+    "an array for the id": ('{"id":["a"]}', "wrong_type"),
+    "an empty id": ('{"id":""}', None),
+    "the wrapper's own names": ('{"id":"a","_corrupt":"x","r":1,"z":2}', None),
+    # The parser's limit is a depth of 1,000; it must neither crash nor hang beyond.
+    "an unknown field 2,000 deep": (f'{{"id":"a","x":{DEEP}}}', MALFORMED),
+    "a number 2,000 deep": (f'{{"id":"a","n":{DEEP}}}', MALFORMED),
+    "an id 2,000 deep": ('{"id":' * 2000 + '"a"' + "}" * 2000, MALFORMED),
+    "100,000 open brackets": ("[" * 100_000, MALFORMED),
+    "an unknown field 900 deep": (f'{{"id":"a","x":{"[" * 900}{"]" * 900}}}', None),
+    "a long number in an unknown field": (f'{{"id":"a","x":{"7" * 900}}}', None),
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes(spark: SparkSession) -> dict[str, Row]:
+    rows = decoded(spark, contract({"n": "INT", "s": "STRING"}), [value for value, _ in RECORDS.values()])
+    return dict(zip(RECORDS, rows, strict=True))
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_is_one_complete_event_or_goes_to_quarantine_with_its_bytes(outcomes: dict[str, Row], name: str) -> None:
+    """I5: raw bytes and the reason are kept; a good row holds neither."""
+    value, expected = RECORDS[name]
+    row = outcomes[name]
+    assert row["__reason"] == expected, row["__detail"]
+    if expected is None:
+        assert (row["__value"], row["__detail"]) == (None, None)
+    else:
+        raw = value.encode() if isinstance(value, str) else value
+        assert row["__value"] == raw
+        assert row["__detail"]
+
+
+def test_a_fault_in_the_event_id_is_named_before_all_others(outcomes: dict[str, Row]) -> None:
+    assert reason(outcomes["no id and a bad value"]) == ("missing_event_id", "id is missing or null")
+
+
+def test_a_record_of_10_mb_is_decoded_and_one_with_a_fault_is_kept_whole(spark: SparkSession) -> None:
+    """I5"""
+    text = "x" * (10 * 1024 * 1024)
+    big, broken = event(s=json.dumps(text)), event(s=json.dumps(text), n='"one"')
+    fine, kept = decoded(spark, contract({"n": "INT", "s": "STRING"}), [big, broken])
+    assert fine["s"] == text
+    assert reason(kept) == ("wrong_type", "n")
+    assert kept["__value"] == broken.encode()
+
+
+def test_provenance_is_the_records_position_and_the_batchs_time(spark: SparkSession) -> None:
+    """I5, I9"""
+    names = ["_topic", "_topic_id", "_partition", "_offset", "unix_micros(_kafka_timestamp)", "unix_micros(_ingested_at)"]
+    row = decode(kafka_frame(spark, [GOOD]), contract(), SOURCE).selectExpr(*names).first()
+    micros = [round(moment.timestamp() * 1_000_000) for moment in (KAFKA_TIME, SOURCE.ingested_at)]
+    assert row is not None and list(row) == ["events", "topic-id", 0, 0, *micros]
+
+
+def test_ids_that_differ_in_case_blanks_or_unicode_form_stay_different(spark: SparkSession) -> None:
+    """I3: ids are compared as they are written, byte by byte."""
+    composed = "Café"
+    ids = [composed, unicodedata.normalize("NFD", composed), "café", "Café ", " Café", "5", "05", "5.0", "true", "null", "", "\u0000", "ß", "ss"]
+    rows = decoded(spark, contract(), [json.dumps({"id": value}) for value in ids] + [json.dumps({"id": v}, ensure_ascii=False) for v in ids])
+    assert [row["id"] for row in rows[: len(ids)]] == ids
+    assert [row["id"] for row in rows[len(ids) : -3]] == ids[:-3]
+    assert len({row["id"] for row in rows[: len(ids)]}) == len(ids)
+
+
+def test_a_missing_or_null_value_in_a_not_null_column_is_named(spark: SparkSession) -> None:
+    """I5"""
+    rules = contract({"at": "TIMESTAMP!", "price": "DECIMAL(4,2)!", "box": "STRUCT<w: INT NOT NULL>!"})
+    whole = {"at": '"2024-05-01T10:00:00Z"', "price": "1.5", "box": '{"w":1}'}
+    cases: list[tuple[dict[str, str], str | None]] = [(whole, None)]
+    for column in whole:
+        cases += [({**whole, column: "null"}, column), ({k: v for k, v in whole.items() if k != column}, column)]
+    cases += [({**whole, "box": "{}"}, "box"), ({**whole, "box": '{"w":null}'}, "box")]
+    rows = decoded(spark, rules, [event(**fields) for fields, _ in cases])
+    assert [reason(row) for row in rows] == [column and ("missing_value", column) for _, column in cases]
+
+
+def test_unknown_fields_are_ignored_kept_or_quarantined(spark: SparkSession) -> None:
+    values = ['{"id":"a","n":1}', '{"id":"a","N":2,"x":"1","y":{"z":[1,"t",null,true]},"w":null,"v":7}', '{"id":"a","x":"\\u00e9"}']
+    ignored = decoded(spark, contract({"n": "INT"}), values)
+    assert [(reason(row), row["n"]) for row in ignored] == [(None, 1), (None, None), (None, None)]
+    kept = decoded(spark, contract({"n": "INT"}, unknown_fields="keep"), values)
+    second = {"N": "2", "x": "1", "y": '{"z":[1,"t",null,true]}', "w": None, "v": "7"}
+    assert [row["_unknown"] for row in kept] == [None, second, {"x": "é"}]
+    refused = decoded(spark, contract({"n": "INT"}, unknown_fields="quarantine"), values)
+    assert [reason(row) for row in refused] == [None, ("unknown_field", "N, x, y, w, v"), ("unknown_field", "x")]
+
+
+def test_a_row_rule_must_be_true_and_neither_false_nor_null(spark: SparkSession) -> None:
+    """I5: NULL breaks a rule as with Delta's CHECK; overflow and failed casts are NULL, not errors; the rule is named."""
+    rules = [
+        {"name": "positive", "check": "n > 0"},
+        {"name": "halves", "check": "100 / n >= 1"},
+        {"name": "numeric", "check": "s IS NULL OR CAST(s AS INT) < 100"},
+        {"name": "early", "check": "_offset < 100 OR n IS NOT NULL"},
+    ]
+    cases = {'"n":5': None, '"n":0': "positive", '"n":null': "positive", '"n":101': "halves", '"n":5,"s":"7"': None, '"n":5,"s":"x"': "numeric"}
+    rows = decoded(spark, contract({"n": "INT", "s": "STRING"}, rules=rules), [f'{{"id":"e",{fields}}}' for fields in cases])
+    assert [reason(row) for row in rows] == [name and ("broken_rule", name) for name in cases.values()]
+
+
+def test_a_record_with_a_wrong_value_is_not_shown_to_the_rules(spark: SparkSession) -> None:
+    rules = contract({"n": "INT"}, rules=[{"name": "present", "check": "n IS NOT NULL"}])
+    assert reason(decoded(spark, rules, [event(n='"x"')])[0]) == ("wrong_type", "n")
+
+
+def test_ids_of_every_type_keep_their_exact_value(spark: SparkSession) -> None:
+    """I3"""
+    columns = {"b": "BIGINT!", "d": "DECIMAL(38,2)!", "y": "BINARY!"}
+    rules = contract(columns, event_id=("b", "d", "y"))
+    values = [f'{{"b":{b},"d":{d},"y":"{y}"}}' for b in (2**63 - 1, 2**63 - 2) for d in ("0.10", "0.1", "0.11") for y in ("AA==", "AAA=")]
+    rows = decoded(spark, rules, [*values, '{"b":1,"d":null,"y":"AA=="}', '{"b":1,"d":1.001,"y":"AA=="}'])
+    assert len({(row["b"], row["d"], bytes(row["y"])) for row in rows[:-2]}) == 2 * 2 * 2
+    assert [reason(row) for row in rows[-2:]] == [("missing_event_id", "d is missing or null"), ("number_too_precise", "d")]
+
+
+def test_the_key_or_a_header_can_be_the_event_id(spark: SparkSession) -> None:
+    """I3: as text, byte by byte; the last header of a name counts, as in Kafka's own client."""
+    keys: list[bytes | None] = [b"k", b"", None, b"\xff", "é".encode()]
+    expected: list[Any] = ["k", ("missing_event_id", "the key is missing or empty"), ("missing_event_id", "the key is missing or empty")]
+    expected += [("not_utf8", "the key"), "é"]
+    for rules in (contract(event_id="key"), contract({"n": "INT"}, event_id="key")):
+        rows = decoded(spark, rules, ['{"n":1}'] * 5, keys=keys)
+        assert [reason(row) or row["_event_id"] for row in rows] == expected
+    headers = [[("id", b"1"), ("x", b""), ("id", b"2")], [("ID", b"1")], None, [("id", None)], [("id", b"\xff")], []]
+    rows = decoded(spark, contract(event_id="header:id"), [b"v"] * 6, headers=headers)
+    missing = ("missing_event_id", "header id is missing or empty")
+    assert [reason(row) or row["_event_id"] for row in rows] == ["2", missing, missing, missing, ("not_utf8", "header id"), missing]
+
+
+def test_raw_keeps_key_value_and_headers_as_they_are(spark: SparkSession) -> None:
+    """I5: a tombstone is a record like any other where nothing is decoded."""
+    values: list[bytes | str | None] = [b"\xff\x00", None, b""]
+    headers = [[("h", b"\xfe"), ("h", None)], None, []]
+    rows = decoded(spark, contract(event_id="position"), values, keys=[b"\xfd", None, b"k"], headers=headers)
+    assert [reason(row) for row in rows] == [None] * 3
+    assert [(row["key"], row["value"]) for row in rows] == [(b"\xfd", b"\xff\x00"), (None, None), (b"k", b"")]
+    assert [row["headers"] for row in rows] == [[Row("h", bytearray(b"\xfe")), Row("h", None)], None, []]
+
+
+def test_only_records_at_fault_carry_their_raw_bytes_key_and_headers(spark: SparkSession) -> None:
+    """I5"""
+    headers = [[("trace", b"\xff"), ("trace", None)]] * 2
+    fine, faulty = decoded(spark, contract(), ['{"id":"a"}', "{"], keys=[b"\xfe", b"\xfe"], headers=headers)
+    assert (fine["__key"], fine["__value"], fine["__headers"]) == (None, None, None)
+    assert (faulty["__key"], faulty["__value"]) == (b"\xfe", b"{")
+    assert faulty["__headers"] == [Row("trace", bytearray(b"\xff")), Row("trace", None)]
+
+
+def test_decoding_keeps_every_record(spark: SparkSession) -> None:
+    """I4: one row a record, whatever the record is."""
+    values = [value for value, _ in RECORDS.values()]
+    assert decode(kafka_frame(spark, values), contract({"n": "INT"}), SOURCE).count() == len(values)

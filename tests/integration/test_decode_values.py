@@ -1,0 +1,257 @@
+"""How JSON becomes a value (docs/contracts.md): exact, or quarantined with the reason and the column; nothing rounded or guessed (I5)."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from tests.integration.records import contract, event, plain
+
+pytestmark = pytest.mark.integration
+
+COLUMNS = {
+    "tiny": "TINYINT",
+    "small": "SMALLINT",
+    "whole": "INT",
+    "big": "BIGINT",
+    "single": "FLOAT",
+    "double": "DOUBLE",
+    "money": "DECIMAL(18,2)",
+    "count": "DECIMAL(38,0)",
+    "share": "DECIMAL(38,38)",
+    "flag": "BOOLEAN",
+    "text": "STRING",
+    "bytes": "BINARY",
+    "day": "DATE",
+    "at": "TIMESTAMP",
+    "local": "TIMESTAMP_NTZ",
+    "address": "STRUCT<zip: INT, fee: DECIMAL(4,2), city: STRING>",
+    "sizes": "ARRAY<TINYINT>",
+    "tags": "ARRAY<STRING>",
+    "times": "MAP<STRING, TIMESTAMP>",
+    "stops": "ARRAY<STRUCT<on: DATE, names: ARRAY<STRING>>>",
+}
+
+
+class Case(NamedTuple):
+    """A field's JSON text, and its exact value or the reason code."""
+
+    column: str
+    json_text: str
+    value: Any = None
+    reason: str | None = None
+
+
+def good(column: str, json_text: str, value: Any) -> Case:
+    return Case(column, json_text, value)
+
+
+def bad(reason: str, column: str, *json_texts: str) -> list[Case]:
+    return [Case(column, text, None, reason) for text in json_texts]
+
+
+def quoted(*texts: str) -> list[str]:
+    return [f'"{text}"' for text in texts]
+
+
+def whole_numbers() -> list[Case]:
+    cases: list[Case] = []
+    for column, bits in (("tiny", 8), ("small", 16), ("whole", 32), ("big", 64)):
+        least, greatest = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+        cases += [good(column, str(number), number) for number in (0, least, greatest)] + [good(column, "-0", 0)]
+        beyond = [least - 1, greatest + 1, 2 * greatest + 1, 2 * greatest + 2, 10**39]
+        cases += bad("number_out_of_range", column, *map(str, beyond))
+        cases += bad("wrong_type", column, '"5"', "5.0", "5.5", "5e0", "5.00000000000000000001", "true", "[5]", '{"a":5}', '""', '"x"')
+        cases += bad("malformed_json", column, "05", "+5", "0x5", "5_0")
+    return [*cases, *bad("number_out_of_range", "tiny", "200", "-200")]
+
+
+def decimals() -> list[Case]:
+    nines = "9" * 38
+    return [
+        good("money", "0.1", Decimal("0.10")),
+        good("money", "-0", Decimal("0.00")),
+        good("money", "12.5000", Decimal("12.50")),
+        good("money", '"12.50"', Decimal("12.50")),
+        good("money", '"-12.5"', Decimal("-12.50")),
+        good("money", f"{'9' * 16}.99", Decimal(f"{'9' * 16}.99")),
+        good("money", f"-{'9' * 16}.99", Decimal(f"-{'9' * 16}.99")),
+        good("money", f'"0.10{"0" * 40}"', Decimal("0.10")),
+        good("count", nines, Decimal(nines)),
+        good("count", f"-{nines}", Decimal(f"-{nines}")),
+        good("count", f'"{nines}"', Decimal(nines)),
+        good("count", "9007199254740993", Decimal("9007199254740993")),
+        good("share", f"0.{nines}", Decimal(f"0.{nines}")),
+        good("share", f'"0.{nines}"', Decimal(f"0.{nines}")),
+        *bad("number_too_precise", "money", "12.345", '"12.345"', "0.001", "-0.009"),
+        *bad("number_out_of_range", "money", "9" * 17, "-" + "9" * 17, '"' + "9" * 17 + '"', f"{'9' * 17}.00", f'"{"1234567890" * 4}"'),
+        *bad("number_out_of_range", "share", "1"),
+        *bad("number_not_plain", "money", "1e2", "1E-2", "1e400", '"1e2"', '"1E-2"'),
+        # A number of more than 38 digits is none that the parser keeps exact; as a string it may have any number of zeros.
+        *bad("number_not_plain", "money", "1234567890" * 4, "0.10" + "0" * 40),
+        *bad("number_not_plain", "count", "9" * 39),
+        *bad("wrong_type", "money", "true", "{}", "[]", "[1]"),
+        *bad("wrong_type", "money", *quoted("", "twelve", " 12", "12 ", "+12", "012", ".5", "5.", "1,5", "NaN", "Infinity", "-Infinity")),
+        *bad("wrong_type", "money", *quoted("0x10", "1_000", "١٢", "12\\n", "--1", "1e", "1.2.3", "12d", "12f")),
+        *bad("malformed_json", "money", "NaN", "Infinity", "-Infinity", "012", ".5", "5.", "-", "--1"),
+    ]
+
+
+def floats() -> list[Case]:
+    cases: list[Case] = []
+    for column in ("single", "double"):
+        cases += [good(column, "0.5", 0.5), good(column, "-0.0", -0.0), good(column, "5", 5.0), good(column, "1e2", 100.0)]
+        cases += bad("number_out_of_range", column, "1e400", "-1e400")
+        cases += bad("wrong_type", column, *quoted("NaN", "Infinity", "-Infinity", "+INF", "1.5", "abc", ""), "true", "[]", "{}")
+        cases += bad("malformed_json", column, "NaN", "Infinity", "-Infinity", "1.", ".1")
+    cases += [good("double", "0.1", 0.1), good("double", "5e-324", 5e-324), good("double", "1e39", 1e39)]
+    return [*cases, *bad("number_out_of_range", "single", "1e39")]
+
+
+def times() -> list[Case]:
+    return [
+        good("at", '"2024-05-01T10:00:00Z"', "2024-05-01 10:00:00"),
+        good("at", '"2024-05-01T10:00:00.123456Z"', "2024-05-01 10:00:00.123456"),
+        good("at", '"2024-05-01T10:00:00.123456000Z"', "2024-05-01 10:00:00.123456"),
+        good("at", '"2024-05-01T10:00:00.1Z"', "2024-05-01 10:00:00.1"),
+        good("at", '"2024-05-01T10:00:00+02:00"', "2024-05-01 08:00:00"),
+        good("at", '"2024-05-01 10:00:00-18:00"', "2024-05-02 04:00:00"),
+        good("at", '"0001-01-01T00:00:00Z"', "0001-01-01 00:00:00"),
+        good("at", '"9999-12-31T23:59:59.999999Z"', "9999-12-31 23:59:59.999999"),
+        good("at", '"2024-02-29T00:00:00Z"', "2024-02-29 00:00:00"),
+        good("at", "null", None),
+        good("local", '"2024-05-01T10:00:00.5"', "2024-05-01 10:00:00.5"),
+        good("local", "null", None),
+        good("day", '"2024-02-29"', "2024-02-29"),
+        good("day", '"0001-01-01"', "0001-01-01"),
+        good("day", '"9999-12-31"', "9999-12-31"),
+        good("day", "null", None),
+        *bad("bad_timestamp", "at", *quoted("2024-05-01T10:00:00", "2024-05-01T10:00Z", "2024-05-01", "10:00:00Z", "12:30", "")),
+        *bad("bad_timestamp", "at", '"2024-05-01T10:00:00.123456789Z"'),  # 9 digits: the last three are lost in microseconds
+        *bad("bad_timestamp", "at", *quoted("2016-12-31T23:59:60Z", "2024-05-01T24:00:00Z", "2024-02-30T10:00:00Z", "2023-02-29T10:00:00Z")),
+        *bad("bad_timestamp", "at", *quoted("0000-12-31T23:59:59Z", "10000-01-01T00:00:00Z", "+10000-01-01T00:00:00Z", "-0001-01-01T00:00:00Z")),
+        # In UTC, which is what is stored, these are years 0 and 10000.
+        *bad("bad_timestamp", "at", *quoted("0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00")),
+        *bad("bad_timestamp", "at", *quoted("2024-05-01T10:00:00+02", "2024-05-01T10:00:00+0200", "2024-05-01T10:00:00+18:01")),
+        *bad("bad_timestamp", "at", *quoted("2024-05-01T10:00:00 Europe/Paris", "2024-05-01T10:00:00Z[UTC]", "2024-05-01T10:00:00z")),
+        *bad("bad_timestamp", "at", *quoted(" 2024-05-01T10:00:00Z", "2024-05-01T10:00:00Z ", "2024-05-01T10:00:00Z\\n", "2024-5-1T10:00:00Z")),
+        *bad("bad_timestamp", "at", *quoted("now", "today", "yesterday", "epoch"), "1714557600", "true"),
+        *bad("bad_timestamp", "at", "{}", "[]"),
+        *bad("bad_timestamp", "local", *quoted("2024-05-01T10:00:00Z", "2024-05-01T10:00:00+02:00", "2024-05-01T10:00:00\\n", "2024-05-01")),
+        *bad("bad_timestamp", "local", *quoted("0000-01-01T00:00:00", "2024-05-01T10:00:60", "now"), "1714557600"),
+        *bad("bad_date", "day", *quoted("2024-02-30", "2024-5-1", "0000-01-01", "10000-01-01", "2024-05-01T00:00:00Z", "today", "")),
+        *bad("bad_date", "day", *quoted("2024-05-01 ", " 2024-05-01", "2024-05-01\\n", "20240501", "2024"), "19000"),
+    ]
+
+
+def texts() -> list[Case]:
+    return [
+        good("text", '"5"', "5"),
+        good("text", '"true"', "true"),
+        good("text", '"null"', "null"),
+        good("text", '"{}"', "{}"),
+        good("text", '"[1]"', "[1]"),
+        good("text", '"NaN"', "NaN"),
+        good("text", '"-Infinity"', "-Infinity"),
+        good("text", '"\\"-Infinity\\""', '"-Infinity"'),
+        good("text", '""', ""),
+        good("text", '" a "', " a "),
+        good("text", '"\\u0000"', "\0"),
+        good("text", '"a\\n\\tb\\\\"', "a\n\tb\\"),
+        good("text", '"caf\\u00e9"', "caf\u00e9"),
+        good("text", '"cafe\\u0301"', "cafe\u0301"),
+        good("text", '"\\ud83d\\ude00"', "\U0001f600"),
+        good("text", '"\\\\ud800"', "\\ud800"),
+        good("text", '"], \\"z\\":0}"', '], "z":0}'),
+        good("text", "null", None),
+        *bad("wrong_type", "text", "5", "5.0", "-1", "1e400", "9" * 44, "true", "false", '{"a":1}', "[]", '["a"]', "{}"),
+        *bad("malformed_json", "text", '"\t"', '"\\x"', "NaN", "'a'", "a"),
+        # Half of a surrogate pair: Java would write '?', and two different ids would be equal.
+        *bad("not_utf8", "text", *quoted("\\ud800", "\\udc00", "\\ude00\\ud83d", "\\uD83Dx", "\\\\\\ud83d", "\\ud83d\\ud83d\\ude00")),
+        good("flag", "true", True),
+        good("flag", "false", False),
+        *bad("wrong_type", "flag", '"true"', "1", "0", '""', "[]"),
+        *bad("malformed_json", "flag", "TRUE", "True", "yes"),
+        good("bytes", '"AQID"', b"\x01\x02\x03"),
+        good("bytes", '"AQI="', b"\x01\x02"),
+        good("bytes", '"+/8="', b"\xfb\xff"),
+        good("bytes", '""', b""),
+        *bad("wrong_type", "bytes", *quoted("AQI", "*", "AQ ID", "-_8=", "AQID=="), "5", "true", "[1]", "{}"),
+    ]
+
+
+def nested() -> list[Case]:
+    row = Row("zip", "fee", "city")
+    stop = Row("on", "names")
+    return [
+        good("address", '{"zip":1,"fee":"1.20","city":"5"}', row(1, Decimal("1.20"), "5")),
+        good("address", '{"zip":1,"country":"not named"}', row(1, None, None)),
+        good("address", '{"ZIP":1}', row(None, None, None)),
+        good("address", "{}", row(None, None, None)),
+        good("address", "null", None),
+        *bad("number_too_precise", "address", '{"fee":1.234}'),
+        *bad("number_not_plain", "address", '{"fee":1e1}'),
+        *bad("wrong_type", "address", "[]", '"x"', "5", '{"zip":"1"}', '{"city":5}', '{"city":{}}', '{"fee":true}'),
+        good("sizes", "[1,null,127]", [1, None, 127]),
+        good("sizes", "[]", []),
+        *bad("number_out_of_range", "sizes", "[128]", "[1,-129]"),
+        *bad("wrong_type", "sizes", '["1"]', "[1.5]", "[[1]]", "{}", "5"),
+        good("tags", '["a",null,"5"]', ["a", None, "5"]),
+        *bad("wrong_type", "tags", '["a",5]', "[true]", '[["a"]]', '"a"'),
+        good("times", '{"a":null}', {"a": None}),
+        good("times", "{}", {}),
+        *bad("bad_timestamp", "times", '{"a":"x"}', '{"a":"2024-05-01T10:00:00"}'),
+        *bad("duplicate_key", "times", '{"a":null,"a":null}'),
+        *bad("wrong_type", "times", "[]", '"x"'),
+        good("stops", '[{"on":null,"names":["a",null]},null,{}]', [stop(None, ["a", None]), None, stop(None, None)]),
+        good("stops", '[{"on":"2024-05-01"}]', [stop(date(2024, 5, 1), None)]),
+        *bad("bad_date", "stops", '[{},{"on":"2024-01-32"}]'),
+        *bad("wrong_type", "stops", '[{"names":[5]}]', '[{"names":{}}]', "[5]", "{}"),
+        good("stops", "[]", []),
+        good("stops", '[{"names":[]}]', [stop(None, [])]),
+    ]
+
+
+CASES = [*whole_numbers(), *decimals(), *floats(), *times(), *texts(), *nested()]
+
+
+# A contract for each group: one of all columns together would compile for longer than all of these.
+GROUPS = (
+    ("tiny", "small", "whole", "big"),
+    ("single", "double", "money", "count", "share"),
+    ("day", "at", "local"),
+    ("flag", "text", "bytes"),
+    ("address", "sizes", "tags", "times", "stops"),
+)
+
+
+@pytest.fixture(scope="module")
+def outcomes(spark: SparkSession) -> list[Row]:
+    """All cases decoded, one record a case."""
+    found: dict[int, Row] = {}
+    for group in GROUPS:
+        chosen = {number: case for number, case in enumerate(CASES) if case.column in group}
+        values = [event(**{case.column: case.json_text}) for case in chosen.values()]
+        rows = plain(spark, contract({name: COLUMNS[name] for name in group}), values)
+        found.update(zip(chosen, rows, strict=True))
+    return [found[number] for number in range(len(CASES))]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c.column}-{ascii(c.json_text)[1:-1][:40]}" for c in CASES])
+def test_a_json_value_becomes_exactly_the_columns_value_or_goes_to_quarantine(outcomes: list[Row], number: int) -> None:
+    """I5: what cannot be decoded is not dropped, rounded or guessed; the reason names the column."""
+    case, row = CASES[number], outcomes[number]
+    if case.reason is not None:
+        assert row["__reason"] == case.reason
+        whole_record = case.reason in ("malformed_json", "not_utf8")
+        assert whole_record or row["__detail"] == case.column
+        return
+    assert row["__reason"] is None, row["__detail"]
+    assert row["id"] == "e"
+    value = bytes(row[case.column]) if isinstance(row[case.column], bytearray) else row[case.column]
+    assert value == case.value
+    assert str(value) == str(case.value)  # -0.0 is not 0.0, 12.5 is not 12.50
