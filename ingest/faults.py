@@ -51,7 +51,7 @@ class Watch:
 
 _armed: Fault | None = None
 _victims: tuple[int, ...] = ()
-_gate: Path | None = None
+_gates: dict[str, Path] = {}
 
 
 def parse(text: str) -> Fault:
@@ -75,7 +75,7 @@ def parse(text: str) -> Fault:
 
 def arm(lake: Path, checkpoint: Path, target: Path, jvm_pid: int) -> None:
     """Arm the fault that the environment asks for, if the lake is scratch; start the watcher where one is needed."""
-    global _armed, _victims, _gate
+    global _armed, _victims
     text = os.environ.get("INGEST_FAULT")
     if not text or not (lake / SCRATCH).exists():
         return
@@ -84,8 +84,8 @@ def arm(lake: Path, checkpoint: Path, target: Path, jvm_pid: int) -> None:
     if fault.point in INSIDE:
         _armed = fault
         return
-    _gate = checkpoint / "oncelake" / GATE
-    _gate.unlink(missing_ok=True)
+    gate = _gates[str(checkpoint)] = checkpoint / "oncelake" / GATE
+    gate.unlink(missing_ok=True)
     watch = Watch(fault, str(checkpoint), str(target), _victims)
     _armed = fault if fault.point == "during_target" else None
     subprocess.Popen(
@@ -96,14 +96,14 @@ def arm(lake: Path, checkpoint: Path, target: Path, jvm_pid: int) -> None:
     )
 
 
-def at(point: str, batch: int) -> None:
-    """Called where `point` is reached; nothing happens unless this very fault is armed."""
+def at(point: str, batch: int, checkpoint: str = "") -> None:
+    """Called where `point` is reached; nothing happens unless this very fault is armed. `checkpoint` tells whose watcher to wake."""
     if _armed is None or (_armed.point, _armed.batch) != (point, batch):
         return
     if point == "during_target":
-        assert _gate is not None
-        _gate.parent.mkdir(parents=True, exist_ok=True)
-        _gate.touch()
+        gate = _gates[checkpoint]
+        gate.parent.mkdir(parents=True, exist_ok=True)
+        gate.touch()
         return
     if _armed.action == "raise":
         raise InjectedFault(f"{point}@{batch}")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
-from typing import Any
+import traceback
+from typing import Any, NoReturn
 
 import typer
 
-from ingest.errors import IngestError
+from ingest.errors import Bug, IngestError, InvalidInput
+
+JSON = "--json"
+# What typer raises for a wrong option, argument or verb; it exports only this descendant.
+USAGE_ERROR: Any = typer.BadParameter.__base__
 
 app = typer.Typer(
     name="ingest",
@@ -38,15 +44,37 @@ def main() -> None:
     from ingest.cli import register
 
     register()
-    json_wanted = "--json" in sys.argv
-    verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "ingest")
+    words = sys.argv[1:]
     try:
-        app()
+        # Not standalone: the application would end the process with messages and codes of its own.
+        code = app(standalone_mode=False)
     except IngestError as error:
-        if json_wanted:
-            print_json(verb, ok=False, error=error)
-        else:
-            print_error(error)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+        _end(words, error)
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
+    except Exception as error:
+        if isinstance(error, USAGE_ERROR):
+            if JSON not in words:
+                error.show()
+                sys.exit(2)
+            found = error.format_message() or "no verb."
+            _end(words, InvalidInput("USAGE", found, expected="the options that --help shows.", remedy="correct the command."))
+        traceback.print_exc()
+        _end(words, Bug("UNEXPECTED", f"{type(error).__name__}: {error}", expected="no error that has no name."))
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end(words: list[str], error: IngestError) -> NoReturn:
+    if JSON in words:
+        print_json(_verb(words), ok=False, error=error)
+    else:
+        print_error(error)
+    sys.exit(error.exit_code)
+
+
+def _verb(words: list[str]) -> str:
+    """`run`, `broker-start`: the words before the first option, two for a group of verbs."""
+    named = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
+    groups = {group.typer_instance.info.name for group in app.registered_groups if group.typer_instance}
+    return "-".join(named[: 2 if named[:1] and named[0] in groups else 1]) or "ingest"

@@ -1,1 +1,73 @@
 """`ingest verify`: the proof."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_error, print_json
+
+if TYPE_CHECKING:
+    from ingest.prove.verify import Verified
+
+
+@app.command()
+def verify(
+    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all of tables/ if none is named.")] = None,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Count the rows of every range and hold them against ledger and commits; exit 1 if something does not add up."""
+    from ingest import spark
+    from ingest.contract import load_contracts
+    from ingest.errors import IngestError, most_severe
+    from ingest.places import Places, log_folder
+    from ingest.prove.verify import verify as verify_table
+
+    contracts = load_contracts(project, tables or [])
+    session = spark.start(master, log_folder(lake) / f"spark-verify-{time.strftime('%Y%m%dT%H%M%S')}.log")
+    found: list[Verified] = []
+    errors: list[IngestError] = []
+    try:
+        for contract in contracts:
+            try:
+                found.append(verify_table(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table)))
+            except IngestError as error:
+                errors.append(error)
+    finally:
+        session.stop()
+    ok = not errors and not any(each.findings for each in found)
+    if as_json:
+        rows = [{**dataclasses.asdict(each), "balanced": not each.findings} for each in found]
+        print_json("verify", ok=ok, tables=rows, error=errors[0] if errors else None)
+    else:
+        for each in found:
+            print_balance(each)
+        for failed in errors:
+            print_error(failed)
+    if not ok:
+        sys.exit(most_severe([*(failed.exit_code for failed in errors), *(1 for each in found if each.findings)]))
+
+
+def print_balance(verified: Verified) -> None:
+    """The balance as a controller reads it: two sums and what was counted against them."""
+    t = verified.total
+    print(f"{verified.table}: {'BALANCED' if not verified.findings else 'DOES NOT BALANCE'} ({t.batches} batches)")
+    print(f"  offsets     {t.offsets:>14,} = read {t.read:,} + gap {t.gap:,}")
+    parts = f"inserted {t.inserted:,} + duplicate {t.duplicate:,} + quarantined {t.quarantined:,} + replayed {t.replayed:,}"
+    print(f"  read        {t.read:>14,} = {parts}")
+    removed = f" (and {verified.removed:,} removed by DELETE)" if verified.removed else ""
+    print(f"  in target   {verified.target_rows:>14,} rows counted{removed}")
+    print(f"  quarantine  {verified.quarantine_rows:>14,} records counted")
+    if verified.unledgered_batches:
+        print(f"  the ledger lacks {verified.unledgered_batches} batches that the table's log has; the next run adds them")
+    for finding in verified.findings:
+        print(f"  ! {finding}")

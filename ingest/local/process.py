@@ -6,7 +6,7 @@ import ctypes
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,11 +57,11 @@ class ProcessId:
 
 
 def launch(
-    command: Sequence[str], *, marker: str, output: Path, cwd: Path, die_with_parent: bool
+    command: Sequence[str], *, marker: str, output: Path, cwd: Path, die_with_parent: bool, env: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], ProcessId]:
     """Start a process in a session of its own (Ctrl-C in this terminal does not reach it), its output appended to a file.
 
-    `marker` is one of the command's words, unlike any other process's. With `die_with_parent` Linux kills it when the *thread*
+    `marker` is one of the command's words, unlike any other process's; `env` replaces the environment (None: ours). With `die_with_parent` Linux kills it when the *thread*
     that called this ends, however that happens: call it from the main thread. Elsewhere the caller must end it.
     """
     prctl = ctypes.CDLL(None).prctl if die_with_parent and sys.platform == "linux" else None
@@ -77,6 +77,7 @@ def launch(
             stdout=log,
             stderr=log,
             cwd=cwd,
+            env=env,
             start_new_session=True,
             preexec_fn=kill_me_with_my_parent if prctl is not None else None,  # noqa: PLW1509 - one system call, no lock, no allocation
         )

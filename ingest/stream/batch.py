@@ -98,7 +98,7 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
         # 5 The target: its commit carries pair, ranges and counts. 6 Conflicts and unknown outcomes: inside commit.
         winners = ranked.where("__rank = 1").select(*(F.col(f"`{f.name}`") for f in target_fields(table.contract)))
         counts = _count_replayed(winners, counts, table, planned)
-        faults.at("during_target", number)
+        faults.at("during_target", number, table.places.checkpoint)
         mark = table.mark(planned, sorted(counts.items()))
         outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds)
         faults.at("after_target", number)

@@ -16,14 +16,16 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ingest.errors import Refused
+from ingest.errors import InvalidInput, Refused
 
 # A JVM whose Python was killed notices at once, but first ends what it is about to write.
 WAIT_S = 60.0
+WAIT_VARIABLE = "INGEST_LOCK_WAIT_S"
 
 
-def wait_until_free(state: Path, wait_s: float = WAIT_S) -> None:
-    """Return once no JVM holds the lock in `state`. Raises Refused LOCKED after `wait_s` seconds."""
+def wait_until_free(state: Path) -> None:
+    """Return once no JVM holds the lock in `state`. Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds, 60 by default."""
+    wait_s = _wait_s()
     path = state / "lock"
     deadline = time.monotonic() + wait_s
     while path.exists() and not _free(path):
@@ -46,6 +48,19 @@ def hold(session: SparkSession, state: Path) -> Any:
     channel.truncate(0)
     channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)
     return lock
+
+
+def _wait_s() -> float:
+    text = os.environ.get(WAIT_VARIABLE, "")
+    try:
+        return float(text) if text else WAIT_S
+    except ValueError as error:
+        raise InvalidInput(
+            "LOCK_WAIT_INVALID",
+            f"{WAIT_VARIABLE}={text!r}.",
+            expected="seconds, such as 60 or 0.5.",
+            remedy=f"correct or unset {WAIT_VARIABLE}.",
+        ) from error
 
 
 def _free(path: Path) -> bool:

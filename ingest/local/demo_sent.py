@@ -1,0 +1,142 @@
+"""What a demo's producer sent, and what a table made of it: ids counted one by one, nothing taken from a pipeline's own word."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable, QueryBuilder
+
+from ingest.local.poison import POISON_KINDS
+
+BY_CONTRACT = frozenset(kind.name for kind in POISON_KINDS if kind.by_contract)
+
+
+@dataclass
+class Sent:
+    """What the producer sent to one topic, by its manifest.
+
+    `ids` are of committed events, `retries` counts further copies of them, `aborted` are ids of aborted transactions,
+    `poison` the kind of each broken record by its (partition, offset), `poison_ids` the ids that some of these carry.
+    """
+
+    ids: set[str] = field(default_factory=set)
+    retries: int = 0
+    aborted: set[str] = field(default_factory=set)
+    poison: dict[tuple[int, int], str] = field(default_factory=dict)
+    poison_ids: dict[str, str] = field(default_factory=dict)
+
+
+def read_manifest(path: Path) -> dict[str, Sent]:
+    """What was sent, by topic (the manifest's lines are described in `ingest.local.manifest`)."""
+    sent: dict[str, Sent] = {}
+    begun: dict[str, Any] = {}
+    with path.open(encoding="utf-8") as lines:
+        for text in lines:
+            line = json.loads(text)
+            if line["event"] == "sample":
+                sent = {topic: Sent() for topic in line["topics"]}
+            elif line["event"] == "begin":
+                begun = begun | {f"{line['txn']}": line}
+            elif line["event"] in ("committed", "aborted"):
+                _end(sent, begun.pop(f"{line['txn']}"), line)
+    for one in sent.values():
+        one.aborted -= one.ids  # an attempt that failed and was sent again
+    return sent
+
+
+def _end(sent: dict[str, Sent], begin: dict[str, Any], end: dict[str, Any]) -> None:
+    for topic, lists in begin["topics"].items():
+        one = sent[topic]
+        if end["event"] == "aborted":
+            one.aborted.update(lists["ids"])
+            continue
+        known = len(one.ids)
+        one.ids.update(lists["ids"])
+        one.retries += len(lists["ids"]) - (len(one.ids) - known)
+    if end["event"] == "committed":
+        for broken in begin["poison"]:
+            if broken["id"] is not None:
+                sent[broken["topic"]].poison_ids[broken["id"]] = broken["kind"]
+        for kind, topic, partition, offset in end["poison_at"]:
+            sent[topic].poison[partition, offset] = kind
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one pipeline made of one topic.
+
+    `rows` = distinct committed ids + `duplicates` + `aborted` + `poison_rows` + `allowed` + `strangers`. `duplicates` are rows
+    beyond the first of a committed id; `lost` committed ids that have no row; `aborted` rows of aborted transactions;
+    `poison_rows` rows made of broken records (among them `null_ids` without any id), but for the `allowed` of kinds that a
+    contract may let in; `strangers` rows of ids that nobody sent; `quarantined` broken records, and `wronged` good ones, that
+    stand in quarantine; `vanished` broken records that left no trace.
+    """
+
+    rows: int
+    distinct_ids: int
+    duplicates: int
+    lost: int
+    aborted: int
+    poison_rows: int
+    null_ids: int
+    allowed: int
+    strangers: int
+    quarantined: int
+    wronged: int
+    vanished: int
+
+    @property
+    def exact(self) -> bool:
+        """Whether every committed event is one row, and nothing else is."""
+        return not any(
+            (self.duplicates, self.lost, self.aborted, self.poison_rows, self.strangers, self.wronged, self.vanished),
+        )
+
+
+def measure(sent: Sent, rows: Counter[str | None], quarantine: Iterable[tuple[int, int]]) -> Outcome:
+    """Compare the ids in a table (None for NULL) and the positions in its quarantine with what was sent."""
+    positions = set(quarantine)
+    allowed_ids = {id for id, kind in sent.poison_ids.items() if kind in BY_CONTRACT}
+    null_ids = rows.pop(None, 0)
+    of_poison = sum(rows[id] for id in sent.poison_ids if id in rows)
+    allowed = sum(1 for id in allowed_ids if id in rows)
+    good = sum(count for id, count in rows.items() if id in sent.ids)
+    aborted = sum(count for id, count in rows.items() if id in sent.aborted)
+    present = len(sent.ids & rows.keys())
+    total = rows.total() + null_ids
+    return Outcome(
+        rows=total,
+        distinct_ids=len(rows),
+        duplicates=good - present,
+        lost=len(sent.ids) - present,
+        aborted=aborted,
+        poison_rows=of_poison - allowed + null_ids,
+        null_ids=null_ids,
+        allowed=allowed,
+        strangers=total - good - aborted - of_poison - null_ids,
+        quarantined=len(positions & sent.poison.keys()),
+        wronged=len(positions - sent.poison.keys()),
+        vanished=max(0, len(sent.poison) - len(positions & sent.poison.keys()) - null_ids - sum(id in rows for id in sent.poison_ids)),
+    )
+
+
+def ids_of(table: Path, column: str) -> Counter[str | None]:
+    """How often each id stands in a Delta table, read without Spark; empty where there is no table."""
+    return Counter(row[0] for row in _select(table, f'"{column}"'))
+
+
+def quarantined_of(table: Path) -> list[tuple[int, int]]:
+    """The (partition, offset) of each record in a quarantine."""
+    return [(int(row[0]), int(row[1])) for row in _select(table, '"partition", "offset"')]
+
+
+def _select(table: Path, columns: str) -> list[tuple[Any, ...]]:
+    if not (table / "_delta_log").is_dir():
+        return []
+    result = QueryBuilder().register("t", DeltaTable(str(table))).execute(f"SELECT {columns} FROM t").read_all()
+    return list(zip(*(column.to_pylist() for column in result.columns), strict=True))

@@ -1,0 +1,1 @@
+"""Proof: what the ledger, the commits and the rows say of each other."""

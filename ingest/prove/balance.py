@@ -1,0 +1,149 @@
+"""The balance of a table, from its ledger alone: do the batches join, and does each add up (I1, I4)? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from ingest.stream.ledger import LedgerRow
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that does not add up: in which batch and offsets, if it is one's, and what."""
+
+    code: str
+    what: str
+    batch_id: int | None = None
+    partition: int | None = None
+    start_offset: int | None = None
+    end_offset: int | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.batch_id is None else f"batch {self.batch_id} "
+        if self.partition is not None:
+            where += f"partition {self.partition} offsets [{self.start_offset}, {self.end_offset}) "
+        return f"{self.code}: {where}{self.what}"
+
+
+@dataclass(frozen=True)
+class Total:
+    """Sums over all batches; offsets = read + gap, read = inserted + duplicate + quarantined + replayed."""
+
+    batches: int
+    offsets: int
+    gap: int
+    read: int
+    inserted: int
+    duplicate: int
+    quarantined: int
+    replayed: int
+
+
+def total(rows: Sequence[LedgerRow]) -> Total:
+    """The sums of the ledger's rows."""
+    return Total(
+        len({(row.query_id, row.batch_id) for row in rows}),
+        sum(row.end_offset - row.start_offset for row in rows),
+        sum(row.gap for row in rows),
+        sum(row.records_read for row in rows),
+        sum(row.inserted for row in rows),
+        sum(row.duplicate for row in rows),
+        sum(row.quarantined for row in rows),
+        sum(row.replayed for row in rows),
+    )
+
+
+def finding(code: str, row: LedgerRow, what: str) -> Finding:
+    """A finding about one ledger row."""
+    return Finding(code, what, row.batch_id, row.partition, row.start_offset, row.end_offset)
+
+
+def check(rows: Sequence[LedgerRow]) -> list[Finding]:
+    """What does not add up in the ledger's rows of one table."""
+    return [*_sums(rows), *_joins(rows), *_numbers(rows)]
+
+
+def _sums(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
+    for row in rows:
+        parts = row.inserted + row.duplicate + row.quarantined + row.replayed
+        if row.records_read != parts:
+            yield finding("SUM_WRONG", row, f"read {row.records_read}, but inserted + duplicate + quarantined + replayed = {parts}")
+        if row.end_offset - row.start_offset != row.records_read + row.gap:
+            yield finding("SUM_WRONG", row, f"{row.end_offset - row.start_offset} offsets, but read + gap = {row.records_read + row.gap}")
+        if min(row.inserted, row.duplicate, row.quarantined, row.replayed, row.gap) < 0:
+            yield finding("SUM_WRONG", row, "a count below zero")
+
+
+def _joins(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
+    """Inside an epoch each range begins where the former one of its partition ended."""
+
+    def stream(row: LedgerRow) -> tuple[str, str, int]:
+        return row.query_id, row.topic_id, row.partition
+
+    for _, group in groupby(sorted(rows, key=lambda row: (stream(row), row.batch_id)), key=stream):
+        for before, after in pairwise(group):
+            if after.start_offset > before.end_offset:
+                hole = f"[{before.end_offset}, {after.start_offset})"
+                what = f"begins {after.start_offset - before.end_offset} offsets after batch {before.batch_id}: {hole} is in no batch"
+                yield finding("RANGE_MISSING", after, what)
+            elif after.start_offset < before.end_offset:
+                yield finding("RANGE_OVERLAPS", after, f"begins before the end {before.end_offset} of batch {before.batch_id}")
+
+
+def _numbers(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
+    """A checkpoint's batches are numbered without a hole, and a partition is in a batch once."""
+    seen = set()
+    numbers: dict[str, set[int]] = {}
+    for row in rows:
+        key = (row.query_id, row.batch_id, row.topic_id, row.partition)
+        if key in seen:
+            yield finding("BATCH_TWICE", row, f"stands in the ledger twice (query {row.query_id})")
+        seen.add(key)
+        numbers.setdefault(row.query_id, set()).add(row.batch_id)
+    for query_id, found in numbers.items():
+        for missing in sorted(set(range(max(found) + 1)) - found)[:10]:
+            yield Finding("BATCH_MISSING", f"of query {query_id} is in neither ledger nor log", missing)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Offsets [start, end) of a partition that batches cover without a seam between them; usually one batch's range.
+
+    Ranges of different checkpoints can overlap (a rebase reads again); what they cover together is counted together.
+    """
+
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    rows: tuple[LedgerRow, ...]
+
+    @property
+    def inserted(self) -> int:
+        """Rows that the target must hold."""
+        return sum(row.inserted for row in self.rows)
+
+    @property
+    def quarantined(self) -> int:
+        """Records that the quarantine must hold."""
+        return sum(row.quarantined for row in self.rows)
+
+    def finding(self, code: str, what: str) -> Finding:
+        """A finding about these offsets, named after the batch if it is one."""
+        number = self.rows[0].batch_id if len(self.rows) == 1 else None
+        return Finding(code, what, number, self.partition, self.start, self.end)
+
+
+def segments(rows: Iterable[LedgerRow]) -> list[Segment]:
+    """The ledger's ranges by topic id and partition, overlapping ones as one; empty ranges are left out."""
+    found: list[Segment] = []
+    ordered = sorted((row for row in rows if row.end_offset > row.start_offset), key=lambda r: (r.topic_id, r.partition, r.start_offset))
+    for row in ordered:
+        last = found[-1] if found else None
+        if last and (last.topic_id, last.partition) == (row.topic_id, row.partition) and row.start_offset < last.end:
+            found[-1] = Segment(last.topic_id, last.partition, last.start, max(last.end, row.end_offset), (*last.rows, row))
+        else:
+            found.append(Segment(row.topic_id, row.partition, row.start_offset, row.end_offset, (row,)))
+    return found
