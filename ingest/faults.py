@@ -124,13 +124,13 @@ def _mark(watch: Watch) -> Callable[[], bool]:
         return mark.exists
     if watch.fault.point == "after_commit_log":
         return (checkpoint / "commits" / str(number)).exists
-    gate, target, known = checkpoint / "oncelake" / GATE, Path(watch.target), set[Path]()
+    gate, target = checkpoint / "oncelake" / GATE, Path(watch.target)
 
     def writing() -> bool:
         if not gate.exists():
-            known.update(target.rglob("*.parquet"))
             return False
-        return any(path not in known for path in target.rglob("*.parquet") if "_delta_log" not in path.parts)
+        files = (path for path in target.rglob("*.parquet") if "_delta_log" not in path.parts)
+        return any(path.stat().st_mtime_ns >= gate.stat().st_mtime_ns for path in files)
 
     return writing
 
@@ -142,7 +142,7 @@ def _watch(watch: Watch) -> None:
             os.kill(watch.pids[-1], 0)
         except ProcessLookupError:
             return
-        time.sleep(0.0005)
+        time.sleep(0.001)
     _strike(watch.pids, watch.fault.action)
 
 

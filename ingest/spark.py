@@ -6,7 +6,9 @@ NULL instead of ending the batch for good; names are compared without case, as D
 
 from __future__ import annotations
 
+import logging
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,6 +61,9 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     """
     os.environ["JAVA_HOME"] = str(java.find().home)
     files = jars.spark_jars()
+    # Py4J logs a traceback for every exception that passes it, and raises too; what is raised is said once, by us.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     log.parent.mkdir(parents=True, exist_ok=True)
     # The interpreter that runs this command also runs Spark's Python workers.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -103,6 +108,17 @@ def local_cores(master: str) -> int:
 def jvm_pid(session: SparkSession) -> int:
     """The process id of the driver's JVM."""
     return int(session.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+
+
+def jvm_exit(session: SparkSession, wait_s: float = 0) -> int | None:
+    """The exit code of the driver's JVM (negative: the signal that killed it), or None if it still runs after `wait_s` or is not ours."""
+    process: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        return process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 @contextmanager

@@ -12,18 +12,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from delta import exceptions as delta
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from ingest.contract import Contract
 from ingest.errors import Bug
 from ingest.places import Places
 from ingest.stream.decide import differs
-from ingest.stream.decode import event_id_columns, target_fields
+from ingest.stream.decode import event_id_columns
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.mark import Mark, Statement
+from ingest.stream.tables import TableDefinition, definitions
 
 APP_ID = "spark.databricks.delta.write.txnAppId"
 VERSION = "spark.databricks.delta.write.txnVersion"
@@ -31,8 +32,9 @@ METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 # A conflict means that somebody else's commit came first; each try reads the table anew. Five in a row is not chance.
 TRIES_MAX = 5
-CONFLICTS: tuple[str, ...] = ("ConcurrentModificationException", "ConcurrentAppendException", "ConcurrentDeleteReadException")
-CONFLICTS += ("ConcurrentDeleteDeleteException", "ConcurrentWriteException", "MetadataChangedException")
+# Not among them: ConcurrentTransactionException, which means that another driver uses our pair.
+CONFLICTS: tuple[type[Exception], ...] = (delta.ConcurrentAppendException, delta.ConcurrentDeleteReadException)
+CONFLICTS += (delta.ConcurrentDeleteDeleteException, delta.ConcurrentWriteException, delta.MetadataChangedException)
 
 
 @dataclass(frozen=True)
@@ -52,88 +54,26 @@ class AlreadyWritten:
 Outcome = Written | AlreadyWritten
 
 
-QUARANTINE_FIELDS = (
-    T.StructField("topic", T.StringType(), False),
-    T.StructField("topic_id", T.StringType(), False),
-    T.StructField("partition", T.IntegerType(), False),
-    T.StructField("offset", T.LongType(), False),
-    T.StructField("kafka_timestamp", T.TimestampType()),
-    T.StructField("key", T.BinaryType()),
-    T.StructField("value", T.BinaryType()),
-    T.StructField("headers", T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))),
-    T.StructField("reason_code", T.StringType(), False),
-    T.StructField("reason_detail", T.StringType()),
-    T.StructField("event_id", T.StringType()),
-    T.StructField("contract_hash", T.StringType(), False),
-    T.StructField("query_id", T.StringType(), False),
-    T.StructField("batch_id", T.LongType(), False),
-    T.StructField("state", T.StringType(), False),
-    T.StructField("state_changed_at", T.TimestampType(), False),
-    T.StructField("state_by", T.StringType(), False),
-)
-
-LEDGER_FIELDS = (
-    T.StructField("schema_version", T.IntegerType(), False),
-    T.StructField("kind", T.StringType(), False),
-    T.StructField("pipeline", T.StringType(), False),
-    T.StructField("table", T.StringType(), False),
-    T.StructField("epoch", T.IntegerType(), False),
-    T.StructField("query_id", T.StringType(), False),
-    T.StructField("batch_id", T.LongType(), False),
-    T.StructField("topic", T.StringType(), False),
-    T.StructField("topic_id", T.StringType(), False),
-    T.StructField("partition", T.IntegerType(), False),
-    T.StructField("start_offset", T.LongType(), False),
-    T.StructField("end_offset", T.LongType(), False),
-    T.StructField("records_read", T.LongType(), False),
-    T.StructField("inserted", T.LongType(), False),
-    T.StructField("duplicate", T.LongType(), False),
-    T.StructField("quarantined", T.LongType(), False),
-    T.StructField("replayed", T.LongType(), False),
-    T.StructField("gap", T.LongType(), False),
-    T.StructField("target_version", T.LongType(), False),
-    T.StructField("contract_hash", T.StringType(), False),
-    T.StructField("committed_at", T.TimestampType(), False),
-)
-
-
 def create_tables(session: SparkSession, contract: Contract, places: Places) -> None:
     """Create target, quarantine and ledger where they do not exist; an existing table is left as it is."""
-    ids = event_id_columns(contract)
-    statistics = [*ids, *([contract.event_time] if contract.event_time else []), "_partition", "_offset", "_ingested_at"]
-    statistics += [*contract.layout.partition_by, *contract.layout.cluster_by]
-    target_properties = {
-        # Statistics cost a fifth of the write; these columns are the ones that MERGE, verify and readers prune by.
-        "delta.dataSkippingStatsColumns": ",".join(dict.fromkeys(name for name in statistics if name not in contract.layout.partition_by)),
-        **dict(contract.properties),
-    }
-    fields = target_fields(contract)
-    _create(session, contract, places.target, fields, target_properties, contract.layout.partition_by, contract.layout.cluster_by)
-    _create(session, contract, places.quarantine, list(QUARANTINE_FIELDS), {"delta.dataSkippingStatsColumns": "partition,offset,batch_id"})
-    _create(session, contract, places.ledger, list(LEDGER_FIELDS), {})
+    mark = {"oncelake": 1, "kind": "created", "pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
+    for definition in definitions(contract, places):
+        _create(session, definition, mark)
 
 
-def _create(
-    session: SparkSession,
-    contract: Contract,
-    path: str,
-    fields: list[T.StructField],
-    properties: dict[str, str],
-    partition_by: tuple[str, ...] = (),
-    cluster_by: tuple[str, ...] = (),
-) -> None:
-    builder = DeltaTable.createIfNotExists(session).location(path)
-    for column in fields:
+def _create(session: SparkSession, table: TableDefinition, mark: dict[str, object]) -> None:
+    builder = DeltaTable.createIfNotExists(session).location(table.path)
+    for column in table.fields:
         builder = builder.addColumn(column.name, column.dataType, nullable=column.nullable, comment=column.metadata.get("comment"))
-    # Serializable: a blind append of somebody else's must not pass unseen beside a MERGE.
-    for key, value in {"delta.isolationLevel": "Serializable", **properties}.items():
+    for key, value in table.properties.items():
         builder = builder.property(key, value)
-    if partition_by:
-        builder = builder.partitionedBy(*partition_by)
-    if cluster_by:
-        builder = builder.clusterBy(*cluster_by)
-    created = {"oncelake": 1, "kind": "created", "pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
-    session.conf.set(METADATA, json.dumps(created))
+    if table.comment:
+        builder = builder.comment(table.comment)
+    if table.partition_by:
+        builder = builder.partitionedBy(*table.partition_by)
+    if table.cluster_by:
+        builder = builder.clusterBy(*table.cluster_by)
+    session.conf.set(METADATA, json.dumps(mark))
     try:
         builder.execute()
     finally:
@@ -201,7 +141,7 @@ def _commit(session: SparkSession, log: DeltaLog, mark: Mark, statement: Stateme
             commit = _find(log, mark, statement, after=before)
             if commit is not None:
                 return Written(commit)
-            if tries < TRIES_MAX and any(name in str(error) for name in CONFLICTS):
+            if tries < TRIES_MAX and isinstance(error, CONFLICTS):
                 continue
             raise
         commit = _find(log, mark, statement, after=before if executed else -1)

@@ -166,7 +166,7 @@ def _json(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]
         F.when(doubled, _fault(J.DUPLICATE_KEY, F.lit("a field is given twice"))),
         F.when(F.col("__wire._corrupt").isNotNull(), _conversion_fault(text, columns)),
         *_value_faults(columns, at, contract.event_id.columns),
-        _token_fault(text, columns),
+        _token_fault(text, columns, at),
     ]
     if contract.unknown_fields == "quarantine":
         checks.append(F.when(has_unknown, _fault("unknown_field", F.array_join(unknown, ", "))))
@@ -229,15 +229,14 @@ def _conversion_fault(text: Column, columns: list[Field]) -> Column:
     return found
 
 
-def _token_fault(text: Column, columns: list[Field]) -> Column:
+def _token_fault(text: Column, columns: list[Field], at: dict[str, Column]) -> Column:
     """STRING columns hold JSON strings only, decimals all their digits: judged on the tokens, where a look at the text asks for it."""
-    pattern = J.suspicious([(name, kind) for name, kind, _ in columns])
     checks = []
     for name, kind, _ in columns:
         for code in _known(J.token_fault(kind, _field(text, name, J.token_type(kind)))):
             checks.append(F.when(code.isNotNull(), _fault(code, F.lit(name))))
     found = F.coalesce(*checks, _no_fault())
-    return found if pattern is None else F.when(text.rlike(pattern) | F.contains(text, F.lit("\\u")), found)
+    return F.when(J.suspicious([(name, kind) for name, kind, _ in columns], text, at), found)
 
 
 def _field(text: Column, name: str, kind: T.DataType) -> Column:

@@ -12,7 +12,7 @@ under our eyes (docs/contracts.md has the rules):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -26,11 +26,17 @@ BAD_TIMESTAMP = "bad_timestamp"
 BAD_DATE = "bad_date"
 DUPLICATE_KEY = "duplicate_key"
 
-NUMBER = r"^-?([0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?|Infinity)$"
-CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]{1,6}0*)?)?"
-ZONED = rf"^{CLOCK}(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})$"
-UNZONED = rf"^{CLOCK}$"
-DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+# \z, not $: in Java's expressions a line feed may follow $.
+NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?\z"
+CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,6}0*)?"
+ZONED = rf"^{CLOCK}(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})\z"
+UNZONED = rf"^{CLOCK}\z"
+DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
+# Years 0 and 10000, which a zone can make of 1 and 9999: neither Python nor SQL's own definition of a date has them.
+FIRST, LAST = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
+
+# Text that a number, a boolean, an object or an array leaves behind when it is parsed as STRING.
+LOOKS_UNQUOTED = r"^(?:-?[0-9.eE+-]+|true|false|\"-?Infinity\"|[{\[].*)$"
 
 TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
 
@@ -75,9 +81,9 @@ def _fault_of_value(kind: T.DataType, wire: Column) -> Column | None:
         return F.when(inexact, F.when(wire.cast(kind).isNull(), F.lit(OUT_OF_RANGE)).otherwise(F.lit(TOO_PRECISE)))
     if isinstance(kind, T.TimestampType | T.TimestampNTZType):
         pattern = ZONED if isinstance(kind, T.TimestampType) else UNZONED
-        return F.when(~(wire.rlike(pattern) & wire.cast(kind).isNotNull()), F.lit(BAD_TIMESTAMP))
+        return F.when(wire.isNotNull() & ~_is_time(kind, wire, pattern), F.lit(BAD_TIMESTAMP))
     if isinstance(kind, T.DateType):
-        return F.when(~(wire.rlike(DATE) & wire.cast(kind).isNotNull()), F.lit(BAD_DATE))
+        return F.when(wire.isNotNull() & ~_is_time(kind, wire, DATE), F.lit(BAD_DATE))
     if isinstance(kind, T.ByteType):
         return F.when((wire < -128) | (wire > 127), F.lit(OUT_OF_RANGE))
     if isinstance(kind, T.FloatType | T.DoubleType):
@@ -96,6 +102,11 @@ def _fault_of_value(kind: T.DataType, wire: Column) -> Column | None:
         inner = _first_fault(kind.valueType, kind.valueContainsNull, F.map_values(wire))
         return doubled if inner is None else F.coalesce(doubled, inner)
     return None
+
+
+def _is_time(kind: T.DataType, text: Column, pattern: str) -> Column:
+    first, last = (F.lit(edge).cast(kind) for edge in (FIRST, LAST))
+    return F.coalesce(text.rlike(pattern) & text.cast(kind).between(first, last), F.lit(False))
 
 
 def _first_fault(kind: T.DataType, nullable: bool, items: Column) -> Column | None:
@@ -129,61 +140,63 @@ def token_fault(kind: T.DataType, token: Column) -> Column | None:
 def _decimal_token_fault(kind: T.DecimalType, token: Column) -> Column:
     # The text of a number token is exact unless it became a double: it had an exponent, or more than 38 digits.
     text = token.cast("string")
-    fits = rf"^-?(0|[1-9][0-9]*)([.][0-9]{{0,{kind.scale}}}0*)?$"
+    fits = rf"^-?(?:0|[1-9][0-9]*)(?:[.](?=[0-9])[0-9]{{0,{kind.scale}}}0*)?\z"
     double = F.schema_of_variant(token) == "DOUBLE"
     exact = text.rlike(fits) & text.try_cast(kind).isNotNull() & ~double
     whole_digits = F.length(F.regexp_extract(text, "^-?([0-9]+)", 1))
     code = (
-        F.when(~text.rlike(NUMBER), F.lit(WRONG_TYPE))
-        .when(text.rlike("[eE]") | double, F.lit(NOT_PLAIN))
+        F.when(double, F.lit(NOT_PLAIN))
+        .when(~text.rlike(NUMBER), F.lit(WRONG_TYPE))
+        .when(text.rlike("[eE]"), F.lit(NOT_PLAIN))
         .when(whole_digits > kind.precision - kind.scale, F.lit(OUT_OF_RANGE))
         .otherwise(F.lit(TOO_PRECISE))
     )
     return F.when(text.isNotNull() & ~F.coalesce(exact, F.lit(False)), code)
 
 
-def suspicious(fields: list[tuple[str, T.DataType]]) -> str | None:
-    """A pattern that finds every JSON text in which a STRING or DECIMAL could hold a wrong token; it also finds some right ones.
+def suspicious(fields: Sequence[tuple[str, T.DataType]], text: Column, wire: Mapping[str, Column]) -> Column:
+    """Whether a STRING or DECIMAL of the record could hold a wrong token; also true of some right records.
 
-    Tokens are told by the name before them, so a text with escapes (`\\u`) has to be looked at too: they could hide a name.
-    None: items of arrays and maps have no name, so every text has to be looked at.
+    Tokens are told by the name before them in the JSON `text`; where an item of an array or map has no name, by its parsed text.
     """
-    strings, decimals = set[str](), set[str]()
-    digits = 38
-    for name, kind in _named_leaves(fields):
-        if name is None and isinstance(kind, T.StringType | T.DecimalType):
-            return None
-        if isinstance(kind, T.StringType):
-            strings.add(str(name))
-        elif isinstance(kind, T.DecimalType):
-            decimals.add(str(name))
-            digits = min(digits, _wire_scale(kind) + 1)
+    named = [leaf for name, kind in fields for leaf in _leaves(name, kind)]
+    strings = sorted({name for name, kind in named if name and isinstance(kind, T.StringType)})
+    decimals = {name: kind for name, kind in named if name and isinstance(kind, T.DecimalType)}
     patterns = []
     if strings:
-        patterns.append(rf'(?:{"|".join(sorted(strings))})"\s*:\s*[^"n\s]')
+        patterns.append(rf'(?:{"|".join(strings)})"\s*:\s*[^"n\s]')
     if decimals:
+        digits = min(_wire_scale(kind) for _, kind in named if isinstance(kind, T.DecimalType)) + 1
         number = rf"-?[0-9]*(?:[.][0-9]{{{digits},}}|[.]?[0-9]*[eE])"
         patterns.append(rf'(?:{"|".join(sorted(decimals))})"\s*:\s*(?:"|{number})')
-    # One literal character to begin with: the search then costs little where nothing is found.
-    return rf'"(?:{"|".join(patterns)})' if patterns else "(?!)"
-
-
-def _named_leaves(fields: list[tuple[str, T.DataType]]) -> Iterator[tuple[str | None, T.DataType]]:
-    """Scalars with the JSON name that stands right before their token; None for items of arrays and maps."""
+    # An escape could hide a name. One literal character begins the pattern: the search costs little where nothing is found.
+    found = F.contains(text, F.lit("\\u"))
+    if patterns:
+        found |= text.rlike(rf'"(?:{"|".join(patterns)})')
     for name, kind in fields:
-        yield from _leaves(name, kind)
+        if any(leaf is None and isinstance(inner, T.StringType | T.DecimalType) for leaf, inner in _leaves(name, kind)):
+            found |= F.coalesce(_unnamed_suspicious(kind, wire[name]), F.lit(False))
+    return found
 
 
 def _leaves(name: str | None, kind: T.DataType) -> Iterator[tuple[str | None, T.DataType]]:
+    """Scalars with the JSON name that stands right before their token; None for items of arrays and maps."""
     if isinstance(kind, T.StructType):
         for field in kind.fields:
             yield from _leaves(field.name, field.dataType)
-    elif isinstance(kind, T.ArrayType):
-        yield from _leaves(None, kind.elementType)
-    elif isinstance(kind, T.MapType):
-        yield from _leaves(None, kind.valueType)
+    elif isinstance(kind, T.ArrayType | T.MapType):
+        yield from _leaves(None, kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType)
     else:
         yield name, kind
+
+
+def _unnamed_suspicious(kind: T.DataType, wire: Column) -> Column:
+    """The items of an array or map of strings are looked at; anything deeper, or of decimals, is suspicious wherever it is."""
+    inner = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType if isinstance(kind, T.MapType) else None
+    if isinstance(inner, T.StringType):
+        items = wire if isinstance(kind, T.ArrayType) else F.map_values(wire)
+        return F.exists(items, lambda item: item.rlike(LOOKS_UNQUOTED))
+    return wire.isNotNull()
 
 
 def _only_decimals_can_fail(kind: T.DataType) -> bool:

@@ -24,6 +24,7 @@ from ingest.stream.decide import LastWritten
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import BatchId, OffsetRange
+from ingest.stream.tables import LEDGER_FIELDS
 
 SCHEMA_VERSION = 1
 APPEND_EVERY_S = 60
@@ -207,7 +208,7 @@ class Ledger:
         for query_id in dict.fromkeys(mark.id.query_id for _, mark in self._pending):
             batches = [(commit, mark) for commit, mark in self._pending if mark.id.query_id == query_id]
             projected = [row for commit, mark in batches for row in count_rows(session, self.places, commit, mark)]
-            frame = session.createDataFrame([tuple(asdict(row).values()) for row in projected], T.StructType(list(commits.LEDGER_FIELDS)))
+            frame = session.createDataFrame([tuple(asdict(row).values()) for row in projected], T.StructType(list(LEDGER_FIELDS)))
             commits.append_ledger(frame, self.ledger_log, batches[-1][1])
             rows += len(projected)
         self._pending.clear()

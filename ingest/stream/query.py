@@ -22,6 +22,7 @@ from ingest.places import Places
 from ingest.spark import jvm_pid
 from ingest.stream import commit, lock
 from ingest.stream.batch import BatchReport, Table, process
+from ingest.stream.decode import target_fields
 from ingest.stream.ledger import Ledger
 from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.topic import Topic, describe
@@ -69,6 +70,7 @@ class TableQuery:
             self._lock = lock.hold(session, Path(self.places.state))
         self._remember(topic, session)
         commit.create_tables(session, self.contract, self.places)
+        self._refuse_other_columns(session)
         lake = files_of(self.places.lake, session)
         checkpoint = CheckpointFiles(files, self.places.checkpoint)
         ledger = Ledger.of(self.places, lake)
@@ -171,6 +173,20 @@ class TableQuery:
             )
         files.write(path, json.dumps({"topic": topic.name, "topic_id": topic.id}).encode())
         files.write(f"{self.places.state}/contract.json", self.contract.to_json().encode())
+
+    def _refuse_other_columns(self, session: SparkSession) -> None:
+        table = session.read.format("delta").load(self.places.target).schema.fields
+        has = {field.name: field.dataType.simpleString() for field in table}
+        wants = {field.name: field.dataType.simpleString() for field in target_fields(self.contract)}
+        if has != wants:
+            differing = sorted(name for name in {*has, *wants} if has.get(name) != wants.get(name))
+            each = "; ".join(f"{name}: table {has.get(name, 'lacks it')}, contract {wants.get(name, 'lacks it')}" for name in differing)
+            raise Refused(
+                "CONTRACT_CHANGED",
+                f"the columns of {self.places.target} are not those of the contract {self.contract.name}: {each}.",
+                expected="the columns that the table was made with: changing them in place is not supported yet.",
+                remedy="undo the change in the contract, or give the table another name in it.",
+            )
 
     def _refuse_lost_checkpoint(self, checkpoint: CheckpointFiles, ledger: Ledger, query_id: str | None) -> None:
         if query_id is None and self.contract.source.starting_offsets != "earliest" and ledger.holds_any():

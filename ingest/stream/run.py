@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
 from ingest import spark
 from ingest.contract import Contract
-from ingest.errors import IngestError
+from ingest.errors import IngestError, RunStopped
 from ingest.files import is_local
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places, log_folder
@@ -22,6 +24,8 @@ from ingest.stream.query import TableQuery, Trigger
 from ingest.stream.topic import describe
 
 POLL_S = 0.1
+# A dying JVM's sockets close a moment before the process is gone.
+JVM_ENDS_WITHIN_S = 5.0
 
 
 class Display(Protocol):
@@ -102,8 +106,13 @@ class Run:
             self._watch(started, display, results)
             for query in started:
                 results[query.contract.name].error = query.finish(session)
+        except (Py4JError, OSError) as error:
+            if (code := spark.jvm_exit(session, JVM_ENDS_WITHIN_S)) is None:
+                raise
+            raise _jvm_gone(code, log) from error
         finally:
-            session.stop()
+            if spark.jvm_exit(session) is None:
+                session.stop()
         return list(results.values())
 
     def _watch(self, queries: Sequence[TableQuery], display: Display, results: dict[str, TableResult]) -> None:
@@ -146,3 +155,13 @@ class Run:
 
     def _on_signal(self, number: int, _: Any) -> None:
         self.interrupted = number
+
+
+def _jvm_gone(code: int, log: Path) -> RunStopped:
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    return RunStopped(
+        "JVM_GONE",
+        f"the JVM of Spark's driver {how} in the middle of the run.",
+        expected="a JVM that lives as long as its Python; one that the kernel kills has often had too little memory.",
+        remedy=f"read {log}, see to memory (INGEST_DRIVER_MEMORY), and run again: what was at hand is completed then, once.",
+    )
