@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from tests.faults.pipeline import Pipeline
+from tests.faults.pipeline import Pipeline, with_jvm
 
 if TYPE_CHECKING:
     from ingest.local.broker import Broker
@@ -26,30 +26,46 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.faults)
 
 
-def _factory(folder: Path, broker: Broker, made: list[Pipeline]) -> PipelineFactory:
+def _factory(folder: Path, broker: Broker, quick: Mapping[str, str], made: list[Pipeline]) -> PipelineFactory:
     def make(*, partitions: int = 2, **settings: Any) -> Pipeline:
         topic = f"faults-{uuid.uuid4().hex[:12]}"
         broker.create_topic(topic, partitions)
-        pipeline = Pipeline(folder / topic, broker.bootstrap_servers, topic, **settings)
+        pipeline = Pipeline(folder / topic, broker.bootstrap_servers, topic, environment=quick, **settings)
         made.append(pipeline)
         return pipeline
 
     return make
 
 
+@pytest.fixture(scope="session")
+def quick(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[Mapping[str, str]]:
+    """The environment of quick JVMs. A third of a start is the loading of Spark's classes: a first run leaves them in an archive."""
+    archive = tmp_path_factory.mktemp("classes") / "spark.jsa"
+    made: list[Pipeline] = []
+    first = _factory(archive.parent, broker, {}, made)(batch=1000)
+    try:
+        first.produce(500, poison=10)
+        first.start(environment=with_jvm(f"-XX:ArchiveClassesAtExit={archive}")).ended(0)
+        # A JVM that finds no archive, or none that fits, does without.
+        yield with_jvm(f"-XX:SharedArchiveFile={archive}")
+    finally:
+        first.close()
+        archive.unlink(missing_ok=True)
+
+
 @pytest.fixture
-def pipeline(tmp_path: Path, broker: Broker) -> Iterator[PipelineFactory]:
+def pipeline(tmp_path: Path, broker: Broker, quick: Mapping[str, str]) -> Iterator[PipelineFactory]:
     """`pipeline(partitions=2, **settings)` makes a scratch lake with a topic of its own; its processes end with the test."""
     made: list[Pipeline] = []
-    yield _factory(tmp_path, broker, made)
+    yield _factory(tmp_path, broker, quick, made)
     for each in made:
         each.close()
 
 
 @pytest.fixture(scope="module")
-def shared_pipeline(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[PipelineFactory]:
+def shared_pipeline(tmp_path_factory: pytest.TempPathFactory, broker: Broker, quick: Mapping[str, str]) -> Iterator[PipelineFactory]:
     """As `pipeline`, for a scenario that several tests of a module look at."""
     made: list[Pipeline] = []
-    yield _factory(tmp_path_factory.mktemp("faults"), broker, made)
+    yield _factory(tmp_path_factory.mktemp("faults"), broker, quick, made)
     for each in made:
         each.close()

@@ -12,7 +12,7 @@ from tests.faults.driver import batch_lines
 from tests.faults.pipeline import Pipeline
 from tests.oracle import Verdict
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 # Batch by point. FAULTS.md rows 1 (before_offset_log), 2 (after_offset_log), 3 (during_target), 4 (after_target), 5 (the others).
 KILLS = {

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ingest.local.broker import Broker
+    from tests.integration.desk import Desk
     from tests.integration.lane import Lane
 
 
@@ -34,5 +35,17 @@ def lane(spark: SparkSession, broker: Broker, topic: Callable[..., str], tmp_pat
     def make(columns: Mapping[str, str] | None = None, *, partitions: int = 1, **more: Any) -> Lane:
         rules = contract(columns, topic=topic(partitions), **more)
         return Lane(spark, rules, broker.bootstrap_servers, tmp_path)
+
+    return make
+
+
+@pytest.fixture
+def desk(spark: SparkSession, tmp_path: Path) -> Callable[..., Desk]:
+    """`desk(columns, partitions=1, **contract)` makes empty tables to which batches can be given without Kafka."""
+    from tests.integration.desk import Desk
+    from tests.integration.records import contract
+
+    def make(columns: Mapping[str, str] | None = None, *, partitions: int = 1, **more: Any) -> Desk:
+        return Desk(spark, contract(columns, **more), tmp_path, partitions)
 
     return make

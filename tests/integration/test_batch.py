@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable as Reader
+from deltalake import QueryBuilder
 from pyspark.sql import Row
 
 from ingest.errors import RunStopped
@@ -30,7 +31,7 @@ def test_every_batch_is_one_target_commit_with_pair_mark_and_contiguous_ranges_a
     one.run()
     one.send(order("b"), order("a"))
     one.run()
-    one.send("no JSON", Record(None))
+    one.send("no JSON", Record(None, key=b"k"))
     one.run()
     one.transaction(order("never"), commit=False)
     one.run()
@@ -61,8 +62,6 @@ def test_every_batch_is_one_target_commit_with_pair_mark_and_contiguous_ranges_a
     quarantined = {mark.id.number: commit.committed_at for commit, mark in one.batches("quarantine")}
     assert quarantined.keys() == {2, 4}
     assert all(quarantined[number] < target_at[number] for number in quarantined)
-
-
 
 
 def test_a_batch_that_was_written_is_skipped_only_when_its_ranges_are_the_same(lane: MakeLane) -> None:
@@ -164,7 +163,7 @@ def test_quarantine_keeps_bytes_headers_position_and_reason_exactly(lane: MakeLa
     """I5"""
     one = lane({"n": "INT"}, partitions=2)
     headers = [("trace", b"\xff\x00"), ("trace", b""), ("é", b"x")]
-    one.send(Record(b"\xff\xfe{", 1, b"\x00key", headers), Record(None, 1, None), Record(order("a", n="five"), 0, b"k"), Record(b"", 0))
+    one.send(Record(b"\xff\xfe{", 1, b"\x00key", headers), Record(None, 1, b"t"), Record(order("a", n="five"), 0, b"k"), Record(b"", 0))
     one.run()
     rows = one.quarantine().orderBy("partition", "offset").collect()
     kept = [(r["partition"], r["offset"], r["key"], r["value"], r["reason_code"], r["reason_detail"], r["event_id"]) for r in rows]
@@ -172,7 +171,7 @@ def test_quarantine_keeps_bytes_headers_position_and_reason_exactly(lane: MakeLa
         (0, 0, b"k", order("a", n="five").encode(), "wrong_type", "n", "a"),
         (0, 1, None, b"", "empty", "the value has no bytes", None),
         (1, 0, b"\x00key", b"\xff\xfe{", "not_utf8", "the value", None),
-        (1, 1, None, None, "tombstone", "the value is null", None),
+        (1, 1, b"t", None, "tombstone", "the value is null", None),
     ]
     assert rows[2]["headers"] == [Row(key=name, value=bytearray(value)) for name, value in headers]
     assert {r["state"] for r in rows} == {"open"}
@@ -230,6 +229,6 @@ def test_deltalake_opens_the_tables_of_a_contract_with_every_type_and_both_layou
         assert [tuple(row[c] for c in ("inserted", "duplicate", "quarantined")) for row in one.ledger()] == [(1, 1, 1)]
         for table, rows in (("target", 1), ("quarantine", 1), ("ledger", 1)):
             reader = Reader(f"{one.places.root}/{table}")
-            assert reader.to_pyarrow_table().num_rows == rows
+            assert QueryBuilder().register("t", reader).execute("SELECT * FROM t").read_all().num_rows == rows
             assert reader.metadata().configuration["delta.isolationLevel"] == "Serializable"
             assert "delta.setTransactionRetentionDuration" not in reader.metadata().configuration

@@ -106,9 +106,9 @@ def test_the_samples_events_become_what_pythons_json_reads_in_them(spark: SparkS
     assert [row["__detail"] for row in found.collect() if row["__reason"]] == []
     schema = T.StructType([T.StructField(c.name, c.data_type, True) for c in rules.columns])
     expected = spark.createDataFrame([_row(rules, json.loads(each.value, parse_float=Decimal)) for each in events], schema)
-    # A map has no order by which chispa could sort rows; its entries have.
+    # A map has no order by which chispa could sort rows; its sorted entries have.
     maps = {c.name for c in rules.columns if isinstance(c.data_type, T.MapType)}
-    columns = [F.map_entries(c.name).alias(c.name) if c.name in maps else F.col(c.name) for c in rules.columns]
+    columns = [F.array_sort(F.map_entries(c.name)).alias(c.name) if c.name in maps else F.col(c.name) for c in rules.columns]
     frames = found.select(*columns), expected.select(*columns)
     assert_df_equality(*frames, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True, transforms=[])
     found.unpersist()

@@ -1,0 +1,68 @@
+"""Kills at random times, and a broker that dies under a run: wherever it hits, the oracle holds (FAULTS rows 8 and 10)."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from ingest.local.broker import Broker
+from tests.faults.conftest import PipelineFactory
+from tests.faults.driver import Driver, until
+from tests.faults.pipeline import Pipeline
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_killed_at_random_times_nothing_is_lost_or_doubled(pipeline: PipelineFactory, seed: int) -> None:
+    """Six kills of both processes, or of one of the two, at any moment after the driver has its lock."""
+    chance = random.Random(seed)
+    lake = pipeline(batch=500)
+    lake.produce(9000, poison=90)
+    for _ in range(6):
+        driver = lake.start("--every", "0s")
+        holds_the_lock(lake, driver)
+        time.sleep(chance.uniform(0, 6))
+        victims = chance.choice((driver.left(), driver.left()[:1], driver.jvms()))
+        for process in victims:
+            process.kill()
+        assert driver.died() != 0
+        driver.gone()
+    lake.complete()
+    written = lake.written()
+    assert written == lake.numbers("commits") == list(range(len(written)))
+    lake.judge().assert_clean()
+
+
+def holds_the_lock(lake: Pipeline, driver: Driver) -> None:
+    def named() -> bool:
+        return lake.lock().exists() and f'"python_pid": {driver.pid}' in lake.lock().read_text()
+
+    until(named, "a driver that holds the lock")
+
+
+def test_a_broker_killed_in_the_middle_of_a_batch_stalls_or_stops_the_run_and_loses_nothing(tmp_path: Path) -> None:
+    with Broker(tmp_path / "broker") as own:
+        own.create_topic("orders", 2)
+        lake = Pipeline(tmp_path / "pipeline", own.bootstrap_servers, "orders", batch=1500)
+        try:
+            lake.produce(6000, poison=40)
+            driver = lake.start("--every", "0s", fault="after_offset_log:hang@1")
+            driver.stopped()
+            own.kill()
+            driver.proceed()
+            own.start()
+            until(lambda: driver.process.poll() is not None or len(lake.numbers("commits")) > 3, "batches after the broker came back")
+            if driver.process.poll() is None:
+                driver.signal(signal.SIGTERM)
+                driver.ended(0)
+            else:
+                assert "ingest: " in driver.ended(5)
+            lake.complete()
+            lake.judge().assert_clean()
+        finally:
+            lake.close()

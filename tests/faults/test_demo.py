@@ -1,0 +1,101 @@
+"""`ingest demo` as a user runs it: small, from start to end, and interrupted."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ingest.local.ports import is_free
+
+# Seven JVMs one after the other or in pairs; on a busy machine each start takes half a minute.
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+
+PROJECT = Path(__file__).parents[2]
+EVENTS = 20_000
+
+
+def start(folder: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "ingest", "demo", "--project", str(PROJECT), "--folder", str(folder), "--events", str(EVENTS), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def left(folder: Path) -> list[str]:
+    """Processes, but for zombies, whose command line names the folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        words = " ".join(process.info["cmdline"] or [])
+        if str(folder) in words and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(f"{process.pid} {words[:200]}")
+    return found
+
+
+def test_both_pipelines_are_killed_twice_and_only_ours_is_exact_at_the_end(tmp_path: Path) -> None:
+    demo = start(tmp_path, "--json")
+    out, err = demo.communicate()
+    assert demo.returncode == 0, err
+    report = json.loads(out)
+    assert (report["schema"], report["ok"], report["verify"]["exit_code"]) == ("oncelake/demo/1", True, 0)
+
+    assert report["produced"]["events"] == EVENTS
+    assert report["produced"]["poison"] == 50
+    assert report["produced"]["aborted"] > 0
+    points = {(kill["pipeline"], kill["blow"]["point"]) for kill in report["kills"]}
+    assert points == {(who, point) for who in ("oncelake", "by hand") for point in ("during_target", "after_target")}
+
+    tables = {(row["table"], row["pipeline"]): row for row in report["tables"]}
+    assert tables.keys() == {(table, who) for table in ("shop.orders", "shop.payments") for who in ("oncelake", "by hand")}
+    for (_, who), row in tables.items():
+        sent = row["sent"]
+        assert row["exact"] == (who == "oncelake"), row
+        if who == "oncelake":
+            assert row["rows"] == row["distinct_ids"] == sent["events"] + row["allowed"]
+            assert row["quarantined"] + row["allowed"] == sent["poison"]
+        else:
+            assert row["duplicates"] >= sent["retries"]
+            assert row["aborted"] >= sent["aborted"] > 0
+    # The batch that was committed and not noted is in one of the tables twice.
+    assert any(row["duplicates"] > row["sent"]["retries"] for (_, who), row in tables.items() if who == "by hand")
+
+    assert left(tmp_path) == []
+    assert not list(tmp_path.glob("*/*/tmp"))
+
+
+@pytest.mark.parametrize(
+    ("number", "at"), [(signal.SIGINT, "by hand  | running"), (signal.SIGTERM, "producer | ")], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_interrupted_it_leaves_no_process_and_no_port(tmp_path: Path, number: signal.Signals, at: str) -> None:
+    demo = start(tmp_path)
+    try:
+        port = wait_for(demo, at)
+        assert left(tmp_path)
+        began = time.monotonic()
+        demo.send_signal(number)
+        demo.communicate()
+        assert demo.returncode == 130
+        assert time.monotonic() - began < 30
+        assert left(tmp_path) == []
+        assert is_free(port)
+    finally:
+        demo.terminate()
+        demo.communicate()
+
+
+def wait_for(demo: subprocess.Popen[str], text: str) -> int:
+    """Read on until a line holds `text`; returns the broker's port."""
+    assert demo.stdout is not None
+    port = 0
+    for line in demo.stdout:
+        if match := re.search(r"Kafka answers at 127\.0\.0\.1:(\d+)", line):
+            port = int(match.group(1))
+        if text in line:
+            break
+    assert port, "the broker told its address"
+    return port

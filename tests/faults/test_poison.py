@@ -1,0 +1,87 @@
+"""Every kind of poison at once, with the contracts of the repository: beyond the limit nothing is written, below it nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ingest.local.broker import Broker
+from ingest.local.poison import POISON_KINDS, PoisonKind
+from ingest.local.sample import ORDERS, PAYMENTS
+from tests.faults.conftest import PipelineFactory
+from tests.faults.driver import REPOSITORY
+from tests.faults.pipeline import Pipeline
+from tests.oracle import Verdict
+from tests.oracle_tables import Lake
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+TOPICS = (ORDERS, PAYMENTS)
+ID = {ORDERS: "order_id", PAYMENTS: "payment_id"}
+PAYLOAD = {ORDERS: ("customer_id", "amount", "ordered_at", "coupon"), PAYMENTS: ("order_id", "amount", "fee", "paid_at", "captured")}
+
+
+@dataclass(frozen=True)
+class Story:
+    pipeline: Pipeline
+    refused: str
+    written_when_refused: dict[str, list[int]]
+    verdicts: dict[str, Verdict]
+    lakes: dict[str, Lake]
+
+
+@pytest.fixture(scope="module")
+def story(shared_pipeline: PipelineFactory, broker: Broker) -> Story:
+    pipeline = shared_pipeline(tables=())
+    topics = {kind: f"{kind}-{uuid.uuid4().hex[:12]}" for kind in TOPICS}
+    for topic in topics.values():
+        broker.create_topic(topic, 2)
+    write_contracts(pipeline.project, topics, max_share=0.03)
+    pipeline.produce(3000, poison=2 * len(POISON_KINDS), topics=topics)
+    refused = pipeline.start().ended(5)
+    written = {kind: pipeline.written("target", kind) + pipeline.written("quarantine", kind) for kind in TOPICS}
+    write_contracts(pipeline.project, topics, max_share=0.5)
+    pipeline.complete()
+    verdicts = {k: pipeline.judge(k, topic=topics[k], id_columns=(ID[k],), payload_columns=PAYLOAD[k]) for k in TOPICS}
+    lakes = {kind: Lake.read(pipeline.lake / "shop" / kind, (ID[kind],), ()) for kind in TOPICS}
+    return Story(pipeline, refused, written, verdicts, lakes)
+
+
+def write_contracts(project: Path, topics: dict[str, str], *, max_share: float) -> None:
+    for kind, topic in topics.items():
+        contract = yaml.safe_load((REPOSITORY / "tables" / f"{kind}.yml").read_text(encoding="utf-8"))
+        contract["source"]["topic"] = topic
+        contract.pop("suite", None)  # the project of this test has none
+        contract["quarantine"] = {"max_share": max_share, "min_records": 100}
+        (project / "tables" / f"{kind}.yml").write_text(yaml.safe_dump(contract), encoding="utf-8")
+
+
+def test_beyond_the_limit_the_table_stops_with_nothing_of_the_batch_written_and_the_other_goes_on(story: Story) -> None:
+    assert "ingest: QUARANTINE_LIMIT: " in story.refused and "records of batch 0 of shop.orders would go to quarantine" in story.refused
+    assert story.written_when_refused == {ORDERS: [], PAYMENTS: [0, 0]}, "target and quarantine"
+
+
+@pytest.mark.parametrize("table", TOPICS)
+def test_with_the_limit_raised_it_goes_on_and_nothing_is_lost(story: Story, table: str) -> None:
+    story.verdicts[table].assert_clean()
+    assert story.pipeline.written("target", table) == [0]
+
+
+@pytest.mark.parametrize("kind", POISON_KINDS, ids=lambda kind: kind.name)
+def test_poison_is_in_quarantine(story: Story, kind: PoisonKind) -> None:
+    """I5. What a contract may let in (numbers as text) may be in the target instead, as the oracle has judged."""
+    lake = story.lakes[kind.topic]
+    held = [*lake.quarantine, *(lake.target if kind.by_contract else ())]
+    positions = {(p.partition, p.offset) for p in held}
+    sent = [(partition, offset) for name, _, partition, offset in delivered(story.pipeline.manifests[0]) if name == kind.name]
+    assert sent and positions.issuperset(sent)
+
+
+def delivered(manifest: Path) -> list[tuple[str, str, int, int]]:
+    """Kind, topic, partition and offset of each poison record that was committed."""
+    return [tuple(at) for line in manifest.read_text().splitlines() for at in json.loads(line).get("poison_at", [])]

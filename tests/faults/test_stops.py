@@ -1,0 +1,103 @@
+"""Drivers that stop by themselves, are stopped, told to stop, or lose one of their two processes, one after the other in one lake.
+
+FAULTS rows 8, 9 and 21.
+
+The fault `hang` stops a driver at a known place in a batch, so that a signal meets it there and not by chance somewhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.conftest import PipelineFactory
+from tests.faults.driver import Driver, holder, until
+from tests.faults.pipeline import Pipeline
+
+pytestmark = pytest.mark.timeout(900)
+
+IMPATIENT = {"INGEST_LOCK_WAIT_S": "0.5"}
+
+
+@pytest.fixture(scope="module")
+def shared_lake(shared_pipeline: PipelineFactory) -> Pipeline:
+    """A lake with five batches to read."""
+    made = shared_pipeline(batch=1500)
+    made.produce(5400, poison=60)
+    return made
+
+
+@pytest.fixture
+def lake(shared_lake: Pipeline) -> Iterator[Pipeline]:
+    """The lake, left without drivers whatever became of the test."""
+    yield shared_lake
+    shared_lake.close()
+
+
+def hang(lake: Pipeline, point: str, *arguments: str) -> tuple[Driver, int]:
+    """A driver stopped at `point` of the batch that comes next."""
+    batch = max(lake.numbers("commits"), default=-1) + 1
+    driver = lake.start(*arguments, fault=f"{point}:hang@{batch}")
+    driver.stopped()
+    return driver, batch
+
+
+def test_beyond_the_quarantine_limit_the_run_stops_with_nothing_of_the_batch_written(lake: Pipeline) -> None:
+    """I5: the limit is raised in the contract, and the tests that follow read on; the oracle misses nothing in the end."""
+    lake.write_contracts(max_share=0.001)
+    said = lake.start().ended(5)
+    assert "ingest: QUARANTINE_LIMIT: " in said and "records of batch 0 of shop.orders would go to quarantine" in said
+    assert "Traceback" not in said
+    assert (lake.numbers("offsets"), lake.written("target"), lake.written("quarantine")) == ([0], [], [])
+    lake.write_contracts(max_share=0.2)
+
+
+def test_a_driver_that_stands_still_keeps_its_lock_and_on_sigterm_ends_the_batch_at_hand(lake: Pipeline) -> None:
+    first, batch = hang(lake, "after_quarantine", "--every", "0s")
+    refused = lake.start(environment=IMPATIENT).ended(3)
+    python_pid, jvm_pid = holder(lake.lock())
+    assert "LOCKED" in refused and f"JVM process {jvm_pid}, Python process {python_pid}" in refused
+    assert python_pid == first.pid and [process.pid for process in first.jvms()] == [jvm_pid]
+    first.signal(signal.SIGTERM)
+    first.proceed()
+    said = first.ended(0)
+    assert "stopping: the batch at hand is ended first" in said
+    assert lake.numbers("commits")[-1] == lake.written()[-1] == batch, "ended, in the commit log, and no other begun"
+
+
+def test_without_its_jvm_python_ends_with_one_clear_error(lake: Pipeline) -> None:
+    driver, batch = hang(lake, "after_quarantine")
+    (jvm,) = driver.jvms()
+    jvm.kill()
+    driver.proceed()
+    said = driver.ended(5)
+    assert "ingest: JVM_GONE: " in said
+    assert "Traceback" not in said and "py4j" not in said
+    assert batch not in lake.written()
+
+
+def test_without_its_python_the_jvm_keeps_the_lock_until_it_is_gone_and_a_new_start_waits_for_it(lake: Pipeline) -> None:
+    killed, batch = hang(lake, "after_quarantine")
+    os.kill(killed.pid, signal.SIGKILL)
+    assert killed.died() == -9
+    assert "LOCKED" in lake.start(environment=IMPATIENT).ended(3), "the lock outlives Python"
+    following = lake.start(fault=f"after_target:hang@{batch + 1}")
+    killed.proceed()
+    killed.gone()
+    following.stopped()
+    assert batch in lake.numbers("commits")
+    following.interrupt()
+    following.proceed()
+    following.ended(130)
+    assert lake.numbers("commits")[-1] == lake.written()[-1] == batch + 1, "Ctrl-C ends the batch at hand, too"
+
+
+def test_after_all_of_them_the_oracle_finds_nothing(lake: Pipeline) -> None:
+    until(lambda: not any(driver.left() for driver in lake.drivers), "the end of all drivers")
+    lake.complete()
+    written = lake.written()
+    assert written == lake.numbers("commits") == list(range(len(written)))
+    lake.judge().assert_clean()

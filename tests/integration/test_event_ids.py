@@ -1,0 +1,126 @@
+"""One row an event id (I3): within a batch, across batches, for ids of every type; the winner is the least (partition, offset)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date
+
+import pytest
+
+from tests.integration.desk import Desk
+from tests.integration.lane import order
+
+pytestmark = pytest.mark.integration
+
+MakeDesk = Callable[..., Desk]
+
+
+def test_of_copies_in_a_batch_the_least_partition_and_offset_wins_and_of_later_batches_none(desk: MakeDesk) -> None:
+    """I3, I4"""
+    one = desk({"n": "INT"}, partitions=3)
+    records = [(2, order("a", n=1), None), (1, order("a", n=2), None), (1, order("a", n=3), None), (2, order("b", n=4), None)]
+    first = one.process(one.frame_of([*records, (0, order("b", n=5), None), (2, order("c", n=6), None)]))
+    assert (first.records_read, first.inserted, first.duplicate) == (6, 3, 3)
+    expected = [("b", 5, 0, 0), ("a", 2, 1, 0), ("c", 6, 2, 2)]
+    assert one.rows("id", "n", "_partition", "_offset") == expected
+    second = one.process(one.frame_of([(0, order("a", n=7), None), (0, order("c", n=8), None), (0, order("a", n=9), None)]))
+    assert (second.inserted, second.duplicate) == (0, 3)
+    assert one.rows("id", "n", "_partition", "_offset") == expected
+    columns = ("batch_id", "partition", "records_read", "inserted", "duplicate")
+    assert [tuple(row[c] for c in columns) for row in one.ledger()] == [
+        (0, 0, 1, 1, 0),
+        (0, 1, 2, 1, 1),
+        (0, 2, 3, 1, 2),
+        (1, 0, 3, 0, 3),
+        (1, 1, 0, 0, 0),
+        (1, 2, 0, 0, 0),
+    ]
+
+
+def test_a_copy_at_fault_does_not_win_over_a_good_one(desk: MakeDesk) -> None:
+    """I3, I5: the first good copy is the row; the broken one is in quarantine under the same id."""
+    one = desk({"n": "INT"})
+    report = one.batch(order("a", n="x"), order("a", n=1), order("a", n=2))
+    assert (report.inserted, report.duplicate, report.quarantined) == (1, 1, 1)
+    assert one.rows("id", "n") == [("a", 1)]
+    assert [row["event_id"] for row in one.quarantine()] == ["a"]
+
+
+def test_text_ids_that_differ_in_case_blanks_or_unicode_form_are_different_rows_across_batches(desk: MakeDesk) -> None:
+    """I3: MERGE, bounds and the choice of winners compare byte by byte."""
+    one = desk()
+    names = [
+        "Café",
+        "Cafe\u0301",
+        "café",
+        "CAFÉ",
+        "Café ",
+        " Café",
+        "a",
+        "a ",
+        "A",
+        "",
+        "\u0000",
+        "ß",
+        "ss",
+        "\U0001f600",
+        "~",
+        "ﬁ",
+        "fi",
+        "a\n",
+        "a\r\n",
+        "\\",
+        "'",
+    ]
+    one.batch(*[order(name) for name in names[::2]])
+    one.batch(*[order(name) for name in names])
+    report = one.batch(*[order(name) for name in reversed(names)])
+    assert (report.inserted, report.duplicate) == (0, len(names))
+    assert sorted(name for (name,) in one.rows("id")) == sorted(names)
+
+
+def test_ids_of_several_columns_of_every_type_are_equal_only_when_all_are(desk: MakeDesk) -> None:
+    """I3: BIGINT beyond a double's precision, DECIMAL in any notation, DATE, TIMESTAMP in any zone, BINARY."""
+    columns = {"b": "BIGINT!", "m": "DECIMAL(38,2)!", "d": "DATE!", "t": "TIMESTAMP!", "y": "BINARY!"}
+    one = desk(columns, event_id=("b", "m", "d", "t", "y"))
+
+    def event(b: int = 2**53, m: str = "1.5", d: str = "2024-05-01", t: str = "2024-05-01T10:00:00Z", y: str = "AA==") -> str:
+        return json.dumps({"b": b, "m": m, "d": d, "t": t, "y": y})
+
+    different = [event(), event(b=2**53 + 1), event(m="1.51"), event(d="0001-01-01"), event(d="9999-12-31"), event(y="AAA="), event(y="")]
+    different += [event(t="2024-05-01T10:00:00.000001Z"), event(t="0001-01-01T00:00:00Z"), event(t="9999-12-31T23:59:59.999999Z")]
+    different += [event(m="-" + "9" * 36 + ".99"), event(b=-(2**63)), event(b=2**63 - 1)]
+    same = [event(m="1.50"), event(m="1.500"), event(t="2024-05-01T12:00:00+02:00"), event(t="2024-05-01T10:00:00.000000000Z")]
+    first = one.batch(*different[:6], *same)
+    assert (first.inserted, first.duplicate, first.quarantined) == (6, 4, 0)
+    second = one.batch(*different, *same)
+    assert (second.inserted, second.duplicate, second.quarantined) == (len(different) - 6, 6 + 4, 0)
+    assert one.target().count() == len(different)
+    assert one.target().where(f"d = DATE'{date(9999, 12, 31)}'").count() == 1
+
+
+def test_a_day_or_time_outside_the_calendar_as_id_goes_to_quarantine_and_stops_nothing(desk: MakeDesk) -> None:
+    """I5: poison must not end the stream: years 0 and 10000 cannot be compared by every reader."""
+    one = desk({"d": "DATE!", "t": "TIMESTAMP!"}, event_id=("d", "t"))
+    good = '{"d":"2024-05-01","t":"2024-05-01T10:00:00Z"}'
+    bad = ['{"d":"0000-01-01","t":"2024-05-01T10:00:00Z"}', '{"d":"2024-05-01","t":"9999-12-31T23:59:59-18:00"}']
+    report = one.batch(good, *bad)
+    assert (report.inserted, report.quarantined) == (1, 2)
+
+
+def test_ids_of_the_key_and_of_the_position(desk: MakeDesk) -> None:
+    """I3: by key a retry is the same event; by position every record is another."""
+    by_key = desk(event_id="key")
+    report = by_key.process(by_key.frame_of([(0, b"1", b"k"), (0, b"2", b"k"), (0, b"3", b"K"), (0, b"4", None)]))
+    assert (report.inserted, report.duplicate, report.quarantined) == (2, 1, 1)
+    assert by_key.rows("_event_id", "value") == [("k", b"1"), ("K", b"3")]
+
+
+def test_by_position_a_retry_is_another_event_and_a_replay_is_none(desk: MakeDesk) -> None:
+    """I3"""
+    one = desk(event_id="position")
+    frame = one.frame_of([(0, b"same", b"k"), (0, b"same", b"k")])
+    assert one.process(frame).inserted == 2
+    assert one.again(frame).skipped
+    assert one.target().count() == 2

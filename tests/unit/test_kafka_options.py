@@ -1,0 +1,74 @@
+"""Kafka options from the environment: mapped for Spark and for kafka-python; the engine's own refused; secrets shown nowhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingest.errors import InvalidInput
+from ingest.kafka_options import OWNED, KafkaOptions
+
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="s3\\"cr\\\\et; =";'
+ENVIRONMENT = {
+    "INGEST_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+    "INGEST_KAFKA_SASL_MECHANISM": "PLAIN",
+    "INGEST_KAFKA_SASL_JAAS_CONFIG": JAAS,
+    "INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION": "/etc/ca.pem",
+    "INGEST_KAFKA_SSL_TRUSTSTORE_TYPE": "PEM",
+    "INGEST_LAKE": "lake",
+    "KAFKA_HEAP_OPTS": "-Xmx1g",
+}
+
+
+def test_options_reach_spark_under_their_java_names() -> None:
+    options = KafkaOptions.from_environment("a:1,b:2", ENVIRONMENT).for_spark()
+    assert options == {
+        "kafka.bootstrap.servers": "a:1,b:2",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": JAAS,
+        "kafka.ssl.truststore.location": "/etc/ca.pem",
+        "kafka.ssl.truststore.type": "PEM",
+    }
+
+
+def test_the_same_connection_for_kafka_python_with_user_and_password_out_of_the_jaas_text() -> None:
+    assert KafkaOptions.from_environment("a:1,b:2", ENVIRONMENT).for_python() == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "ann",
+        "sasl_plain_password": 's3"cr\\et; =',
+        "ssl_cafile": "/etc/ca.pem",
+    }
+
+
+def test_a_plain_connection_needs_nothing() -> None:
+    options = KafkaOptions.from_environment("a:1", {})
+    assert (options.for_spark(), options.for_python()) == ({"kafka.bootstrap.servers": "a:1"}, {"bootstrap_servers": ["a:1"]})
+
+
+def test_a_client_certificate_and_an_unchecked_host_name_are_passed_on() -> None:
+    environment = {
+        "INGEST_KAFKA_SSL_KEYSTORE_TYPE": "pem",
+        "INGEST_KAFKA_SSL_KEYSTORE_LOCATION": "/etc/me.pem",
+        "INGEST_KAFKA_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM": "",
+    }
+    found = KafkaOptions.from_environment("a:1", environment).for_python()
+    assert (found["ssl_certfile"], found["ssl_keyfile"], found["ssl_check_hostname"]) == ("/etc/me.pem", "/etc/me.pem", False)
+
+
+@pytest.mark.parametrize("name", OWNED)
+def test_what_the_engine_owns_is_refused_by_its_variable(name: str) -> None:
+    """Isolation level and offsets decide what is promised (I1); so no environment sets them."""
+    variable = f"INGEST_KAFKA_{name.upper().replace('.', '_')}"
+    with pytest.raises(InvalidInput, match="KAFKA_OPTION_OWNED") as refused:
+        KafkaOptions.from_environment("a:1", {variable: "s3cret"})
+    assert variable in refused.value.found
+    assert "s3cret" not in str(refused.value)
+
+
+def test_no_secret_is_in_what_is_printed() -> None:
+    options = KafkaOptions.from_environment("a:1", ENVIRONMENT)
+    for text in (repr(options), str(options), f"{options}"):
+        assert "s3" not in text and "ann" not in text
+        assert "a:1" in text

@@ -1,0 +1,55 @@
+"""The projection of a commit to ledger rows balances for any counts (I4)."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.stream.delta_log import Commit
+from ingest.stream.ledger import LedgerRow, project
+from ingest.stream.mark import Counts, Mark
+from ingest.stream.offsets import BatchId, OffsetRange
+from ingest.stream.tables import LEDGER_FIELDS
+
+natural = st.integers(0, 10**12)
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> tuple[OffsetRange, Counts, int]:
+    """A partition's range, its counts, and how many of its winners were inserted."""
+    quarantined, losers, replayed, winners, gap = (draw(natural) for _ in range(5))
+    read, start = quarantined + losers + replayed + winners, draw(natural)
+    return OffsetRange(0, start, start + read + gap), Counts(read, quarantined, losers, replayed), draw(st.integers(0, winners))
+
+
+def commit_of(version: int = 3) -> Commit:
+    return Commit(version, datetime(2025, 1, 2, tzinfo=UTC), "MERGE", {}, None, (), {})
+
+
+@given(st.lists(partitions(), max_size=6))
+def test_every_record_and_every_offset_is_accounted_for(parts: list[tuple[OffsetRange, Counts, int]]) -> None:
+    """I4: read = inserted + duplicate + quarantined + replayed, and the range = read + gap."""
+    ranges = tuple(OffsetRange(n, r.start, r.end) for n, (r, _, _) in enumerate(parts))
+    counts = tuple((n, c) for n, (_, c, _) in enumerate(parts))
+    mark = Mark("shop", "orders", BatchId("q", 5), 1, "hash", "orders", "id", ranges, counts)
+    rows = project(commit_of(), mark, {n: inserted for n, (_, _, inserted) in enumerate(parts)})
+    assert [row.partition for row in rows] == list(range(len(parts)))
+    for row, (_, count, inserted) in zip(rows, parts, strict=True):
+        assert row.records_read == count.read == row.inserted + row.duplicate + row.quarantined + row.replayed
+        assert row.end_offset - row.start_offset == row.records_read + row.gap
+        assert (row.inserted, row.quarantined, row.replayed) == (inserted, count.quarantined, count.replayed)
+        assert min(row.duplicate, row.gap) >= 0
+        assert (row.query_id, row.batch_id, row.epoch, row.target_version, row.kind) == ("q", 5, 1, 3, "batch")
+
+
+def test_a_partition_without_records_has_a_row_too() -> None:
+    """I4: a range of transaction markers alone is a gap, not a hole."""
+    mark = Mark("shop", "orders", BatchId("q", 0), 0, "hash", "orders", "id", (OffsetRange(0, 4, 6), OffsetRange(1, 0, 0)), ())
+    assert [(row.records_read, row.gap) for row in project(commit_of(), mark, {})] == [(0, 2), (0, 0)]
+
+
+def test_a_row_has_the_tables_columns_in_their_order() -> None:
+    assert [field.name for field in dataclasses.fields(LedgerRow)] == [field.name for field in LEDGER_FIELDS]

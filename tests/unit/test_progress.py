@@ -1,0 +1,92 @@
+"""What a run shows: one plain line a batch, or nothing; lag and rate from what is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.live import Live
+
+from ingest.cli import progress
+from ingest.cli.progress import Lines, Panel, Silent, lag_in_records, rate
+from ingest.stream.batch import BatchReport
+
+
+def report(**fields: Any) -> BatchReport:
+    known: dict[str, Any] = {"records_read": 1000, "inserted": 900, "duplicate": 60, "quarantined": 30, "replayed": 10, "skipped": False}
+    known |= {"target_version": 4, "seconds": 0.5, "ends": {0: 700, 1: 300}}
+    return BatchReport(table="shop.orders", number=3, **{**known, **fields})
+
+
+def at(**ends: int) -> dict[str, Any]:
+    return {"sources": [{"latestOffset": {"orders": {name[1:]: end for name, end in ends.items()}}}]}
+
+
+@pytest.mark.parametrize(
+    "known, lag",
+    [
+        (at(p0=700, p1=300), 0),
+        (at(p0=750, p1=305), 55),
+        (at(p0=600, p1=301), 1),  # another reader is behind: no negative lag
+        (at(p0=700, p1=300, p2=5), 5),  # a partition that the batch did not know
+        (None, None),
+        ({"sources": []}, None),
+        ({"sources": [{"latestOffset": None}]}, None),
+        ({"sources": [{}]}, None),
+    ],
+)
+def test_the_lag_is_the_offsets_behind_the_topics_end_or_unknown(known: dict[str, Any] | None, lag: int | None) -> None:
+    assert lag_in_records(report(), known) == lag
+
+
+def test_the_rate_is_records_by_seconds() -> None:
+    assert rate(report()) == 2000
+    assert rate(report(seconds=0.0)) == 0
+
+
+def test_a_line_says_what_became_of_the_batch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "clock", lambda: "10:00:00Z")
+    lines = Lines()
+    lines.ready(["shop.orders"], Path("lake/logs/spark.log"))
+    lines.batch(report(), at(p0=705, p1=300))
+    lines.batch(report(skipped=True), None)
+    lines.stopping()
+    lines.tick()
+    assert capsys.readouterr().out.splitlines() == [
+        "running: shop.orders · Spark's output: lake/logs/spark.log",
+        "10:00:00Z shop.orders batch 3: read 1000 · inserted 900 · duplicate 60 · quarantined 30 · replayed 10 · 2,000 rows/s"
+        " · lag 5 · version 4",
+        "10:00:00Z shop.orders batch 3: was written before, skipped · lag unknown · version 4",
+        "stopping: the batch at hand is ended first",
+    ]
+
+
+def test_the_panel_sums_what_was_written_and_not_what_was_skipped() -> None:
+    console = Console(width=140, force_terminal=True, record=True)
+    with Live(console=console, auto_refresh=False) as live:
+        panel = Panel(live)
+        panel.ready(["shop.orders", "shop.payments"], Path("spark.log"))
+        panel.batch(report(), at(p0=705, p1=300))
+        panel.batch(report(), None)
+        panel.batch(report(skipped=True), None)
+    text = console.export_text()
+    assert "2,000" in text and "1,800" in text and "120" in text
+    assert "shop.payments" in text and "unknown" in text and "spark.log" in text
+    assert "3,000" not in text
+
+
+def test_silence_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    silent = Silent()
+    silent.ready(["shop.orders"], Path("spark.log"))
+    silent.batch(report(), None)
+    silent.stopping()
+    with progress.display(quiet=True) as shown:
+        assert isinstance(shown, Silent)
+    assert capsys.readouterr().out == ""
+
+
+def test_without_a_terminal_it_is_lines() -> None:
+    with progress.display(quiet=False) as shown:
+        assert isinstance(shown, Lines)
