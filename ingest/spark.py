@@ -57,7 +57,8 @@ logger.storage.level = warn
 def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = None) -> SparkSession:
     """Start (or take) the Spark session; its output goes to the file `log`.
 
-    `memory` is the heap of the driver's JVM (default: INGEST_DRIVER_MEMORY or 2g). Raises Unfit where Java or the jars are missing.
+    `memory` is the heap of the driver's JVM (default: INGEST_DRIVER_MEMORY or 2g); INGEST_DRIVER_JAVA_OPTIONS adds options of the JVM.
+    Raises Unfit where Java or the jars are missing.
     """
     os.environ["JAVA_HOME"] = str(java.find().home)
     files = jars.spark_jars()
@@ -73,6 +74,7 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     properties.write_text(LOG4J.format(log=log.resolve()), encoding="utf-8")
     # -Xss4m: a Python exception inside foreachBatch meets a recursive regex in the JVM (DESIGN trap 14).
     options = f"-Xss4m -Dlog4j2.configurationFile={properties.resolve().as_uri()} -Dderby.system.home={log.parent.resolve()}"
+    options = f"{options} {os.environ.get('INGEST_DRIVER_JAVA_OPTIONS', '')}".strip()
     builder = SparkSession.builder.appName(name).master(master)
     builder = builder.config("spark.jars", ",".join(str(path) for path in files))
     builder = builder.config("spark.driver.memory", memory or os.environ.get("INGEST_DRIVER_MEMORY", "2g"))

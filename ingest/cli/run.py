@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import sys
 from typing import Annotated, Any
@@ -43,7 +42,7 @@ def run(
         results = job.execute(shown)
     errors = [result.error for result in results if result.error is not None]
     if as_json:
-        rows: list[dict[str, Any]] = [{**dataclasses.asdict(r), "error": r.error.as_dict() if r.error else None} for r in results]
+        rows: list[dict[str, Any]] = [{**vars(r), "error": r.error.as_dict() if r.error else None} for r in results]
         print_json("run", ok=not errors, tables=rows, error=errors[0] if errors else None)
     else:
         for error in errors:
@@ -61,7 +60,7 @@ def seconds(text: str) -> float:
     units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
     number = text.rstrip("msh")
     unit = text[len(number) :] or "s"
-    if unit not in units or not number.replace(".", "", 1).isdigit():
+    if unit not in units or not number.replace(".", "", 1).isdecimal():
         raise InvalidInput(
             "DURATION_INVALID",
             f"--every {text!r}.",

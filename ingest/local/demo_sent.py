@@ -41,7 +41,7 @@ def read_manifest(path: Path) -> dict[str, Sent]:
             if line["event"] == "sample":
                 sent = {topic: Sent() for topic in line["topics"]}
             elif line["event"] == "begin":
-                begun = begun | {f"{line['txn']}": line}
+                begun[f"{line['txn']}"] = line
             elif line["event"] in ("committed", "aborted"):
                 _end(sent, begun.pop(f"{line['txn']}"), line)
     for one in sent.values():
@@ -70,11 +70,11 @@ def _end(sent: dict[str, Sent], begin: dict[str, Any], end: dict[str, Any]) -> N
 class Outcome:
     """What one pipeline made of one topic.
 
-    `rows` = distinct committed ids + `duplicates` + `aborted` + `poison_rows` + `allowed` + `strangers`. `duplicates` are rows
-    beyond the first of a committed id; `lost` committed ids that have no row; `aborted` rows of aborted transactions;
-    `poison_rows` rows made of broken records (among them `null_ids` without any id), but for the `allowed` of kinds that a
-    contract may let in; `strangers` rows of ids that nobody sent; `quarantined` broken records, and `wronged` good ones, that
-    stand in quarantine; `vanished` broken records that left no trace.
+    `rows` = distinct committed ids + `duplicates` + `aborted` + `poison_rows` + `allowed`. `duplicates` are rows beyond the
+    first of a committed id; `lost` committed ids that have no row; `aborted` rows of aborted transactions; `poison_rows` rows
+    made of broken records (of no id, of a broken record's id, or of an id that no whole record carries), but for the `allowed`
+    ones of kinds that a contract may let in; `null_ids` are those without an id. `quarantined` broken records, and `wronged`
+    good ones, stand in quarantine; `vanished` broken records left no trace.
     """
 
     rows: int
@@ -85,7 +85,7 @@ class Outcome:
     poison_rows: int
     null_ids: int
     allowed: int
-    strangers: int
+    allowed_kinds: tuple[str, ...]
     quarantined: int
     wronged: int
     vanished: int
@@ -93,35 +93,32 @@ class Outcome:
     @property
     def exact(self) -> bool:
         """Whether every committed event is one row, and nothing else is."""
-        return not any(
-            (self.duplicates, self.lost, self.aborted, self.poison_rows, self.strangers, self.wronged, self.vanished),
-        )
+        return not any((self.duplicates, self.lost, self.aborted, self.poison_rows, self.wronged, self.vanished))
 
 
 def measure(sent: Sent, rows: Counter[str | None], quarantine: Iterable[tuple[int, int]]) -> Outcome:
     """Compare the ids in a table (None for NULL) and the positions in its quarantine with what was sent."""
     positions = set(quarantine)
-    allowed_ids = {id for id, kind in sent.poison_ids.items() if kind in BY_CONTRACT}
     null_ids = rows.pop(None, 0)
-    of_poison = sum(rows[id] for id in sent.poison_ids if id in rows)
-    allowed = sum(1 for id in allowed_ids if id in rows)
     good = sum(count for id, count in rows.items() if id in sent.ids)
     aborted = sum(count for id, count in rows.items() if id in sent.aborted)
     present = len(sent.ids & rows.keys())
-    total = rows.total() + null_ids
+    broken_ids = rows.keys() - sent.ids - sent.aborted
+    allowed = [kind for id in broken_ids if (kind := sent.poison_ids.get(str(id))) in BY_CONTRACT]
+    quarantined = len(positions & sent.poison.keys())
     return Outcome(
-        rows=total,
+        rows=rows.total() + null_ids,
         distinct_ids=len(rows),
         duplicates=good - present,
         lost=len(sent.ids) - present,
         aborted=aborted,
-        poison_rows=of_poison - allowed + null_ids,
+        poison_rows=rows.total() - good - aborted - len(allowed) + null_ids,
         null_ids=null_ids,
-        allowed=allowed,
-        strangers=total - good - aborted - of_poison - null_ids,
-        quarantined=len(positions & sent.poison.keys()),
-        wronged=len(positions - sent.poison.keys()),
-        vanished=max(0, len(sent.poison) - len(positions & sent.poison.keys()) - null_ids - sum(id in rows for id in sent.poison_ids)),
+        allowed=len(allowed),
+        allowed_kinds=tuple(sorted(set(allowed))),
+        quarantined=quarantined,
+        wronged=len(positions) - quarantined,
+        vanished=max(0, len(sent.poison) - quarantined - len(broken_ids) - null_ids),
     )
 
 

@@ -61,8 +61,9 @@ def launch(
 ) -> tuple[subprocess.Popen[bytes], ProcessId]:
     """Start a process in a session of its own (Ctrl-C in this terminal does not reach it), its output appended to a file.
 
-    `marker` is one of the command's words, unlike any other process's; `env` replaces the environment (None: ours). With `die_with_parent` Linux kills it when the *thread*
-    that called this ends, however that happens: call it from the main thread. Elsewhere the caller must end it.
+    `marker` is one of the command's words, unlike any other process's; `env` replaces the environment (None: ours). With
+    `die_with_parent` Linux kills it when the *thread* that called this ends, however that happens: call it from the main thread.
+    Elsewhere the caller must end it.
     """
     prctl = ctypes.CDLL(None).prctl if die_with_parent and sys.platform == "linux" else None
 

@@ -137,7 +137,7 @@ def _tally(ranked: DataFrame, contract: Contract) -> _Tally:
     winner = F.col("__rank") == 1
     aggregates = [F.count("*").alias("read"), F.count("__reason").alias("quarantined"), F.count_if(F.col("__rank") > 1).alias("losers")]
     for position, name in enumerate(ids):
-        plain = F.unix_micros(F.col(f"`{name}`")) if isinstance(fields[name], T.TimestampType) else F.col(f"`{name}`")
+        plain = _countable(F.col(f"`{name}`"), fields[name])
         aggregates += [F.min(F.when(winner, plain)).alias(f"least{position}"), F.max(F.when(winner, plain)).alias(f"greatest{position}")]
     rows = ranked.groupBy("_partition").agg(*aggregates).collect()
     counts = {row["_partition"]: Counts(row["read"], row["quarantined"], row["losers"]) for row in rows}
@@ -150,8 +150,17 @@ def _tally(ranked: DataFrame, contract: Contract) -> _Tally:
     return _Tally(counts, bounds)
 
 
+def _countable(column: Column, kind: T.DataType) -> Column:
+    """Days and times as numbers: Python's own would pass through zones, calendars and texts on their way back to the JVM."""
+    if isinstance(kind, T.DateType):
+        return F.unix_date(column)
+    return F.unix_micros(column) if isinstance(kind, T.TimestampType) else column
+
+
 def _literal(value: object, kind: T.DataType) -> Column:
-    """A typed literal: never text pasted into SQL."""
+    """The typed literal of what `_countable` gave: never text pasted into SQL."""
+    if isinstance(kind, T.DateType):
+        return F.date_from_unix_date(F.lit(value))
     return F.timestamp_micros(F.lit(value)) if isinstance(kind, T.TimestampType) else F.lit(value).cast(kind)
 
 
