@@ -32,6 +32,8 @@ METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 # A conflict means that somebody else's commit came first; each try reads the table anew. Five in a row is not chance.
 TRIES_MAX = 5
+# As Delta names them in commitInfo.
+OPERATION: dict[Statement, str] = {"target": "MERGE", "quarantine": "MERGE", "ledger": "WRITE"}
 # Not among them: ConcurrentTransactionException, which means that another driver uses our pair.
 CONFLICTS: tuple[type[Exception], ...] = (delta.ConcurrentAppendException, delta.ConcurrentDeleteReadException)
 CONFLICTS += (delta.ConcurrentDeleteDeleteException, delta.ConcurrentWriteException, delta.MetadataChangedException)
@@ -118,7 +120,8 @@ def append_ledger(rows: DataFrame, log: DeltaLog, mark: Mark) -> Outcome:
     def append(_: SparkSession) -> bool:
         before = log.versions()[-1]
         rows.write.format("delta").mode("append").save(log.table)
-        return log.versions()[-1] > before
+        # An append says nothing of whether it was skipped; only the log does.
+        return _find(log, mark, "ledger", after=before) is not None
 
     return _commit(rows.sparkSession, log, mark, "ledger", append)
 
@@ -157,7 +160,8 @@ def _find(log: DeltaLog, mark: Mark, statement: Statement, *, after: int) -> Com
     for commit in log.newest_first():
         if commit.version <= after:
             return None
-        if commit.transactions.get(mark.app_id(statement)) == mark.id.number:
+        # The operation too: another statement on this very session would have carried the pair in our place.
+        if commit.transactions.get(mark.app_id(statement)) == mark.id.number and commit.operation == OPERATION[statement]:
             if commit.mark is None or (commit.mark.ranges, commit.mark.topic_id) != (mark.ranges, mark.topic_id):
                 raise differs(mark, commit.mark, commit.version)
             return commit

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ingest.errors import InvalidInput, Refused
@@ -40,7 +41,12 @@ def hold(session: SparkSession, state: Path) -> Any:
     path = state / "lock"
     jvm: Any = session.sparkContext._jvm
     channel = jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()
-    lock = channel.tryLock()
+    try:
+        lock = channel.tryLock()
+    except Py4JJavaError as error:
+        if "OverlappingFileLockException" not in str(error):
+            raise
+        lock = None  # this very JVM holds it, for another query
     if lock is None:
         raise _locked(path, 0)
     pid = int(jvm.java.lang.ProcessHandle.current().pid())
