@@ -36,5 +36,5 @@ lock-jars: setup  ## download the jars named in ingest/jars.lock and pin their s
 	@PYTHONPATH=. $(BIN)/python scripts/lock_jars.py
 
 clean:  ## remove the virtual environment and caches; lake, checkpoints and the broker's data stay
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	@rm -rf demo .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	@find ingest tests scripts -name __pycache__ -prune -exec rm -rf {} +

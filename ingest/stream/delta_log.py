@@ -61,8 +61,8 @@ class DeltaLog:
         return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit() and len(name) == 25]
 
     def exists(self) -> bool:
-        """Whether there is a Delta table."""
-        return bool(self.versions())
+        """Whether there is a Delta table: a commit or a checkpoint of the log."""
+        return any(name[:20].isdigit() for name in self._files.names(f"{self.table}/_delta_log"))
 
     def commit(self, version: int) -> Commit:
         """The commit with this version. Raises FileNotFoundError."""

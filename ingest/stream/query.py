@@ -69,11 +69,12 @@ class TableQuery:
         if is_local(self.places.checkpoint):
             self._lock = lock.hold(session, Path(self.places.state))
         self._remember(topic, session)
-        commit.create_tables(session, self.contract, self.places)
-        self._refuse_other_columns(session)
         lake = files_of(self.places.lake, session)
-        checkpoint = CheckpointFiles(files, self.places.checkpoint)
         ledger = Ledger.of(self.places, lake)
+        if not all(log.exists() for log in (ledger.target_log, ledger.quarantine_log, ledger.ledger_log)):
+            commit.create_tables(session, self.contract, self.places)
+        self._refuse_other_columns(session)
+        checkpoint = CheckpointFiles(files, self.places.checkpoint)
         query_id = checkpoint.query_id()
         ledger.complete(session, query_id)
         self._refuse_lost_checkpoint(checkpoint, ledger, query_id)
