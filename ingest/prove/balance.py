@@ -62,7 +62,7 @@ def finding(code: str, row: LedgerRow, what: str) -> Finding:
 
 def check(rows: Sequence[LedgerRow]) -> list[Finding]:
     """What does not add up in the ledger's rows of one table."""
-    return [*_sums(rows), *_joins(rows), *_numbers(rows)]
+    return [*_sums(rows), *_joins(rows), *_seams(rows), *_numbers(rows)]
 
 
 def _sums(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
@@ -90,6 +90,14 @@ def _joins(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
                 yield finding("RANGE_MISSING", after, what)
             elif after.start_offset < before.end_offset:
                 yield finding("RANGE_OVERLAPS", after, f"begins before the end {before.end_offset} of batch {before.batch_id}")
+
+
+def _seams(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
+    """Between the batches of two checkpoints no offsets are left out either."""
+    for before, after in pairwise(segments(rows)):
+        same = (before.topic_id, before.partition) == (after.topic_id, after.partition)
+        if same and after.start > before.end and not {r.query_id for r in before.rows} & {r.query_id for r in after.rows}:
+            yield after.finding("RANGE_MISSING", f"[{before.end}, {after.start}) before it is in no batch of any checkpoint")
 
 
 def _numbers(rows: Iterable[LedgerRow]) -> Iterable[Finding]:

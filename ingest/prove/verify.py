@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingest.contract import Contract
-from ingest.errors import InvalidInput
+from ingest.errors import InvalidInput, Refused
 from ingest.files import files_of
 from ingest.places import Places
 from ingest.prove.balance import Finding, Segment, Total, check, segments, total
@@ -43,18 +43,22 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
     """Hold ledger, commits, target, quarantine and checkpoint of one table against each other. Raises InvalidInput TABLE_MISSING."""
     files = files_of(places.lake, session)
     log = DeltaLog(files, places.target)
-    if not log.exists():
+    missing = [path for path in (places.target, places.quarantine, places.ledger) if not DeltaLog(files, path).exists()]
+    if missing:
         raise InvalidInput(
             "TABLE_MISSING",
-            f"there is no Delta table at {places.target}.",
+            f"there is no Delta table at {', '.join(missing)}.",
             expected="a table that `ingest run` has made.",
             remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
         )
+    # What a run commits while we look must not look like a fault: the checkpoint is read first, the target at one version.
+    done = _done(session, places)
     kept = [LedgerRow(**row.asDict()) for row in session.read.format("delta").load(places.ledger).where("kind = 'batch'").collect()]
-    late = _unledgered(session, places, log, kept)
+    version = log.versions()[-1]
+    late = _unledgered(session, places, log, kept, version)
     rows = kept + late
-    target = session.read.format("delta").load(places.target)
-    quarantine = session.read.format("delta").load(places.quarantine)
+    target = session.read.format("delta").option("versionAsOf", version).load(places.target)
+    quarantine = _of_batches(session.read.format("delta").load(places.quarantine), rows)
     parts = segments(rows)
     positions = target.select(*POSITION)
     in_target = _count(session, positions, parts)
@@ -67,20 +71,34 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
         *_outside(in_target, in_quarantine),
         *_doubled(target, event_id_columns(contract)),
         *_both(positions, open_records),
-        *_checkpoint(session, places, rows),
+        *_checkpoint(done, rows),
     ]
     batches = len({(row.query_id, row.batch_id) for row in late})
     here, there = sum(in_target.values()), sum(in_quarantine.values())
     return Verified(places.name, total(rows), here, there, sum(removed.values()), batches, tuple(findings))
 
 
-def _unledgered(session: SparkSession, places: Places, log: DeltaLog, kept: Sequence[LedgerRow]) -> list[LedgerRow]:
+def _of_batches(quarantine: DataFrame, rows: Sequence[LedgerRow]) -> DataFrame:
+    """The quarantine up to the last batch of each checkpoint that the target holds.
+
+    The quarantine is committed before the target (I7): a batch at hand, or one that a kill cut off in between, stands there already.
+    """
+    last: dict[str, int] = {}
+    for row in rows:
+        last[row.query_id] = max(last.get(row.query_id, -1), row.batch_id)
+    known = F.lit(False)
+    for query_id, number in last.items():
+        known |= (F.col("query_id") == query_id) & (F.col("batch_id") <= number)
+    return quarantine.where(known)
+
+
+def _unledgered(session: SparkSession, places: Places, log: DeltaLog, kept: Sequence[LedgerRow], version: int) -> list[LedgerRow]:
     """Rows of batches that the target's log has and the ledger has not yet: a run that was killed left them to the next one."""
     known = {(row.query_id, row.batch_id) for row in kept}
     late: list[LedgerRow] = []
     for commit in log.newest_first():
         mark = commit.mark
-        if mark is None:
+        if mark is None or commit.version > version:
             continue
         if (mark.id.query_id, mark.id.number) in known:
             break
@@ -150,9 +168,12 @@ def _outside(in_target: dict[int, int], in_quarantine: dict[int, int]) -> Iterat
 def _doubled(target: DataFrame, ids: Sequence[str]) -> Iterator[Finding]:
     for columns, noun in ((tuple(ids), "event id"), (POSITION, "position")):
         names = [F.col(f"`{name}`") for name in columns]
-        for row in target.groupBy(*names).count().where("count > 1").limit(SHOWN_MAX).collect():
+        where = F.slice(F.collect_list(F.struct("_partition", "_offset")), 1, SHOWN_MAX).alias("at")
+        doubled = target.groupBy(*names).agg(F.count("*").alias("rows"), where).where("rows > 1").limit(SHOWN_MAX)
+        for row in doubled.collect():
             values = ", ".join(str(row[name]) for name in columns)
-            yield Finding("ROW_TWICE", f"{noun} ({values}) has {row['count']} rows in the target")
+            at = ", ".join(f"partition {p} offset {o}" for p, o in sorted(row["at"]))
+            yield Finding("ROW_TWICE", f"{noun} ({values}) has {row['rows']} rows in the target: {at}")
 
 
 def _both(positions: DataFrame, open_records: DataFrame) -> Iterator[Finding]:
@@ -161,12 +182,22 @@ def _both(positions: DataFrame, open_records: DataFrame) -> Iterator[Finding]:
         yield Finding("IN_BOTH", f"{where} is a row of the target and stands in quarantine too")
 
 
-def _checkpoint(session: SparkSession, places: Places, rows: Sequence[LedgerRow]) -> Iterator[Finding]:
-    """What Spark counts as done must be in the table; a checkpoint that is not there is nothing to compare with."""
+def _done(session: SparkSession, places: Places) -> tuple[str | None, int] | Finding:
+    """The checkpoint's query id and the last batch that Spark counts as done (-1: none); a finding if it cannot be read."""
     checkpoint = CheckpointFiles(files_of(places.checkpoint, session), places.checkpoint)
-    query_id = checkpoint.query_id()
-    done = checkpoint.numbers("commits")
+    try:
+        return checkpoint.query_id(), max(checkpoint.numbers("commits"), default=-1)
+    except Refused as error:
+        return Finding(error.code, error.found)
+
+
+def _checkpoint(done: tuple[str | None, int] | Finding, rows: Sequence[LedgerRow]) -> Iterator[Finding]:
+    """What Spark counts as done must be in the table; a checkpoint that is not there is nothing to compare with."""
+    if isinstance(done, Finding):
+        yield done
+        return
+    query_id, last = done
     written = max((row.batch_id for row in rows if row.query_id == query_id), default=-1)
-    if query_id is not None and done and done[-1] > written:
-        last = "none" if written < 0 else str(written)
-        yield Finding("BATCH_MISSING", f"is done in the checkpoint, but the last one that the table holds is {last}", done[-1])
+    if query_id is not None and last > written:
+        there = "none" if written < 0 else str(written)
+        yield Finding("BATCH_MISSING", f"is done in the checkpoint, but the last one that the table holds is {there}", last)

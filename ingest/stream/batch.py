@@ -84,6 +84,8 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     if isinstance(decision, Skip):
         return _report(table, planned, decision.mark.counts, {}, started, decision.version, skipped=True)
 
+    _refuse_other_contract(table, planned)
+
     # 3 Decode once; one ordinary aggregation counts, so that retried tasks count once.
     source = Source(table.topic.name, table.topic.id, planned.planned_at)
     ranked = _rank(decode(records, table.contract, source), table.contract).persist()
@@ -111,6 +113,22 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     table.ledger.append_if_due(records.sparkSession)
     faults.at("after_ledger", number)
     return _report(table, planned, mark.counts, inserted, started, outcome.commit.version, skipped=not isinstance(outcome, Written))
+
+
+def _refuse_other_contract(table: Table, planned: PlannedBatch) -> None:
+    """A batch whose quarantine was committed under another contract cannot be ended under this one: other records might fail now,
+    and one that is in neither table would be lost. Raises RunStopped CONTRACT_CHANGED."""
+    marks = (each.mark for each in table.ledger.quarantine_log.newest_first())
+    newest = next((mark for mark in marks if mark is not None), None)
+    if newest is None or newest.id != planned.id or newest.contract_hash == table.contract.hash:
+        return
+    raise RunStopped(
+        "CONTRACT_CHANGED",
+        f"batch {planned.id.number} of {table.contract.name} was begun under contract {newest.contract_hash}: its quarantine is committed, "
+        f"its rows are not. The contract is now {table.contract.hash}. Nothing was written.",
+        expected="the contract that the batch was begun with, until the batch is done.",
+        remedy=f"put the former contract back ({table.places.state}/contract.json holds it), run once, then change it again.",
+    )
 
 
 def _rank(events: DataFrame, contract: Contract) -> DataFrame:

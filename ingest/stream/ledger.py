@@ -158,7 +158,11 @@ class Ledger:
         for _, mark in self._pending:
             self._reach(mark)
         if self._last is None and query_id is not None and query_id in known:
-            self._last = _from_rows(kept.where((F.col("query_id") == query_id) & (F.col("batch_id") == known[query_id])).collect())
+            last = _from_rows(kept.where((F.col("query_id") == query_id) & (F.col("batch_id") == known[query_id])).collect())
+            versions = self.target_log.versions()
+            # The ledger vouches only for what Delta has cleaned up, not for a table that was deleted and made anew.
+            if last is not None and versions and versions[0] > 0 and versions[-1] >= last.version:
+                self._last = last
         return self.append(session)
 
     def last_written(self, query_id: str) -> LastWritten | None:

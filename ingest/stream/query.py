@@ -140,18 +140,18 @@ class TableQuery:
             try:
                 self._table.ledger.append(session)
             except Exception as error:
-                return failure or _stopped(self.places.name, error)
+                return failure or stopped(self.places.name, error)
         return failure
 
     def _failure(self) -> IngestError | None:
-        if isinstance(self.error, StopRequested) or (self._stop.is_set() and self.error is None):
+        if isinstance(self.error, StopRequested):
             return None
         if isinstance(self.error, IngestError):
             return self.error
         if self.error is not None:
-            return _stopped(self.places.name, self.error)
+            return stopped(self.places.name, self.error)
         exception = self._query.exception() if self._query is not None else None
-        return _stopped(self.places.name, exception) if exception is not None else None
+        return stopped(self.places.name, exception) if exception is not None else None
 
     def _await_commit_log(self) -> None:
         """A batch that foreachBatch has ended is in Spark's commit log a moment later; without it a restart would look at it again."""
@@ -173,7 +173,12 @@ class TableQuery:
                 remedy="read the new topic into a new table, or with a new --checkpoints folder once this one's data is complete.",
             )
         files.write(path, json.dumps({"topic": topic.name, "topic_id": topic.id}).encode())
-        files.write(f"{self.places.state}/contract.json", self.contract.to_json().encode())
+        # While a batch is unfinished the contract that it was begun with is kept: it may have to be put back.
+        checkpoint = CheckpointFiles(files, self.places.checkpoint)
+        unfinished = checkpoint.numbers("offsets")[-1:] != checkpoint.numbers("commits")[-1:]
+        contract = f"{self.places.state}/contract.json"
+        if not unfinished or files.read(contract) is None:
+            files.write(contract, self.contract.to_json().encode())
 
     def _refuse_other_columns(self, session: SparkSession) -> None:
         table = session.read.format("delta").load(self.places.target).schema.fields
@@ -200,7 +205,8 @@ class TableQuery:
             )
 
 
-def _stopped(table: str, error: BaseException) -> RunStopped:
+def stopped(table: str, error: BaseException) -> RunStopped:
+    """The error of a table whose query was ended by something that has no name of ours."""
     text = str(error).strip().splitlines()
     return RunStopped(
         "QUERY_FAILED",

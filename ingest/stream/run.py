@@ -20,7 +20,7 @@ from ingest.kafka_options import KafkaOptions
 from ingest.places import Places, log_folder
 from ingest.stream import lock
 from ingest.stream.batch import BatchReport
-from ingest.stream.query import TableQuery, Trigger
+from ingest.stream.query import TableQuery, Trigger, stopped
 from ingest.stream.topic import describe
 
 POLL_S = 0.1
@@ -102,6 +102,10 @@ class Run:
                     started.append(query)
                 except IngestError as error:
                     results[query.contract.name].error = error
+                except Exception as error:
+                    if spark.jvm_exit(session) is not None:
+                        raise
+                    results[query.contract.name].error = stopped(query.contract.name, error)
             display.ready([q.contract.name for q in started], log)
             self._watch(started, display, results)
             for query in started:

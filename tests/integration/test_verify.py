@@ -1,0 +1,134 @@
+"""`ingest verify` counts the tables: each kind of wrong that is planted is found where it is, and a right table has no finding (I4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+from ingest import faults
+from ingest.errors import InvalidInput, RunStopped
+from ingest.prove.verify import Verified, verify
+from tests.integration.desk import Desk
+from tests.integration.lane import order
+
+pytestmark = pytest.mark.integration
+
+MakeDesk = Callable[..., Desk]
+
+
+def filled(make: MakeDesk) -> Desk:
+    """Three batches: a, b, one poison · b again, c · d."""
+    one = make({"n": "INT"})
+    one.batch(order("a"), order("b"), "{")
+    one.batch(order("b"), order("c"))
+    one.batch(order("d"))
+    one.ledger()
+    return one
+
+
+def found(desk: Desk) -> Verified:
+    return verify(desk.session, desk.contract, desk.places)
+
+
+def where(verified: Verified) -> set[tuple[str, int | None, int | None, int | None, int | None]]:
+    return {(f.code, f.batch_id, f.partition, f.start_offset, f.end_offset) for f in verified.findings}
+
+
+def test_a_right_table_balances_also_before_the_ledger_is_appended(desk: MakeDesk) -> None:
+    """I4, I7: what the ledger lacks comes from the target's log."""
+    one = filled(desk)
+    one.batch(order("e"), order("a"))
+    result = found(one)
+    assert result.findings == ()
+    t = result.total
+    assert (t.offsets, t.read, t.inserted, t.duplicate, t.quarantined, t.gap) == (8, 8, 5, 2, 1, 0)
+    assert (result.target_rows, result.quarantine_rows, result.unledgered_batches, result.removed) == (5, 1, 1, 0)
+
+
+def test_a_row_that_a_delete_took_is_removed_and_no_finding_one_that_an_overwrite_took_is(desk: MakeDesk) -> None:
+    """I4."""
+    one = filled(desk)
+    one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id = 'a'")
+    result = found(one)
+    assert (result.findings, result.removed) == ((), 1)
+    one.target().where("id != 'c'").write.format("delta").mode("overwrite").save(one.places.target)
+    assert where(found(one)) == {("ROWS_DIFFER", 1, 0, 3, 5)}
+
+
+def test_a_doubled_row_a_row_of_no_batch_and_a_lost_quarantine_record_are_found(desk: MakeDesk) -> None:
+    """I3, I4, I5."""
+    one = filled(desk)
+    again = one.target().where("id = 'd'")
+    again.write.format("delta").mode("append").save(one.places.target)
+    result = found(one)
+    assert {("ROWS_DIFFER", 2, 0, 5, 6), ("ROW_TWICE", None, None, None, None)} == where(result)
+    assert any("event id (d)" in f.what and "offset 5" in f.what for f in result.findings)
+    again.withColumn("id", F.lit("x")).withColumn("_offset", F.lit(99).cast("bigint")).write.format("delta").mode("append").save(
+        one.places.target
+    )
+    assert "ROWS_OF_NO_BATCH" in {f.code for f in found(one).findings}
+    one.session.sql(f"DELETE FROM delta.`{one.places.quarantine}`")
+    assert ("QUARANTINE_DIFFERS", 0, 0, 0, 3) in where(found(one))
+
+
+def test_a_record_in_target_and_quarantine_is_found(desk: MakeDesk) -> None:
+    """I4: a position is in one of them."""
+    one = filled(desk)
+    one.session.sql(f"UPDATE delta.`{one.places.quarantine}` SET offset = 0")
+    assert "IN_BOTH" in {f.code for f in found(one).findings}
+
+
+def test_a_ledger_that_was_changed_is_found(desk: MakeDesk) -> None:
+    """I4: rows are counted, the ledger is not believed."""
+    one = filled(desk)
+    one.session.sql(f"UPDATE delta.`{one.places.ledger}` SET inserted = inserted + 1, duplicate = duplicate - 1 WHERE batch_id = 1")
+    assert where(found(one)) == {("ROWS_DIFFER", 1, 0, 3, 5)}
+
+
+def test_a_batch_that_the_checkpoint_has_done_and_the_table_lacks_is_found(desk: MakeDesk) -> None:
+    """I2."""
+    one = filled(desk)
+    one._write("commits/3", "v1\n{}")
+    assert ("BATCH_MISSING", 3, None, None, None) in where(found(one))
+
+
+def test_killed_between_quarantine_and_target_the_table_still_balances(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I7: the quarantine comes first; what stands there of an unfinished batch is no fault, and the next attempt ends it."""
+    one = filled(desk)
+    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", 3))
+    frame = one.frame(order("e"), "{")
+    with pytest.raises(faults.InjectedFault):
+        one.process(frame)
+    monkeypatch.setattr(faults, "_armed", None)
+    assert found(one).findings == ()
+    one.again(frame)
+    assert found(one).findings == ()
+
+
+def test_a_batch_begun_under_another_contract_is_not_ended_under_this_one(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I5: a record that fails only now would be in neither table; the run stops instead, and goes on once the contract is back."""
+    one = filled(desk)
+    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", 3))
+    frame = one.frame(order("e"), "{")
+    with pytest.raises(faults.InjectedFault):
+        one.process(frame)
+    monkeypatch.setattr(faults, "_armed", None)
+    stricter = desk({"n": "INT"}, rules=[{"name": "never", "check": "id != 'e'"}]).contract
+    before, one.contract = one.contract, stricter
+    one.table = one.open()
+    with pytest.raises(RunStopped, match="CONTRACT_CHANGED"):
+        one.again(frame)
+    one.contract = before
+    one.table = one.open()
+    assert one.again(frame).inserted == 1
+    assert found(one).findings == ()
+
+
+def test_a_missing_table_is_named(desk: MakeDesk, tmp_path: Path) -> None:
+    one = desk()
+    (Path(one.places.ledger) / "_delta_log").rename(tmp_path / "aside")
+    with pytest.raises(InvalidInput, match="TABLE_MISSING"):
+        found(one)
