@@ -15,7 +15,7 @@ setup: .venv/setup.stamp  ## make .venv from requirements.lock and fetch the pin
 demo: setup  ## ingest sample events into Delta tables with an embedded broker, crash, resume, verify
 	@$(BIN)/ingest demo
 
-test: setup  ## lint, types and all tests (about 15 minutes)
+test: setup  ## lint, types and the tests, less those marked slow
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
@@ -35,6 +35,6 @@ lock:  ## pin the newest fitting packages with their sums in requirements.lock
 lock-jars: setup  ## download the jars named in ingest/jars.lock and pin their sums
 	@PYTHONPATH=. $(BIN)/python scripts/lock_jars.py
 
-clean:  ## remove the virtual environment and caches; lake, checkpoints and the broker's data stay
+clean:  ## remove the virtual environment, caches and what demos left; lake, checkpoints and the broker's data stay
 	@rm -rf demo .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	@find ingest tests scripts -name __pycache__ -prune -exec rm -rf {} +

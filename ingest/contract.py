@@ -2,7 +2,7 @@
 
 A contract says which topic becomes which table: columns, event id, row rules, layout. docs/contracts.md describes every
 key. A contract in force is stored beside its checkpoint (`to_json`) and its `hash` stands in every commit, so that a batch
-is completed under the rules it began with (I9).
+can be held against the rules that it began with.
 """
 
 from __future__ import annotations
