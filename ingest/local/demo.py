@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ingest.contract import Contract, load_contracts
 from ingest.errors import InvalidInput
@@ -18,6 +17,7 @@ from ingest.local.demo_child import Child
 from ingest.local.demo_folder import run_folder
 from ingest.local.demo_pipeline import Blow, Killed, Name, Pipeline
 from ingest.local.demo_sent import Outcome, Sent, ids_of, measure, quarantined_of, read_manifest
+from ingest.local.interrupt import interrupted_by, uninterrupted
 from ingest.local.producer import Produced, produce_sample
 from ingest.local.sample import ORDERS, PAYMENTS
 
@@ -77,7 +77,7 @@ def run(root: Path, project: Path, events: int, seed: int, say: Say) -> Report:
     contracts = _contracts(project)
     seconds: dict[str, float] = {}
     with ExitStack() as stack:
-        stack.enter_context(_interrupted_by(signal.SIGTERM, signal.SIGHUP))
+        stack.enter_context(interrupted_by(signal.SIGTERM, signal.SIGHUP))
         folder = stack.enter_context(run_folder(root.absolute()))
         say("demo", f"this run's folder: {folder} (kept until the next demo here)")
         with _timed(seconds, "broker"):
@@ -152,8 +152,9 @@ def _race(pipelines: dict[Name, Pipeline], say: Say, stack: ExitStack) -> tuple[
             pipeline.step()
         if verify is None and pipelines["oncelake"].done:
             say("verify", "`ingest verify` compares checkpoint, ledger, commits and rows of Oncelake's tables")
-            verify = pipelines["oncelake"].verify()
-            stack.callback(verify.end)
+            with uninterrupted():
+                verify = pipelines["oncelake"].verify()
+                stack.callback(verify.end)
         time.sleep(POLL_S)
     return verify.poll() or 0, verify.lines()
 
@@ -169,22 +170,3 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
     began = time.monotonic()
     yield
     seconds[phase] = time.monotonic() - began
-
-
-@contextmanager
-def _interrupted_by(*signals: signal.Signals) -> Iterator[None]:
-    """Let these signals end the demo as Ctrl-C does; while it cleans up after any of them, no further one disturbs."""
-
-    def interrupt(number: int, _: Any) -> None:
-        for each in (*signals, signal.SIGINT):
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    # Ignored from outside (nohup) stays ignored, but for Ctrl-C: a shell's background job has it ignored and must still end.
-    caught = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN] + [signal.SIGINT]
-    before = {each: signal.signal(each, interrupt) for each in caught}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler or signal.SIG_DFL)

@@ -16,6 +16,7 @@ from ingest.errors import RunStopped
 from ingest.faults import SCRATCH
 from ingest.files import LocalFiles
 from ingest.local.demo_child import Child
+from ingest.local.interrupt import uninterrupted
 from ingest.places import Places
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.offsets import CheckpointFiles
@@ -157,7 +158,8 @@ class Pipeline:
         else:
             command = [sys.executable, "-m", "ingest.local.by_hand", *self._common(), *more]
             command += ["--kill", f"{blow.point}@{blow.batch}"] if blow else []
-        self._child = Child(command, marker=str(self.lake), output=self.folder / "run.out", environment=environment)
+        with uninterrupted():
+            self._child = Child(command, marker=str(self.lake), output=self.folder / "run.out", environment=environment)
         fate = f"it will be killed {blow.meaning}" if blow else "nothing kills it this time"
         self.say(self.name, f"start {self.starts} (pid {self._child.pid}): {fate}")
 

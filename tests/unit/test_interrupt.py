@@ -1,0 +1,42 @@
+"""Interruption: once, as KeyboardInterrupt, and not between a process's start and the moment in which it is known."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from ingest.local.interrupt import interrupted_by, uninterrupted
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_raises_keyboard_interrupt(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), interrupted_by(signal.SIGTERM):
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_one_does_not_disturb_the_cleaning_up() -> None:
+    cleaned = False
+    with pytest.raises(KeyboardInterrupt), interrupted_by(signal.SIGTERM):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            cleaned = True
+    assert cleaned
+
+
+def test_within_uninterrupted_it_waits_for_the_end() -> None:
+    started = []
+    with pytest.raises(KeyboardInterrupt), interrupted_by(signal.SIGTERM), uninterrupted():
+        os.kill(os.getpid(), signal.SIGTERM)
+        started.append("known")
+    assert started == ["known"]
+
+
+def test_without_a_signal_nothing_is_raised() -> None:
+    with interrupted_by(signal.SIGTERM), uninterrupted():
+        pass
