@@ -116,11 +116,6 @@ class Contract(Part):
         return self._path
 
     @property
-    def event_columns(self) -> tuple[Column, ...]:
-        """The columns that a record fills: the contract's, or key, value and headers with format raw."""
-        return RAW_COLUMNS if self.source.format == "raw" else self.columns
-
-    @property
     def hash(self) -> str:
         """16 hex digits over what decides which record becomes which row, and nothing else.
 

@@ -28,9 +28,9 @@ PROVENANCE_IN_RULES = ("_topic", "_partition", "_offset", "_kafka_timestamp")
 
 # What a record of format raw holds.
 RAW_COLUMNS = (
-    Column(name="key", type="BINARY"),
-    Column(name="value", type="BINARY"),
-    Column(name="headers", type="ARRAY<STRUCT<key: STRING, value: BINARY>>"),
+    Column(name="key", type="BINARY", comment="The record's key."),
+    Column(name="value", type="BINARY", comment="The record's value; NULL is a tombstone."),
+    Column(name="headers", type="ARRAY<STRUCT<key: STRING, value: BINARY>>", comment="The record's headers, in their order."),
 )
 
 _WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -24,7 +24,7 @@ class Silent:
     def ready(self, tables: Sequence[str], log: Path) -> None:
         """See Display."""
 
-    def batch(self, report: BatchReport, progress: dict[str, Any] | None) -> None:
+    def batch(self, report: BatchReport, lag: int | None) -> None:
         """See Display."""
 
     def tick(self) -> None:
@@ -41,9 +41,8 @@ class Lines(Silent):
         """See Display.ready."""
         print(f"running: {', '.join(tables) or 'nothing'} · Spark's output: {log}", flush=True)
 
-    def batch(self, report: BatchReport, progress: dict[str, Any] | None) -> None:
+    def batch(self, report: BatchReport, lag: int | None) -> None:
         """See Display.batch."""
-        lag = lag_in_records(report, progress)
         what = (
             "was written before, skipped"
             if report.skipped
@@ -87,10 +86,10 @@ class Panel(Silent):
         self._note = f"Spark's output: {log} · Ctrl-C ends the batch at hand, then stops"
         self._draw()
 
-    def batch(self, report: BatchReport, progress: dict[str, Any] | None) -> None:
+    def batch(self, report: BatchReport, lag: int | None) -> None:
         """See Display.batch."""
         row = self._rows[report.table]
-        row.batch, row.lag, row.committed_at = report.number, lag_in_records(report, progress), clock()
+        row.batch, row.lag, row.committed_at = report.number, lag, clock()
         row.rows_per_s = rate(report)
         if not report.skipped:
             row.read += report.records_read
@@ -134,17 +133,6 @@ def display(*, quiet: bool) -> Iterator[Display]:
 def rate(report: BatchReport) -> float:
     """Records a second over the batch, from its range to its last commit."""
     return report.records_read / report.seconds if report.seconds else 0.0
-
-
-def lag_in_records(report: BatchReport, progress: dict[str, Any] | None) -> int | None:
-    """Offsets between the batch's end and the topic's, as Spark last asked the broker; None if it has not said."""
-    if progress is None or not progress.get("sources"):
-        return None
-    latest = progress["sources"][0].get("latestOffset") or {}
-    ends: dict[str, int] = next(iter(latest.values()), {}) if isinstance(latest, dict) else {}
-    if not ends:
-        return None
-    return sum(max(0, int(end) - report.ends.get(int(partition), 0)) for partition, end in ends.items())
 
 
 def clock() -> str:

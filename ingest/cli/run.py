@@ -21,7 +21,9 @@ def run(
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     master: o.Master = o.MASTER_DEFAULT,
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
-    every: Annotated[str, typer.Option("--every", help="Start a micro-batch every so often: 5s, 2m; 0s is back to back.")] = "0s",
+    every: Annotated[
+        str | None, typer.Option("--every", help="Start a micro-batch every so often: 5s, 2m; without it one follows the other.")
+    ] = None,
     max_records: Annotated[
         int | None, typer.Option("--max-records-per-batch", min=1, help="Offsets that a micro-batch takes at most; else the contract's.")
     ] = None,
@@ -30,13 +32,20 @@ def run(
     """Move events from Kafka into the Delta tables, exactly once, until all is read (--once) or it is told to stop."""
     from ingest.cli.progress import display
     from ingest.contract import load_contracts
-    from ingest.errors import most_severe
+    from ingest.errors import InvalidInput, most_severe
     from ingest.kafka_options import KafkaOptions
     from ingest.stream.query import Trigger
     from ingest.stream.run import Run
 
+    if once and every is not None:
+        raise InvalidInput(
+            "OPTIONS_CONTRADICT",
+            f"--once and --every {every} were given together.",
+            expected="--once (read what is there, then end) or --every (go on until told to stop).",
+            remedy="leave one of them out.",
+        )
     contracts = load_contracts(project, tables or [])
-    trigger = Trigger(once=once, every_s=seconds(every))
+    trigger = Trigger(once=once, every_s=seconds(every or "0s"))
     job = Run(contracts, lake, checkpoints, KafkaOptions.from_environment(bootstrap_servers), master, trigger, max_records)
     with display(quiet=as_json) as shown:
         results = job.execute(shown)

@@ -82,7 +82,7 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     # 2 Decide: write, skip what is proven to be written, or refuse.
     decision = decide(table.mark(planned), table.ledger.last_written(query_id))
     if isinstance(decision, Skip):
-        return _report(table, planned, decision.mark.counts, {}, started, decision.version, skipped=True)
+        return _report(table, planned, decision.mark.counts, 0, started, decision.version, skipped=True)
 
     _refuse_other_contract(table, planned)
 
@@ -109,7 +109,7 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
 
     # 7 The ledger is a projection of the target's commits; it may lag, never lead.
     table.ledger.saw(outcome.commit)
-    inserted = {-1: sum(f.records or 0 for f in outcome.commit.added)}
+    inserted = sum(f.records or 0 for f in outcome.commit.added)
     table.ledger.append_if_due(records.sparkSession)
     faults.at("after_ledger", number)
     return _report(table, planned, mark.counts, inserted, started, outcome.commit.version, skipped=not isinstance(outcome, Written))
@@ -248,21 +248,20 @@ def _report(
     table: Table,
     planned: PlannedBatch,
     counts: Sequence[tuple[int, Counts]],
-    inserted: dict[int, int],
+    inserted: int,
     started: float,
     version: int,
     *,
     skipped: bool,
 ) -> BatchReport:
     total = [c for _, c in counts]
-    new = sum(inserted.values())
     winners = sum(c.winners for c in total)
     return BatchReport(
         table.places.name,
         planned.id.number,
         sum(c.read for c in total),
-        new,
-        sum(c.losers for c in total) + (0 if skipped else winners - new),
+        inserted,
+        sum(c.losers for c in total) + (0 if skipped else winners - inserted),
         sum(c.quarantined for c in total),
         sum(c.replayed for c in total),
         skipped,

@@ -93,12 +93,7 @@ def merge_target(source: DataFrame, contract: Contract, log: DeltaLog, mark: Mar
         condition &= F.col(f"t.`{name}`") == F.col(f"s.`{name}`")
     for name, (least, greatest) in bounds.items():
         condition &= F.col(f"t.`{name}`").between(least, greatest)
-
-    def merge(session: SparkSession) -> bool:
-        table = DeltaTable.forPath(session, log.table)
-        return _executed(table.alias("t").merge(source.alias("s"), condition).whenNotMatchedInsertAll().execute())
-
-    return _commit(source.sparkSession, log, mark, "target", merge)
+    return _insert_missing(source, condition, log, mark, "target")
 
 
 def merge_quarantine(source: DataFrame, log: DeltaLog, mark: Mark) -> Outcome:
@@ -106,12 +101,22 @@ def merge_quarantine(source: DataFrame, log: DeltaLog, mark: Mark) -> Outcome:
     condition = F.lit(True)
     for name in ("topic_id", "partition", "offset"):
         condition &= F.col(f"t.`{name}`") == F.col(f"s.`{name}`")
+    return _insert_missing(source, condition, log, mark, "quarantine")
+
+
+def _insert_missing(source: DataFrame, condition: Column, log: DeltaLog, mark: Mark, statement: Statement) -> Outcome:
+    """MERGE that only inserts; `condition` compares `t`, the table, with `s`, the source."""
 
     def merge(session: SparkSession) -> bool:
         table = DeltaTable.forPath(session, log.table)
         return _executed(table.alias("t").merge(source.alias("s"), condition).whenNotMatchedInsertAll().execute())
 
-    return _commit(source.sparkSession, log, mark, "quarantine", merge)
+    return _commit(source.sparkSession, log, mark, statement, merge)
+
+
+def _executed(result: DataFrame | None) -> bool:
+    """A MERGE that Delta skips returns no row, an executed one a row of counts."""
+    return result is not None and len(result.collect()) > 0
 
 
 def append_ledger(rows: DataFrame, log: DeltaLog, mark: Mark) -> Outcome:
@@ -124,11 +129,6 @@ def append_ledger(rows: DataFrame, log: DeltaLog, mark: Mark) -> Outcome:
         return _find(log, mark, "ledger", after=before) is not None
 
     return _commit(rows.sparkSession, log, mark, "ledger", append)
-
-
-def _executed(result: DataFrame | None) -> bool:
-    """A MERGE that Delta skips returns no row, an executed one a row of counts."""
-    return result is not None and len(result.collect()) > 0
 
 
 def _commit(session: SparkSession, log: DeltaLog, mark: Mark, statement: Statement, write: Callable[[SparkSession], bool]) -> Outcome:

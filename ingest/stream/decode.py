@@ -13,15 +13,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ingest.contract import Contract
+from ingest.contract import RAW_COLUMNS, Contract
 from ingest.stream import json_value as J
 
 HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
-RAW_COLUMNS = (
-    T.StructField("key", T.BinaryType(), True, {"comment": "The record's key."}),
-    T.StructField("value", T.BinaryType(), True, {"comment": "The record's value; NULL is a tombstone."}),
-    T.StructField("headers", HEADERS, True, {"comment": "The record's headers, in their order."}),
-)
 # Spark's parser skips what follows the first JSON value; inside this wrapper it cannot.
 OPEN, CLOSE = '{"r":[', '],"z":0}'
 # What could close the wrapper early: rare enough to be looked at twice.
@@ -57,10 +52,8 @@ def target_fields(contract: Contract) -> list[T.StructField]:
     def field(name: str, kind: T.DataType, nullable: bool, comment: str) -> T.StructField:
         return T.StructField(name, kind, nullable, {"comment": comment})
 
-    if contract.source.format == "raw":
-        fields = list(RAW_COLUMNS)
-    else:
-        fields = [field(c.name, c.data_type, c.nullable, c.comment or "") for c in contract.columns]
+    columns = RAW_COLUMNS if contract.source.format == "raw" else contract.columns
+    fields = [field(c.name, c.data_type, c.nullable, c.comment or "") for c in columns]
     if contract.event_id.kind in ("key", "header"):
         fields.append(field("_event_id", T.StringType(), False, "The event id, from the record's key or header."))
     fields += [
@@ -95,13 +88,18 @@ def decode(records: DataFrame, contract: Contract, source: Source) -> DataFrame:
         checks += id_checks
     frame = frame.withColumn("__fault", F.coalesce(*checks, _no_fault()))
     for rule in contract.rules:
-        # A rule sees a row only when its columns are right, and it must be TRUE: NULL breaks it, as in Delta's CHECK.
-        broken = F.col("__fault").isNull() & ~F.coalesce(F.expr(f"({rule.check})"), F.lit(False))
+        # A rule sees a row only when its columns are right.
+        broken = F.col("__fault").isNull() & ~holds(rule.check)
         frame = frame.withColumn("__fault", F.when(broken, _fault("broken_rule", F.lit(rule.name))).otherwise(F.col("__fault")))
     failed = F.col("__fault").isNotNull()
     kept = [F.when(failed, F.col(name)).alias(name) for name in ("__key", "__value", "__headers")]
     columns = [F.col(f"`{field.name}`") for field in target_fields(contract)]
     return frame.select(*columns, F.col("__fault.code").alias("__reason"), F.col("__fault.detail").alias("__detail"), *kept)
+
+
+def holds(check: str) -> Column:
+    """Whether a row keeps a rule: it must be TRUE; NULL breaks it, as in Delta's CHECK."""
+    return F.coalesce(F.expr(f"({check})"), F.lit(False))
 
 
 def _fault(code: str | Column, detail: Column) -> Column:
@@ -113,7 +111,7 @@ def _no_fault() -> Column:
 
 
 def _raw(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]]:
-    names = (field.name for field in RAW_COLUMNS)
+    names = (column.name for column in RAW_COLUMNS)
     return frame.select("*", *(F.col(f"__{name}").alias(name) for name in names)), []
 
 

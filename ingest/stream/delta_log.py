@@ -35,7 +35,6 @@ class Commit:
     transactions: dict[str, int]
     user_metadata: str | None
     added: tuple[AddedFile, ...]
-    metrics: dict[str, Any]
 
     @property
     def mark(self) -> Mark | None:
@@ -108,5 +107,4 @@ def _parse(version: int, data: bytes) -> Commit:
         transactions,
         info.get("userMetadata"),
         tuple(added),
-        info.get("operationMetrics") or {},
     )

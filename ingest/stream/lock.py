@@ -48,6 +48,7 @@ def hold(session: SparkSession, state: Path) -> Any:
             raise
         lock = None  # this very JVM holds it, for another query
     if lock is None:
+        channel.close()
         raise _locked(path, 0)
     pid = int(jvm.java.lang.ProcessHandle.current().pid())
     holder = json.dumps({"host": socket.gethostname(), "jvm_pid": pid, "python_pid": os.getpid()}).encode()

@@ -25,7 +25,8 @@ from ingest.stream.batch import BatchReport, Table, process
 from ingest.stream.decode import target_fields
 from ingest.stream.ledger import Ledger
 from ingest.stream.offsets import CheckpointFiles
-from ingest.stream.topic import Topic, describe
+from ingest.stream.rules import check_rules
+from ingest.stream.topic import Ends, Topic
 
 # Spark writes commits/N right after foreachBatch has returned; only a broken disk makes that take seconds.
 COMMIT_LOG_WITHIN_S = 30.0
@@ -50,11 +51,15 @@ class StopRequested(Exception):
 class TableQuery:
     """A table's query; `error` is what ended it, None while all is well."""
 
-    def __init__(self, contract: Contract, places: Places, kafka: KafkaOptions, on_batch: Callable[[BatchReport], None]) -> None:
+    def __init__(
+        self, contract: Contract, places: Places, kafka: KafkaOptions, topic: Topic, on_batch: Callable[[BatchReport], None]
+    ) -> None:
         self.contract = contract
         self.places = places
         self.error: BaseException | None = None
         self._kafka = kafka
+        self._topic = topic
+        self._ends = Ends(kafka, topic, contract.source.isolation_level)
         self._on_batch = on_batch
         self._stop = threading.Event()
         self._in_batch = False
@@ -64,7 +69,7 @@ class TableQuery:
 
     def start(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         """Make sure of topic, lock, tables and ledger, then start the query. Raises IngestError; nothing runs then."""
-        topic = describe(self._kafka, self.contract.source.topic)
+        topic = self._topic
         files = files_of(self.places.checkpoint, session)
         if is_local(self.places.checkpoint):
             self._lock = lock.hold(session, Path(self.places.state))
@@ -73,6 +78,7 @@ class TableQuery:
         ledger = Ledger.of(self.places, lake)
         if not all(log.exists() for log in (ledger.target_log, ledger.quarantine_log, ledger.ledger_log)):
             commit.create_tables(session, self.contract, self.places)
+        check_rules(session, self.contract)
         self._refuse_other_columns(session)
         checkpoint = CheckpointFiles(files, self.places.checkpoint)
         query_id = checkpoint.query_id()
@@ -129,13 +135,14 @@ class TableQuery:
             return True
         return False
 
-    def progress(self) -> list[dict[str, Any]]:
-        """Spark's reports of the latest batches (StreamingQueryProgress as JSON values)."""
-        return [json.loads(p.json) for p in self._query.recentProgress] if self._query is not None else []
+    def lag(self, report: BatchReport) -> int | None:
+        """Offsets in the topic behind the end of this batch; None if the broker does not say. Call it from one thread."""
+        return self._ends.lag(report.ends)
 
     def finish(self, session: SparkSession) -> IngestError | None:
         """Append what the ledger lacks; returns what ended the query, if it did not end well."""
         failure = self._failure()
+        self._ends.close()
         if self._table is not None:
             try:
                 self._table.ledger.append(session)

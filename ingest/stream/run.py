@@ -34,8 +34,8 @@ class Display(Protocol):
     def ready(self, tables: Sequence[str], log: Path) -> None:
         """Spark is up, the queries have started."""
 
-    def batch(self, report: BatchReport, progress: dict[str, Any] | None) -> None:
-        """A batch is done; `progress` is Spark's report of it, if there is one."""
+    def batch(self, report: BatchReport, lag: int | None) -> None:
+        """A batch is done; `lag` is how many offsets of the topic are still to be read, None if the broker does not say."""
 
     def tick(self) -> None:
         """Time passes."""
@@ -82,10 +82,10 @@ class Run:
         for contract in self.contracts:
             places = Places(self.lake, self.checkpoints, contract.pipeline, contract.table)
             try:
-                describe(self.kafka, contract.source.topic)  # before seconds are spent on Spark
+                topic = describe(self.kafka, contract.source.topic)  # before seconds are spent on Spark
                 if is_local(self.checkpoints):
                     lock.wait_until_free(Path(places.state))
-                queries.append(TableQuery(contract, places, self.kafka, self._on_batch))
+                queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch))
             except IngestError as error:
                 results[contract.name].error = error
         if not queries:
@@ -140,7 +140,7 @@ class Run:
             reports, self._reports = self._reports, []
         if not reports:
             return
-        known = {(q.contract.name, p["batchId"]): p for q in queries for p in q.progress()}
+        of_table = {query.contract.name: query for query in queries}
         for report in reports:
             result = results[report.table]
             result.batches += 1
@@ -151,7 +151,7 @@ class Run:
                 result.duplicate += report.duplicate
                 result.quarantined += report.quarantined
                 result.replayed += report.replayed
-            display.batch(report, known.get((report.table, report.number)))
+            display.batch(report, of_table[report.table].lag(report))
 
     def _on_batch(self, report: BatchReport) -> None:
         with self._guard:

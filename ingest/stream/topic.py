@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -15,6 +16,8 @@ from ingest.kafka_options import KafkaOptions
 
 # A cluster that answers at all answers in a second or two; a minute of silence is a wrong address.
 ANSWER_WITHIN_MS = 15_000
+# The lag is for show; no batch waits for it.
+LAG_WITHIN_MS = 2_000
 
 
 @dataclass(frozen=True)
@@ -47,18 +50,32 @@ def describe(kafka: KafkaOptions, name: str) -> Topic:
     return Topic(name, _id_text(found.get("topic_id")), tuple(sorted(p["partition_index"] for p in found["partitions"])))
 
 
-def end_offsets(kafka: KafkaOptions, topic: Topic, isolation_level: str) -> dict[int, int]:
-    """Where each partition ends for a reader of this isolation level. Raises Unfit BROKER_UNREACHABLE."""
-    _quiet()
-    try:
-        consumer = KafkaConsumer(**kafka.for_python(), isolation_level=isolation_level, enable_auto_commit=False, group_id=None)
+class Ends:
+    """Asks where a topic's partitions end, as a reader of this isolation level sees it; `close` it at the end."""
+
+    def __init__(self, kafka: KafkaOptions, topic: Topic, isolation_level: str) -> None:
+        self._kafka = kafka
+        self._isolation_level = isolation_level
+        self._partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+        self._consumer: KafkaConsumer | None = None
+
+    def lag(self, reached: Mapping[int, int]) -> int | None:
+        """Offsets between `reached` (by partition) and the ends; None if the broker did not say within LAG_WITHIN_MS."""
         try:
-            ends = consumer.end_offsets([TopicPartition(topic.name, p) for p in topic.partitions])
-        finally:
-            consumer.close()
-    except KafkaError as error:
-        raise _unreachable(kafka, error) from error
-    return {tp.partition: int(end) for tp, end in ends.items()}
+            if self._consumer is None:
+                settings = {"enable_auto_commit": False, "group_id": None, "isolation_level": self._isolation_level}
+                self._consumer = KafkaConsumer(**self._kafka.for_python(), **settings, bootstrap_timeout_ms=LAG_WITHIN_MS)
+            ends = self._consumer.end_offsets(self._partitions, timeout_ms=LAG_WITHIN_MS)
+        except KafkaError:
+            self.close()
+            return None
+        return sum(max(0, int(end) - reached.get(each.partition, 0)) for each, end in ends.items())
+
+    def close(self) -> None:
+        """Leave the broker."""
+        if self._consumer is not None:
+            self._consumer.close(autocommit=False)
+            self._consumer = None
 
 
 def _unreachable(kafka: KafkaOptions, error: Exception) -> Unfit:

@@ -21,6 +21,7 @@ from ingest.stream.batch import BatchReport
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.mark import Mark
 from ingest.stream.query import TableQuery, Trigger
+from ingest.stream.topic import describe
 
 
 class Record(NamedTuple):
@@ -73,7 +74,8 @@ class Lane:
         """Read what is there, as `ingest run --once` does; raises what stopped the query."""
         reports: list[BatchReport] = []
         kafka = KafkaOptions(self.bootstrap_servers)
-        self.query = query = TableQuery(self.contract, self.places, kafka, reports.append)
+        topic = describe(kafka, self.contract.source.topic)
+        self.query = query = TableQuery(self.contract, self.places, kafka, topic, reports.append)
         query.start(self.session, Trigger(once=True), max_records)
         try:
             while not query.poll():

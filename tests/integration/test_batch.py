@@ -232,3 +232,14 @@ def test_deltalake_opens_the_tables_of_a_contract_with_every_type_and_both_layou
             assert QueryBuilder().register("t", reader).execute("SELECT * FROM t").read_all().num_rows == rows
             assert reader.metadata().configuration["delta.isolationLevel"] == "Serializable"
             assert "delta.setTransactionRetentionDuration" not in reader.metadata().configuration
+
+
+@pytest.mark.parametrize("check", ["nosuchfunction(n) > 0", "n + 1", "sqrt(id, n) > 0"])
+def test_a_rule_that_spark_cannot_evaluate_is_refused_before_the_first_batch(lane: MakeLane, check: str) -> None:
+    """The rule is named, nothing is planned, and the tables stay empty."""
+    one = lane({"n": "INT"}, rules=[{"name": "odd", "check": check}])
+    one.send(order("a", n=1))
+    error = one.stopped()
+    assert (error.code, error.exit_code) == ("RULE_INVALID", 2)
+    assert "odd" in error.found and check in error.found
+    assert not list(one.checkpoint("offsets").glob("*"))

@@ -26,7 +26,7 @@ def partitions(draw: st.DrawFn) -> tuple[OffsetRange, Counts, int]:
 
 
 def commit_of(version: int = 3) -> Commit:
-    return Commit(version, datetime(2025, 1, 2, tzinfo=UTC), "MERGE", {}, None, (), {})
+    return Commit(version, datetime(2025, 1, 2, tzinfo=UTC), "MERGE", {}, None, ())
 
 
 @given(st.lists(partitions(), max_size=6))

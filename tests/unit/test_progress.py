@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 
 from ingest.cli import progress
-from ingest.cli.progress import Lines, Panel, Silent, lag_in_records, rate
+from ingest.cli.progress import Lines, Panel, Silent, rate
 from ingest.stream.batch import BatchReport
 
 
@@ -18,27 +18,6 @@ def report(**fields: Any) -> BatchReport:
     known: dict[str, Any] = {"records_read": 1000, "inserted": 900, "duplicate": 60, "quarantined": 30, "replayed": 10, "skipped": False}
     known |= {"target_version": 4, "seconds": 0.5, "ends": {0: 700, 1: 300}}
     return BatchReport(table="shop.orders", number=3, **{**known, **fields})
-
-
-def at(**ends: int) -> dict[str, Any]:
-    return {"sources": [{"latestOffset": {"orders": {name[1:]: end for name, end in ends.items()}}}]}
-
-
-@pytest.mark.parametrize(
-    "known, lag",
-    [
-        (at(p0=700, p1=300), 0),
-        (at(p0=750, p1=305), 55),
-        (at(p0=600, p1=301), 1),  # another reader is behind: no negative lag
-        (at(p0=700, p1=300, p2=5), 5),  # a partition that the batch did not know
-        (None, None),
-        ({"sources": []}, None),
-        ({"sources": [{"latestOffset": None}]}, None),
-        ({"sources": [{}]}, None),
-    ],
-)
-def test_the_lag_is_the_offsets_behind_the_topics_end_or_unknown(known: dict[str, Any] | None, lag: int | None) -> None:
-    assert lag_in_records(report(), known) == lag
 
 
 def test_the_rate_is_records_by_seconds() -> None:
@@ -50,7 +29,7 @@ def test_a_line_says_what_became_of_the_batch(capsys: pytest.CaptureFixture[str]
     monkeypatch.setattr(progress, "clock", lambda: "10:00:00Z")
     lines = Lines()
     lines.ready(["shop.orders"], Path("lake/logs/spark.log"))
-    lines.batch(report(), at(p0=705, p1=300))
+    lines.batch(report(), 5)
     lines.batch(report(skipped=True), None)
     lines.stopping()
     lines.tick()
@@ -68,7 +47,7 @@ def test_the_panel_sums_what_was_written_and_not_what_was_skipped() -> None:
     with Live(console=console, auto_refresh=False) as live:
         panel = Panel(live)
         panel.ready(["shop.orders", "shop.payments"], Path("spark.log"))
-        panel.batch(report(), at(p0=705, p1=300))
+        panel.batch(report(), 5)
         panel.batch(report(), None)
         panel.batch(report(skipped=True), None)
     text = console.export_text()
