@@ -79,6 +79,11 @@ class Contract(Part):
     unknown_fields: Literal["ignore", "keep", "quarantine"] = Field(
         default="ignore", description="ignore (the default), keep (as text in _unknown) or quarantine (the record)"
     )
+    conflicts: Literal["batch", "table"] = Field(
+        default="batch",
+        description="batch (the default) or table: where copies of an event id that differ in payload are looked for; "
+        "the later one goes to quarantine",
+    )
     quarantine: QuarantineLimit = Field(default=QuarantineLimit(), description="a mapping with max_share and min_records")
     layout: Layout = Field(default=Layout(), description="a mapping with partition_by or cluster_by")
     properties: PropertiesText = Field(default_factory=Properties, description="a mapping of Delta table properties")
@@ -120,11 +125,11 @@ class Contract(Part):
         """16 hex digits over what decides which record becomes which row, and nothing else.
 
         In: pipeline, table, topic, format, isolation level, columns (order, name, type, nullable), event id, event time,
-        mode, rules, unknown fields. Out: every comment and description, starting offsets (the checkpoint knows better
-        after the first start), batch size, quarantine limit, layout, properties, suite. A key that a later version adds
-        enters only where it differs from its default, so that the hashes of old contracts stay what they were.
+        mode, rules, unknown fields, where conflicts are looked for. Out: every comment and description, starting offsets (the
+        checkpoint knows better after the first start), batch size, quarantine limit, layout, properties, suite. A key that a
+        later version adds enters only where it differs from its default, so that the hashes of old contracts stay what they were.
         """
-        deciding = {
+        deciding: dict[str, Any] = {
             "pipeline": self.pipeline,
             "table": self.table,
             "source": [self.source.topic, self.source.format, self.source.isolation_level],
@@ -135,6 +140,8 @@ class Contract(Part):
             "rules": [[rule.name, rule.check] for rule in self.rules],
             "unknown_fields": self.unknown_fields,
         }
+        if self.conflicts != "batch":
+            deciding["conflicts"] = self.conflicts
         return hashlib.sha256(_canonical(deciding).encode()).hexdigest()[:HASH_CHARACTERS]
 
     def to_json(self) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ingest.errors import InvalidInput
 
-INSIDE = ("after_offset_log", "after_quarantine", "after_target", "after_ledger")
+INSIDE = ("after_offset_log", "after_quarantine", "after_target", "after_ledger", "rebase_aside", "rebase_ledger")
 WATCHED = ("before_offset_log", "during_target", "after_commit_log")
 ACTIONS = ("kill", "hang", "raise")
 SCRATCH = ".scratch"

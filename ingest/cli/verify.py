@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,6 +31,7 @@ def verify(
     from ingest.errors import IngestError, most_severe
     from ingest.places import Places, log_folder
     from ingest.prove.verify import verify as verify_table
+    from ingest.stream.query import stopped
 
     contracts = load_contracts(project, tables or [])
     session = spark.start(master, log_folder(lake) / f"spark-verify-{time.strftime('%Y%m%dT%H%M%S')}.log")
@@ -42,11 +43,15 @@ def verify(
                 found.append(verify_table(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table)))
             except IngestError as error:
                 errors.append(error)
+            except Exception as error:
+                if spark.jvm_exit(session) is not None:
+                    raise
+                errors.append(stopped(contract.name, error))
     finally:
         session.stop()
     ok = not errors and not any(each.findings for each in found)
     if as_json:
-        rows = [{**dataclasses.asdict(each), "balanced": not each.findings} for each in found]
+        rows = [as_row(each) for each in found]
         print_json("verify", ok=ok, tables=rows, error=errors[0] if errors else None)
     else:
         for each in found:
@@ -57,16 +62,25 @@ def verify(
         sys.exit(most_severe([*(failed.exit_code for failed in errors), *(1 for each in found if each.findings)]))
 
 
+def as_row(verified: Verified) -> dict[str, Any]:
+    """The table's entry in the JSON document; the ledger's rows are in the ledger."""
+    shown = {key: value for key, value in dataclasses.asdict(verified).items() if key != "rows"}
+    return {**shown, "balanced": not verified.findings}
+
+
 def print_balance(verified: Verified) -> None:
     """The balance as a controller reads it: two sums and what was counted against them."""
     t = verified.total
-    print(f"{verified.table}: {'BALANCED' if not verified.findings else 'DOES NOT BALANCE'} ({t.batches} batches)")
+    epochs = f" of {verified.epochs} checkpoints" if verified.epochs > 1 else ""
+    print(f"{verified.table}: {'BALANCED' if not verified.findings else 'DOES NOT BALANCE'} ({t.batches} batches{epochs})")
     print(f"  offsets     {t.offsets:>14,} = read {t.read:,} + gap {t.gap:,}")
     parts = f"inserted {t.inserted:,} + duplicate {t.duplicate:,} + quarantined {t.quarantined:,} + replayed {t.replayed:,}"
     print(f"  read        {t.read:>14,} = {parts}")
     removed = f" (and {verified.removed:,} removed by DELETE)" if verified.removed else ""
     print(f"  in target   {verified.target_rows:>14,} rows counted{removed}")
     print(f"  quarantine  {verified.quarantine_rows:>14,} records counted")
+    for partition, start, end in verified.gaps_accepted:
+        print(f"  left out    {end - start:>14,} offsets of partition {partition} [{start}, {end}): accepted at a rebase")
     if verified.unledgered_batches:
         print(f"  the ledger lacks {verified.unledgered_batches} batches that the table's log has; the next run adds them")
     for finding in verified.findings:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from ingest.stream.ledger import LedgerRow
+from ingest.stream.ledger_row import LedgerRow
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ def finding(code: str, row: LedgerRow, what: str) -> Finding:
     return Finding(code, what, row.batch_id, row.partition, row.start_offset, row.end_offset)
 
 
-def check(rows: Sequence[LedgerRow]) -> list[Finding]:
-    """What does not add up in the ledger's rows of one table."""
-    return [*_sums(rows), *_joins(rows), *_seams(rows), *_numbers(rows)]
+def check(rows: Sequence[LedgerRow], epochs: Sequence[LedgerRow] = (), accepted: Sequence[LedgerRow] = ()) -> list[Finding]:
+    """What does not add up in the batch rows of one table; `epochs` are its rebase rows, `accepted` its gap_accepted rows."""
+    return [*_sums(rows), *_joins([*rows, *epochs]), *_seams(rows, accepted), *_numbers(rows, epochs)]
 
 
 def _sums(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
@@ -82,7 +82,7 @@ def _joins(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
     def stream(row: LedgerRow) -> tuple[str, str, int]:
         return row.query_id, row.topic_id, row.partition
 
-    for _, group in groupby(sorted(rows, key=lambda row: (stream(row), row.batch_id)), key=stream):
+    for _, group in groupby(sorted(rows, key=lambda row: (stream(row), row.batch_id, row.end_offset)), key=stream):
         for before, after in pairwise(group):
             if after.start_offset > before.end_offset:
                 hole = f"[{before.end_offset}, {after.start_offset})"
@@ -92,18 +92,34 @@ def _joins(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
                 yield finding("RANGE_OVERLAPS", after, f"begins before the end {before.end_offset} of batch {before.batch_id}")
 
 
-def _seams(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
-    """Between the batches of two checkpoints no offsets are left out either."""
+def _seams(rows: Iterable[LedgerRow], accepted: Sequence[LedgerRow]) -> Iterable[Finding]:
+    """Between the batches of two checkpoints no offsets are left out either, but for those that somebody said may be."""
     for before, after in pairwise(segments(rows)):
         same = (before.topic_id, before.partition) == (after.topic_id, after.partition)
-        if same and after.start > before.end and not {r.query_id for r in before.rows} & {r.query_id for r in after.rows}:
+        hole = (before.topic_id, before.partition, before.end, after.start)
+        if (
+            same
+            and after.start > before.end
+            and not _covered(hole, accepted)
+            and not {r.query_id for r in before.rows} & {r.query_id for r in after.rows}
+        ):
             yield after.finding("RANGE_MISSING", f"[{before.end}, {after.start}) before it is in no batch of any checkpoint")
 
 
-def _numbers(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
-    """A checkpoint's batches are numbered without a hole, and a partition is in a batch once."""
+def _covered(hole: tuple[str, int, int, int], accepted: Sequence[LedgerRow]) -> bool:
+    topic_id, partition, start, end = hole
+    for row in sorted(accepted, key=lambda row: row.start_offset):
+        if (row.topic_id, row.partition) == (topic_id, partition) and row.start_offset <= start:
+            start = max(start, row.end_offset)
+    return start >= end
+
+
+def _numbers(rows: Iterable[LedgerRow], epochs: Sequence[LedgerRow]) -> Iterable[Finding]:
+    """A checkpoint's batches are numbered without a hole (a rebase's baseline is batch 0), and a partition is in a batch once."""
     seen = set()
     numbers: dict[str, set[int]] = {}
+    for row in epochs:
+        numbers.setdefault(row.query_id, set()).add(row.batch_id)
     for row in rows:
         key = (row.query_id, row.batch_id, row.topic_id, row.partition)
         if key in seen:

@@ -16,19 +16,23 @@ from ingest.errors import InvalidInput, Refused
 from ingest.files import files_of
 from ingest.places import Places
 from ingest.prove.balance import Finding, Segment, Total, check, segments, total
+from ingest.prove.count import POSITION, Counted, Removed, both, count, doubled, removed
 from ingest.stream.decode import event_id_columns
-from ingest.stream.delta_log import DeltaLog
-from ingest.stream.ledger import LedgerRow, count_rows
+from ingest.stream.delta_log import Commit, DeltaLog
+from ingest.stream.in_force import InForce
+from ingest.stream.ledger import summarise
+from ingest.stream.ledger_row import LedgerRow, count_rows
+from ingest.stream.ledger_summary import LedgerSummary
+from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import CheckpointFiles
-
-# A list of a thousand broken ids helps nobody; the first ones lead to the cause.
-SHOWN_MAX = 20
-POSITION = ("_topic_id", "_partition", "_offset")
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found of one table: the sums, the rows in the target, those that a DELETE removed, and the findings."""
+    """What was found of one table: the sums, the rows counted, those that a DELETE removed, gaps that somebody accepted, findings.
+
+    `epochs` is how many checkpoints have written the table; `rows` are the ledger rows of all batches in force.
+    """
 
     table: str
     total: Total
@@ -36,6 +40,9 @@ class Verified:
     quarantine_rows: int
     removed: int
     unledgered_batches: int
+    epochs: int
+    gaps_accepted: tuple[tuple[int, int, int], ...]
+    rows: tuple[LedgerRow, ...]
     findings: tuple[Finding, ...]
 
 
@@ -53,29 +60,46 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
         )
     # What a run commits while we look must not look like a fault: the checkpoint is read first, the target at one version.
     done = _done(session, places)
-    kept = [LedgerRow(**row.asDict()) for row in session.read.format("delta").load(places.ledger).where("kind = 'batch'").collect()]
+    summary = summarise(session, places)
+    kept = [LedgerRow(**row.asDict()) for row in session.read.format("delta").load(places.ledger).collect()]
+    epochs = [row for row in kept if row.kind == "rebase" and row.partition >= 0]
+    accepted = [row for row in kept if row.kind == "gap_accepted"]
+    # A rebase has said which batches of the epochs before were in force; the others are read again by a later one.
+    batches = [r for r in kept if r.kind == "batch" and r.batch_id <= summary.ended.get(r.query_id, r.batch_id)]
     version = log.versions()[-1]
-    late = _unledgered(session, places, log, kept, version)
-    rows = kept + late
+    commits = [(each, each.mark) for each in InForce(log).commits() if each.version <= version]
+    ours = [(each, mark) for each, mark in commits if mark is not None and f"{mark.pipeline}.{mark.table}" == places.name]
+    late = _unledgered(session, places, ours, summary)
+    rows = batches + late
     target = session.read.format("delta").option("versionAsOf", version).load(places.target)
     quarantine = _of_batches(session.read.format("delta").load(places.quarantine), rows)
     parts = segments(rows)
     positions = target.select(*POSITION)
-    in_target = _count(session, positions, parts)
-    open_records = quarantine.where("state != 'replayed'").select(*(F.col(name[1:]).alias(name) for name in POSITION))
-    in_quarantine = _count(session, open_records, parts)
-    removed = _removed(session, log, places, [p for i, p in enumerate(parts) if in_target.get(i, 0) < p.inserted])
+    in_target = count(session, positions, parts)
+    records = quarantine.select(*(F.col(name[1:]).alias(name) for name in POSITION), "state")
+    in_quarantine = count(session, records.select(*POSITION), parts)
+    gone = removed(session, log, [p for i, p in enumerate(parts) if in_target.by_segment.get(i, 0) < p.inserted])
     findings = [
-        *check(rows),
-        *_compare(parts, in_target, in_quarantine, removed),
+        *check(rows, epochs, accepted),
+        *_differs(rows, ours),
+        *_compare(parts, in_target, in_quarantine, gone),
         *_outside(in_target, in_quarantine),
-        *_doubled(target, event_id_columns(contract)),
-        *_both(positions, open_records),
-        *_checkpoint(done, rows),
+        *doubled(target, event_id_columns(contract)),
+        *both(positions, records.where("state <> 'replayed'").select(*POSITION)),
+        *_checkpoint(done, rows, summary),
     ]
-    batches = len({(row.query_id, row.batch_id) for row in late})
-    here, there = sum(in_target.values()), sum(in_quarantine.values())
-    return Verified(places.name, total(rows), here, there, sum(removed.values()), batches, tuple(findings))
+    return Verified(
+        places.name,
+        total(rows),
+        in_target.inside + in_target.outside,
+        in_quarantine.inside + in_quarantine.outside,
+        sum(gone.by_segment.values()) + gone.untold,
+        len({(row.query_id, row.batch_id) for row in late}),
+        len({row.query_id for row in (*rows, *epochs)}),
+        tuple((row.partition, row.start_offset, row.end_offset) for row in accepted),
+        tuple(rows),
+        tuple(findings),
+    )
 
 
 def _of_batches(quarantine: DataFrame, rows: Sequence[LedgerRow]) -> DataFrame:
@@ -92,94 +116,62 @@ def _of_batches(quarantine: DataFrame, rows: Sequence[LedgerRow]) -> DataFrame:
     return quarantine.where(known)
 
 
-def _unledgered(session: SparkSession, places: Places, log: DeltaLog, kept: Sequence[LedgerRow], version: int) -> list[LedgerRow]:
+def _unledgered(session: SparkSession, places: Places, ours: Sequence[tuple[Commit, Mark]], summary: LedgerSummary) -> list[LedgerRow]:
     """Rows of batches that the target's log has and the ledger has not yet: a run that was killed left them to the next one."""
-    known = {(row.query_id, row.batch_id) for row in kept}
     late: list[LedgerRow] = []
-    for commit in log.newest_first():
-        mark = commit.mark
-        if mark is None or commit.version > version:
-            continue
-        if (mark.id.query_id, mark.id.number) in known:
-            break
-        late += count_rows(session, places, commit, mark)
+    for commit, mark in ours:
+        if mark.id.number > summary.last_batch(mark.id.query_id):
+            late += count_rows(session, places, commit, mark)
     return late
 
 
-def _count(session: SparkSession, positions: DataFrame, parts: Sequence[Segment]) -> dict[int, int]:
-    """How many of the positions lie in each segment, by its index; -1 counts those in none.
-
-    Both sides are cut into buckets of offsets, so that an ordinary hash join finds the segment of a position.
-    """
-    lengths = sum(part.end - part.start for part in parts)
-    width = max(1, lengths // max(1, len(parts)))
-    cut = [
-        (part.topic_id, part.partition, bucket, part.start, part.end, index)
-        for index, part in enumerate(parts)
-        for bucket in range(part.start // width, (part.end - 1) // width + 1)
-    ]
-    schema = "_topic_id string, _partition int, bucket bigint, start bigint, end bigint, segment int"
-    ranges = session.createDataFrame(cut, schema) if cut else session.createDataFrame([], schema)
-    found = positions.withColumn("bucket", F.expr(f"_offset div {width}"))
-    same = ["_topic_id", "_partition", "bucket"]
-    on = [found[name] == ranges[name] for name in same] + [found["_offset"] >= ranges["start"], found["_offset"] < ranges["end"]]
-    joined = found.join(F.broadcast(ranges), on, "left")
-    counted = joined.groupBy(F.coalesce("segment", F.lit(-1)).alias("segment")).count().collect()
-    return {row["segment"]: row["count"] for row in counted}
+def _differs(rows: Sequence[LedgerRow], ours: Sequence[tuple[Commit, Mark]]) -> Iterator[Finding]:
+    """The ledger against the commits that the log still has: ranges and counts of each partition, rows added by the whole batch."""
+    by_batch: dict[tuple[str, int], list[LedgerRow]] = {}
+    for row in rows:
+        by_batch.setdefault((row.query_id, row.batch_id), []).append(row)
+    for commit, mark in ours:
+        kept = by_batch.get((mark.id.query_id, mark.id.number), [])
+        counts = dict(mark.counts)
+        told = {(r.partition, r.start, r.end, *_figures(counts.get(r.partition, Counts()))) for r in mark.ranges}
+        has = {(r.partition, r.start_offset, r.end_offset, r.records_read, r.quarantined, r.replayed) for r in kept}
+        if kept and (told != has or {r.target_version for r in kept} != {commit.version}):
+            yield Finding("LEDGER_DIFFERS", f"has other ranges or counts in the ledger than in version {commit.version}", mark.id.number)
+        added = [file.records for file in commit.added]
+        inserted = sum(row.inserted for row in kept)
+        if kept and None not in added and inserted != sum(number or 0 for number in added):
+            what = f"inserted {inserted} rows by the ledger, version {commit.version} added {sum(number or 0 for number in added)}"
+            yield Finding("LEDGER_DIFFERS", what, mark.id.number)
 
 
-def _removed(session: SparkSession, log: DeltaLog, places: Places, short: Sequence[Segment]) -> dict[Segment, int]:
-    """Rows that DELETE commits took out of segments that lack some, counted from the versions before and after."""
-    if not short:
-        return {}
-    removed = dict.fromkeys(short, 0)
-    deletes = [commit for commit in log.newest_first() if commit.operation == "DELETE" and commit.version > 0]
-    for commit in deletes:
-        before, after = (
-            session.read.format("delta").option("versionAsOf", version).load(places.target).select(*POSITION)
-            for version in (commit.version - 1, commit.version)
-        )
-        gone = _count(session, before.join(after, list(POSITION), "leftanti"), short)
-        for index, count in gone.items():
-            if index >= 0:
-                removed[short[index]] += count
-    return removed
+def _figures(counts: Counts) -> tuple[int, int, int]:
+    return counts.read, counts.quarantined, counts.replayed
 
 
-def _compare(
-    parts: Sequence[Segment], in_target: dict[int, int], in_quarantine: dict[int, int], removed: dict[Segment, int]
-) -> Iterator[Finding]:
+def _compare(parts: Sequence[Segment], target: Counted, quarantine: Counted, gone: Removed) -> Iterator[Finding]:
+    missing = []
     for index, part in enumerate(parts):
-        rows, gone, records = in_target.get(index, 0), removed.get(part, 0), in_quarantine.get(index, 0)
-        if rows + gone != part.inserted:
-            lost = f" and DELETE commits removed {gone}" if gone else ""
-            yield part.finding("ROWS_DIFFER", f"the ledger says {part.inserted} rows were inserted, the target holds {rows}{lost}")
+        rows, lost, records = target.by_segment.get(index, 0), gone.by_segment.get(part, 0), quarantine.by_segment.get(index, 0)
+        if rows + lost != part.inserted:
+            missing.append((part, part.inserted - rows - lost))
         if records != part.quarantined:
             what = f"the ledger says {part.quarantined} records went to quarantine, it holds {records}"
             yield part.finding("QUARANTINE_DIFFERS", what)
+    if missing and all(number > 0 for _, number in missing) and sum(number for _, number in missing) == gone.untold:
+        return  # just what DELETE commits say of themselves, whose versions VACUUM has taken
+    for part, number in missing:
+        lost = gone.by_segment.get(part, 0)
+        also = f" and DELETE commits removed {lost}" if lost else ""
+        yield part.finding(
+            "ROWS_DIFFER", f"the ledger says {part.inserted} rows were inserted, the target holds {part.inserted - number - lost}{also}"
+        )
 
 
-def _outside(in_target: dict[int, int], in_quarantine: dict[int, int]) -> Iterator[Finding]:
-    for name, counted in (("target", in_target), ("quarantine", in_quarantine)):
-        if counted.get(-1):
-            yield Finding("ROWS_OF_NO_BATCH", f"the {name} holds {counted[-1]} rows whose positions no batch covers")
-
-
-def _doubled(target: DataFrame, ids: Sequence[str]) -> Iterator[Finding]:
-    for columns, noun in ((tuple(ids), "event id"), (POSITION, "position")):
-        names = [F.col(f"`{name}`") for name in columns]
-        where = F.slice(F.collect_list(F.struct("_partition", "_offset")), 1, SHOWN_MAX).alias("at")
-        doubled = target.groupBy(*names).agg(F.count("*").alias("rows"), where).where("rows > 1").limit(SHOWN_MAX)
-        for row in doubled.collect():
-            values = ", ".join(str(row[name]) for name in columns)
-            at = ", ".join(f"partition {p} offset {o}" for p, o in sorted(row["at"]))
-            yield Finding("ROW_TWICE", f"{noun} ({values}) has {row['rows']} rows in the target: {at}")
-
-
-def _both(positions: DataFrame, open_records: DataFrame) -> Iterator[Finding]:
-    for row in positions.join(open_records, list(POSITION), "leftsemi").limit(SHOWN_MAX).collect():
-        where = f"partition {row['_partition']} offset {row['_offset']} of topic id {row['_topic_id']}"
-        yield Finding("IN_BOTH", f"{where} is a row of the target and stands in quarantine too")
+def _outside(target: Counted, quarantine: Counted) -> Iterator[Finding]:
+    for name, counted in (("target", target), ("quarantine", quarantine)):
+        if counted.outside:
+            at = ", ".join(f"partition {partition} offset {offset} of topic id {topic}" for topic, partition, offset in counted.shown)
+            yield Finding("ROWS_OF_NO_BATCH", f"the {name} holds {counted.outside} rows whose positions no batch covers: {at}")
 
 
 def _done(session: SparkSession, places: Places) -> tuple[str | None, int] | Finding:
@@ -191,13 +183,14 @@ def _done(session: SparkSession, places: Places) -> tuple[str | None, int] | Fin
         return Finding(error.code, error.found)
 
 
-def _checkpoint(done: tuple[str | None, int] | Finding, rows: Sequence[LedgerRow]) -> Iterator[Finding]:
+def _checkpoint(done: tuple[str | None, int] | Finding, rows: Sequence[LedgerRow], summary: LedgerSummary) -> Iterator[Finding]:
     """What Spark counts as done must be in the table; a checkpoint that is not there is nothing to compare with."""
     if isinstance(done, Finding):
         yield done
         return
     query_id, last = done
-    written = max((row.batch_id for row in rows if row.query_id == query_id), default=-1)
+    baseline = 0 if query_id in summary.begins else -1
+    written = max((row.batch_id for row in rows if row.query_id == query_id), default=baseline)
     if query_id is not None and last > written:
         there = "none" if written < 0 else str(written)
         yield Finding("BATCH_MISSING", f"is done in the checkpoint, but the last one that the table holds is {there}", last)

@@ -19,9 +19,11 @@ from ingest.errors import RunStopped
 from ingest.places import Places
 from ingest.stream import commit
 from ingest.stream.commit import Written
+from ingest.stream.conflict import CONFLICT, mark_conflicts, refuse_losers_of_other_payload, with_bytes
 from ingest.stream.decide import Skip, decide
 from ingest.stream.decode import Source, decode, event_id_columns, target_fields
-from ingest.stream.ledger import Ledger, inserted_by_partition
+from ingest.stream.ledger import Ledger
+from ingest.stream.ledger_row import inserted_by_partition
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import CheckpointFiles, PlannedBatch
 from ingest.stream.topic import Topic
@@ -76,7 +78,7 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     # 1 Offset range: from the checkpoint, not from the data, which has gaps.
     query_id = table.checkpoint.query_id()
     assert query_id is not None, "Spark writes the checkpoint's metadata before its first batch"
-    planned = table.checkpoint.planned(query_id, number, table.topic.name)
+    planned = table.checkpoint.planned(query_id, number)
     faults.at("after_offset_log", number)
 
     # 2 Decide: write, skip what is proven to be written, or refuse.
@@ -91,10 +93,14 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     ranked = _rank(decode(records, table.contract, source), table.contract).persist()
     try:
         tally = _tally(ranked, table.contract)
+        if table.contract.conflicts == "table":
+            once, ranked = ranked, mark_conflicts(ranked, table.contract, table.places.target, tally.bounds).persist()
+            tally = _tally(ranked, table.contract)
+            once.unpersist()
         _refuse_poisoned(tally.counts, table.contract, planned)
 
         # 4 Quarantine first: a target commit of batch N then proves quarantine N.
-        counts = _quarantine(ranked, tally.counts, table, planned)
+        counts = _quarantine(with_bytes(ranked, records, tally.conflicts), tally.counts, table, planned)
         faults.at("after_quarantine", number)
 
         # 5 The target: its commit carries pair, ranges and counts. 6 Conflicts and unknown outcomes: inside commit.
@@ -139,13 +145,15 @@ def _rank(events: DataFrame, contract: Contract) -> DataFrame:
     # Records without a right id must not meet in one partition of the shuffle: each stands alone.
     alone = F.when(~good, F.struct("_partition", "_offset"))
     window = Window.partitionBy(*(F.col(f"`{name}`") for name in event_id_columns(contract)), alone).orderBy("_partition", "_offset")
-    return events.withColumn("__rank", F.when(good, F.row_number().over(window)))
+    ranked = events.withColumn("__rank", F.when(good, F.row_number().over(window)))
+    return refuse_losers_of_other_payload(ranked, window)
 
 
 @dataclass(frozen=True)
 class _Tally:
     counts: dict[int, Counts]
     bounds: dict[str, tuple[Column, Column]]
+    conflicts: int
 
 
 def _tally(ranked: DataFrame, contract: Contract) -> _Tally:
@@ -154,6 +162,7 @@ def _tally(ranked: DataFrame, contract: Contract) -> _Tally:
     ids = [name for name in event_id_columns(contract) if not isinstance(fields[name], T.BinaryType)]
     winner = F.col("__rank") == 1
     aggregates = [F.count("*").alias("read"), F.count("__reason").alias("quarantined"), F.count_if(F.col("__rank") > 1).alias("losers")]
+    aggregates.append(F.count_if(F.col("__reason") == CONFLICT).alias("conflicts"))
     for position, name in enumerate(ids):
         plain = _countable(F.col(f"`{name}`"), fields[name])
         aggregates += [F.min(F.when(winner, plain)).alias(f"least{position}"), F.max(F.when(winner, plain)).alias(f"greatest{position}")]
@@ -165,7 +174,7 @@ def _tally(ranked: DataFrame, contract: Contract) -> _Tally:
         greatest = [row[f"greatest{position}"] for row in rows if row[f"greatest{position}"] is not None]
         if least:
             bounds[name] = (_literal(min(least), fields[name]), _literal(max(greatest), fields[name]))
-    return _Tally(counts, bounds)
+    return _Tally(counts, bounds, sum(row["conflicts"] for row in rows))
 
 
 def _countable(column: Column, kind: T.DataType) -> Column:

@@ -8,7 +8,7 @@ asks is told truthfully whether the commit was made now, was there before, or ca
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -82,6 +82,18 @@ def _create(session: SparkSession, table: TableDefinition, mark: dict[str, objec
         session.conf.unset(METADATA)
 
 
+def alter(session: SparkSession, contract: Contract, table: str, statements: Sequence[str]) -> None:
+    """Run statements that change a table's metadata (`{table}` stands for its name), marked as ours and as no batch."""
+    mark = {"oncelake": 1, "kind": "altered", "pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
+    name = "delta.`" + table.replace("`", "``") + "`"
+    session.conf.set(METADATA, json.dumps(mark))
+    try:
+        for statement in statements:
+            session.sql(statement.replace("{table}", name))
+    finally:
+        session.conf.unset(METADATA)
+
+
 def merge_target(source: DataFrame, contract: Contract, log: DeltaLog, mark: Mark, bounds: Mapping[str, tuple[Column, Column]]) -> Outcome:
     """Insert the rows of `source` (the target's columns, one row an event id) whose event id the target does not hold.
 
@@ -109,7 +121,9 @@ def _insert_missing(source: DataFrame, condition: Column, log: DeltaLog, mark: M
 
     def merge(session: SparkSession) -> bool:
         table = DeltaTable.forPath(session, log.table)
-        return _executed(table.alias("t").merge(source.alias("s"), condition).whenNotMatchedInsertAll().execute())
+        # By name: a table may keep a column that the contract no longer has, or have one that it does not have yet.
+        values: dict[str, str | Column] = {f"`{name}`": F.col(f"s.`{name}`") for name in source.columns}
+        return _executed(table.alias("t").merge(source.alias("s"), condition).whenNotMatchedInsert(values=values).execute())
 
     return _commit(source.sparkSession, log, mark, statement, merge)
 

@@ -1,7 +1,8 @@
 """From Kafka records to events: one row a record, either with the contract's columns or with the reason why not.
 
-The result has the contract's columns, the provenance columns, and for records that go to quarantine `__reason`, `__detail`,
-and the raw `__key`, `__value`, `__headers` (NULL on good rows, so that a cached batch does not hold its bytes twice).
+The result has the contract's columns, the provenance columns, the payload's hash, and for records that go to quarantine
+`__reason`, `__detail`, and the raw `__key`, `__value`, `__headers` (NULL on good rows, so that a cached batch does not hold
+its bytes twice).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pyspark.sql import types as T
 
 from ingest.contract import RAW_COLUMNS, Contract
 from ingest.stream import json_value as J
+from ingest.stream.payload import payload_hash
 
+PAYLOAD_HASH = "_payload_hash"
 HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
 # Spark's parser skips what follows the first JSON value; inside this wrapper it cannot.
 OPEN, CLOSE = '{"r":[', '],"z":0}'
@@ -66,6 +69,8 @@ def target_fields(contract: Contract) -> list[T.StructField]:
     ]
     if contract.unknown_fields == "keep":
         fields.append(field("_unknown", T.MapType(T.StringType(), T.StringType()), True, "Fields that the contract does not name."))
+    if contract.conflicts == "table":
+        fields.append(field(PAYLOAD_HASH, T.LongType(), True, "XXH64 of the event's columns: tells copies apart that differ."))
     return fields
 
 
@@ -93,7 +98,8 @@ def decode(records: DataFrame, contract: Contract, source: Source) -> DataFrame:
         frame = frame.withColumn("__fault", F.when(broken, _fault("broken_rule", F.lit(rule.name))).otherwise(F.col("__fault")))
     failed = F.col("__fault").isNotNull()
     kept = [F.when(failed, F.col(name)).alias(name) for name in ("__key", "__value", "__headers")]
-    columns = [F.col(f"`{field.name}`") for field in target_fields(contract)]
+    columns = [F.col(f"`{field.name}`") for field in target_fields(contract) if field.name != PAYLOAD_HASH]
+    columns.append(F.when(~failed, payload_hash(contract)).alias(PAYLOAD_HASH))
     return frame.select(*columns, F.col("__fault.code").alias("__reason"), F.col("__fault.detail").alias("__detail"), *kept)
 
 

@@ -1,4 +1,4 @@
-"""Reads commits from a Delta log: the JSON files of `_delta_log`, as PROTOCOL.md of Delta describes them.
+"""Reads the log of a Delta table: commits and, where old ones were cleaned up, its checkpoints (PROTOCOL.md of Delta).
 
 Only history is read here (who committed which pair with which ranges and files); the rows are Spark's to read.
 """
@@ -15,6 +15,9 @@ from urllib.parse import unquote
 from ingest.files import Files
 from ingest.stream.mark import Mark, Statement, app_id
 
+# A data file and, where rows of it are deleted by a deletion vector, which one: together they say what is read of it.
+FileKey = tuple[str, str]
+
 
 @dataclass(frozen=True)
 class AddedFile:
@@ -23,6 +26,12 @@ class AddedFile:
     path: str
     records: int | None
     partition_values: dict[str, str] = field(default_factory=dict)
+    vector: str = ""
+
+    @property
+    def key(self) -> FileKey:
+        """The file with its deletion vector."""
+        return self.path, self.vector
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,10 @@ class Commit:
     operation: str
     transactions: dict[str, int]
     user_metadata: str | None
-    added: tuple[AddedFile, ...]
+    added: tuple[AddedFile, ...] = ()
+    removed: tuple[FileKey, ...] = ()
+    parameters: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
 
     @property
     def mark(self) -> Mark | None:
@@ -47,28 +59,38 @@ class Commit:
         return mark if any(pairs.get(app) == version for app, version in self.transactions.items()) else None
 
 
+@dataclass(frozen=True)
+class State:
+    """What a table's log says of the table at its newest version, rows aside. `pairs` are txnVersion by txnAppId."""
+
+    version: int
+    id: str
+    schema: str
+    properties: dict[str, str]
+    partition_by: tuple[str, ...]
+    comment: str
+    pairs: dict[str, int]
+
+
 class DeltaLog:
     """The log of the table at `table`; every call looks at the files anew."""
 
     def __init__(self, files: Files, table: str) -> None:
         self._files = files
         self.table = table
+        self._folder = f"{table}/_delta_log"
 
     def versions(self) -> list[int]:
         """The versions whose commit files are still there, ascending (old ones are cleaned up after 30 days by default)."""
-        names = self._files.names(f"{self.table}/_delta_log")
-        return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit() and len(name) == 25]
+        return _commit_versions(self._files.names(self._folder))
 
     def exists(self) -> bool:
         """Whether there is a Delta table: a commit or a checkpoint of the log."""
-        return any(name[:20].isdigit() for name in self._files.names(f"{self.table}/_delta_log"))
+        return any(name[:20].isdigit() for name in self._files.names(self._folder))
 
     def commit(self, version: int) -> Commit:
         """The commit with this version. Raises FileNotFoundError."""
-        data = self._files.read(f"{self.table}/_delta_log/{version:020}.json")
-        if data is None:
-            raise FileNotFoundError(f"{self.table}/_delta_log/{version:020}.json")
-        return _parse(version, data)
+        return parse_commit(version, self._actions(version))
 
     def since(self, version: int) -> list[Commit]:
         """The commits after `version`, ascending."""
@@ -84,22 +106,62 @@ class DeltaLog:
         app = app_id(pipeline, table, query_id, statement)
         return next((commit for commit in self.newest_first() if app in commit.transactions), None)
 
+    def state(self) -> State | None:
+        """The table's state at its newest version, from the last checkpoint of the log and the commits after it; None without a table."""
+        names = self._files.names(self._folder)
+        versions = _commit_versions(names)
+        checkpoint, files = _last_checkpoint(names)
+        if not versions and not files:
+            return None
+        metadata: dict[str, Any] = {}
+        pairs: dict[str, int] = {}
+        for name in files:
+            rows = self._files.parquet(f"{self._folder}/{name}", ("metaData", "txn"))
+            for row in rows:
+                metadata = row.get("metaData") or metadata
+                if txn := row.get("txn"):
+                    pairs[txn["appId"]] = int(txn["version"])
+        for version in versions:
+            if version <= checkpoint:
+                continue
+            for action in self._actions(version):
+                metadata = action.get("metaData", metadata)
+                if txn := action.get("txn"):
+                    pairs[txn["appId"]] = int(txn["version"])
+        return State(
+            max([checkpoint, *versions]),
+            str(metadata.get("id", "")),
+            str(metadata.get("schemaString", "")),
+            dict(metadata.get("configuration") or {}),
+            tuple(metadata.get("partitionColumns") or ()),
+            str(metadata.get("description") or ""),
+            pairs,
+        )
 
-def _parse(version: int, data: bytes) -> Commit:
+    def _actions(self, version: int) -> list[dict[str, Any]]:
+        data = self._files.read(f"{self._folder}/{version:020}.json")
+        if data is None:
+            raise FileNotFoundError(f"{self._folder}/{version:020}.json")
+        return [json.loads(line) for line in data.splitlines() if line.strip()]
+
+
+def parse_commit(version: int, actions: list[dict[str, Any]]) -> Commit:
+    """The commit that these actions are."""
     info: dict[str, Any] = {}
     transactions: dict[str, int] = {}
     added: list[AddedFile] = []
-    for line in data.splitlines():
-        if not line.strip():
-            continue
-        action = json.loads(line)
+    removed: list[FileKey] = []
+    for action in actions:
         if "commitInfo" in action:
             info = action["commitInfo"]
         elif "txn" in action:
             transactions[action["txn"]["appId"]] = int(action["txn"]["version"])
         elif "add" in action:
-            stats = json.loads(action["add"].get("stats") or "{}")
-            added.append(AddedFile(unquote(action["add"]["path"]), stats.get("numRecords"), action["add"].get("partitionValues") or {}))
+            add = action["add"]
+            stats = json.loads(add.get("stats") or "{}")
+            added.append(AddedFile(unquote(add["path"]), stats.get("numRecords"), add.get("partitionValues") or {}, _vector(add)))
+        elif "remove" in action:
+            removed.append((unquote(action["remove"]["path"]), _vector(action["remove"])))
     return Commit(
         version,
         datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC),
@@ -107,4 +169,31 @@ def _parse(version: int, data: bytes) -> Commit:
         transactions,
         info.get("userMetadata"),
         tuple(added),
+        tuple(removed),
+        info.get("operationParameters") or {},
+        info.get("operationMetrics") or {},
     )
+
+
+def _vector(file: dict[str, Any]) -> str:
+    vector = file.get("deletionVector")
+    return f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}" if vector else ""
+
+
+def _commit_versions(names: list[str]) -> list[int]:
+    return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit() and len(name) == 25]
+
+
+def _last_checkpoint(names: list[str]) -> tuple[int, list[str]]:
+    """The newest checkpoint whose files are all there, and these; -1 for none. Its forms: classic, in parts, with a UUID."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for name in names:
+        words = name.split(".")
+        if len(words) >= 3 and words[0].isdigit() and words[1] == "checkpoint" and words[-1] == "parquet":
+            parts = int(words[3]) if len(words) == 5 else 1
+            found.setdefault((int(words[0]), parts), []).append(name)
+    whole = {key: files for key, files in found.items() if len(files) >= key[1]}
+    if not whole:
+        return -1, []
+    key = max(whole)
+    return key[0], whole[key] if key[1] > 1 else whole[key][:1]

@@ -1,16 +1,17 @@
-"""The driver's lock: held by the JVM, because only the JVM can commit, and it can outlive its Python.
+"""The driver's locks: held by the JVM, because only the JVM can commit, and it can outlive its Python (I8).
 
-A POSIX lock on `oncelake/lock` in the checkpoint; the kernel drops it when the JVM is gone, however it went. A start waits
-for the former JVM, which may still be ending a write.
+POSIX locks on a file `lock`, one in the checkpoint and one beside the tables; the kernel drops them when the JVM is gone,
+however it went. A start waits for the former JVM, which may still be ending a write. On a local disk Delta excludes other
+writers only inside one JVM (DESIGN trap 9), so every writer of ours takes them.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +19,48 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ingest.errors import InvalidInput, Refused
+from ingest.files import is_local
+from ingest.places import Places
+from ingest.stream.lock_file import is_free, who
 
 # A JVM whose Python was killed notices at once, but first ends what it is about to write.
 WAIT_S = 60.0
 WAIT_VARIABLE = "INGEST_LOCK_WAIT_S"
 
 
-def wait_until_free(state: Path) -> None:
-    """Return once no JVM holds the lock in `state`. Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds, 60 by default."""
+@dataclass(frozen=True)
+class Held:
+    """A lock that the JVM holds until `release` or its end."""
+
+    path: Path
+    channel: Any
+
+    def release(self) -> None:
+        """Let it go; for tests and for verbs that go on in the same JVM."""
+        self.channel.close()
+
+
+def folders(places: Places) -> list[Path]:
+    """Where the locks of a table are, as far as they are on a local disk: its checkpoint, then its tables."""
+    each = [(places.checkpoint, places.state), (places.lake, places.root)]
+    return [Path(folder) for location, folder in each if is_local(location)]
+
+
+def wait_until_free(folder: Path) -> None:
+    """Return once no JVM holds the lock in `folder`. Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds, 60 by default."""
     wait_s = _wait_s()
-    path = state / "lock"
+    path = folder / "lock"
     deadline = time.monotonic() + wait_s
-    while path.exists() and not _free(path):
+    while path.exists() and not is_free(path):
         if time.monotonic() > deadline:
             raise _locked(path, wait_s)
         time.sleep(0.05)
 
 
-def hold(session: SparkSession, state: Path) -> Any:
-    """Let the session's JVM hold the lock in `state` until it ends; keep the returned value. Raises Refused LOCKED."""
-    state.mkdir(parents=True, exist_ok=True)
-    path = state / "lock"
+def hold(session: SparkSession, folder: Path) -> Held:
+    """Let the session's JVM hold the lock in `folder` until it ends. Raises Refused LOCKED."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "lock"
     jvm: Any = session.sparkContext._jvm
     channel = jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()
     try:
@@ -54,7 +76,7 @@ def hold(session: SparkSession, state: Path) -> Any:
     holder = json.dumps({"host": socket.gethostname(), "jvm_pid": pid, "python_pid": os.getpid()}).encode()
     channel.truncate(0)
     channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)
-    return lock
+    return Held(path, channel)
 
 
 def _wait_s() -> float:
@@ -70,24 +92,10 @@ def _wait_s() -> float:
         ) from error
 
 
-def _free(path: Path) -> bool:
-    with path.open("r+b") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
-
-
 def _locked(path: Path, waited_s: float) -> Refused:
-    try:
-        holder = json.loads(path.read_text(encoding="utf-8"))
-        who = f"host {holder['host']}, JVM process {holder['jvm_pid']}, Python process {holder['python_pid']}"
-    except (OSError, ValueError, KeyError):
-        who = "a process that left no name"
     return Refused(
         "LOCKED",
-        f"{path} is held by {who}" + (f", still after {waited_s:.0f} s." if waited_s else "."),
-        expected="no other run on this checkpoint.",
+        f"{path} is held by {who(path)}" + (f", still after {waited_s:.0f} s." if waited_s else "."),
+        expected="no other run on this checkpoint, and no other writer of these tables.",
         remedy="wait until the other run has ended, or end it with SIGTERM.",
     )

@@ -59,6 +59,20 @@ class PlannedBatch:
     planned_at: datetime
 
 
+class CheckpointTorn(Refused):
+    """A file of a checkpoint that is missing or cannot be read; `file` is its name below the checkpoint."""
+
+    def __init__(self, root: str, file: str) -> None:
+        self.file = file
+        super().__init__(
+            "CHECKPOINT_TORN",
+            f"the file {root}/{file} is missing, empty or not in the format in which it is written.",
+            expected="the complete file: without it the batch's offset range is unknown, and a guess could lose records.",
+            remedy="restore the file from a backup of the checkpoint; or `ingest rebase TABLE --to table` makes a new checkpoint that goes "
+            "on where the table ends, and keeps the old one aside.",
+        )
+
+
 class CheckpointFiles:
     """Reads one streaming checkpoint of Spark (format v1 of MetadataLog and OffsetSeqLog)."""
 
@@ -67,31 +81,47 @@ class CheckpointFiles:
         self.root = root
 
     def query_id(self) -> str | None:
-        """The checkpoint's identity, or None if nothing was ever planned in it. Raises Refused CHECKPOINT_TORN."""
+        """The checkpoint's identity, or None if nothing was ever planned in it. Raises CheckpointTorn."""
         data = self._files.read(f"{self.root}/metadata")
         if data is None:
             return None
         try:
             return str(json.loads(data)["id"])
         except (ValueError, KeyError, TypeError) as error:
-            raise self._torn("metadata") from error
+            raise CheckpointTorn(self.root, "metadata") from error
 
     def numbers(self, log: str) -> list[int]:
         """The batch numbers in `offsets` or `commits`, ascending."""
         return sorted(int(name) for name in self._files.names(f"{self.root}/{log}") if name.isdigit())
 
-    def planned(self, query_id: str, number: int, topic: str) -> PlannedBatch:
-        """Batch `number` as the offset log has it. Raises Refused CHECKPOINT_TORN if a file is missing or unreadable."""
+    def planned(self, query_id: str, number: int) -> PlannedBatch:
+        """Batch `number` as the offset log has it. Raises CheckpointTorn if a file is missing or unreadable."""
+        starts = self._offset_log(f"offsets/{number - 1}")[1] if number > 0 else self._initial_offsets()
+        return self._planned(query_id, number, starts)
+
+    def baseline(self, query_id: str) -> PlannedBatch:
+        """Batch 0 of a rebased checkpoint: it reads nothing, and ends where batch 1 begins. Raises as `planned`."""
+        return self._planned(query_id, 0, self._offset_log("offsets/0")[1])
+
+    def check_commit(self, number: int) -> None:
+        """Raises CheckpointTorn if `commits/<number>` is not as Spark writes it."""
+        lines = self._lines(f"commits/{number}")
+        try:
+            json.loads(lines[1])
+        except (IndexError, ValueError) as error:
+            raise CheckpointTorn(self.root, f"commits/{number}") from error
+
+    def _planned(self, query_id: str, number: int, starts: dict[str, Any]) -> PlannedBatch:
         name = f"offsets/{number}"
         metadata, ends = self._offset_log(name)
-        starts = self._offset_log(f"offsets/{number - 1}")[1] if number > 0 else self._initial_offsets()
         try:
+            (topic,) = ends
             of_topic = {int(partition): int(end) for partition, end in ends[topic].items()}
             before = {int(partition): int(start) for partition, start in starts[topic].items()}
             ranges = tuple(OffsetRange(partition, before.get(partition, 0), end) for partition, end in sorted(of_topic.items()))
             planned_at = datetime.fromtimestamp(metadata["batchTimestampMs"] / 1000, UTC)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise self._torn(name) from error
+            raise CheckpointTorn(self.root, name) from error
         return PlannedBatch(BatchId(query_id, number), topic, ranges, planned_at)
 
     def _offset_log(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -99,30 +129,22 @@ class CheckpointFiles:
         try:
             return json.loads(lines[1]), json.loads(lines[2])
         except (IndexError, ValueError) as error:
-            raise self._torn(name) from error
+            raise CheckpointTorn(self.root, name) from error
 
     def _initial_offsets(self) -> dict[str, Any]:
         lines = self._lines("sources/0/0")
         try:
             initial: dict[str, Any] = json.loads(lines[1])
         except (IndexError, ValueError) as error:
-            raise self._torn("sources/0/0") from error
+            raise CheckpointTorn(self.root, "sources/0/0") from error
         return initial
 
     def _lines(self, name: str) -> list[str]:
         data = self._files.read(f"{self.root}/{name}")
         if data is None:
-            raise self._torn(name)
+            raise CheckpointTorn(self.root, name)
         # Spark still writes a zero byte before the version of sources/0/0, for readers of version 2.1.
         lines = data.lstrip(b"\0").decode(errors="replace").splitlines()
         if not lines or lines[0] != "v1":
-            raise self._torn(name)
+            raise CheckpointTorn(self.root, name)
         return lines
-
-    def _torn(self, name: str) -> Refused:
-        return Refused(
-            "CHECKPOINT_TORN",
-            f"the file {self.root}/{name} is missing, empty or not in the format that Spark writes.",
-            expected="the complete file: without it the batch's offset range is unknown, and a guess could lose records.",
-            remedy="restore the file from a backup of the checkpoint; keep the folder as it is until then.",
-        )

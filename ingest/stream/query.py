@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -15,16 +14,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest import faults
 from ingest.contract import Contract
-from ingest.errors import IngestError, Refused, RunStopped
+from ingest.errors import IngestError, RunStopped
 from ingest.files import files_of, is_local
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.spark import jvm_pid
-from ingest.stream import commit, lock
+from ingest.stream import lock
 from ingest.stream.batch import BatchReport, Table, process
-from ingest.stream.decode import target_fields
-from ingest.stream.ledger import Ledger
 from ingest.stream.offsets import CheckpointFiles
+from ingest.stream.opening import Opening
 from ingest.stream.rules import check_rules
 from ingest.stream.topic import Ends, Topic
 
@@ -57,6 +55,7 @@ class TableQuery:
         self.contract = contract
         self.places = places
         self.error: BaseException | None = None
+        self._locks: list[lock.Held] = []
         self._kafka = kafka
         self._topic = topic
         self._ends = Ends(kafka, topic, contract.source.isolation_level)
@@ -64,35 +63,60 @@ class TableQuery:
         self._stop = threading.Event()
         self._in_batch = False
         self._finished = -1
+        self._until: int | None = None
         self._query: StreamingQuery | None = None
         self._table: Table | None = None
 
     def start(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
-        """Make sure of topic, lock, tables and ledger, then start the query. Raises IngestError; nothing runs then."""
-        topic = self._topic
-        files = files_of(self.places.checkpoint, session)
-        if is_local(self.places.checkpoint):
-            self._lock = lock.hold(session, Path(self.places.state))
-        self._remember(topic, session)
-        lake = files_of(self.places.lake, session)
-        ledger = Ledger.of(self.places, lake)
-        if not all(log.exists() for log in (ledger.target_log, ledger.quarantine_log, ledger.ledger_log)):
-            commit.create_tables(session, self.contract, self.places)
+        """Take the locks, let preflight decide, make sure of tables and ledger, then start the query.
+
+        A batch that was begun under another contract is finished under that one first (I9). Raises IngestError; nothing runs then.
+        """
+        try:
+            for folder in lock.folders(self.places):
+                self._locks.append(lock.hold(session, folder))
+            self._open(session, trigger, max_records)
+        except BaseException:
+            self._release()
+            raise
+
+    def _open(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         check_rules(session, self.contract)
-        self._refuse_other_columns(session)
-        checkpoint = CheckpointFiles(files, self.places.checkpoint)
-        query_id = checkpoint.query_id()
-        ledger.complete(session, query_id)
-        self._refuse_lost_checkpoint(checkpoint, ledger, query_id)
-        self._table = Table(self.contract, self.places, topic, 0, checkpoint, ledger)
+        opening = Opening(session, self.contract, self.places, self._kafka, self._topic)
+        opening.refuse()
+        if (former := opening.unfinished_contract()) is not None:
+            self._finish_under(session, former, opening, max_records)
+            opening = Opening(session, self.contract, self.places, self._kafka, self._topic)
+            opening.refuse()
+        opening.make_tables()
+        opening.refuse_changed_contract()
+        opening.bind()
+        self._launch(session, self.contract, opening, trigger, max_records)
+
+    def _launch(self, session: SparkSession, contract: Contract, opening: Opening, trigger: Trigger, max_records: int | None) -> None:
+        ledger = opening.ledger()
+        checkpoint = CheckpointFiles(files_of(self.places.checkpoint, session), self.places.checkpoint)
+        self._table = Table(contract, self.places, self._topic, opening.epoch, checkpoint, ledger)
         if is_local(self.places.lake) and is_local(self.places.checkpoint):
             faults.arm(Path(self.places.lake), Path(self.places.checkpoint), Path(self.places.target), jvm_pid(session))
-        records = session.readStream.format("kafka").options(**self._source_options(max_records)).load()
+        records = session.readStream.format("kafka").options(**self._source_options(contract, max_records)).load()
         writer = records.writeStream.foreachBatch(self._batch).option("checkpointLocation", self.places.checkpoint)
         self._query = writer.queryName(self.places.name).trigger(**trigger.options()).start()
 
-    def _source_options(self, max_records: int | None) -> dict[str, str]:
-        source = self.contract.source
+    def _finish_under(self, session: SparkSession, former: Contract, opening: Opening, max_records: int | None) -> None:
+        """Do the one batch that was begun under `former`, then stop."""
+        self._until = opening.unfinished
+        opening.make_tables()
+        self._launch(session, former, opening, Trigger(), max_records)
+        while not self.poll():
+            time.sleep(0.02)
+        if (failure := self.finish(session)) is not None:
+            raise failure
+        self._stop.clear()
+        self._until, self._query, self._table = None, None, None
+
+    def _source_options(self, contract: Contract, max_records: int | None) -> dict[str, str]:
+        source = contract.source
         options = {
             **self._kafka.for_spark(),
             "subscribe": source.topic,
@@ -113,6 +137,8 @@ class TableQuery:
             assert self._table is not None
             report = process(records, number, self._table)
             self._finished = number
+            if number == self._until:
+                self._stop.set()
             self._on_batch(report)
         except BaseException as error:
             # Kept here: on its way through the JVM an exception becomes text (DESIGN trap 14).
@@ -140,18 +166,27 @@ class TableQuery:
         return self._ends.lag(report.ends)
 
     def finish(self, session: SparkSession) -> IngestError | None:
-        """Append what the ledger lacks; returns what ended the query, if it did not end well."""
+        """Append what the ledger lacks and let the locks go; returns what ended the query, if it did not end well."""
         failure = self._failure()
         self._ends.close()
-        if self._table is not None:
-            try:
+        try:
+            if self._table is not None:
                 self._table.ledger.append(session)
-            except Exception as error:
-                return failure or stopped(self.places.name, error)
+        except Exception as error:
+            failure = failure or stopped(self.places.name, error)
+        if self._until is None:
+            self._release()
         return failure
+
+    def _release(self) -> None:
+        """Nothing of this query can commit any more; other tables of the run go on, and this one may be mended meanwhile."""
+        for held in self._locks:
+            held.release()
+        self._locks.clear()
 
     def _failure(self) -> IngestError | None:
         if isinstance(self.error, StopRequested):
+            self.error = None
             return None
         if isinstance(self.error, IngestError):
             return self.error
@@ -166,50 +201,6 @@ class TableQuery:
         deadline = time.monotonic() + COMMIT_LOG_WITHIN_S
         while self._finished >= 0 and self._finished not in self._table.checkpoint.numbers("commits") and time.monotonic() < deadline:
             time.sleep(0.01)
-
-    def _remember(self, topic: Topic, session: SparkSession) -> None:
-        """Keep topic id and contract beside the checkpoint. Raises Refused TOPIC_RECREATED if the topic is not the one of before."""
-        files, path = files_of(self.places.state, session), f"{self.places.state}/topic.json"
-        kept = files.read(path)
-        if kept is not None and (before := json.loads(kept)) != {"topic": topic.name, "topic_id": topic.id}:
-            raise Refused(
-                "TOPIC_RECREATED",
-                f"the checkpoint of {self.places.name} belongs to topic {before['topic']} with id {before['topic_id']}; "
-                f"the broker's topic {topic.name} has id {topic.id}.",
-                expected="the same topic: one that was made again starts at offset 0, and its records would be taken for old ones.",
-                remedy="read the new topic into a new table, or with a new --checkpoints folder once this one's data is complete.",
-            )
-        files.write(path, json.dumps({"topic": topic.name, "topic_id": topic.id}).encode())
-        # While a batch is unfinished the contract that it was begun with is kept: it may have to be put back.
-        checkpoint = CheckpointFiles(files, self.places.checkpoint)
-        unfinished = checkpoint.numbers("offsets")[-1:] != checkpoint.numbers("commits")[-1:]
-        contract = f"{self.places.state}/contract.json"
-        if not unfinished or files.read(contract) is None:
-            files.write(contract, self.contract.to_json().encode())
-
-    def _refuse_other_columns(self, session: SparkSession) -> None:
-        table = session.read.format("delta").load(self.places.target).schema.fields
-        has = {field.name: field.dataType.simpleString() for field in table}
-        wants = {field.name: field.dataType.simpleString() for field in target_fields(self.contract)}
-        if has != wants:
-            differing = sorted(name for name in {*has, *wants} if has.get(name) != wants.get(name))
-            each = "; ".join(f"{name}: table {has.get(name, 'lacks it')}, contract {wants.get(name, 'lacks it')}" for name in differing)
-            raise Refused(
-                "CONTRACT_CHANGED",
-                f"the columns of {self.places.target} are not those of the contract {self.contract.name}: {each}.",
-                expected="the columns that the table was made with: changing them in place is not supported yet.",
-                remedy="undo the change in the contract, or give the table another name in it.",
-            )
-
-    def _refuse_lost_checkpoint(self, checkpoint: CheckpointFiles, ledger: Ledger, query_id: str | None) -> None:
-        if query_id is None and self.contract.source.starting_offsets != "earliest" and ledger.holds_any():
-            raise Refused(
-                "CHECKPOINT_LOST",
-                f"{checkpoint.root} holds no checkpoint, but {self.places.target} holds batches of this pipeline; the contract starts at "
-                f"{self.contract.source.starting_offsets}, so what came in between would be lost.",
-                expected="the checkpoint that wrote the table.",
-                remedy="put the checkpoint back; or set source.starting_offsets to earliest: what the table holds is not added again.",
-            )
 
 
 def stopped(table: str, error: BaseException) -> RunStopped:

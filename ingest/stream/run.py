@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
 from ingest import spark
 from ingest.contract import Contract
 from ingest.errors import IngestError, RunStopped
-from ingest.files import is_local
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places, log_folder
 from ingest.stream import lock
@@ -83,8 +83,8 @@ class Run:
             places = Places(self.lake, self.checkpoints, contract.pipeline, contract.table)
             try:
                 topic = describe(self.kafka, contract.source.topic)  # before seconds are spent on Spark
-                if is_local(self.checkpoints):
-                    lock.wait_until_free(Path(places.state))
+                for folder in lock.folders(places):
+                    lock.wait_until_free(folder)
                 queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch))
             except IngestError as error:
                 results[contract.name].error = error
@@ -107,9 +107,7 @@ class Run:
                         raise
                     results[query.contract.name].error = stopped(query.contract.name, error)
             display.ready([q.contract.name for q in started], log)
-            self._watch(started, display, results)
-            for query in started:
-                results[query.contract.name].error = query.finish(session)
+            self._watch(session, started, display, results)
         except (Py4JError, OSError) as error:
             if (code := spark.jvm_exit(session, JVM_ENDS_WITHIN_S)) is None:
                 raise
@@ -119,7 +117,7 @@ class Run:
                 session.stop()
         return list(results.values())
 
-    def _watch(self, queries: Sequence[TableQuery], display: Display, results: dict[str, TableResult]) -> None:
+    def _watch(self, session: SparkSession, queries: Sequence[TableQuery], display: Display, results: dict[str, TableResult]) -> None:
         told = False
         active = list(queries)
         while active:
@@ -129,8 +127,11 @@ class Run:
                     told = True
                 for query in active:
                     query.ask_to_stop()
-            active = [query for query in active if not query.poll()]
+            ended = [query for query in active if query.poll()]
+            active = [query for query in active if query not in ended]
             self._show(queries, display, results)
+            for query in ended:
+                results[query.contract.name].error = query.finish(session)
             display.tick()
             if active:
                 time.sleep(POLL_S)

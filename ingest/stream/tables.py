@@ -8,6 +8,7 @@ from pyspark.sql import types as T
 
 from ingest.contract import Contract
 from ingest.places import Places
+from ingest.stream.contract_change import EVENT_ID_PROPERTY, event_id_text
 from ingest.stream.decode import HEADERS, event_id_columns, target_fields
 
 QUARANTINE_FIELDS = (
@@ -81,7 +82,12 @@ def definitions(contract: Contract, places: Places) -> tuple[TableDefinition, Ta
         TableDefinition(
             places.target,
             tuple(target_fields(contract)),
-            {**common, "delta.dataSkippingStatsColumns": ",".join(kept), **dict(contract.properties)},
+            {
+                **common,
+                EVENT_ID_PROPERTY: event_id_text(contract),
+                "delta.dataSkippingStatsColumns": ",".join(kept),
+                **dict(contract.properties),
+            },
             layout.partition_by,
             layout.cluster_by,
             contract.description,

@@ -29,11 +29,11 @@ class Topic:
     partitions: tuple[int, ...]
 
 
-def describe(kafka: KafkaOptions, name: str) -> Topic:
+def describe(kafka: KafkaOptions, name: str, within_ms: int = ANSWER_WITHIN_MS) -> Topic:
     """Ask for the topic. Raises Unfit BROKER_UNREACHABLE, BROKER_REFUSED or TOPIC_UNKNOWN."""
     _quiet()
     try:
-        client = KafkaAdminClient(**kafka.for_python(), request_timeout_ms=ANSWER_WITHIN_MS, bootstrap_timeout_ms=ANSWER_WITHIN_MS)
+        client = KafkaAdminClient(**kafka.for_python(), request_timeout_ms=within_ms, bootstrap_timeout_ms=within_ms)
         try:
             found = client.describe_topics([name])[0]
         finally:
@@ -48,6 +48,46 @@ def describe(kafka: KafkaOptions, name: str) -> Topic:
             remedy="create the topic, correct source.topic in the contract, or grant Describe and Read.",
         )
     return Topic(name, _id_text(found.get("topic_id")), tuple(sorted(p["partition_index"] for p in found["partitions"])))
+
+
+def look(kafka: KafkaOptions, name: str, within_ms: int) -> tuple[Topic, dict[int, tuple[int, int]]]:
+    """`describe` and `bounds` in one go, for who cannot wait: each question may take `within_ms`. Raises as both."""
+    topic = describe(kafka, name, within_ms)
+    return topic, bounds(kafka, topic, within_ms)
+
+
+def bounds(kafka: KafkaOptions, topic: Topic, within_ms: int = ANSWER_WITHIN_MS) -> dict[int, tuple[int, int]]:
+    """The earliest offset of each partition and its end (the high watermark). Raises Unfit BROKER_UNREACHABLE."""
+    _quiet()
+    partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+    try:
+        consumer = KafkaConsumer(**kafka.for_python(), enable_auto_commit=False, group_id=None, bootstrap_timeout_ms=within_ms)
+        try:
+            first = consumer.beginning_offsets(partitions, timeout_ms=within_ms)
+            end = consumer.end_offsets(partitions, timeout_ms=within_ms)
+        finally:
+            consumer.close(autocommit=False)
+    except KafkaError as error:
+        raise _unreachable(kafka, error) from error
+    return {each.partition: (int(first[each]), int(end[each])) for each in partitions}
+
+
+def offsets_at(kafka: KafkaOptions, topic: Topic, milliseconds: int) -> dict[int, int | None]:
+    """The first offset of each partition whose record is not older than this time (ms since the epoch); None: all are older.
+
+    Raises Unfit BROKER_UNREACHABLE.
+    """
+    _quiet()
+    partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+    try:
+        consumer = KafkaConsumer(**kafka.for_python(), enable_auto_commit=False, group_id=None, bootstrap_timeout_ms=ANSWER_WITHIN_MS)
+        try:
+            found = consumer.offsets_for_times(dict.fromkeys(partitions, milliseconds), timeout_ms=ANSWER_WITHIN_MS)
+        finally:
+            consumer.close(autocommit=False)
+    except KafkaError as error:
+        raise _unreachable(kafka, error) from error
+    return {each.partition: None if found.get(each) is None else int(found[each].offset) for each in partitions}
 
 
 class Ends:

@@ -13,8 +13,9 @@ from ingest.contract import Contract
 from ingest.files import LocalFiles
 from ingest.places import Places
 from ingest.stream import commit
+from ingest.stream.assessment import assess
 from ingest.stream.batch import BatchReport, Table, process
-from ingest.stream.ledger import Ledger
+from ingest.stream.ledger import Ledger, summarise
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import BatchId, CheckpointFiles, OffsetRange
 from ingest.stream.topic import Topic
@@ -42,7 +43,9 @@ class Desk:
     def open(self) -> Table:
         """As the start of a run does: the ledger is completed from the target's log."""
         ledger = Ledger.of(self.places, LocalFiles())
-        ledger.complete(self.session, QUERY)
+        summary = summarise(self.session, self.places)
+        known = assess(LocalFiles(), LocalFiles(), self.places, summary, None)
+        ledger.complete(self.session, QUERY, known.table.last, summary)
         checkpoint = CheckpointFiles(LocalFiles(), self.places.checkpoint)
         return Table(self.contract, self.places, Topic(self.topic, TOPIC_ID, tuple(self.ends)), 0, checkpoint, ledger)
 

@@ -17,10 +17,13 @@ from ingest.errors import IngestError
 from ingest.files import LocalFiles
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
+from ingest.prove.verify import Verified, verify
 from ingest.stream.batch import BatchReport
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.mark import Mark
 from ingest.stream.query import TableQuery, Trigger
+from ingest.stream.rebase import Rebased, Rebaser
+from ingest.stream.rebase_plan import Aim, Kind
 from ingest.stream.topic import describe
 
 
@@ -77,16 +80,31 @@ class Lane:
         topic = describe(kafka, self.contract.source.topic)
         self.query = query = TableQuery(self.contract, self.places, kafka, topic, reports.append)
         query.start(self.session, Trigger(once=True), max_records)
-        try:
-            while not query.poll():
-                time.sleep(0.02)
-            error = query.finish(self.session)
-        finally:
-            # A run's JVM would end here, and its lock with it.
-            query._lock.channel().close()
+        while not query.poll():
+            time.sleep(0.02)
+        error = query.finish(self.session)
         if error is not None:
             raise error
         return reports
+
+    def rebase(self, kind: Kind = "table", offsets: dict[int, int] | None = None, *, accept_gap: bool = False) -> Rebased:
+        """As `ingest rebase` does it."""
+        kafka = KafkaOptions(self.bootstrap_servers)
+        rebaser = Rebaser(self.session, self.contract, self.places, kafka, describe(kafka, self.contract.source.topic))
+        try:
+            aim = Aim(kind, tuple((offsets or {}).items()))
+            return rebaser.finish() if rebaser.interrupted else rebaser.publish(rebaser.plan(aim, accept_gap=accept_gap))
+        finally:
+            for held in rebaser.locks:
+                held.release()
+
+    def verified(self) -> Verified:
+        """As `ingest verify` sees it."""
+        return verify(self.session, self.contract, self.places)
+
+    def sql(self, statement: str, table: str = "target") -> None:
+        """Somebody's own statement on a table, `{}` in it."""
+        self.session.sql(statement.format(f"delta.`{self.places.root}/{table}`")).collect()
 
     def stopped(self, max_records: int | None = None) -> IngestError:
         """Run, and return the error that stops it."""

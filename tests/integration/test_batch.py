@@ -234,7 +234,7 @@ def test_deltalake_opens_the_tables_of_a_contract_with_every_type_and_both_layou
             assert "delta.setTransactionRetentionDuration" not in reader.metadata().configuration
 
 
-@pytest.mark.parametrize("check", ["nosuchfunction(n) > 0", "n + 1", "sqrt(id, n) > 0"])
+@pytest.mark.parametrize("check", ["nosuchfunction(n) > 0", "n + 1"])
 def test_a_rule_that_spark_cannot_evaluate_is_refused_before_the_first_batch(lane: MakeLane, check: str) -> None:
     """The rule is named, nothing is planned, and the tables stay empty."""
     one = lane({"n": "INT"}, rules=[{"name": "odd", "check": check}])

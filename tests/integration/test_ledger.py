@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import Refused
+from ingest.errors import RunStopped
 from ingest.stream import commit
 from ingest.stream.decide import Skip, decide
 from tests.integration.desk import QUERY, Desk
@@ -64,7 +64,7 @@ def test_the_next_run_knows_the_last_batch_even_when_the_log_files_are_gone(desk
     one.table = one.open()
     last = one.table.ledger.last_written(QUERY)
     assert last is not None
-    assert isinstance(decide(one.table.mark(one.table.checkpoint.planned(QUERY, 0, one.topic)), last), Skip)
+    assert isinstance(decide(one.table.mark(one.table.checkpoint.planned(QUERY, 0)), last), Skip)
     assert one.again(frame).skipped
     assert one.rows("id") == [("a",)]
 
@@ -111,6 +111,6 @@ def test_another_query_on_the_table_is_noticed_before_the_next_batch(desk: MakeD
     stranger = one.mark(0, 0, 1)
     object.__setattr__(stranger.id, "query_id", "99999999-aaaa")
     commit.merge_target(one.target().where("false"), one.contract, one.table.ledger.target_log, stranger, {})
-    with pytest.raises(Refused, match="TABLE_OWNED"):
+    with pytest.raises(RunStopped, match="TABLE_OWNED"):
         one.batch(order("b"))
     assert one.rows("id") == [("a",)]

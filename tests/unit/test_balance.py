@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ingest.prove.balance import Finding, check, segments, total
-from ingest.stream.ledger import LedgerRow
+from ingest.stream.ledger_row import LedgerRow
 
 
 def row(batch: int, start: int, end: int, **changes: Any) -> LedgerRow:

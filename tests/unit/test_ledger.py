@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.stream.delta_log import Commit
-from ingest.stream.ledger import LedgerRow, project
+from ingest.stream.ledger_row import LedgerRow, project
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import BatchId, OffsetRange
 from ingest.stream.tables import LEDGER_FIELDS

@@ -37,7 +37,7 @@ def log(ends: dict[str, dict[str, int]], version: str = "v1", metadata: object =
 
 
 def planned(checkpoint: CheckpointFiles, number: int) -> PlannedBatch:
-    return checkpoint.planned("q-1", number, "orders")
+    return checkpoint.planned("q-1", number)
 
 
 @pytest.mark.parametrize("nonsense", [(-1, 0, 1), (0, -1, 1), (0, 2, 1), (0, -2, -1)])

@@ -1,0 +1,117 @@
+"""`ingest plan` and `ingest apply`: what a changed contract asks of its table, and the doing of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from ingest.contract import Contract
+    from ingest.places import Places
+    from ingest.stream.contract_change import Change
+
+Tables = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all of tables/ if none is named.")]
+
+
+@app.command()
+def plan(
+    tables: Tables = None,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Show how contract and table differ, and what each difference needs: nothing, `ingest apply`, or a new table (exit 3)."""
+    found = list(_differences(project, tables, lake, checkpoints, master))
+    impossible = any(change.effect == "new table" for _, changes in found for change in changes)
+    if as_json:
+        rows = [{"table": contract.name, "changes": [dataclasses.asdict(change) for change in changes]} for contract, changes in found]
+        print_json("plan", ok=not impossible, tables=rows)
+    else:
+        for contract, changes in found:
+            print_changes(contract.name, changes)
+    if impossible:
+        sys.exit(3)
+
+
+@app.command()
+def apply(
+    tables: Tables = None,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Change the tables in place as far as their contracts ask for it; a contract that needs a new table is refused (exit 3)."""
+    from ingest import spark
+    from ingest.contract import load_contracts
+    from ingest.places import Places, log_folder
+    from ingest.stream import lock
+    from ingest.stream.alter import alter
+
+    contracts = [(each, Places(lake, checkpoints, each.pipeline, each.table)) for each in load_contracts(project, tables or [])]
+    for _, places in contracts:
+        for folder in lock.folders(places):
+            lock.wait_until_free(folder)
+    session = spark.start(master, log_folder(lake) / f"spark-apply-{time.strftime('%Y%m%dT%H%M%S')}.log")
+    rows: list[dict[str, Any]] = []
+    try:
+        for contract, places in contracts:
+            done = alter(session, contract, places)
+            rows.append({"table": contract.name, "applied": [change.what for change in done]})
+            if not as_json:
+                for change in done:
+                    print(f"{contract.name}: {change.what}")
+                print(f"{contract.name}: {'done' if done else 'nothing to apply'}")
+    finally:
+        session.stop()
+    if as_json:
+        print_json("apply", ok=True, tables=rows)
+
+
+def print_changes(name: str, changes: Sequence[Change]) -> None:
+    """A line a difference."""
+    if not changes:
+        print(f"{name}: the table is as its contract says")
+    for change in changes:
+        needs = {"next batch": "from the next batch on", "apply": "ingest apply", "new table": "A NEW TABLE"}[change.effect]
+        print(f"{name}: {change.what}  →  {needs}{'' if change.required or change.effect != 'apply' else ' (when convenient)'}")
+
+
+def _differences(
+    project: Any, tables: list[str] | None, lake: str, checkpoints: str, master: str
+) -> Iterator[tuple[Contract, list[Change]]]:
+    from ingest.contract import load_contracts
+    from ingest.files import is_local
+    from ingest.places import Places
+    from ingest.stream.alter import differences
+
+    contracts = load_contracts(project, tables or [])
+    session = None if is_local(lake) and is_local(checkpoints) else _session(master, lake)
+    try:
+        for contract in contracts:
+            places: Places = Places(lake, checkpoints, contract.pipeline, contract.table)
+            yield contract, differences(session, contract, places)
+    finally:
+        if session is not None:
+            session.stop()
+
+
+def _session(master: str, lake: str) -> SparkSession:
+    from ingest import spark
+    from ingest.places import log_folder
+
+    return spark.start(master, log_folder(lake) / f"spark-plan-{time.strftime('%Y%m%dT%H%M%S')}.log")

@@ -1,0 +1,98 @@
+"""`ingest status`: where each table stands, in half a second, without Spark."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_json
+
+if TYPE_CHECKING:
+    from ingest.contract import Contract
+    from ingest.errors import IngestError
+    from ingest.prove.status import Status
+    from ingest.stream.preflight import BrokerFacts
+
+# What the broker has not said by then is `unknown`.
+BROKER_WITHIN_S = 2.0
+
+
+@app.command()
+def status(
+    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all of tables/ if none is named.")] = None,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Say of each table: checkpoint, batches, ledger, lag, last commit, who runs it, and what a start would do (exit 3: refuse)."""
+    from ingest.contract import load_contracts
+    from ingest.errors import InvalidInput
+    from ingest.files import is_local
+    from ingest.kafka_options import KafkaOptions
+    from ingest.places import Places
+
+    contracts = load_contracts(project, tables or [])
+    if not (is_local(lake) and is_local(checkpoints)):
+        raise InvalidInput(
+            "STATUS_REMOTE",
+            f"the lake {lake} or the checkpoints {checkpoints} are not on this machine.",
+            expected="local folders: status reads them without Spark.",
+            remedy="`ingest verify` reads remote ones.",
+        )
+    kafka = KafkaOptions.from_environment(bootstrap_servers)
+    with ThreadPoolExecutor(max_workers=max(1, len(contracts))) as pool:
+        asked = [pool.submit(_ask, kafka, contract) for contract in contracts]
+        from ingest.prove.status import status as status_of
+        from ingest.stream.lock_file import holder
+
+        found = []
+        for contract, answer in zip(contracts, asked, strict=True):
+            places = Places(lake, checkpoints, contract.pipeline, contract.table)
+            found.append(status_of(contract, places, answer.result(), holder(places.state)))
+    refused = [each for each in found if each.refusal is not None and each.next == "refuse"]
+    if as_json:
+        print_json("status", ok=not refused, tables=[dataclasses.asdict(each) for each in found])
+    else:
+        for each in found:
+            print_status(each)
+    if refused:
+        sys.exit(3)
+
+
+def _ask(kafka: object, contract: Contract) -> BrokerFacts | IngestError:
+    from ingest.errors import IngestError
+    from ingest.kafka_options import KafkaOptions
+    from ingest.stream.preflight import BrokerFacts
+    from ingest.stream.topic import look
+
+    assert isinstance(kafka, KafkaOptions)
+    try:
+        topic, bounds = look(kafka, contract.source.topic, within_ms=round(BROKER_WITHIN_S * 1000))
+        return BrokerFacts(topic.name, topic.id, bounds)
+    except IngestError as error:
+        return error
+
+
+def print_status(status: Status) -> None:
+    """A block a table."""
+    epoch = f", epoch {status.epoch}" if status.epoch else ""
+    print(f"{status.table}: {'running by ' + status.running if status.running else 'not running'}")
+    print(f"  checkpoint   planned {_number(status.planned)}, done {_number(status.committed)}{epoch}  ({status.checkpoint})")
+    version = "no table" if status.target_version is None else f"version {status.target_version}, last commit {status.last_commit}"
+    print(f"  table        {version}; holds batches up to {_number(status.last_batch)}; ledger up to {_number(status.ledger_batch)}")
+    print(f"  lag          {'unknown' if status.lag is None else f'{status.lag:,} offsets'}")
+    print(f"  a start will {status.next}")
+    if status.refusal is not None:
+        print(f"  ! {status.refusal['code']}: {status.refusal['found']}")
+        print(f"    to mend: {status.refusal['remedy']}")
+
+
+def _number(batch: int) -> str:
+    return "none" if batch < 0 else str(batch)

@@ -1,0 +1,37 @@
+"""Changes a table in place as its contract asks (I9), and says what it would change."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from ingest.contract import Contract
+from ingest.files import files_of
+from ingest.places import Places
+from ingest.stream import commit, contract_change, lock
+from ingest.stream.contract_change import Change
+from ingest.stream.delta_log import DeltaLog
+from ingest.stream.opening import stored_contract
+from ingest.stream.rules import check_rules
+
+
+def differences(session: SparkSession | None, contract: Contract, places: Places) -> list[Change]:
+    """What differs between a contract and its table; nothing where there is no table yet. Local places need no session."""
+    state = DeltaLog(files_of(places.lake, session), places.target).state()
+    if state is None:
+        return []
+    return contract_change.changes(contract, stored_contract(files_of(places.checkpoint, session), places), state)
+
+
+def alter(session: SparkSession, contract: Contract, places: Places) -> list[Change]:
+    """Carry out what can be done in place; returns that. Raises Refused LOCKED, CONTRACT_CHANGED, InvalidInput RULE_INVALID."""
+    check_rules(session, contract)
+    held = [lock.hold(session, folder) for folder in lock.folders(places)]
+    try:
+        found = differences(session, contract, places)
+        due = [change for change in found if change.effect == "apply"]
+        contract_change.refuse(contract, places.target, [change for change in found if change.effect == "new table"])
+        commit.alter(session, contract, places.target, [change.statement for change in due])
+        return due
+    finally:
+        for each in held:
+            each.release()

@@ -1,0 +1,96 @@
+"""What a checkpoint belongs to: the topic by its id, the target table by its id, and after a rebase what came before (I6).
+
+`oncelake/binding.json` in the checkpoint. Names are not enough: a topic or a table that was deleted and made again has the
+same name, starts anew, and would be taken for the old one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from ingest.files import Files
+from ingest.stream.offsets import CheckpointTorn, OffsetRange
+
+FILE = "binding.json"
+
+
+@dataclass(frozen=True)
+class FormerEpoch:
+    """A checkpoint that wrote the table before a rebase: its last batch in force (-1: none) and where that ended, by partition."""
+
+    query_id: str
+    epoch: int
+    last_batch: int
+    topic: str
+    topic_id: str
+    ends: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Rebase:
+    """How an epoch began: its baseline stands in the offset log as batch 0, which reads nothing.
+
+    `baseline` is (partition, offset); `gaps` are the offset ranges (partition, start, end) that were jumped over on purpose;
+    `table_version` is the target's at that time, `former` how each epoch before stood then.
+    """
+
+    former: tuple[FormerEpoch, ...]
+    baseline: tuple[tuple[int, int], ...]
+    gaps: tuple[tuple[int, int, int], ...]
+    table_version: int
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """The empty ranges of batch 0."""
+        return tuple(OffsetRange(partition, offset, offset) for partition, offset in self.baseline)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Topic, table and epoch of a checkpoint; `predecessors` are the query ids of the epochs before."""
+
+    topic: str
+    topic_id: str
+    table_id: str
+    epoch: int = 0
+    predecessors: tuple[str, ...] = ()
+    rebase: Rebase | None = None
+
+    def to_json(self) -> str:
+        """The text of binding.json."""
+        return json.dumps(asdict(self), indent=1)
+
+    @staticmethod
+    def from_json(text: bytes | str) -> Binding:
+        """Raises ValueError, KeyError or TypeError for any other text."""
+        value = json.loads(text)
+        told = value["rebase"]
+        rebase = None
+        if told is not None:
+            former = tuple(FormerEpoch(**{**each, "ends": _pairs(each["ends"])}) for each in told["former"])
+            gaps = tuple((int(p), int(start), int(end)) for p, start, end in told["gaps"])
+            rebase = Rebase(former, _pairs(told["baseline"]), gaps, int(told["table_version"]))
+        return Binding(
+            value["topic"], value["topic_id"], value["table_id"], int(value["epoch"]), tuple(map(str, value["predecessors"])), rebase
+        )
+
+
+def _pairs(values: list[list[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((int(partition), int(offset)) for partition, offset in values)
+
+
+def read_binding(files: Files, state: str) -> Binding | None:
+    """The binding kept in the folder `state`, or None for a checkpoint that has none yet. Raises CheckpointTorn."""
+    data = files.read(f"{state}/{FILE}")
+    if data is None:
+        return None
+    try:
+        return Binding.from_json(data)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointTorn(state, FILE) from error
+
+
+def write_binding(files: Files, state: str, binding: Binding) -> None:
+    """Put the binding in place, atomically."""
+    files.write(f"{state}/{FILE}", binding.to_json().encode())

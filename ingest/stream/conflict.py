@@ -1,0 +1,67 @@
+"""Conflicting duplicates: copies of an event id whose payloads differ. The first wins, the later ones go to quarantine (I3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, WindowSpec
+from pyspark.sql import functions as F
+
+from ingest.contract import Contract
+from ingest.stream.decode import PAYLOAD_HASH, event_id_columns
+
+CONFLICT = "conflicting_duplicate"
+RAW = ("__key", "__value", "__headers")
+
+
+def refuse_losers_of_other_payload(ranked: DataFrame, window: WindowSpec) -> DataFrame:
+    """Inside the batch: `__reason` for those of `__rank` > 1 whose payload is not the winner's; their `__rank` becomes NULL."""
+    winner = F.first(F.struct("_partition", "_offset", PAYLOAD_HASH)).over(window)
+    found = ranked.withColumn("__winner", F.when(F.col("__rank") > 1, winner))
+    conflict = F.coalesce(F.col(f"__winner.{PAYLOAD_HASH}") != F.col(PAYLOAD_HASH), F.lit(False))
+    where = F.concat(F.lit("differs from partition "), F.col("__winner._partition"), F.lit(" offset "), F.col("__winner._offset"))
+    return _refuse(found, conflict, where).drop("__winner")
+
+
+def mark_conflicts(ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]]) -> DataFrame:
+    """Against the table: the same for winners whose id the target holds, from another position, with another payload."""
+    ids = event_id_columns(contract)
+    table = ranked.sparkSession.read.format("delta").load(target)
+    for name, (least, greatest) in bounds.items():
+        table = table.where(F.col(f"`{name}`").between(least, greatest))
+    place = F.struct("_topic_id", "_partition", "_offset", F.col(PAYLOAD_HASH).alias("hash")).alias("__there")
+    there = table.where(F.col(PAYLOAD_HASH).isNotNull()).select(
+        *(F.col(f"`{name}`").alias(f"__id{n}") for n, name in enumerate(ids)), place
+    )
+    same = F.col("__rank") == 1
+    for number, name in enumerate(ids):
+        same &= F.col(f"`{name}`") == F.col(f"__id{number}")
+    found = ranked.join(there, same, "left")
+    own = (F.col("__there._topic_id") == F.col("_topic_id")) & (F.col("__there._partition") == F.col("_partition"))
+    own &= F.col("__there._offset") == F.col("_offset")
+    conflict = F.coalesce((F.col("__there.hash") != F.col(PAYLOAD_HASH)) & ~own, F.lit(False))
+    where = F.concat(F.lit("differs from partition "), F.col("__there._partition"), F.lit(" offset "), F.col("__there._offset"))
+    return _refuse(found, conflict, where).drop("__there", *(f"__id{number}" for number in range(len(ids))))
+
+
+def with_bytes(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFrame:
+    """Give conflicting records their raw bytes back, which a right record does not carry through the batch: they are read again."""
+    if conflicts == 0:
+        return ranked
+    raw = records.select(
+        F.col("partition").alias("_partition"), F.col("offset").alias("_offset"), *(F.col(name[2:]).alias(f"{name}_again") for name in RAW)
+    )
+    conflicting = ranked.where(F.col("__reason") == CONFLICT).drop(*RAW)
+    again = conflicting.join(raw, ["_partition", "_offset"]).withColumnsRenamed({f"{name}_again": name for name in RAW})
+    others = ranked.where(F.col("__reason").isNull() | (F.col("__reason") != CONFLICT))
+    return others.unionByName(again)
+
+
+def _refuse(frame: DataFrame, conflict: Column, detail: Column) -> DataFrame:
+    return (
+        frame.withColumn("__conflict", conflict)
+        .withColumn("__reason", F.when(F.col("__conflict"), F.lit(CONFLICT)).otherwise(F.col("__reason")))
+        .withColumn("__detail", F.when(F.col("__conflict"), detail).otherwise(F.col("__detail")))
+        .withColumn("__rank", F.when(~F.col("__conflict"), F.col("__rank")))
+        .drop("__conflict")
+    )

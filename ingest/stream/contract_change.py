@@ -1,0 +1,168 @@
+"""What a changed contract asks of its table: nothing, a change in place, or a new table (I9). Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pyspark.sql import types as T
+
+from ingest.contract import Contract
+from ingest.errors import Refused
+from ingest.stream.decode import target_fields
+from ingest.stream.delta_log import State
+
+# Kept by the table when the contract no longer asks for them: new rows have NULL there.
+OURS_MAY_STAY = ("_unknown", "_payload_hash")
+# What the table's own properties say of the event id, for a start whose checkpoint is gone.
+EVENT_ID_PROPERTY = "oncelake.eventId"
+
+Effect = Literal["next batch", "apply", "new table"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference. `effect`: it holds from the next batch on; `ingest apply` runs `statement`; or the table cannot follow.
+
+    `required` says that no batch may run before it is applied. In `statement` `{table}` stands for the table.
+    """
+
+    what: str
+    effect: Effect
+    statement: str = ""
+    required: bool = True
+
+
+def changes(contract: Contract, stored: Contract | None, state: State) -> list[Change]:
+    """The differences between a contract and its table; `stored` is the contract that the last batch was done under."""
+    fields = T.StructType.fromJson(json.loads(state.schema)).fields
+    wanted = target_fields(contract)
+    found = [*_event_id(contract, stored, state), *_columns("", fields, wanted), *_layout(contract, stored, state)]
+    if (state.comment or "") != (contract.description or ""):
+        found.append(Change("the description", "apply", f"COMMENT ON TABLE {{table}} IS {_text(contract.description)}", required=False))
+    found += _properties(contract, stored, state)
+    if stored is not None:
+        found += _next_batch(contract, stored)
+    return found
+
+
+def refuse(contract: Contract, table: str, found: Sequence[Change]) -> None:
+    """Raises Refused CONTRACT_CHANGED if a batch cannot be written before something is done."""
+    lost = [each.what for each in found if each.effect == "new table"]
+    if lost:
+        raise Refused(
+            "CONTRACT_CHANGED",
+            f"{table} cannot follow the contract {contract.name}: {'; '.join(lost)}.",
+            expected="a change that the table can take: comments, rules, limits, an added nullable column, NOT NULL dropped.",
+            remedy="undo the change; or give the table another name in the contract, which makes a new table from the same topic.",
+        )
+    due = [each.what for each in found if each.effect == "apply" and each.required]
+    if due:
+        raise Refused(
+            "CONTRACT_CHANGED",
+            f"{table} is not yet as the contract {contract.name} says: {'; '.join(due)}.",
+            expected="a table with the contract's columns.",
+            remedy=f"`ingest plan {contract.name}` shows the difference, `ingest apply {contract.name}` carries it out.",
+        )
+
+
+def _event_id(contract: Contract, stored: Contract | None, state: State) -> Iterator[Change]:
+    wants = contract.event_id.document()
+    if stored is not None and stored.event_id.document() != wants:
+        yield Change(f"the event id is {_shown(stored.event_id.document())} in the table, {_shown(wants)} in the contract", "new table")
+    elif stored is None and state.properties.get(EVENT_ID_PROPERTY, event_id_text(contract)) != event_id_text(contract):
+        yield Change(f"the event id is {state.properties[EVENT_ID_PROPERTY]} in the table, {_shown(wants)} in the contract", "new table")
+    if stored is not None and stored.source.topic != contract.source.topic:
+        yield Change(f"the topic was {stored.source.topic}, the contract says {contract.source.topic}", "new table")
+
+
+def event_id_text(contract: Contract) -> str:
+    """The event id as the table's property keeps it."""
+    return json.dumps(contract.event_id.document())
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value)
+
+
+def _columns(parent: str, has: Sequence[T.StructField], wants: Sequence[T.StructField]) -> Iterator[Change]:
+    by_name = {field.name.lower(): field for field in has}
+    for field in wants:
+        name = f"{parent}`{field.name}`"
+        shown = name.replace("`", "")
+        there = by_name.pop(field.name.lower(), None)
+        if there is None:
+            yield _added(name, shown, field)
+            continue
+        yield from _type(name, shown, there.dataType, field.dataType)
+        if there.nullable and not field.nullable:
+            yield Change(f"the column {shown} may be null in the table, not in the contract", "new table")
+        elif field.nullable and not there.nullable:
+            yield Change(f"the column {shown} may be null from now on", "apply", f"ALTER TABLE {{table}} ALTER COLUMN {name} DROP NOT NULL")
+        comment = field.metadata.get("comment") or ""
+        if not parent and (there.metadata.get("comment") or "") != comment:
+            statement = f"ALTER TABLE {{table}} ALTER COLUMN {name} COMMENT {_text(comment)}"
+            yield Change(f"the comment of the column {shown}", "apply", statement, required=False)
+    for field in by_name.values():
+        if parent or field.name not in OURS_MAY_STAY:
+            yield Change(f"the column {parent.replace('`', '')}{field.name} is in the table, not in the contract", "new table")
+
+
+def _added(name: str, shown: str, field: T.StructField) -> Change:
+    if not field.nullable:
+        return Change(f"the column {shown} is new and must not be null, but the rows of before have no value", "new table")
+    comment = field.metadata.get("comment")
+    told = f" COMMENT {_text(comment)}" if comment else ""
+    statement = f"ALTER TABLE {{table}} ADD COLUMNS ({name} {field.dataType.simpleString()}{told})"
+    return Change(f"the column {shown} {field.dataType.simpleString()} is new", "apply", statement)
+
+
+def _type(name: str, shown: str, has: T.DataType, wants: T.DataType) -> Iterator[Change]:
+    if isinstance(has, T.StructType) and isinstance(wants, T.StructType):
+        yield from _columns(f"{name}.", has.fields, wants.fields)
+    elif isinstance(has, T.ArrayType) and isinstance(wants, T.ArrayType):
+        yield from _type(f"{name}.element", f"{shown}.element", has.elementType, wants.elementType)
+    elif has.simpleString() != wants.simpleString():
+        yield Change(f"the column {shown} is {has.simpleString()} in the table, {wants.simpleString()} in the contract", "new table")
+
+
+def _layout(contract: Contract, stored: Contract | None, state: State) -> Iterator[Change]:
+    if tuple(contract.layout.partition_by) != state.partition_by:
+        has, wants = (", ".join(names) or "nothing" for names in (state.partition_by, contract.layout.partition_by))
+        yield Change(f"the table is partitioned by {has}, the contract says {wants}", "new table")
+    if stored is not None and stored.layout.cluster_by != contract.layout.cluster_by:
+        columns = ", ".join(f"`{name}`" for name in contract.layout.cluster_by)
+        statement = f"ALTER TABLE {{table}} CLUSTER BY {f'({columns})' if columns else 'NONE'}"
+        yield Change(f"clustered by {columns.replace('`', '') or 'nothing'}", "apply", statement, required=False)
+
+
+def _properties(contract: Contract, stored: Contract | None, state: State) -> Iterator[Change]:
+    wants = dict(contract.properties)
+    for key, value in wants.items():
+        if state.properties.get(key) != value:
+            statement = f"ALTER TABLE {{table}} SET TBLPROPERTIES ({_text(key)} = {_text(value)})"
+            yield Change(f"{key} = {value}", "apply", statement, required=False)
+    for key in dict(stored.properties) if stored is not None else {}:
+        if key not in wants and key in state.properties:
+            yield Change(f"{key} unset", "apply", f"ALTER TABLE {{table}} UNSET TBLPROPERTIES ({_text(key)})", required=False)
+
+
+def _next_batch(contract: Contract, stored: Contract) -> Iterator[Change]:
+    parts = {
+        "the row rules": (stored.rules, contract.rules),
+        "what happens to unknown fields": (stored.unknown_fields, contract.unknown_fields),
+        "the isolation level": (stored.source.isolation_level, contract.source.isolation_level),
+        "the limit on the quarantined share": (stored.quarantine, contract.quarantine),
+        "the size of a batch": (stored.source.max_records_per_batch, contract.source.max_records_per_batch),
+        "the event time": (stored.event_time, contract.event_time),
+    }
+    for what, (before, after) in parts.items():
+        if before != after:
+            yield Change(what, "next batch", required=False)
+
+
+def _text(value: str | None) -> str:
+    """A SQL string literal."""
+    return "'" + (value or "").replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,182 @@
+"""Reads what preflight decides on: a checkpoint's files, a table's log with its history, the topic's bounds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from ingest.files import Files
+from ingest.places import Places
+from ingest.stream.binding import Binding, read_binding
+from ingest.stream.decide import LastWritten
+from ingest.stream.delta_log import Commit, DeltaLog, State
+from ingest.stream.in_force import InForce
+from ingest.stream.ledger_summary import LedgerSummary
+from ingest.stream.mark import Statement, app_id
+from ingest.stream.offsets import CheckpointFiles, CheckpointTorn, PlannedBatch
+from ingest.stream.preflight import CheckpointFacts, Stranger, TableFacts
+
+RETENTION = "delta.setTransactionRetentionDuration"
+
+
+def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
+    """What the checkpoint of a table says of itself. Raises nothing for a torn one: that is a fact too."""
+    checkpoint = CheckpointFiles(files, places.checkpoint)
+    offsets, commits = checkpoint.numbers("offsets"), checkpoint.numbers("commits")
+    planned_number, committed = max(offsets, default=-1), max(commits, default=-1)
+    query_id, planned, binding, torn = None, None, None, None
+    try:
+        query_id = checkpoint.query_id()
+        if query_id is None and (offsets or commits):
+            torn = "metadata"
+        if torn is None and committed >= 0:
+            checkpoint.check_commit(committed)
+        binding = read_binding(files, places.state)
+        if query_id is not None and planned_number >= 0:
+            planned = _planned(checkpoint, query_id, planned_number, binding)
+    except CheckpointTorn as error:
+        torn = torn or error.file
+    found = bool(files.names(places.checkpoint))
+    return CheckpointFacts(places.checkpoint, found, query_id, planned, committed, torn, binding)
+
+
+def _planned(checkpoint: CheckpointFiles, query_id: str, number: int, binding: Binding | None) -> PlannedBatch:
+    """The last planned batch, under whatever topic its offset log names: a contract may name another by now."""
+    if number == 0 and binding is not None and binding.rebase is not None:
+        return checkpoint.baseline(query_id)
+    return checkpoint.planned(query_id, number)
+
+
+@dataclass
+class TableHistory:
+    """What the log of a table's target tells of the batches in it; `summary` is what the ledger remembers beyond the log."""
+
+    places: Places
+    log: DeltaLog
+    summary: LedgerSummary
+    in_force: InForce
+
+    @staticmethod
+    def of(files: Files, places: Places, summary: LedgerSummary) -> TableHistory:
+        """The history of the target at `places`."""
+        log = DeltaLog(files, places.target)
+        return TableHistory(places, log, summary, InForce(log))
+
+    def last(self, query_id: str) -> LastWritten | None:
+        """The last batch of this query that is in force."""
+        for commit in self.in_force.commits():
+            mark = commit.mark
+            if mark is not None and mark.id.query_id == query_id:
+                return LastWritten(mark, commit.version)
+        kept = self.summary.last.get(query_id)
+        # The ledger vouches only for what Delta has cleaned up, not for a table that was deleted and made anew.
+        return kept if kept is not None and 0 <= kept.version <= self.in_force.before_the_log() else None
+
+    def left_out(self, query_id: str, last: LastWritten | None) -> LastWritten | None:
+        """The newest batch of this query that the log has and that is not in force."""
+        chain = {commit.version for commit in self.in_force.commits()}
+        for commit in self.log.newest_first():
+            if last is not None and commit.version <= last.version:
+                break
+            if commit.version not in chain and commit.mark is not None and commit.mark.id.query_id == query_id:
+                return LastWritten(commit.mark, commit.version)
+        return None
+
+    def stranger(self, query_id: str | None, last: LastWritten | None, former: tuple[str, ...]) -> Stranger | None:
+        """The newest commit in force, after `last`, of another pipeline, or of another query that is no predecessor."""
+        for commit in self.in_force.commits():
+            if last is not None and commit.version <= last.version:
+                return None
+            mark = commit.mark
+            if mark is None:
+                continue
+            name = f"{mark.pipeline}.{mark.table}"
+            if name != self.places.name or (query_id is not None and mark.id.query_id not in (query_id, *former)):
+                return Stranger(commit.version, name, mark.id.query_id)
+        return None
+
+    def has(self, query_id: str, number: int) -> bool:
+        """Whether log or ledger know the offsets of this batch, in force or not."""
+        if self.summary.last_batch(query_id) >= number:
+            return True
+        app = app_id(self.places.pipeline, self.places.table, query_id, "target")
+        return any(commit.transactions.get(app) == number and commit.mark is not None for commit in self.log.newest_first())
+
+    def blank(self) -> bool:
+        """Whether the table holds nothing but our own marked creation: no commit has added a file."""
+        versions = self.log.versions()
+        if not versions or versions[0] != 0:
+            return False
+        commits = list(self.log.newest_first())
+        return _created_by(commits[-1], self.places) and not any(commit.added for commit in commits)
+
+
+def _created_by(commit: Commit, places: Places) -> bool:
+    try:
+        told = json.loads(commit.user_metadata or "")
+        return (told["kind"], told["pipeline"], told["table"]) == ("created", places.pipeline, places.table)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summary: LedgerSummary) -> TableFacts:
+    """What the target, the quarantine and the ledger say, seen from this checkpoint."""
+    history = TableHistory.of(files, places, summary)
+    state = history.log.state()
+    if state is None:
+        return TableFacts(places.target)
+    query_id = checkpoint.query_id
+    former = checkpoint.binding.predecessors if checkpoint.binding else ()
+    prefix = app_id(places.pipeline, places.table, "", "")[:-1]
+    last = history.last(query_id) if query_id is not None else None
+    pair = state.pairs.get(app_id(places.pipeline, places.table, query_id, "target")) if query_id is not None else None
+    written = last.mark.id.number if last is not None else -1
+    ours = any(app.startswith(prefix) and app.endswith("/target") for app in state.pairs)
+    quarantine = DeltaLog(files, places.quarantine)
+    quarantine_state, ledger_state = quarantine.state(), DeltaLog(files, places.ledger).state()
+    states = ((places.target, state), (places.quarantine, quarantine_state), (places.ledger, ledger_state))
+    return TableFacts(
+        places.target,
+        state.id,
+        last,
+        history.left_out(query_id, last) if query_id is not None and written < checkpoint.committed else None,
+        ours,
+        not ours and history.blank(),
+        history.stranger(query_id, last, former),
+        pair,
+        pair is None or query_id is None or written >= pair or history.has(query_id, pair),
+        places.quarantine,
+        _quarantine_proven(history, query_id, summary),
+        _quarantine_last(quarantine, quarantine_state, places, query_id),
+        tuple(path for path, each in states if each is not None and RETENTION in each.properties),
+    )
+
+
+def _quarantine_proven(history: TableHistory, query_id: str | None, summary: LedgerSummary) -> int:
+    """The last batch of this query in force that put records into quarantine; -1 for none."""
+    if query_id is None:
+        return -1
+    known = summary.last_batch(query_id)
+    for commit in history.in_force.commits():
+        mark = commit.mark
+        if mark is None or mark.id.query_id != query_id:
+            continue
+        if any(counts.quarantined for _, counts in mark.counts):
+            return mark.id.number
+        if mark.id.number <= known:
+            break  # what is older is in the ledger
+    return summary.quarantined.get(query_id, -1)
+
+
+def _quarantine_last(log: DeltaLog, state: State | None, places: Places, query_id: str | None) -> int:
+    """The last batch of this query that the quarantine holds, in force; -1 for none."""
+    if state is None or query_id is None:
+        return -1
+    chain = InForce(log)
+    for commit in chain.commits():
+        mark = commit.mark
+        if mark is not None and mark.id.query_id == query_id:
+            return mark.id.number
+    statement: Statement = "quarantine"
+    pair = state.pairs.get(app_id(places.pipeline, places.table, query_id, statement), -1)
+    return pair if chain.before_the_log() >= 0 else -1

@@ -1,0 +1,156 @@
+"""A ledger row: what became of one partition's offsets in one batch, projected from the target's commit (I7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from ingest.places import Places
+from ingest.stream.binding import Binding
+from ingest.stream.delta_log import Commit
+from ingest.stream.mark import Counts, Mark
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """What became of the offsets [start_offset, end_offset) of one partition in one batch (columns of the ledger, in order).
+
+    `kind` batch: a batch of the target. rebase: an epoch's end (query id of the former, its last batch in force, where that
+    ended) or begin (the new query id, batch 0, the baseline). gap_accepted: offsets that a rebase jumped over on purpose.
+    """
+
+    schema_version: int
+    kind: str
+    pipeline: str
+    table: str
+    epoch: int
+    query_id: str
+    batch_id: int
+    topic: str
+    topic_id: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    records_read: int
+    inserted: int
+    duplicate: int
+    quarantined: int
+    replayed: int
+    gap: int
+    target_version: int
+    contract_hash: str
+    committed_at: datetime
+
+
+def project(commit: Commit, mark: Mark, inserted: Mapping[int, int]) -> list[LedgerRow]:
+    """The ledger rows of one commit; `inserted` is by partition."""
+    counts = dict(mark.counts)
+    rows = []
+    for each in mark.ranges:
+        count, new = counts.get(each.partition, Counts()), inserted.get(each.partition, 0)
+        rows.append(
+            LedgerRow(
+                SCHEMA_VERSION,
+                "batch",
+                mark.pipeline,
+                mark.table,
+                mark.epoch,
+                mark.id.query_id,
+                mark.id.number,
+                mark.topic,
+                mark.topic_id,
+                each.partition,
+                each.start,
+                each.end,
+                count.read,
+                new,
+                count.losers + count.winners - new,
+                count.quarantined,
+                count.replayed,
+                len(each) - count.read,
+                commit.version,
+                mark.contract_hash,
+                commit.committed_at,
+            )
+        )
+    return rows
+
+
+def project_rebase(binding: Binding, query_id: str, places: Places, contract_hash: str, at: datetime) -> list[LedgerRow]:
+    """The ledger rows that a rebase leaves: where the former epoch ended, where the new one begins, what was jumped over."""
+    rebase = binding.rebase
+    assert rebase is not None
+
+    def row(kind: str, query: str, epoch: int, batch: int, topic: tuple[str, str], partition: int, start: int, end: int) -> LedgerRow:
+        head = (SCHEMA_VERSION, kind, places.pipeline, places.table, epoch, query, batch, *topic, partition, start, end)
+        return LedgerRow(*head, 0, 0, 0, 0, 0, end - start, rebase.table_version, contract_hash, at)
+
+    ours = (binding.topic, binding.topic_id)
+    rows = []
+    for former in rebase.former:
+        theirs = (former.topic, former.topic_id)
+        rows += [row("rebase", former.query_id, former.epoch, former.last_batch, theirs, p, end, end) for p, end in former.ends]
+        if not former.ends:  # none of its batches is in force
+            rows.append(row("rebase", former.query_id, former.epoch, former.last_batch, theirs, -1, 0, 0))
+    rows += [row("rebase", query_id, binding.epoch, 0, ours, p, offset, offset) for p, offset in rebase.baseline]
+    rows += [row("gap_accepted", query_id, binding.epoch, 0, ours, p, start, end) for p, start, end in rebase.gaps]
+    return rows
+
+
+def count_rows(session: SparkSession, places: Places, commit: Commit, mark: Mark) -> list[LedgerRow]:
+    """The ledger rows of a target commit, with `inserted` counted from its files."""
+    offered = {partition: counts.winners for partition, counts in mark.counts}
+    try:
+        inserted = inserted_by_partition(session, places.target, commit, offered, "_partition")
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        inserted = _by_position(session, places, commit, mark, offered)
+    return project(commit, mark, inserted)
+
+
+def inserted_by_partition(session: SparkSession, table: str, commit: Commit, offered: Mapping[int, int], column: str) -> dict[int, int]:
+    """How many rows of each Kafka partition the commit added, out of the `offered` ones; `column` names the partition's column.
+
+    The files' numRecords tell the sum. If it is what was offered, or nothing, that is the answer by partition too; else the
+    partition column of just these files is read (docs/decisions/inserted-by-partition.md).
+    """
+    records = [added.records for added in commit.added]
+    total = None if None in records else sum(number or 0 for number in records)
+    if total == sum(offered.values()):
+        return dict(offered)
+    if total == 0:
+        return {}
+    by_name = [int(added.partition_values[column]) for added in commit.added if column in added.partition_values]
+    if by_name:
+        return {p: sum(a.records or 0 for a in commit.added if int(a.partition_values[column]) == p) for p in set(by_name)}
+    paths = [added.path if "://" in added.path or added.path.startswith("/") else f"{table}/{added.path}" for added in commit.added]
+    counted = session.read.parquet(*paths).groupBy(column).count().collect()
+    return {row[column]: row["count"] for row in counted}
+
+
+def _by_position(session: SparkSession, places: Places, commit: Commit, mark: Mark, offered: Mapping[int, int]) -> dict[int, int]:
+    """The same for a commit whose files OPTIMIZE and VACUUM have taken away: its rows stand elsewhere in the table now.
+
+    Rows that a DELETE took since are missing there. Their number is known from the commit; of which partition they were is not:
+    they are counted where records were offered and no row was found.
+    """
+    target = session.read.format("delta").load(places.target).where(F.col("_topic_id") == mark.topic_id)
+    inside = F.lit(False)
+    for each in mark.ranges:
+        inside |= (F.col("_partition") == each.partition) & (F.col("_offset") >= each.start) & (F.col("_offset") < each.end)
+    counted = target.where(inside).groupBy("_partition").count().collect()
+    found = {row["_partition"]: row["count"] for row in counted}
+    missing = sum(added.records or 0 for added in commit.added) - sum(found.values())
+    for partition, room in ((p, number - found.get(p, 0)) for p, number in offered.items()):
+        taken = max(0, min(room, missing))
+        found[partition] = found.get(partition, 0) + taken
+        missing -= taken
+    return found

@@ -1,0 +1,87 @@
+"""What the ledger knows of every checkpoint that wrote the table: its last batch, how far it read, where its epoch ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ingest.stream.decide import LastWritten
+from ingest.stream.mark import Counts, Mark
+from ingest.stream.offsets import BatchId, OffsetRange
+
+
+@dataclass(frozen=True)
+class EpochBegin:
+    """The baseline of a rebased epoch: its query id, offsets by partition, and the target's version at that time."""
+
+    query_id: str
+    topic_id: str
+    table_version: int
+    baseline: dict[int, int]
+
+
+@dataclass(frozen=True)
+class LedgerSummary:
+    """`last` and `quarantined` (the last batch with records in quarantine) are by query id, `reached` by (query id, topic id,
+    partition); `epochs` is the epoch of each query id, `ended` the last batch in force (-1: none) of those that a rebase has
+    followed, `begins` how rebased ones began."""
+
+    last: dict[str, LastWritten] = field(default_factory=dict)
+    quarantined: dict[str, int] = field(default_factory=dict)
+    reached: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    begins: dict[str, EpochBegin] = field(default_factory=dict)
+
+    def last_batch(self, query_id: str) -> int:
+        """The last batch of a query id that the ledger has; -1 for none."""
+        return self.last[query_id].mark.id.number if query_id in self.last else -1
+
+
+def summary_of(newest: Iterable[Mapping[str, Any]], rebases: Iterable[Mapping[str, Any]], quarantined: Mapping[str, int]) -> LedgerSummary:
+    """From the newest batch row of each (query id, topic id, partition), with `reached`, its greatest end offset; and all
+    rows of kind rebase."""
+    batches: dict[str, list[Mapping[str, Any]]] = {}
+    reached: dict[tuple[str, str, int], int] = {}
+    epochs: dict[str, int] = {}
+    for row in newest:
+        epochs[row["query_id"]] = row["epoch"]
+        batches.setdefault(row["query_id"], []).append(row)
+        reached[row["query_id"], row["topic_id"], row["partition"]] = row["reached"]
+    last = {}
+    for query_id, rows in batches.items():
+        number = max(row["batch_id"] for row in rows)
+        last[query_id] = _last_of([row for row in rows if row["batch_id"] == number])
+    told = list(rebases)
+    epochs |= {row["query_id"]: row["epoch"] for row in told}
+    ended, begins = _epochs(told, epochs)
+    return LedgerSummary(last, dict(quarantined), reached, epochs, ended, begins)
+
+
+def _epochs(rebases: list[Mapping[str, Any]], epochs: dict[str, int]) -> tuple[dict[str, int], dict[str, EpochBegin]]:
+    """An epoch's first rebase rows are its begin (but for epoch 0, which has none); of its ends the newest counts."""
+    newest_epoch = max(epochs.values(), default=0)
+    ended: dict[str, int] = {}
+    begins: dict[str, EpochBegin] = {}
+    for query_id in {row["query_id"]: None for row in rebases}:
+        rows = [row for row in rebases if row["query_id"] == query_id]
+        if epochs[query_id] > 0:
+            first = min(row["target_version"] for row in rows)
+            begin = [row for row in rows if row["target_version"] == first and row["batch_id"] == 0]
+            baseline = {row["partition"]: row["start_offset"] for row in begin if row["partition"] >= 0}
+            begins[query_id] = EpochBegin(query_id, rows[0]["topic_id"], first, baseline)
+        if epochs[query_id] < newest_epoch:
+            ended[query_id] = max((row["target_version"], row["batch_id"]) for row in rows)[1]
+    return ended, begins
+
+
+def _last_of(rows: list[Mapping[str, Any]]) -> LastWritten:
+    first = rows[0]
+    ranges = tuple(sorted(OffsetRange(r["partition"], r["start_offset"], r["end_offset"]) for r in rows))
+    counts = tuple(sorted((r["partition"], Counts(r["records_read"], r["quarantined"], 0, r["replayed"])) for r in rows))
+    id = BatchId(first["query_id"], first["batch_id"])
+    mark = Mark(
+        first["pipeline"], first["table"], id, first["epoch"], first["contract_hash"], first["topic"], first["topic_id"], ranges, counts
+    )
+    return LastWritten(mark, first["target_version"])

@@ -1,0 +1,122 @@
+"""The opening of a table by a run: preflight, the contract that a batch was begun with, tables, binding, ledger (I6, I9)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pyspark.sql import SparkSession
+
+from ingest.contract import Contract
+from ingest.files import Files, files_of
+from ingest.kafka_options import KafkaOptions
+from ingest.places import Places
+from ingest.stream import commit, contract_change
+from ingest.stream.assessment import assess
+from ingest.stream.binding import Binding, write_binding
+from ingest.stream.decide import LastWritten
+from ingest.stream.delta_log import DeltaLog
+from ingest.stream.ledger import Ledger, append_rows, summarise
+from ingest.stream.ledger_row import project_rebase
+from ingest.stream.mark import Mark
+from ingest.stream.offsets import BatchId
+from ingest.stream.preflight import BrokerFacts, Refuse, Run
+from ingest.stream.topic import Topic, bounds
+
+CONTRACT_FILE = "contract.json"
+
+
+class Opening:
+    """What is known of a table at a start, read once. The methods are called in the order in which they stand here."""
+
+    def __init__(self, session: SparkSession, contract: Contract, places: Places, kafka: KafkaOptions, topic: Topic) -> None:
+        self._session = session
+        self._contract = contract
+        self._places = places
+        self._topic = topic
+        self._files = files_of(places.checkpoint, session)
+        self._lake = files_of(places.lake, session)
+        self._log = DeltaLog(self._lake, places.target)
+        summary = summarise(session, places)
+        broker = BrokerFacts(topic.name, topic.id, bounds(kafka, topic))
+        self._assessment = assess(self._files, self._lake, places, summary, broker)
+
+    def refuse(self) -> None:
+        """Raises what preflight refuses with (exit 3)."""
+        if isinstance(self._assessment.decision, Refuse):
+            raise self._assessment.decision.error
+
+    @property
+    def unfinished(self) -> int | None:
+        """The batch that was planned and is not in the table, if there is one."""
+        decision = self._assessment.decision
+        return decision.number if isinstance(decision, Run) else None
+
+    @property
+    def epoch(self) -> int:
+        """0, and one more with each rebase."""
+        binding = self._assessment.checkpoint.binding
+        return binding.epoch if binding is not None else 0
+
+    def unfinished_contract(self) -> Contract | None:
+        """The contract that an unfinished batch was begun with, if it is another one than today's."""
+        stored = stored_contract(self._files, self._places)
+        return stored if self.unfinished is not None and stored is not None and stored.hash != self._contract.hash else None
+
+    def make_tables(self) -> None:
+        """Create those of target, quarantine and ledger that are missing."""
+        wanted = (self._places.target, self._places.quarantine, self._places.ledger)
+        if not all(DeltaLog(self._lake, path).exists() for path in wanted):
+            commit.create_tables(self._session, self._contract, self._places)
+
+    def refuse_changed_contract(self) -> None:
+        """Raises Refused CONTRACT_CHANGED if the table is not as the contract says."""
+        state = self._log.state()
+        assert state is not None, "the table was made a moment ago"
+        contract_change.refuse(
+            self._contract, self._places.target, contract_change.changes(self._contract, stored_contract(self._files, self._places), state)
+        )
+
+    def bind(self) -> None:
+        """Keep beside the checkpoint what it belongs to, and the contract that the next batch is begun with."""
+        state = self._log.state()
+        assert state is not None
+        before = self._assessment.checkpoint.binding
+        if before is None:
+            write_binding(self._files, self._places.state, Binding(self._topic.name, self._topic.id, state.id))
+        path = f"{self._places.state}/{CONTRACT_FILE}"
+        if self.unfinished is None or self._files.read(path) is None:
+            self._files.write(path, self._contract.to_json().encode())
+
+    def ledger(self) -> Ledger:
+        """The ledger, completed from the target's log and, after a rebase, with the rows that this left."""
+        checkpoint, summary = self._assessment.checkpoint, self._assessment.summary
+        ledger = Ledger.of(self._places, self._lake)
+        binding, last = checkpoint.binding, self._assessment.table.last
+        if binding is not None and binding.rebase is not None and checkpoint.query_id is not None:
+            ledger.predecessors = binding.predecessors
+            baseline = baseline_mark(binding, checkpoint.query_id, self._places, self._contract)
+            last = last or LastWritten(baseline, binding.rebase.table_version)
+            if checkpoint.query_id not in summary.epochs:
+                append_rebase(self._session, ledger.ledger_log, binding, baseline, self._places)
+        ledger.complete(self._session, checkpoint.query_id, last, summary)
+        return ledger
+
+
+def stored_contract(files: Files, places: Places) -> Contract | None:
+    """The contract that the last batch was begun with; None where nothing was ever begun. Raises InvalidInput CONTRACT_DAMAGED."""
+    path = f"{places.state}/{CONTRACT_FILE}"
+    data = files.read(path)
+    return Contract.from_json(data.decode(errors="replace"), path) if data is not None else None
+
+
+def baseline_mark(binding: Binding, query_id: str, places: Places, contract: Contract) -> Mark:
+    """The mark of batch 0 of a rebased checkpoint: it reads nothing, and no commit carries it."""
+    assert binding.rebase is not None
+    id, ranges = BatchId(query_id, 0), binding.rebase.ranges
+    return Mark(places.pipeline, places.table, id, binding.epoch, contract.hash, binding.topic, binding.topic_id, ranges, ())
+
+
+def append_rebase(session: SparkSession, log: DeltaLog, binding: Binding, baseline: Mark, places: Places) -> None:
+    """Append the ledger rows of a rebase, once."""
+    rows = project_rebase(binding, baseline.id.query_id, places, baseline.contract_hash, datetime.now(UTC))
+    append_rows(session, rows, log, baseline)

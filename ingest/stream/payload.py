@@ -1,0 +1,36 @@
+"""The payload of an event as one number, by which copies of an event id are told apart: equal, or in conflict (I3)."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ingest.contract import RAW_COLUMNS, Contract
+
+
+def payload_hash(contract: Contract) -> Column:
+    """XXH64 of the decoded columns, a BIGINT. A column that is NULL leaves it as it is, so that one added later changes nothing."""
+    columns = RAW_COLUMNS if contract.source.format == "raw" else contract.columns
+    return F.xxhash64(*(_hashable(column.data_type, F.col(f"`{column.name}`")) for column in columns))
+
+
+def _hashable(kind: T.DataType, value: Column) -> Column:
+    """The same value without a MAP in it, which Spark does not hash: its entries in the order of their keys."""
+    if not _has_map(kind):
+        return value
+    if isinstance(kind, T.MapType):
+        inner = kind.valueType
+        entries = F.transform(F.map_entries(value), lambda entry: F.struct(entry["key"], _hashable(inner, entry["value"])))
+        return F.array_sort(entries)
+    if isinstance(kind, T.ArrayType):
+        element = kind.elementType
+        return F.transform(value, lambda each: _hashable(element, each))
+    assert isinstance(kind, T.StructType)
+    return F.when(value.isNotNull(), F.struct(*(_hashable(field.dataType, value[field.name]).alias(field.name) for field in kind.fields)))
+
+
+def _has_map(kind: T.DataType) -> bool:
+    if isinstance(kind, T.StructType):
+        return any(_has_map(field.dataType) for field in kind.fields)
+    return isinstance(kind, T.MapType) or (isinstance(kind, T.ArrayType) and _has_map(kind.elementType))

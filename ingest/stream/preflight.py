@@ -1,0 +1,277 @@
+"""Preflight: whether a run may start, and where, from what checkpoint, table and broker say (I2, I6, I8). Pure.
+
+The rows of the table in docs/contract.md, in their order: of several refusals the upper one is reported, and any refusal
+wins over start, run, resume and skip. Nothing here reads a file or asks a broker: ingest/stream/facts.py does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ingest.errors import Refused
+from ingest.stream import refusals
+from ingest.stream.binding import Binding
+from ingest.stream.decide import LastWritten
+from ingest.stream.offsets import PlannedBatch
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """A checkpoint: `planned` is the last batch in its offset log, `committed` the last in its commit log (-1: none).
+
+    `torn` is the file, if any, without which it cannot be continued; `found` says whether there is anything at all.
+    """
+
+    path: str
+    found: bool = False
+    query_id: str | None = None
+    planned: PlannedBatch | None = None
+    committed: int = -1
+    torn: str | None = None
+    binding: Binding | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Nothing was ever planned in it."""
+        return self.planned is None and self.committed < 0 and self.torn is None
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A commit of another pipeline, or of another checkpoint of this one, and the version in which it stands."""
+
+    version: int
+    pipeline: str
+    query_id: str
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """The target (`id` None: there is none) and what belongs to it.
+
+    `last` is the last batch of the checkpoint's query that is in force, `left_out` a later one that is not; `ours` whether
+    the table holds any pair of this pipeline, `blank` whether it holds nothing but our own marked creation; `stranger` the
+    newest commit in force by somebody else since `last`; `pair` the batch number that Delta itself keeps for our query.
+    `quarantine_proven` is the last batch that the target proves to have quarantined, `quarantine_last` the last that the
+    quarantine holds; `retention` names the tables on which pairs expire.
+    """
+
+    path: str
+    id: str | None = None
+    last: LastWritten | None = None
+    left_out: LastWritten | None = None
+    ours: bool = False
+    blank: bool = False
+    stranger: Stranger | None = None
+    pair: int | None = None
+    pair_known: bool = True
+    quarantine: str = ""
+    quarantine_proven: int = -1
+    quarantine_last: int = -1
+    retention: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BrokerFacts:
+    """The topic as the broker has it; `bounds` are (earliest, end) offsets by partition. `topic_id` is empty on old brokers."""
+
+    topic: str
+    topic_id: str
+    bounds: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A new checkpoint begins."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Batch `number` was planned and is not in the table: it is run."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Batch `number` is the next to be planned."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Batch `number` is in the table, proven by version `version`, and not yet in Spark's commit log."""
+
+    number: int
+    version: int
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Nothing may start."""
+
+    error: Refused
+
+
+Decision = Start | Run | Resume | Skip | Refuse
+
+
+def decide(table_name: str, checkpoint: CheckpointFacts, table: TableFacts, broker: BrokerFacts | None) -> Decision:
+    """What a start of `table_name` (`pipeline.table`) has to do. Without `broker` its rows are left out."""
+    known = _Known(table_name, checkpoint, table, broker)
+    for row in ROWS:
+        if refused := row(known):
+            return Refuse(refused)
+    if broker is not None:
+        for refused in _broker_refusals(known, broker):
+            return Refuse(refused)
+    planned = checkpoint.planned
+    if planned is None:
+        return Start()
+    if checkpoint.committed == planned.id.number:
+        return Resume(planned.id.number + 1)
+    if known.written == planned.id.number:
+        assert table.last is not None
+        return Skip(planned.id.number, table.last.version)
+    return Run(planned.id.number)
+
+
+@dataclass(frozen=True)
+class _Known:
+    name: str
+    checkpoint: CheckpointFacts
+    table: TableFacts
+    broker: BrokerFacts | None
+
+    @property
+    def written(self) -> int:
+        """T: the last batch of this query whose target commit is in force; a rebase's baseline counts as batch 0."""
+        return self.table.last.mark.id.number if self.table.last is not None else 0 if self.rebased else -1
+
+    @property
+    def rebased(self) -> bool:
+        """Whether the checkpoint begins with a baseline, which is there with its commit or not at all."""
+        return self.checkpoint.binding is not None and self.checkpoint.binding.rebase is not None
+
+    @property
+    def planned(self) -> int:
+        """N."""
+        return -1 if self.checkpoint.planned is None else self.checkpoint.planned.id.number
+
+
+def _checkpoint_lost(known: _Known) -> Refused | None:
+    lost = known.checkpoint.empty and known.table.id is not None and known.table.ours
+    return refusals.checkpoint_lost(known.name, known.checkpoint.path, known.table.path) if lost else None
+
+
+def _table_foreign(known: _Known) -> Refused | None:
+    table = known.table
+    foreign = table.id is not None and not table.ours and not table.blank and table.stranger is None
+    return refusals.table_foreign(known.name, table.path) if foreign else None
+
+
+def _table_owned(known: _Known) -> Refused | None:
+    other = known.table.stranger
+    if other is None:
+        return None
+    former = known.checkpoint.binding.predecessors if known.checkpoint.binding else ()
+    if other.pipeline == known.name and (known.checkpoint.query_id is None or other.query_id in former):
+        return None
+    return refusals.table_owned(known.name, known.table.path, other.version, other.pipeline, other.query_id, known.checkpoint.query_id)
+
+
+def _table_replaced(known: _Known) -> Refused | None:
+    binding, table = known.checkpoint.binding, known.table
+    if binding is None or not binding.table_id or table.id in (None, binding.table_id):
+        return None
+    return refusals.table_replaced(known.name, table.path, table.id or "", binding.table_id)
+
+
+def _checkpoint_old(known: _Known) -> Refused | None:
+    planned, last = known.checkpoint.planned, known.table.last
+    if planned is None or last is None:
+        return None
+    same = (last.mark.ranges, last.mark.topic_id) == (planned.ranges, _topic_id(known, last))
+    if known.written > planned.id.number or (known.written == planned.id.number and not same):
+        return refusals.checkpoint_old(known.name, known.checkpoint.path, planned, last)
+    return None
+
+
+def _topic_id(known: _Known, last: LastWritten) -> str:
+    """The offset log has no topic id; the one that the checkpoint is bound to stands for it."""
+    return known.checkpoint.binding.topic_id if known.checkpoint.binding else last.mark.topic_id
+
+
+def _table_rewound(known: _Known) -> Refused | None:
+    if known.checkpoint.torn is not None and known.checkpoint.query_id is None:
+        return None  # whose batches to look for is not known
+    if known.written >= known.checkpoint.committed or (known.table.pair is not None and not known.table.pair_known):
+        return None
+    return refusals.table_rewound(known.name, known.table.path, known.checkpoint.committed, known.table.last, known.table.left_out)
+
+
+def _checkpoint_torn(known: _Known) -> Refused | None:
+    checkpoint = known.checkpoint
+    torn = checkpoint.torn
+    if torn is None and checkpoint.committed > known.planned:
+        torn = f"offsets/{checkpoint.committed}"
+    if torn is None and checkpoint.committed < max(known.planned - 1, 0 if known.rebased else -1):
+        torn = f"commits/{max(known.planned - 1, 0)}"
+    return refusals.checkpoint_torn(f"{checkpoint.path}/{torn}", known.name) if torn is not None else None
+
+
+def _quarantine_rewound(known: _Known) -> Refused | None:
+    table = known.table
+    if table.quarantine_last >= table.quarantine_proven:
+        return None
+    return refusals.quarantine_rewound(known.name, table.quarantine, table.quarantine_proven, table.quarantine_last)
+
+
+def _history_gone(known: _Known) -> Refused | None:
+    table = known.table
+    if table.pair is None or table.pair_known:
+        return None
+    return refusals.history_gone(known.name, table.path, table.pair)
+
+
+def _txn_retention(known: _Known) -> Refused | None:
+    return refusals.txn_retention(known.name, known.table.retention) if known.table.retention else None
+
+
+ROWS: tuple[Callable[[_Known], Refused | None], ...] = (
+    _checkpoint_lost,
+    _table_foreign,
+    _table_owned,
+    _table_replaced,
+    _checkpoint_old,
+    _table_rewound,
+    _checkpoint_torn,
+    _quarantine_rewound,
+    _history_gone,
+    _txn_retention,
+)
+
+
+def _broker_refusals(known: _Known, broker: BrokerFacts) -> Iterator[Refused]:
+    binding, planned = known.checkpoint.binding, known.checkpoint.planned
+    if binding is not None and binding.topic != broker.topic:
+        yield refusals.topic_other(known.name, binding.topic, broker.topic)
+    if binding is not None and binding.topic_id and broker.topic_id and binding.topic_id != broker.topic_id:
+        yield refusals.topic_recreated(known.name, broker.topic, binding.topic_id, broker.topic_id)
+    if planned is None:
+        return
+    done = known.checkpoint.committed == planned.id.number or known.written == planned.id.number
+    needed = {each.partition: each.end if done else each.start for each in planned.ranges}
+    if lost := sorted(set(needed) - set(broker.bounds)):
+        yield refusals.partitions_lost(known.name, broker.topic, lost)
+    for partition in broker.bounds:
+        needed.setdefault(partition, 0)  # a partition added later is read from its beginning
+    expired = [(p, needed[p], earliest) for p, (earliest, _) in sorted(broker.bounds.items()) if earliest > needed[p]]
+    if expired:
+        yield refusals.records_expired(known.name, broker.topic, expired)
+    behind = [(each.partition, each.end, broker.bounds[each.partition][1]) for each in planned.ranges if each.partition in broker.bounds]
+    behind = [each for each in behind if each[1] > each[2]]
+    if behind:
+        yield refusals.broker_behind(known.name, broker.topic, behind)

@@ -1,0 +1,145 @@
+"""Rebase: a new checkpoint that begins where it is told to, put in place atomically; the old one is moved aside (I6).
+
+1 prepare the new checkpoint in a folder beside · 2 move the old one aside · 3 the ledger's rows · 4 rename the new one into
+place. A crash after 2 leaves no checkpoint: a start refuses (CHECKPOINT_LOST), and the next rebase finishes from 3.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from ingest import faults
+from ingest.contract import Contract
+from ingest.errors import Refused
+from ingest.files import Files, files_of, is_local
+from ingest.kafka_options import KafkaOptions
+from ingest.places import Places
+from ingest.spark import jvm_pid
+from ingest.stream import commit, lock
+from ingest.stream.assessment import Assessment, assess
+from ingest.stream.binding import Binding, read_binding, write_binding
+from ingest.stream.delta_log import DeltaLog
+from ingest.stream.in_force import InForce
+from ingest.stream.ledger import summarise
+from ingest.stream.offsets import CheckpointFiles
+from ingest.stream.opening import CONTRACT_FILE, append_rebase, baseline_mark
+from ingest.stream.preflight import BrokerFacts, Refuse
+from ingest.stream.rebase_plan import Aim, RebasePlan, plan, table_end
+from ingest.stream.topic import Topic, bounds
+
+# A rebase mends what the others are about; these are mended otherwise, or by nobody.
+NOT_MENDED = ("TABLE_FOREIGN", "TXN_RETENTION", "PARTITIONS_LOST", "TOPIC_CHANGED")
+
+
+@dataclass(frozen=True)
+class Rebased:
+    """What was done: the new checkpoint's query id, the plan (None if an interrupted rebase was finished), where the old one is."""
+
+    query_id: str
+    binding: Binding
+    plan: RebasePlan | None
+    aside: str | None
+
+
+@dataclass
+class Rebaser:
+    """A rebase of one table. `assess` first; then `plan`, which changes nothing; then `publish`."""
+
+    session: SparkSession
+    contract: Contract
+    places: Places
+    kafka: KafkaOptions
+    topic: Topic
+
+    def __post_init__(self) -> None:
+        self.locks = [lock.hold(self.session, folder) for folder in lock.folders(self.places) if folder.exists()]
+        self._files: Files = files_of(self.places.checkpoint, self.session)
+        self._lake = files_of(self.places.lake, self.session)
+        self._prepared = f"{self.places.checkpoint}.rebase-prepared"
+        if is_local(self.places.lake) and is_local(self.places.checkpoint):
+            faults.arm(Path(self.places.lake), Path(self.places.checkpoint), Path(self.places.target), jvm_pid(self.session))
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether an earlier rebase has moved the old checkpoint aside and not put the new one in place."""
+        return self._binding_prepared() is not None and CheckpointFiles(self._files, self.places.checkpoint).numbers("offsets") == []
+
+    def plan(self, aim: Aim, *, accept_gap: bool) -> RebasePlan:
+        """What would be done. Raises Refused for what a rebase does not mend, GAP_NOT_ACCEPTED, InvalidInput OFFSETS_INVALID."""
+        broker = BrokerFacts(self.topic.name, self.topic.id, bounds(self.kafka, self.topic))
+        known = self._assess(broker)
+        decision = known.decision
+        if isinstance(decision, Refuse) and (decision.error.code in NOT_MENDED or self._of_another_pipeline(known)):
+            raise decision.error
+        commit.create_tables(self.session, self.contract, self.places)
+        log = DeltaLog(self._lake, self.places.target)
+        state = log.state()
+        assert state is not None
+        return plan(self.places.name, aim, table_end(known, InForce(log), self.places.name), broker, state.id, accept_gap=accept_gap)
+
+    def publish(self, planned: RebasePlan) -> Rebased:
+        """Put the new checkpoint in place."""
+        query_id = str(uuid.uuid4())
+        moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        if self._files.names(self._prepared):
+            self._files.move(self._prepared, f"{self.places.checkpoint}.rebase-abandoned-{moment}")
+        self._prepare(query_id, planned)
+        aside = None
+        if self._files.names(self.places.checkpoint):
+            aside = f"{self.places.checkpoint}.aside-{moment}"
+            self._files.move(self.places.checkpoint, aside)
+        faults.at("rebase_aside", 0)
+        return Rebased(query_id, self._finish(), planned, aside)
+
+    def finish(self) -> Rebased:
+        """Put the checkpoint of an interrupted rebase in place."""
+        query_id = CheckpointFiles(self._files, self._prepared).query_id()
+        assert query_id is not None
+        moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        if self._files.names(self.places.checkpoint):  # our lock's file, at most
+            self._files.move(self.places.checkpoint, f"{self.places.checkpoint}.rebase-abandoned-{moment}")
+        return Rebased(query_id, self._finish(), None, None)
+
+    def _finish(self) -> Binding:
+        binding = self._binding_prepared()
+        query_id = CheckpointFiles(self._files, self._prepared).query_id()
+        assert binding is not None and query_id is not None
+        commit.create_tables(self.session, self.contract, self.places)
+        baseline = baseline_mark(binding, query_id, self.places, self.contract)
+        append_rebase(self.session, DeltaLog(self._lake, self.places.ledger), binding, baseline, self.places)
+        faults.at("rebase_ledger", 0)
+        self._files.move(self._prepared, self.places.checkpoint)
+        return binding
+
+    def _prepare(self, query_id: str, planned: RebasePlan) -> None:
+        """As Spark would have left it after a batch 0 that ended at the baseline; the binding comes last, and makes it whole."""
+        now_ms = round(datetime.now(UTC).timestamp() * 1000)
+        ends = {str(partition): offset for partition, offset in planned.rebase.baseline}
+        offsets = ["v1", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}}), json.dumps({self.topic.name: ends})]
+        state = f"{self._prepared}/oncelake"
+        stored = self._files.read(f"{self.places.state}/{CONTRACT_FILE}") or self.contract.to_json().encode()
+        self._files.write(f"{self._prepared}/metadata", json.dumps({"id": query_id}).encode())
+        self._files.write(f"{self._prepared}/offsets/0", "\n".join(offsets).encode())
+        self._files.write(f"{self._prepared}/commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
+        self._files.write(f"{state}/{CONTRACT_FILE}", stored)
+        write_binding(self._files, state, planned.binding)
+
+    def _assess(self, broker: BrokerFacts) -> Assessment:
+        return assess(self._files, self._lake, self.places, summarise(self.session, self.places), broker)
+
+    def _of_another_pipeline(self, known: Assessment) -> bool:
+        stranger = known.table.stranger
+        return stranger is not None and stranger.pipeline != self.places.name
+
+    def _binding_prepared(self) -> Binding | None:
+        try:
+            return read_binding(self._files, f"{self._prepared}/oncelake")
+        except Refused:
+            return None

@@ -1,0 +1,179 @@
+"""The refusals of preflight: what was found, what was expected, and the command that mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ingest.errors import Refused
+from ingest.stream.decide import LastWritten, ranges_text
+from ingest.stream.offsets import PlannedBatch
+
+
+def checkpoint_lost(name: str, checkpoint: str, table: str) -> Refused:
+    """A table with our batches and no checkpoint."""
+    return Refused(
+        "CHECKPOINT_LOST",
+        f"{checkpoint} holds no checkpoint, but {table} holds batches of {name}.",
+        expected="the checkpoint that wrote the table: a new one would plan batch numbers that the table believes to have.",
+        remedy=f"put the checkpoint back; or `ingest rebase {name} --to table` makes a new one that goes on where the table ends.",
+    )
+
+
+def table_foreign(name: str, table: str) -> Refused:
+    """A table that somebody else made."""
+    return Refused(
+        "TABLE_FOREIGN",
+        f"{table} exists and holds no commit of {name}.",
+        expected="no table there, or one that `ingest run` has made: what others wrote cannot be accounted for.",
+        remedy="give the table another name in the contract, another --lake, or move the foreign table away.",
+    )
+
+
+def table_owned(name: str, table: str, version: int, pipeline: str, query_id: str, ours: str | None) -> Refused:
+    """A table that another pipeline or another checkpoint writes."""
+    whose = f"of the pipeline {pipeline}" if pipeline != name else f"by another checkpoint of {name}, query {query_id}"
+    than = "" if ours is None else f" (ours is query {ours})"
+    return Refused(
+        "TABLE_OWNED",
+        f"version {version} of {table} was committed {whose}{than}.",
+        expected="one pipeline and one checkpoint for a table at a time.",
+        remedy=f"use the checkpoint that wrote last; or stop the other run and make a new one with `ingest rebase {name} --to table`.",
+    )
+
+
+def table_replaced(name: str, table: str, has: str, bound: str) -> Refused:
+    """A table that was dropped and made again under the same name."""
+    return Refused(
+        "TABLE_REPLACED",
+        f"{table} has the table id {has}; the checkpoint of {name} belongs to the table {bound} that was there before.",
+        expected="the same table: what the old one held is not in this one.",
+        remedy=f"put the old table back; or `ingest rebase {name} --to earliest` fills this one from all that Kafka still holds.",
+    )
+
+
+def checkpoint_old(name: str, checkpoint: str, planned: PlannedBatch, last: LastWritten) -> Refused:
+    """A checkpoint that was restored from before the table's last batch."""
+    ranges = " ".join(str(each) for each in planned.ranges)
+    return Refused(
+        "CHECKPOINT_OLD",
+        f"the checkpoint {checkpoint} of {name} ends with batch {planned.id.number} ({ranges}); the table's version {last.version} is "
+        f"batch {last.mark.id.number} of the same checkpoint with {ranges_text(last.mark)}.",
+        expected="the newest state of the checkpoint: from an older one other ranges are planned, and Delta would skip them in silence.",
+        remedy=f"put the newest checkpoint back; or `ingest rebase {name} --to table` goes on where the table ends.",
+    )
+
+
+def table_rewound(name: str, table: str, committed: int, last: LastWritten | None, left_out: LastWritten | None) -> Refused:
+    """A table that lacks what the checkpoint has done."""
+    holds = "none of its batches" if last is None else f"batches up to {last.mark.id.number}, {ranges_text(last.mark)}"
+    lost = (
+        ""
+        if left_out is None
+        else f" Batch {left_out.mark.id.number} ({ranges_text(left_out.mark)}) was version {left_out.version}; a later RESTORE, REPLACE "
+        "or overwrite left it out."
+    )
+    return Refused(
+        "TABLE_REWOUND",
+        f"the checkpoint of {name} has done batch {committed}; {table} holds {holds}.{lost}",
+        expected="every batch that the checkpoint has done, in force in the table.",
+        remedy=f"bring the table back to its newest state; or `ingest rebase {name} --to table` reads again what the table lacks.",
+    )
+
+
+def checkpoint_torn(file: str, name: str) -> Refused:
+    """A checkpoint that cannot be read."""
+    return Refused(
+        "CHECKPOINT_TORN",
+        f"{name}: the file {file} is missing, empty or not in the format that Spark writes.",
+        expected="the complete file: without it the batch's offset range is unknown, and a guess could lose records.",
+        remedy=f"restore the file from a backup of the checkpoint; or `ingest rebase {name} --to table` makes a new checkpoint that "
+        "goes on where the table ends, and keeps the old one aside.",
+    )
+
+
+def quarantine_rewound(name: str, quarantine: str, proven: int, last: int) -> Refused:
+    """A quarantine that lacks records which the target's commits prove."""
+    holds = f"ends with batch {last}" if last >= 0 else "holds none"
+    return Refused(
+        "QUARANTINE_REWOUND",
+        f"the target's commits prove records in quarantine up to batch {proven} of {name}; {quarantine} {holds}.",
+        expected="all of them: the quarantine was deleted, restored to an older state or replaced.",
+        remedy=f"bring the quarantine back (RESTORE TABLE to its newest state); or `ingest rebase {name} --to earliest` reads all that "
+        "Kafka still holds again: rows are not doubled, and what is missing in quarantine comes back.",
+    )
+
+
+def history_gone(name: str, table: str, pair: int) -> Refused:
+    """A pair of which nobody knows the ranges."""
+    return Refused(
+        "HISTORY_GONE",
+        f"{table} keeps the pair of batch {pair} of {name}, but neither its log nor the ledger has that batch's offsets.",
+        expected="the commit in the table's log or its row in the ledger: without either it cannot be said which offsets the table holds.",
+        remedy=f"bring the ledger back; or `ingest rebase {name} --to earliest` reads all that Kafka still holds again.",
+    )
+
+
+def txn_retention(name: str, tables: Sequence[str]) -> Refused:
+    """Pairs that expire."""
+    each = "; ".join(f"ALTER TABLE delta.`{table}` UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')" for table in tables)
+    return Refused(
+        "TXN_RETENTION",
+        f"delta.setTransactionRetentionDuration is set on {', '.join(tables)}: the pairs of {name} would expire.",
+        expected="the property unset: a batch whose pair is forgotten would be written twice.",
+        remedy=f"run {each}.",
+    )
+
+
+def topic_other(name: str, bound: str, topic: str) -> Refused:
+    """A contract that names another topic than before."""
+    return Refused(
+        "TOPIC_CHANGED",
+        f"the checkpoint of {name} belongs to topic {bound}; the contract now says {topic}.",
+        expected="the same topic: offsets of one topic mean nothing in another.",
+        remedy="put the topic back, or give the table another name in the contract.",
+    )
+
+
+def topic_recreated(name: str, topic: str, bound: str, has: str) -> Refused:
+    """A topic that was deleted and made again."""
+    return Refused(
+        "TOPIC_RECREATED",
+        f"the checkpoint of {name} belongs to topic {topic} with id {bound}; the broker's topic {topic} has id {has}.",
+        expected="the same topic: one that was made again starts at offset 0, and its records would be taken for old ones.",
+        remedy=f"`ingest rebase {name} --to earliest` goes on with the new topic from its beginning; ids that the table holds are not "
+        "added again.",
+    )
+
+
+def partitions_lost(name: str, topic: str, lost: Sequence[int]) -> Refused:
+    """A topic with fewer partitions than the checkpoint has read."""
+    return Refused(
+        "PARTITIONS_LOST",
+        f"topic {topic} has no partition {', '.join(map(str, lost))} any more, of which the checkpoint of {name} has offsets.",
+        expected="the partitions of before: Kafka never takes any away, so this is another topic or another cluster.",
+        remedy="check --bootstrap-servers and the topic.",
+    )
+
+
+def records_expired(name: str, topic: str, expired: Sequence[tuple[int, int, int]]) -> Refused:
+    """Offsets that are to be read next and that Kafka has deleted."""
+    each = ", ".join(f"partition {p} [{start}, {end})" for p, start, end in expired)
+    lost = sum(end - start for _, start, end in expired)
+    return Refused(
+        "RECORDS_EXPIRED",
+        f"topic {topic} no longer holds {each}: {lost} offsets that {name} has not read.",
+        expected="every offset from where the checkpoint stands: retention has deleted records that were not ingested.",
+        remedy=f"to go on without them, `ingest rebase {name} --to table --accept-gap` records the gap; `ingest verify` always shows it.",
+    )
+
+
+def broker_behind(name: str, topic: str, behind: Sequence[tuple[int, int, int]]) -> Refused:
+    """A broker that ends before what was read."""
+    each = ", ".join(f"partition {p} ends at {has}, {wanted} was read" for p, wanted, has in behind)
+    return Refused(
+        "BROKER_BEHIND",
+        f"topic {topic} ends before the checkpoint of {name}: {each}.",
+        expected="at least the offsets that were read: this is another cluster, or one that lost records.",
+        remedy="check --bootstrap-servers; if the cluster did lose its newest records, "
+        f"`ingest rebase {name} --to latest --accept-gap` goes on at its end.",
+    )

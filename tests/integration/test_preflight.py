@@ -1,0 +1,360 @@
+"""Preflight (I6): every refusal provoked for real, and what mends it: nothing lost, nothing doubled, a balanced verify."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import NewPartitions
+
+from ingest import faults
+from ingest.errors import Refused
+from tests.integration.lane import Lane, Record, order
+
+pytestmark = pytest.mark.integration
+
+MakeLane = Callable[..., Lane]
+DEADLINE_S = 60
+
+
+def two_batches(lane: MakeLane, **more: object) -> Lane:
+    """a in batch 0, b and a poison record in batch 1."""
+    one = lane(**more)
+    one.send(order("a"))
+    one.run()
+    one.send(order("b"), "{")
+    one.run()
+    return one
+
+
+def refused(lane: Lane, code: str) -> Refused:
+    """A start is refused with this code, and changes nothing."""
+    before = lane.versions() if lane.log().exists() else {}
+    error = lane.stopped()
+    assert isinstance(error, Refused), error
+    assert (error.code, error.exit_code) == (code, 3), error
+    assert before == (lane.versions() if before else {})
+    return error
+
+
+def balanced(lane: Lane) -> None:
+    found = lane.verified().findings
+    assert not found, "\n".join(map(str, found))
+
+
+def admin(lane: Lane) -> KafkaAdminClient:
+    return KafkaAdminClient(bootstrap_servers=lane.bootstrap_servers)
+
+
+def test_a_lost_checkpoint_is_refused_and_rebased_to_the_tables_end(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    one.lose_checkpoint()
+    error = refused(one, "CHECKPOINT_LOST")
+    assert f"ingest rebase {one.places.name} --to table" in error.remedy
+    done = one.rebase()
+    assert done.aside is None and done.binding.epoch == 1
+    one.send(order("c"), order("a"))
+    (report,) = one.run()
+    assert (report.number, report.inserted, report.duplicate, report.replayed) == (1, 1, 1, 0)
+    assert one.ids() == ["a", "b", "c"]
+    balanced(one)
+
+
+def test_an_older_checkpoint_is_refused_and_rebased_to_the_tables_end(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    kept = one.folder / "kept"
+    shutil.copytree(one.places.checkpoint, kept)
+    one.send(order("c"))
+    one.run()
+    shutil.rmtree(one.places.checkpoint)
+    shutil.copytree(kept, one.places.checkpoint)
+    one.send(order("d"))
+    error = refused(one, "CHECKPOINT_OLD")
+    assert "batch 1" in error.found and "batch 2" in error.found
+    done = one.rebase()
+    assert done.aside is not None and Path(done.aside, "metadata").exists()
+    one.run()
+    assert one.ids() == ["a", "b", "c", "d"]
+    balanced(one)
+
+
+def test_a_restored_table_is_refused_though_it_keeps_its_pairs_and_a_rebase_reads_again_what_it_lost(lane: MakeLane) -> None:
+    """Trap 18: without the history the MERGE of batch 1 would be skipped, though its rows are gone."""
+    one = two_batches(lane)
+    one.send(order("c"))
+    one.run()
+    one.sql("RESTORE TABLE {} TO VERSION AS OF 1")
+    error = refused(one, "TABLE_REWOUND")
+    assert "batch 2" in error.found and "left it out" in error.found
+    assert [f.code for f in one.verified().findings], "verify sees it too"
+    one.rebase()
+    one.run()
+    assert one.ids() == ["a", "b", "c"]
+    ended = [row for row in one.ledger() if row["kind"] == "rebase" and row["epoch"] == 0]
+    assert [(row["batch_id"], row["end_offset"]) for row in ended] == [(0, 1)]
+    balanced(one)
+
+
+def test_a_restore_to_a_time_and_an_optimize_and_a_delete_in_between_are_understood(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    moment = one.log().commit(2).committed_at
+    time.sleep(0.01)  # timestamps of commits are milliseconds
+    one.send(order("c"))
+    one.run()
+    one.sql("OPTIMIZE {}")
+    one.sql("DELETE FROM {} WHERE id = 'a'")
+    one.run()  # neither of them rewinds anything
+    one.sql(f"RESTORE TABLE {{}} TO TIMESTAMP AS OF '{moment.isoformat(sep=' ', timespec='milliseconds')}'")
+    refused(one, "TABLE_REWOUND")
+    one.rebase()
+    one.run()
+    assert one.ids() == ["a", "b", "c"]
+    balanced(one)
+
+
+@pytest.mark.parametrize("statement", ["CREATE OR REPLACE TABLE {} USING delta AS SELECT * FROM {} WHERE false", "overwrite"])
+def test_a_replaced_or_overwritten_table_is_refused(lane: MakeLane, statement: str) -> None:
+    one = two_batches(lane)
+    if statement == "overwrite":
+        one.target().where("false").write.format("delta").mode("overwrite").save(one.places.target)
+    else:
+        name = f"delta.`{one.places.target}`"
+        one.session.sql(statement.format(name, name)).collect()
+    error = one.stopped()
+    assert error.code in ("TABLE_REWOUND", "TABLE_REPLACED")
+    one.rebase("earliest")
+    one.run()
+    assert one.ids() == ["a", "b"]
+    balanced(one)
+
+
+def test_a_table_that_was_deleted_or_made_again_is_refused(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    shutil.rmtree(one.places.target)
+    refused(one, "TABLE_REWOUND")
+    fresh = Lane(one.session, one.contract, one.bootstrap_servers, one.folder / "fresh")
+    fresh.run()
+    shutil.move(fresh.places.target, one.places.target)
+    # Its batches are those of another checkpoint: that is said first.
+    refused(one, "TABLE_OWNED")
+
+
+def test_a_dropped_table_that_was_made_empty_again_is_refused_by_its_id(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    shutil.rmtree(one.places.target)
+    shutil.rmtree(Path(one.places.root, "quarantine"))
+    shutil.rmtree(Path(one.places.root, "ledger"))
+    from ingest.stream import commit
+
+    commit.create_tables(one.session, one.contract, one.places)
+    refused(one, "TABLE_REPLACED")
+    one.rebase("earliest")
+    one.run()
+    assert one.ids() == ["a", "b"]
+    balanced(one)
+
+
+def test_a_table_of_somebody_else_is_refused(lane: MakeLane) -> None:
+    one = lane()
+    one.send(order("a"))
+    one.session.range(3).selectExpr("cast(id as string) as id").write.format("delta").save(one.places.target)
+    refused(one, "TABLE_FOREIGN")
+    with pytest.raises(Refused, match="TABLE_FOREIGN"):
+        one.rebase()
+
+
+def test_two_checkpoints_on_one_table_are_refused_even_with_the_lock_bypassed(lane: MakeLane) -> None:
+    """I8"""
+    one = two_batches(lane)
+    two = Lane(one.session, one.contract, one.bootstrap_servers, one.folder)
+    two.places = type(one.places)(one.places.lake, str(one.folder / "others"), one.places.pipeline, one.places.table)
+    refused(two, "CHECKPOINT_LOST")
+    two.rebase()  # its user insists
+    two.send(order("c"))
+    two.run()
+    refused(one, "TABLE_OWNED")
+    assert two.ids() == ["a", "b", "c"]
+    balanced(two)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("metadata", None), ("metadata", ""), ("offsets/1", ""), ("offsets/1", None), ("commits/0", None), ("commits/1", "")],
+    ids=["no metadata", "empty metadata", "empty offsets", "no offsets", "no commit of before", "empty commit"],
+)
+def test_a_torn_checkpoint_is_refused_or_replayed_and_rebased(lane: MakeLane, file: str, text: str | None) -> None:
+    one = two_batches(lane)
+    if file == "commits/0":
+        one.forget_commit(1)  # batch 1 is unfinished, and the one before seems so too
+    path = one.checkpoint(file)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    path.unlink() if text is None else path.write_text(text)
+    error = refused(one, "CHECKPOINT_TORN")
+    assert file in error.found
+    one.rebase()
+    one.send(order("c"))
+    one.run()
+    assert one.ids() == ["a", "b", "c"]
+    balanced(one)
+
+
+def test_a_quarantine_that_lost_its_records_is_refused_and_filled_again(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    one.sql("RESTORE TABLE {} TO VERSION AS OF 0", "quarantine")
+    refused(one, "QUARANTINE_REWOUND")
+    one.rebase("earliest")
+    one.run()
+    assert one.quarantine().count() == 1 and one.ids() == ["a", "b"]
+
+
+def test_a_ledger_that_is_gone_is_made_again_and_without_log_and_ledger_the_start_is_refused(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    shutil.rmtree(Path(one.places.root, "ledger"))
+    one.send(order("c"))
+    one.run()
+    assert [row["batch_id"] for row in one.ledger()] == [0, 1, 2]
+    balanced(one)
+    shutil.rmtree(Path(one.places.root, "ledger"))
+    clean_log(one)
+    refused(one, "HISTORY_GONE")
+    one.rebase("earliest")
+    one.send(order("d"))
+    one.run()
+    assert one.ids() == ["a", "b", "c", "d"]
+
+
+def clean_log(lane: Lane) -> None:
+    """As Delta does after 30 days: a checkpoint of the log stays, the commits before it go."""
+    lane.sql("ALTER TABLE {} SET TBLPROPERTIES (somebody = 'else')")
+    jvm = lane.session._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.delta.DeltaLog.forTable(lane.session._jsparkSession, lane.places.target).checkpoint()
+    for version in lane.log().versions()[:-1]:
+        (Path(lane.places.target) / f"_delta_log/{version:020}.json").unlink()
+
+
+def test_with_the_log_cleaned_the_ledger_tells_where_to_go_on(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    clean_log(one)
+    one.send(order("c"))
+    (report,) = one.run()
+    assert (report.number, report.inserted) == (2, 1)
+    balanced(one)
+
+
+def test_pairs_that_would_expire_are_refused(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    one.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 7 days')")
+    error = refused(one, "TXN_RETENTION")
+    one.sql("ALTER TABLE {} UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')")
+    assert "UNSET TBLPROPERTIES" in error.remedy
+    one.send(order("c"))
+    one.run()
+    assert one.ids() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("records", [1, 5], ids=["shorter", "longer"])
+def test_a_topic_made_again_is_refused_whether_it_is_shorter_or_longer(lane: MakeLane, records: int) -> None:
+    """Trap 10: a longer one has every offset of the checkpoint, and Spark would go on in the middle of it."""
+    one = two_batches(lane)
+    topic = one.contract.source.topic
+    client = admin(one)
+    client.delete_topics([topic])
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            client.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
+            break
+        except Exception:  # the broker is still deleting
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    client.close()
+    one.send(*(order(f"new{n}") for n in range(records)))
+    refused(one, "TOPIC_RECREATED")
+    one.rebase("table")
+    one.run()
+    assert one.ids() == sorted(["a", "b", *(f"new{n}" for n in range(records))])
+    balanced(one)
+
+
+def test_expired_records_are_refused_with_their_offsets_and_left_out_only_when_accepted(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    one.send(order("lost"), order("gone"), order("c"))
+    client = admin(one)
+    client.delete_records({TopicPartition(one.contract.source.topic, 0): 5})
+    client.close()
+    error = refused(one, "RECORDS_EXPIRED")
+    assert "partition 0 [3, 5): 2 offsets" in error.found
+    with pytest.raises(Refused, match=r"GAP_NOT_ACCEPTED.*partition 0 \[3, 5\)"):
+        one.rebase("table")
+    one.rebase("table", accept_gap=True)
+    one.run()
+    assert one.ids() == ["a", "b", "c"]
+    verified = one.verified()
+    assert verified.findings == () and verified.gaps_accepted == ((0, 3, 5),)
+
+
+def test_a_partition_added_is_read_and_one_lost_is_refused(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    client = admin(one)
+    client.create_partitions({one.contract.source.topic: NewPartitions(2)})
+    client.close()
+    one.send(Record(order("c"), 1))
+    one.run()
+    assert one.ids() == ["a", "b", "c"]
+    balanced(one)
+
+
+def test_a_broker_that_ends_before_the_checkpoint_is_refused(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    text = one.checkpoint("offsets/1").read_text()
+    shorter = two_batches(lane)
+    offsets = shorter.checkpoint("offsets/1")
+    shorter.forget_commit(1)
+    offsets.with_name(".1.crc").unlink(missing_ok=True)
+    offsets.write_text(text.replace(one.contract.source.topic, shorter.contract.source.topic).replace(":3}", ":30}"))
+    assert shorter.stopped().code in ("CHECKPOINT_OLD", "BROKER_BEHIND")
+
+
+def test_rebase_to_earliest_and_to_offsets_adds_nothing_twice(lane: MakeLane) -> None:
+    """I3: whatever is read again, an id that is there is not added; the ledger keeps both epochs and balances."""
+    one = two_batches(lane)
+    one.rebase("earliest")
+    one.send(order("c"))
+    (report,) = one.run()
+    assert (report.records_read, report.inserted, report.replayed) == (4, 1, 3)
+    one.rebase("offsets", {0: 1})
+    one.send(order("d"))
+    one.run()
+    assert one.ids() == ["a", "b", "c", "d"] and one.quarantine().count() == 1
+    assert one.verified().epochs == 3
+    balanced(one)
+
+
+def test_a_rebase_that_was_cut_off_is_finished_by_the_next(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between moving the old checkpoint aside and renaming the new one there is none: a start refuses, the next rebase finishes."""
+    one = two_batches(lane)
+
+    class Cut(Exception):
+        pass
+
+    def cut(point: str, batch: int) -> None:
+        if point == "rebase_aside":
+            raise Cut
+
+    monkeypatch.setattr(faults, "at", cut)
+    with pytest.raises(Cut):
+        one.rebase()
+    monkeypatch.undo()
+    refused(one, "CHECKPOINT_LOST")
+    done = one.rebase("earliest")
+    assert done.plan is None, "the prepared one was put in place"
+    one.send(order("c"))
+    (report,) = one.run()
+    assert report.records_read == 1
+    assert one.ids() == ["a", "b", "c"]
+    balanced(one)

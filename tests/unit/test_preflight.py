@@ -1,0 +1,186 @@
+"""Preflight (I6): the table of docs/contract.md for every N, T ≤ 3, each refusal by itself, and the order of several."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import product
+from typing import Any
+
+import pytest
+
+from ingest.stream.binding import Binding, Rebase
+from ingest.stream.decide import LastWritten
+from ingest.stream.mark import Mark
+from ingest.stream.offsets import BatchId, OffsetRange, PlannedBatch
+from ingest.stream.preflight import BrokerFacts, CheckpointFacts, Refuse, Resume, Run, Skip, Start, Stranger, TableFacts, decide
+
+QUERY, TOPIC_ID, TABLE_ID = "q-1", "topic-id", "table-id"
+NAME = "shop.orders"
+BINDING = Binding("orders", TOPIC_ID, TABLE_ID)
+
+
+def ranges(number: int, end: int | None = None) -> tuple[OffsetRange, ...]:
+    """Batch n covers [10n, 10n + 10)."""
+    return (OffsetRange(0, 10 * number, end or 10 * number + 10),)
+
+
+def planned(number: int) -> PlannedBatch:
+    return PlannedBatch(BatchId(QUERY, number), "orders", ranges(number), datetime(2025, 1, 2, tzinfo=UTC))
+
+
+def written(number: int, end: int | None = None) -> LastWritten:
+    mark = Mark("shop", "orders", BatchId(QUERY, number), 0, "hash", "orders", TOPIC_ID, ranges(number, end), ())
+    return LastWritten(mark, number + 1)
+
+
+def checkpoint(n: int = 1, committed: int | None = None, **more: Any) -> CheckpointFacts:
+    """One that has planned `n` and done `committed` (default: all but the last)."""
+    done = n - 1 if committed is None else committed
+    known: dict[str, Any] = {"found": True, "query_id": QUERY, "planned": planned(n) if n >= 0 else None, "binding": BINDING}
+    return CheckpointFacts("checkpoints/shop/orders", committed=done, **{**known, **more})
+
+
+def table(t: int = 0, **more: Any) -> TableFacts:
+    """One whose last batch in force is `t`."""
+    known: dict[str, Any] = {"id": TABLE_ID, "last": written(t) if t >= 0 else None, "ours": t >= 0, "blank": t < 0}
+    known |= {"pair": t if t >= 0 else None, "quarantine": "lake/quarantine"}
+    return TableFacts("lake/target", **{**known, **more})
+
+
+def broker(earliest: int = 0, end: int = 1000, **more: Any) -> BrokerFacts:
+    return BrokerFacts(**{"topic": "orders", "topic_id": TOPIC_ID, "bounds": {0: (earliest, end)}, **more})
+
+
+def code(decision: object) -> str:
+    return decision.error.code if isinstance(decision, Refuse) else type(decision).__name__
+
+
+def by_the_table(n: int, done: bool, t: int, same: bool) -> str:
+    """The rows of the design's table for a checkpoint of its own table, written down once more."""
+    committed = n if done else n - 1
+    if t > n or (t == n and not same):
+        return "CHECKPOINT_OLD"
+    if t < committed:
+        return "TABLE_REWOUND"
+    if done:
+        return "Resume"
+    return "Skip" if t == n else "Run"
+
+
+@pytest.mark.parametrize(("n", "done", "t", "same"), list(product(range(4), (True, False), range(-1, 4), (True, False))))
+def test_every_state_of_checkpoint_and_table(n: int, done: bool, t: int, same: bool) -> None:
+    """I2, I6"""
+    last = None if t < 0 else written(t, None if same else 10 * t + 7)
+    facts = table(t, last=last, blank=t < 0)
+    decision = decide(NAME, checkpoint(n, n if done else n - 1), facts, broker())
+    assert code(decision) == by_the_table(n, done, t, same)
+    if isinstance(decision, Resume):
+        assert decision.number == n + 1
+    elif isinstance(decision, Skip):
+        assert (decision.number, decision.version) == (n, t + 1)
+    elif isinstance(decision, Run):
+        assert decision.number == n
+
+
+@pytest.mark.parametrize(("n", "done", "t"), list(product(range(4), (True, False), range(1, 4))))
+def test_after_a_rebase_the_baseline_counts_as_batch_0(n: int, done: bool, t: int) -> None:
+    """I6: T of a rebased checkpoint is 0 while the table has none of its batches."""
+    binding = replace(BINDING, epoch=1, predecessors=("q-0",), rebase=Rebase((), ((0, 10),), (), 5))
+    facts = table(-1 if t == 1 else t - 1, ours=True, blank=False, stranger=Stranger(3, NAME, "q-0") if t == 1 else None)
+    decision = decide(NAME, checkpoint(n, n if done else n - 1, binding=binding), facts, broker())
+    # The baseline is made with its commit: one without it was damaged.
+    expected = "CHECKPOINT_TORN" if (n, done, t) == (0, False, 1) else by_the_table(n, done, t - 1, True)
+    assert code(decision) == expected
+
+
+EMPTY = CheckpointFacts("checkpoints/shop/orders")
+
+
+def test_nothing_anywhere_is_a_start() -> None:
+    assert decide(NAME, EMPTY, TableFacts("lake/target"), broker()) == Start()
+    assert decide(NAME, EMPTY, table(-1), broker()) == Start(), "only our own marked creation"
+    assert decide(NAME, checkpoint(-1, -1, binding=None), table(-1), broker()) == Start(), "a checkpoint that planned nothing"
+    assert decide(NAME, checkpoint(0), TableFacts("lake/target"), broker()) == Run(0)
+
+
+REFUSED: dict[str, tuple[CheckpointFacts, TableFacts, BrokerFacts]] = {
+    "CHECKPOINT_LOST": (EMPTY, table(3), broker()),
+    "TABLE_FOREIGN": (EMPTY, table(-1, blank=False), broker()),
+    "TABLE_OWNED": (checkpoint(1, 1), table(1, stranger=Stranger(9, NAME, "q-2")), broker()),
+    "TABLE_REPLACED": (checkpoint(1, 1), table(-1, id="another"), broker()),
+    "CHECKPOINT_OLD": (checkpoint(1, 1), table(2), broker()),
+    "TABLE_REWOUND": (checkpoint(2, 2), table(1, left_out=written(2)), broker()),
+    "CHECKPOINT_TORN": (checkpoint(1, 1, torn="metadata"), table(1), broker()),
+    "QUARANTINE_REWOUND": (checkpoint(1, 1), table(1, quarantine_proven=1, quarantine_last=0), broker()),
+    "HISTORY_GONE": (checkpoint(1, 1), table(-1, pair=1, pair_known=False, ours=True, blank=False), broker()),
+    "TXN_RETENTION": (checkpoint(1, 1), table(1, retention=("lake/target",)), broker()),
+    "TOPIC_CHANGED": (checkpoint(1, 1), table(1), broker(topic="other")),
+    "TOPIC_RECREATED": (checkpoint(1, 1), table(1), broker(topic_id="another")),
+    "PARTITIONS_LOST": (checkpoint(1, 1), table(1), broker(bounds={1: (0, 10)})),
+    "RECORDS_EXPIRED": (checkpoint(1, 1), table(1), broker(earliest=21)),
+    "BROKER_BEHIND": (checkpoint(1, 1), table(1), broker(end=19)),
+}
+
+
+@pytest.mark.parametrize("expected", REFUSED)
+def test_each_refusal_names_what_was_found_and_the_command_that_mends_it(expected: str) -> None:
+    decision = decide(NAME, *REFUSED[expected])
+    assert isinstance(decision, Refuse)
+    error = decision.error
+    assert (error.code, error.exit_code) == (expected, 3)
+    assert NAME in error.found and error.expected and error.remedy
+
+
+@pytest.mark.parametrize(
+    ("missing", "committed", "named"), [("offsets", 2, "offsets/2"), ("commits", -1, "commits/0")], ids=["ahead", "behind"]
+)
+def test_a_commit_log_that_does_not_fit_the_offset_log_is_torn(missing: str, committed: int, named: str) -> None:
+    facts = table(2) if missing == "offsets" else table(0)
+    decision = decide(NAME, replace(checkpoint(1), committed=committed, planned=planned(2 if missing == "offsets" else 1)), facts, broker())
+    if missing == "offsets":
+        decision = decide(NAME, replace(checkpoint(1), committed=committed), replace(facts, last=written(1)), broker())
+        assert code(decision) == "TABLE_REWOUND", "the table has not what the commit log says"
+        decision = decide(NAME, replace(checkpoint(1), committed=committed, planned=None, torn=named), facts, broker())
+    assert isinstance(decision, Refuse)
+    assert decision.error.code == "CHECKPOINT_TORN" and named in decision.error.found
+
+
+def test_a_topic_id_that_the_broker_does_not_tell_is_no_refusal() -> None:
+    assert decide(NAME, checkpoint(1, 1), table(1), broker(topic_id="")) == Resume(2)
+
+
+@pytest.mark.parametrize(
+    ("n", "done", "earliest", "refused"),
+    [(1, True, 20, False), (1, True, 21, True), (1, False, 10, False), (1, False, 11, True)],
+)
+def test_expired_is_what_is_to_be_read_next_and_is_gone(n: int, done: bool, earliest: int, refused: bool) -> None:
+    decision = decide(NAME, checkpoint(n, n if done else n - 1), table(n if done else n - 1), broker(earliest=earliest))
+    assert code(decision) == ("RECORDS_EXPIRED" if refused else "Resume" if done else "Run")
+    if refused:
+        start = 20 if done else 10
+        assert isinstance(decision, Refuse) and f"partition 0 [{start}, {earliest}): {earliest - start} offsets" in decision.error.found
+
+
+def test_a_partition_added_later_whose_first_records_are_gone_is_expired_too() -> None:
+    decision = decide(NAME, checkpoint(1, 1), table(1), broker(bounds={0: (0, 50), 1: (5, 9)}))
+    assert isinstance(decision, Refuse) and "partition 1 [0, 5): 5 offsets" in decision.error.found
+
+
+def test_of_several_refusals_the_upper_row_is_reported() -> None:
+    """Every pair of faults of the checkpoint and the table that can meet, and the broker's come last."""
+    owned, both = Stranger(9, "other.pipeline", "q-2"), table(2, retention=("lake/target",), quarantine_proven=2)
+    assert code(decide(NAME, EMPTY, replace(both, stranger=owned), broker())) == "CHECKPOINT_LOST"
+    assert code(decide(NAME, checkpoint(1, 1), replace(both, stranger=owned), broker())) == "TABLE_OWNED"
+    assert code(decide(NAME, checkpoint(1, 1), replace(both, id="another"), broker())) == "TABLE_REPLACED"
+    assert code(decide(NAME, checkpoint(1, 1), both, broker(topic_id="another"))) == "CHECKPOINT_OLD"
+    assert code(decide(NAME, checkpoint(3, 3), both, broker())) == "TABLE_REWOUND"
+    assert code(decide(NAME, checkpoint(2, 2, torn="metadata"), both, broker())) == "CHECKPOINT_TORN"
+    assert code(decide(NAME, checkpoint(2, 2), both, broker())) == "QUARANTINE_REWOUND"
+    assert code(decide(NAME, checkpoint(2, 2), replace(both, quarantine_proven=-1), broker(topic_id="x"))) == "TXN_RETENTION"
+
+
+def test_a_predecessor_is_no_stranger_and_another_pipeline_always_is() -> None:
+    bound = replace(BINDING, predecessors=("q-0",))
+    assert decide(NAME, checkpoint(1, 1, binding=bound), table(1, stranger=Stranger(9, NAME, "q-0")), broker()) == Resume(2)
+    assert code(decide(NAME, checkpoint(1, 1, binding=bound), table(1, stranger=Stranger(9, "a.b", "q-0")), broker())) == "TABLE_OWNED"
