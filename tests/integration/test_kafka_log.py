@@ -112,7 +112,7 @@ def test_markers_and_aborted_records_are_told_from_committed_ones(broker: Broker
         "abort": [(6, 7)],
     }
     for isolation in ("read_committed", "read_uncommitted"):
-        assert found.read(isolation).offsets().tolist() == consumed(broker, name, 14, isolation)  # type: ignore[arg-type]
+        assert found.read(isolation).offsets().tolist() == consumed(broker, name, 14, isolation)
     # From the middle of the aborted transaction on, the index still tells.
     assert shape(scanned(broker, name, 5, 8)) == {"aborted": [(5, 6)], "abort": [(6, 7)], "committed": [(7, 8)]}
 
@@ -189,14 +189,8 @@ def test_single_records_come_with_key_headers_and_time(broker: Broker, topic: To
 
 def test_what_compaction_took_is_a_hole(broker: Broker, topic: Topic) -> None:
     """I4: real holes, inside of batches and whole batches, made by Kafka's cleaner."""
-    name = topic(
-        1,
-        cleanup_policy="compact",
-        segment_ms="100",
-        min_cleanable_dirty_ratio="0.001",
-        max_compaction_lag_ms="100",
-        delete_retention_ms="0",
-    )
+    quick = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.001", "max_compaction_lag_ms": "100", "delete_retention_ms": "0"}
+    name = topic(1, cleanup_policy="compact", **quick)
     plain(broker, name, 50)
     with transactional(broker) as producer:
         producer.begin_transaction()
