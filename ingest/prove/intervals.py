@@ -52,6 +52,14 @@ class Intervals:
             return EMPTY
         return _joined(np.concatenate([p.starts for p in parts]), np.concatenate([p.ends for p in parts]))
 
+    def common(self, other: Intervals) -> Intervals:
+        """The offsets that are in both."""
+        return _swept(self, other, 3)
+
+    def minus(self, other: Intervals) -> Intervals:
+        """Its offsets that are not in the other one."""
+        return _swept(self, other, 1)
+
     @property
     def runs(self) -> int:
         """How many intervals they are."""
@@ -121,6 +129,17 @@ def _joined(starts: Offsets, ends: Offsets) -> Intervals:
     first = np.concatenate(([True], starts[1:] > reach[:-1]))
     last = np.concatenate((first[1:], [True]))
     return Intervals(starts[first], reach[last])
+
+
+def _swept(one: Intervals, other: Intervals, wanted: int) -> Intervals:
+    """Where the sum of 1 (in one) and 2 (in the other) is `wanted`."""
+    at = np.concatenate((one.starts, one.ends, other.starts, other.ends))
+    steps = np.repeat([1, -1, 2, -2], [one.runs, one.runs, other.runs, other.runs])
+    order = np.argsort(at, kind="stable")
+    at, sums = at[order], np.cumsum(steps[order])
+    # Between two events at the same offset lies nothing: only the sum after the last of them holds.
+    held = np.flatnonzero((sums[:-1] == wanted) & (at[:-1] < at[1:])) if at.size else np.empty(0, dtype=np.int64)
+    return _joined(at[held], at[held + 1])
 
 
 EMPTY = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))

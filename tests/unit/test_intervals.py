@@ -30,9 +30,11 @@ def test_they_are_the_set_that_they_were_made_of(some: list[tuple[int, int]], st
 
 
 @given(pairs, pairs)
-def test_a_union_holds_what_either_holds(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
-    joined = Intervals.union([Intervals.of(one), Intervals.of(other)])
-    assert set(joined.offsets().tolist()) == members(one) | members(other)
+def test_union_common_and_minus_are_those_of_sets(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
+    this, that = Intervals.of(one), Intervals.of(other)
+    assert set(Intervals.union([this, that]).offsets().tolist()) == members(one) | members(other)
+    assert set(this.common(that).offsets().tolist()) == members(one) & members(other)
+    assert set(this.minus(that).offsets().tolist()) == members(one) - members(other)
 
 
 def test_no_offset_is_a_set_too() -> None:
