@@ -127,9 +127,7 @@ def _standing(rows: Sequence[LedgerRow], elsewhere: Intervals, unknown: Interval
     for row, here, open_ in zip(rows, _of_each(rows, elsewhere), _of_each(rows, unknown), strict=True):
         if here > row.duplicate:
             where = _shown(elsewhere.clip(row.start_offset, row.end_offset))
-            what = (
-                f"{here} records stand in neither target nor quarantine, and {row.duplicate} are duplicates by the ledger; they are {where}"
-            )
+            what = f"{here} records stand in neither target nor quarantine, the ledger says {row.duplicate} are duplicates: {where}"
             yield finding("RECORD_LOST", row, what)
         elif row.duplicate > here + open_:
             what = f"the ledger says {row.duplicate} records are duplicates, but only {here + open_} stand in neither target nor quarantine"

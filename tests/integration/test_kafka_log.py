@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ from confluent_kafka import Producer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka import codec as codecs
 
+from ingest.cli.app import main
 from ingest.errors import InvalidInput, Unfit
 from ingest.kafka_options import KafkaOptions
 from ingest.local.broker_probe import admin
@@ -46,6 +49,15 @@ def send(producer: KafkaProducer, topic: str, count: int, *, key: bytes | None =
     for future in [producer.send(topic, b"value %d" % n, key=key, partition=0, headers=[("n", b"%d" % n)]) for n in range(count)]:
         producer.flush()
         future.get(timeout=30)
+
+
+def finish(broker: Broker, topic: str, ending: Callable[[], None]) -> None:
+    """Commit or abort, and wait for the marker: the coordinator answers before it has written that into the partition."""
+    with reading(broker, topic) as reader:
+        before, deadline = reader.bounds(0).high_watermark, time.monotonic() + 30
+        ending()
+        while reader.bounds(0).high_watermark == before:
+            assert time.monotonic() < deadline, "no marker was written"
 
 
 def plain(broker: Broker, topic: str, count: int, **settings: str) -> None:
@@ -102,7 +114,7 @@ def test_markers_and_aborted_records_are_told_from_committed_ones(broker: Broker
         for count, commit in ((3, True), (2, False), (4, True)):
             producer.begin_transaction()
             send(producer, name, count)
-            (producer.commit_transaction if commit else producer.abort_transaction)()
+            finish(broker, name, producer.commit_transaction if commit else producer.abort_transaction)
     plain(broker, name, 2)
     found = scanned(broker, name)
     assert shape(found) == {
@@ -125,12 +137,12 @@ def test_interleaved_transactions_of_two_producers_are_kept_apart(broker: Broker
             producer.begin_transaction()
         for producer in (bad, good, bad, good):
             send(producer, name, 1)
-        bad.abort_transaction()
+        finish(broker, name, bad.abort_transaction)
         send(good, name, 1)
         bad.begin_transaction()
         send(bad, name, 1)
-        good.commit_transaction()
-        bad.commit_transaction()
+        finish(broker, name, good.commit_transaction)
+        finish(broker, name, bad.commit_transaction)
     found = scanned(broker, name)
     assert shape(found) == {
         "committed": [(1, 2), (3, 4), (5, 7)],
@@ -153,7 +165,7 @@ def test_records_at_and_above_an_open_transaction_are_unstable(broker: Broker, t
         assert shape(found) == {"committed": [(0, 2)], "unstable": [(2, 5)]}
         assert (found.bounds.last_stable, found.bounds.high_watermark) == (2, 5)
         assert (len(found.read("read_committed")), len(found.read("read_uncommitted"))) == (2, 5)
-        producer.commit_transaction()
+        finish(broker, name, producer.commit_transaction)
     assert shape(scanned(broker, name)) == {"committed": [(0, 5)], "commit": [(5, 6)]}
 
 
@@ -178,7 +190,7 @@ def test_single_records_come_with_key_headers_and_time(broker: Broker, topic: To
     with transactional(broker) as producer:
         producer.begin_transaction()
         send(producer, name, 3, key=b"k")
-        producer.abort_transaction()
+        finish(broker, name, producer.abort_transaction)
     plain(broker, name, 1)
     with reading(broker, name) as reader:
         aborted, committed = records_at(reader, 0, [4, 1, 3, 99, 1])
@@ -195,7 +207,7 @@ def test_what_compaction_took_is_a_hole(broker: Broker, topic: Topic) -> None:
     with transactional(broker) as producer:
         producer.begin_transaction()
         send(producer, name, 2, key=b"key 0")
-        producer.abort_transaction()
+        finish(broker, name, producer.abort_transaction)
     deadline = time.monotonic() + CLEANED_WITHIN_S
     extra = 0
     with reading(broker, name) as reader:
@@ -264,3 +276,79 @@ def test_a_broker_that_goes_away_is_said_within_the_deadline(tmp_path: object) -
             with pytest.raises(Unfit, match="BROKER_UNREACHABLE"):
                 scan(reader, 0, 0, 1)
             assert time.monotonic() - began < 5
+
+
+@pytest.fixture
+def ingest(broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Runs `ingest log` against the broker; the exit code, and what it printed."""
+
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["ingest", "log", *words, "--bootstrap-servers", broker.bootstrap_servers])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out.out + out.err
+
+    return run
+
+
+def test_log_shows_batches_markers_and_what_became_of_transactions(
+    broker: Broker, topic: Topic, ingest: Callable[..., tuple[int, str]]
+) -> None:
+    name = topic(1)
+    plain(broker, name, 6, **{"compression.type": "gzip"})
+    with admin(broker.bootstrap_servers, timeout_s=15) as client:
+        client.delete_records({TopicPartition(name, 0): 2})
+    with transactional(broker) as lost, transactional(broker) as open_:
+        lost.begin_transaction()
+        send(lost, name, 1)
+        finish(broker, name, lost.abort_transaction)
+        open_.begin_transaction()
+        send(open_, name, 1)
+        lost.begin_transaction()
+        send(lost, name, 1)
+        finish(broker, name, lost.commit_transaction)
+        code, text = ingest(name, "--from", "0")
+        assert code == 0
+        head, titles, *lines = text.splitlines()
+        assert head == f"{name} partition 0: log start 2 · last stable 8 · high watermark 11"
+        assert titles.split() == ["offsets", "kind", "records", "bytes", "time", "codec", "producer", "transaction"]
+        assert [(line.split()[0], line.split()[1], line.split()[-1]) for line in lines] == [
+            ("0–1", "expired", "start"),
+            ("0–5", "data", "–"),
+            ("6", "data", "aborted"),
+            ("7", "abort", "aborted"),
+            ("8", "data", "open"),
+            ("9", "data", "committed"),
+            ("10", "commit", "committed"),
+        ]
+        document = json.loads(ingest(name, "--json")[1])
+        assert (document["schema"], document["ok"], document["topic"]) == ("oncelake/log/1", True, name)
+        (only,) = document["partitions"]
+        assert (only["log_start"], only["last_stable"], only["high_watermark"], only["more"]) == (2, 8, 11, False)
+        first = only["lines"][0]
+        assert (first["first"], first["last"], first["records"], first["compression"], first["transaction"]) == (0, 5, 6, "gzip", None)
+        assert first["time"].endswith("Z")
+        assert [line["first"] for line in json.loads(ingest(name, "--limit", "2", "--json")[1])["partitions"][0]["lines"]] == [9, 10]
+        code, text = ingest(name, "--from", "6", "--to", "9", "--limit", "2")
+        assert (code, text.splitlines()[-1].split(":")[0]) == (0, "  … goes on at 8")
+        finish(broker, name, open_.abort_transaction)
+
+
+def test_log_names_what_is_wrong_with_the_question(broker: Broker, topic: Topic, ingest: Callable[..., tuple[int, str]]) -> None:
+    name = topic(2)
+    plain(broker, name, 3)
+    assert ingest(name)[1].count("high watermark") == 2
+    for code, error, words in (
+        (4, "TOPIC_UNKNOWN", ["no-such-topic"]),
+        (2, "PARTITION_UNKNOWN", [name, "--partition", "2"]),
+        (2, "PARTITION_MISSING", [name, "--from", "1"]),
+        (2, "RANGE_INVALID", [name, "--partition", "0", "--from", "2", "--to", "1"]),
+        (2, "OFFSET_BEYOND_END", [name, "--partition", "0", "--from", "4"]),
+        (2, "OFFSET_BEYOND_END", [name, "--partition", "1", "--to", "1"]),
+        (2, "USAGE", [name, "--from", "-1"]),
+    ):
+        ended, text = ingest(*words, "--json")
+        assert (ended, json.loads(text)["error"]["code"], json.loads(text)["schema"]) == (code, error, "oncelake/log/1")
+    assert "nothing here" in ingest(name, "--partition", "1")[1]
