@@ -7,8 +7,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,9 +15,8 @@ from numpy.typing import ArrayLike
 from ingest.errors import Unfit
 from ingest.prove.intervals import EMPTY, Intervals
 from ingest.prove.kafka_fetch import ANSWER_WITHIN_S, FETCH_BYTES, Bounds, Fetched
+from ingest.prove.partition_scan import Kind, PartitionScan
 from ingest.prove.record_batch import Marker, Record, RecordBatch, read_batches
-
-Isolation = Literal["read_committed", "read_uncommitted"]
 
 # Single records are looked up in small bites: most of what comes with one is not wanted.
 _LOOKUP_BYTES = 2**20
@@ -38,27 +36,6 @@ class Log(Protocol):
         """See TopicReader.fetch."""
 
 
-class Kind(Enum):
-    """What an offset holds, or why it holds no record."""
-
-    COMMITTED = "committed"
-    """A record outside of any transaction, or of a committed one."""
-    ABORTED = "aborted"
-    """A record of an aborted transaction: read_committed does not see it."""
-    UNSTABLE = "unstable"
-    """A record at or above the last stable offset when it was read: its transaction may be open still."""
-    COMMIT_MARKER = "commit"
-    """The control record that commits a transaction."""
-    ABORT_MARKER = "abort"
-    """The control record that aborts a transaction."""
-    HOLE = "hole"
-    """No record any more, though the log goes on: compaction took it."""
-    EXPIRED = "expired"
-    """Below the log's start: retention or DeleteRecords took it. Whether it was a record cannot be told."""
-    BEYOND = "beyond"
-    """At or above the high watermark: not written yet, or not replicated."""
-
-
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """The offsets [start, end) of one kind, and the batch that they are in, if any.
@@ -70,58 +47,6 @@ class Stretch:
     start: int
     end: int
     batch: RecordBatch | None = None
-
-
-@dataclass(frozen=True)
-class PartitionScan:
-    """What the offsets [start, end) of one partition hold: each is in exactly one of the eight classes (see Kind).
-
-    `bounds` are the partition's own, as of the end of the reading. Raises ValueError if an offset is in no class, or in two.
-    """
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    bounds: Bounds
-    committed: Intervals = EMPTY
-    aborted: Intervals = EMPTY
-    unstable: Intervals = EMPTY
-    commit_markers: Intervals = EMPTY
-    abort_markers: Intervals = EMPTY
-    holes: Intervals = EMPTY
-    expired: Intervals = EMPTY
-    beyond: Intervals = EMPTY
-
-    def __post_init__(self) -> None:
-        classes = list(self.classes().values())
-        whole = Intervals.of([(self.start, self.end)])
-        if sum(map(len, classes)) != len(whole) or Intervals.union(classes) != whole:
-            raise ValueError(f"not every offset of [{self.start}, {self.end}) is in exactly one class: {self}")
-
-    def classes(self) -> dict[Kind, Intervals]:
-        """The offsets by kind, all eight."""
-        return {
-            Kind.COMMITTED: self.committed,
-            Kind.ABORTED: self.aborted,
-            Kind.UNSTABLE: self.unstable,
-            Kind.COMMIT_MARKER: self.commit_markers,
-            Kind.ABORT_MARKER: self.abort_markers,
-            Kind.HOLE: self.holes,
-            Kind.EXPIRED: self.expired,
-            Kind.BEYOND: self.beyond,
-        }
-
-    def read(self, isolation: Isolation) -> Intervals:
-        """The offsets whose records a reader of this isolation level gets."""
-        if isolation == "read_committed":
-            return self.committed
-        return Intervals.union([self.committed, self.aborted, self.unstable])
-
-    @property
-    def unverifiable(self) -> Intervals:
-        """The offsets of which Kafka cannot say (any more) what they held."""
-        return Intervals.union([self.expired, self.beyond])
 
 
 def scan(reader: Log, partition: int, start: int, end: int) -> PartitionScan:

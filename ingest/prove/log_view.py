@@ -9,7 +9,8 @@ from typing import Literal
 
 from ingest.errors import InvalidInput
 from ingest.prove.kafka_fetch import Bounds
-from ingest.prove.kafka_log import Kind, Log, Stretch, stretches
+from ingest.prove.kafka_log import Log, Stretch, stretches
+from ingest.prove.partition_scan import Kind
 from ingest.prove.record_batch import Marker
 
 Transaction = Literal["committed", "aborted", "open"]

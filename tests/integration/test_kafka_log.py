@@ -21,7 +21,8 @@ from ingest.kafka_options import KafkaOptions
 from ingest.local.broker_probe import admin
 from ingest.prove.intervals import Intervals
 from ingest.prove.kafka_fetch import TopicReader
-from ingest.prove.kafka_log import Kind, PartitionScan, records_at, scan, stretches
+from ingest.prove.kafka_log import records_at, scan, stretches
+from ingest.prove.partition_scan import Isolation, Kind, PartitionScan
 from ingest.prove.record_batch import Compression
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ def test_markers_and_aborted_records_are_told_from_committed_ones(broker: Broker
         "aborted": [(4, 6)],
         "abort": [(6, 7)],
     }
-    for isolation in ("read_committed", "read_uncommitted"):
+    levels: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
+    for isolation in levels:
         assert found.read(isolation).offsets().tolist() == consumed(broker, name, 14, isolation)
     # From the middle of the aborted transaction on, the index still tells.
     assert shape(scanned(broker, name, 5, 8)) == {"aborted": [(5, 6)], "abort": [(6, 7)], "committed": [(7, 8)]}

@@ -13,7 +13,8 @@ from ingest.errors import Unfit
 from ingest.prove import kafka_log
 from ingest.prove.intervals import Intervals
 from ingest.prove.kafka_fetch import Bounds
-from ingest.prove.kafka_log import Kind, PartitionScan, records_at, scan, stretches
+from ingest.prove.kafka_log import records_at, scan, stretches
+from ingest.prove.partition_scan import Kind, PartitionScan
 from ingest.prove.record_batch import Compression, Marker
 from tests.batches import MemoryLog, batch
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ingest.prove.intervals import Intervals
 from ingest.prove.kafka_fetch import Bounds
-from ingest.prove.kafka_log import Kind, PartitionScan
+from ingest.prove.partition_scan import Kind, PartitionScan
 from ingest.prove.placement import Placement, place
 from ingest.stream.ledger import LedgerRow
 
