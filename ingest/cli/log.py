@@ -1,0 +1,92 @@
+"""`ingest log`: what a topic holds, batch by batch, with its markers and holes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_json
+
+if TYPE_CHECKING:
+    from ingest.prove.log_view import Line, PartitionView
+
+TopicName = Annotated[str, typer.Argument(help="The topic's name in Kafka.")]
+Partition = Annotated[int | None, typer.Option("--partition", min=0, help="One partition; all of them without it.")]
+From = Annotated[int | None, typer.Option("--from", min=0, help="First offset to show; without it the last batches are shown.")]
+To = Annotated[int | None, typer.Option("--to", min=0, help="Offset before which to stop; without it the end of the log.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Lines to show of each partition.")]
+
+
+@app.command()
+def log(
+    topic: TopicName,
+    partition: Partition = None,
+    start: From = None,
+    end: To = None,
+    limit: Limit = 50,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Show a stretch of a topic's partitions: record batches, transaction markers, holes, and what became of each transaction."""
+    from ingest.errors import InvalidInput
+    from ingest.kafka_options import KafkaOptions
+    from ingest.prove.kafka_fetch import TopicReader
+    from ingest.prove.log_view import view
+
+    with TopicReader(KafkaOptions.from_environment(bootstrap_servers), topic) as reader:
+        if partition is None and (start, end) != (None, None) and len(reader.partitions) > 1:
+            raise InvalidInput(
+                "PARTITION_MISSING",
+                f"--from and --to were given, and topic {topic} has {len(reader.partitions)} partitions.",
+                expected="the partition whose offsets they are.",
+                remedy="add --partition.",
+            )
+        wanted = reader.partitions if partition is None else (partition,)
+        found = [view(reader, each, start=start, end=end, limit=limit) for each in wanted]
+    if as_json:
+        print_json("log", ok=True, topic=topic, partitions=[_as_json(each) for each in found])
+    else:
+        for number, each in enumerate(found):
+            print("" if number == 0 else "\n", end="")
+            _print(topic, each)
+
+
+def _print(topic: str, shown: PartitionView) -> None:
+    b = shown.bounds
+    print(f"{topic} partition {shown.partition}: log start {b.log_start} · last stable {b.last_stable} · high watermark {b.high_watermark}")
+    rows = [_cells(line) for line in shown.lines]
+    if not rows:
+        print("  nothing here")
+        return
+    titles = ("offsets", "kind", "records", "bytes", "time", "codec", "producer", "transaction")
+    widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
+    right = {titles.index("records"), titles.index("bytes")}
+    for row in (titles, *rows):
+        cells = (cell.rjust(width) if at in right else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        print(f"  {'  '.join(cells)}".rstrip())
+    if shown.more:
+        print(f"  … goes on at {shown.lines[-1].last + 1}: --from {shown.lines[-1].last + 1}, or a larger --limit")
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    offsets = str(line.first) if line.first == line.last else f"{line.first}–{line.last}"
+    span = line.last - line.first + 1
+    if line.kind in ("hole", "expired"):
+        why = "compaction took it" if line.kind == "hole" else "below the log's start"
+        return (offsets, line.kind, "", "", "", "", "", f"{span} offsets: {why}")
+    records = str(line.records) if line.records == span else f"{line.records} of {span}"
+    time = line.time.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if line.time else "–"
+    codec = line.compression if line.kind == "data" else ""
+    return (offsets, line.kind, records, str(line.size_bytes), time, codec, line.producer or "–", line.transaction or "–")
+
+
+def _as_json(shown: PartitionView) -> dict[str, Any]:
+    lines = [{**vars(line), "time": line.time.isoformat().replace("+00:00", "Z") if line.time else None} for line in shown.lines]
+    return {"partition": shown.partition, **_bounds(shown), "lines": lines, "more": shown.more}
+
+
+def _bounds(shown: PartitionView) -> dict[str, int]:
+    b = shown.bounds
+    return {"log_start": b.log_start, "last_stable": b.last_stable, "high_watermark": b.high_watermark}

@@ -1,0 +1,146 @@
+"""Sets of offsets as sorted, disjoint intervals: a million offsets in a row cost as much as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Offsets = NDArray[np.int64]
+"""A one-dimensional array of offsets."""
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Offsets as [starts[i], ends[i]), both int64 arrays of shape (n,): ascending, none empty, none touching the next.
+
+    Equal if they hold the same offsets; `len` is the number of offsets, `runs` the number of intervals; iterating yields
+    (start, end) pairs of ints. Raises ValueError for arrays that are not that.
+    """
+
+    starts: Offsets
+    ends: Offsets
+
+    def __post_init__(self) -> None:
+        if self.starts.shape != self.ends.shape or self.starts.ndim != 1:
+            raise ValueError("starts and ends of different shape")
+        if np.any(self.starts >= self.ends) or np.any(self.starts[1:] <= self.ends[:-1]):
+            raise ValueError("intervals that are empty, out of order or touch")
+
+    @staticmethod
+    def of(pairs: Iterable[tuple[int, int]] = ()) -> Intervals:
+        """The offsets of these [start, end) pairs, in any order; overlapping and touching ones become one."""
+        flat = np.array([pair for pair in pairs if pair[0] < pair[1]], dtype=np.int64).reshape(-1, 2)
+        return _joined(flat[:, 0], flat[:, 1])
+
+    @staticmethod
+    def of_offsets(offsets: ArrayLike) -> Intervals:
+        """Single offsets, in any order; one that is named twice is held once."""
+        single = np.unique(np.asarray(offsets, dtype=np.int64))
+        if single.size == 0:
+            return EMPTY
+        cut = np.flatnonzero(np.diff(single) > 1)
+        return Intervals(single[np.concatenate(([0], cut + 1))], single[np.concatenate((cut, [single.size - 1]))] + 1)
+
+    @staticmethod
+    def union(parts: Sequence[Intervals]) -> Intervals:
+        """The offsets that are in at least one of them."""
+        if not parts:
+            return EMPTY
+        return _joined(np.concatenate([p.starts for p in parts]), np.concatenate([p.ends for p in parts]))
+
+    def common(self, other: Intervals) -> Intervals:
+        """The offsets that are in both."""
+        return _swept(self, other, 3)
+
+    def minus(self, other: Intervals) -> Intervals:
+        """Its offsets that are not in the other one."""
+        return _swept(self, other, 1)
+
+    @property
+    def runs(self) -> int:
+        """How many intervals they are."""
+        return int(self.starts.size)
+
+    def __len__(self) -> int:
+        return int(np.sum(self.ends - self.starts))
+
+    def __bool__(self) -> bool:
+        return self.runs > 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Intervals) and np.array_equal(self.starts, other.starts) and np.array_equal(self.ends, other.ends)
+
+    def __hash__(self) -> int:
+        return hash((self.starts.tobytes(), self.ends.tobytes()))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"[{start}, {end})" for start, end in zip(self.starts[:8].tolist(), self.ends[:8].tolist(), strict=True))
+        return f"Intervals({shown}{', …' if self.runs > 8 else ''})"
+
+    def contains(self, offsets: ArrayLike) -> NDArray[np.bool_]:
+        """Which of the offsets are in here: a mask of the same shape."""
+        wanted = np.asarray(offsets, dtype=np.int64)
+        if not self.runs:
+            return np.zeros(wanted.shape, dtype=np.bool_)
+        at = np.searchsorted(self.starts, wanted, side="right") - 1
+        return (at >= 0) & (wanted < self.ends[np.maximum(at, 0)])
+
+    def below(self, offsets: ArrayLike) -> Any:
+        """How many of its offsets are less than each of the given ones: int64 of the same shape."""
+        wanted = np.asarray(offsets, dtype=np.int64)
+        if not self.runs:
+            return np.zeros(wanted.shape, dtype=np.int64)
+        sums = np.concatenate(([0], np.cumsum(self.ends - self.starts)))
+        at = np.searchsorted(self.starts, wanted, side="right")
+        before = np.maximum(at - 1, 0)
+        # Of the interval that begins last before the offset only the part below it counts.
+        return np.where(at > 0, sums[at] - np.maximum(self.ends[before] - np.maximum(wanted, self.starts[before]), 0), 0)
+
+    def count(self, start: int, end: int) -> int:
+        """How many of its offsets lie in [start, end)."""
+        return int(self.below(end) - self.below(start)) if start < end else 0
+
+    def clip(self, start: int, end: int) -> Intervals:
+        """Those in [start, end)."""
+        starts, ends = np.maximum(self.starts, start), np.minimum(self.ends, end)
+        kept = starts < ends
+        return Intervals(starts[kept], ends[kept])
+
+    def offsets(self) -> Offsets:
+        """Each offset, ascending: an array of shape (len(self),)."""
+        lengths = self.ends - self.starts
+        shift = np.repeat(self.starts - np.concatenate(([0], np.cumsum(lengths)[:-1])) if self.runs else self.starts, lengths)
+        return np.arange(shift.size, dtype=np.int64) + shift
+
+
+def _joined(starts: Offsets, ends: Offsets) -> Intervals:
+    if starts.size == 0:
+        return EMPTY
+    order = np.argsort(starts, kind="stable")
+    starts, reach = starts[order], np.maximum.accumulate(ends[order])
+    # A new interval begins where everything before it has ended.
+    first = np.concatenate(([True], starts[1:] > reach[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return Intervals(starts[first], reach[last])
+
+
+def _swept(one: Intervals, other: Intervals, wanted: int) -> Intervals:
+    """Where the sum of 1 (in one) and 2 (in the other) is `wanted`."""
+    at = np.concatenate((one.starts, one.ends, other.starts, other.ends))
+    steps = np.repeat([1, -1, 2, -2], [one.runs, one.runs, other.runs, other.runs])
+    order = np.argsort(at, kind="stable")
+    at, sums = at[order], np.cumsum(steps[order])
+    # Between two events at the same offset lies nothing: only the sum after the last of them holds.
+    held = np.flatnonzero((sums[:-1] == wanted) & (at[:-1] < at[1:])) if at.size else np.empty(0, dtype=np.int64)
+    return _joined(at[held], at[held + 1])
+
+
+EMPTY = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+"""No offset at all."""

@@ -1,0 +1,81 @@
+"""Record batches as bytes, as brokers store them, and a log of them in memory that answers fetches as a broker does."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from kafka.record.util import calc_crc32c
+
+from ingest.prove.kafka_fetch import FETCH_BYTES, Bounds, Fetched
+from ingest.prove.record_batch import Compression, Marker
+
+NOBODY = -1
+TIME_MS = 1_700_000_000_000
+
+
+def batch(
+    base: int,
+    deltas: Sequence[int] | int = 1,
+    *,
+    span: int | None = None,
+    producer: int = NOBODY,
+    transactional: bool = False,
+    compression: Compression = Compression.NONE,
+    marker: Marker | None = None,
+) -> bytes:
+    """A batch at offset `base` with records at these distances to it (a number: that many in a row) in a span of offsets.
+
+    Record n has the key `n`, the value `value n`, a header and the time TIME_MS + n, n being its offset.
+    """
+    where = list(range(deltas)) if isinstance(deltas, int) else list(deltas)
+    epoch, sequence = (0, 0) if producer != NOBODY else (-1, -1)
+    builder = DefaultRecordBatchBuilder(2, compression.value, transactional, producer, epoch, sequence, 1 << 30)
+    for delta in where:
+        n = base + delta
+        if marker is not None:
+            builder.append(delta, TIME_MS + n, struct.pack(">hh", 0, marker.value), struct.pack(">hi", 0, 0), [])
+        else:
+            builder.append(delta, TIME_MS + n, b"%d" % n, b"value %d" % n, [("h", b"%d" % n), ("none", None)])
+    made = bytearray(builder.build())
+    attributes, last = struct.unpack_from(">hi", made, DefaultRecordBatch.ATTRIBUTES_OFFSET)
+    if marker is not None:
+        attributes |= DefaultRecordBatch.CONTROL_MASK | DefaultRecordBatch.TRANSACTIONAL_MASK
+    struct.pack_into(">q", made, 0, base)
+    struct.pack_into(">hi", made, DefaultRecordBatch.ATTRIBUTES_OFFSET, attributes, last if span is None else span - 1)
+    return sealed(made)
+
+
+def sealed(made: bytearray) -> bytes:
+    """With the right checksum."""
+    struct.pack_into(">I", made, DefaultRecordBatch.CRC_OFFSET, calc_crc32c(memoryview(made)[DefaultRecordBatch.ATTRIBUTES_OFFSET :]))
+    return bytes(made)
+
+
+@dataclass
+class MemoryLog:
+    """One partition in memory. `aborted` has (producer, first offset, offset of the abort marker), `batches` (last offset, bytes)."""
+
+    bounds_: Bounds
+    batches: list[tuple[int, bytes]]
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    reply_bytes_max: int = FETCH_BYTES
+    topic: str = "memory"
+
+    def bounds(self, partition: int) -> Bounds:
+        return self.bounds_
+
+    def fetch(self, partition: int, offset: int, *, committed: bool, bytes_max: int = FETCH_BYTES) -> Fetched | None:
+        bounds = self.bounds_
+        if not bounds.log_start <= offset <= bounds.high_watermark:
+            return None
+        end = bounds.last_stable if committed else bounds.high_watermark
+        held = [data for last, data in self.batches if last >= offset and int.from_bytes(data[:8], "big") < end]
+        data = b"".join(held)
+        # A broker cuts in the middle of a batch, but for the first one.
+        limit = min(bytes_max, self.reply_bytes_max)
+        data = data[: max(limit, len(held[0]) if held else 0)]
+        index = [(producer, first) for producer, first, marker in self.aborted if marker >= offset] if committed else []
+        return Fetched(data, tuple(index), bounds)

@@ -1,0 +1,356 @@
+"""The log of a real broker, read at record-batch level: markers, aborted records, compaction's holes, expired offsets (I4)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import codec as codecs
+
+from ingest.cli.app import main
+from ingest.errors import InvalidInput, Unfit
+from ingest.kafka_options import KafkaOptions
+from ingest.local.broker_probe import admin
+from ingest.prove.intervals import Intervals
+from ingest.prove.kafka_fetch import TopicReader
+from ingest.prove.kafka_log import records_at, scan, stretches
+from ingest.prove.partition_scan import Isolation, Kind, PartitionScan
+from ingest.prove.record_batch import Compression
+
+if TYPE_CHECKING:
+    from ingest.local.broker import Broker
+
+pytestmark = pytest.mark.integration
+
+Topic = Callable[..., str]
+# Kafka's cleaner looks at its logs every 15 s.
+CLEANED_WITHIN_S = 90.0
+
+
+@contextmanager
+def transactional(broker: Broker) -> Iterator[KafkaProducer]:
+    """A producer of transactions; one that is open at the end stays open until it times out."""
+    name = f"log-{uuid.uuid4()}"
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id=name, acks="all", linger_ms=0)
+    producer.init_transactions()
+    yield producer
+    producer.close(timeout=5)
+
+
+def send(producer: KafkaProducer, topic: str, count: int, *, key: bytes | None = None) -> None:
+    """One batch of records."""
+    for future in [producer.send(topic, b"value %d" % n, key=key, partition=0, headers=[("n", b"%d" % n)]) for n in range(count)]:
+        producer.flush()
+        future.get(timeout=30)
+
+
+def finish(broker: Broker, topic: str, ending: Callable[[], None]) -> None:
+    """Commit or abort, and wait for the marker: the coordinator answers before it has written that into the partition."""
+    with reading(broker, topic) as reader:
+        before, deadline = reader.bounds(0).high_watermark, time.monotonic() + 30
+        ending()
+        while reader.bounds(0).high_watermark == before:
+            assert time.monotonic() < deadline, "no marker was written"
+
+
+def plain(broker: Broker, topic: str, count: int, **settings: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 200, **settings})
+    for n in range(count):
+        producer.produce(topic, b"value %d" % n, key=b"key %d" % (n % 7), partition=0)
+    producer.flush(30)
+
+
+@contextmanager
+def reading(broker: Broker, topic: str) -> Iterator[TopicReader]:
+    with TopicReader(KafkaOptions(broker.bootstrap_servers), topic) as reader:
+        yield reader
+
+
+def scanned(broker: Broker, topic: str, start: int = 0, end: int | None = None) -> PartitionScan:
+    with reading(broker, topic) as reader:
+        return scan(reader, 0, start, reader.bounds(0).high_watermark if end is None else end)
+
+
+def shape(found: PartitionScan) -> dict[str, list[tuple[int, int]]]:
+    return {kind.value: list(offsets) for kind, offsets in found.classes().items() if offsets}
+
+
+def consumed(broker: Broker, topic: str, end: int, isolation: str) -> list[int]:
+    """The offsets that kafka-python's own consumer hands out below `end`."""
+    settings = {"isolation_level": isolation, "enable_auto_commit": False, "consumer_timeout_ms": 3000}
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, **settings)
+    where = TopicPartition(topic, 0)
+    consumer.assign([where])
+    consumer.seek_to_beginning(where)
+    found: list[int] = []
+    while consumer.position(where) < end:
+        polled = consumer.poll(timeout_ms=500)
+        found += [record.offset for record in polled.get(where, [])]
+    consumer.close()
+    return [offset for offset in found if offset < end]
+
+
+def test_plain_records_are_committed_and_what_is_not_written_is_beyond(broker: Broker, topic: Topic) -> None:
+    """I4."""
+    name = topic(1)
+    plain(broker, name, 10)
+    found = scanned(broker, name, 2, 15)
+    assert shape(found) == {"committed": [(2, 10)], "beyond": [(10, 15)]}
+    assert (found.bounds.log_start, found.bounds.last_stable, found.bounds.high_watermark) == (0, 10, 10)
+    assert shape(scanned(broker, name, 4, 4)) == {}
+
+
+def test_markers_and_aborted_records_are_told_from_committed_ones(broker: Broker, topic: Topic) -> None:
+    """I4: read back, a read_committed and a read_uncommitted consumer agree."""
+    name = topic(1)
+    with transactional(broker) as producer:
+        for count, commit in ((3, True), (2, False), (4, True)):
+            producer.begin_transaction()
+            send(producer, name, count)
+            finish(broker, name, producer.commit_transaction if commit else producer.abort_transaction)
+    plain(broker, name, 2)
+    found = scanned(broker, name)
+    assert shape(found) == {
+        "committed": [(0, 3), (7, 11), (12, 14)],
+        "commit": [(3, 4), (11, 12)],
+        "aborted": [(4, 6)],
+        "abort": [(6, 7)],
+    }
+    levels: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
+    for isolation in levels:
+        assert found.read(isolation).offsets().tolist() == consumed(broker, name, 14, isolation)
+    # From the middle of the aborted transaction on, the index still tells.
+    assert shape(scanned(broker, name, 5, 8)) == {"aborted": [(5, 6)], "abort": [(6, 7)], "committed": [(7, 8)]}
+
+
+def test_interleaved_transactions_of_two_producers_are_kept_apart(broker: Broker, topic: Topic) -> None:
+    """I4: what one producer aborts says nothing of the other's records in between."""
+    name = topic(1)
+    with transactional(broker) as good, transactional(broker) as bad:
+        for producer in (good, bad):
+            producer.begin_transaction()
+        for producer in (bad, good, bad, good):
+            send(producer, name, 1)
+        finish(broker, name, bad.abort_transaction)
+        send(good, name, 1)
+        bad.begin_transaction()
+        send(bad, name, 1)
+        finish(broker, name, good.commit_transaction)
+        finish(broker, name, bad.commit_transaction)
+    found = scanned(broker, name)
+    assert shape(found) == {
+        "committed": [(1, 2), (3, 4), (5, 7)],
+        "aborted": [(0, 1), (2, 3)],
+        "abort": [(4, 5)],
+        "commit": [(7, 9)],
+    }
+    assert found.committed.offsets().tolist() == consumed(broker, name, 9, "read_committed")
+
+
+def test_records_at_and_above_an_open_transaction_are_unstable(broker: Broker, topic: Topic) -> None:
+    """I4: a read_committed run never got there, a read_uncommitted one may have."""
+    name = topic(1)
+    plain(broker, name, 2)
+    with transactional(broker) as producer:
+        producer.begin_transaction()
+        send(producer, name, 2)
+        plain(broker, name, 1)
+        found = scanned(broker, name)
+        assert shape(found) == {"committed": [(0, 2)], "unstable": [(2, 5)]}
+        assert (found.bounds.last_stable, found.bounds.high_watermark) == (2, 5)
+        assert (len(found.read("read_committed")), len(found.read("read_uncommitted"))) == (2, 5)
+        finish(broker, name, producer.commit_transaction)
+    assert shape(scanned(broker, name)) == {"committed": [(0, 5)], "commit": [(5, 6)]}
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_need_no_unpacking_to_be_counted(broker: Broker, topic: Topic, compression: str) -> None:
+    """I4."""
+    name = topic(1)
+    plain(broker, name, 500, **{"compression.type": compression})
+    with reading(broker, name) as reader:
+        seen = [stretch.batch for stretch in stretches(reader, 0, 0, 500)]
+        assert {batch.compression for batch in seen if batch} == {Compression[compression.upper()]}
+        assert list(scan(reader, 0, 3, 500).committed) == [(3, 500)]
+        if getattr(codecs, f"has_{compression}")():
+            assert [(r.offset, r.value) for r in records_at(reader, 0, [499, 7])] == [(7, b"value 7"), (499, b"value 499")]
+        else:
+            with pytest.raises(Unfit, match=rf"CODEC_MISSING.*{compression}.*pip install"):
+                records_at(reader, 0, [499, 7])
+
+
+def test_single_records_come_with_key_headers_and_time(broker: Broker, topic: Topic) -> None:
+    name = topic(1)
+    with transactional(broker) as producer:
+        producer.begin_transaction()
+        send(producer, name, 3, key=b"k")
+        finish(broker, name, producer.abort_transaction)
+    plain(broker, name, 1)
+    with reading(broker, name) as reader:
+        aborted, committed = records_at(reader, 0, [4, 1, 3, 99, 1])
+    assert (aborted.offset, aborted.key, aborted.value, aborted.headers) == (1, b"k", b"value 1", (("n", b"1"),))
+    assert (committed.offset, committed.key, committed.headers) == (4, b"key 0", ())
+    assert abs(committed.timestamp_ms / 1000 - time.time()) < 300
+
+
+def test_what_compaction_took_is_a_hole(broker: Broker, topic: Topic) -> None:
+    """I4: real holes, inside of batches and whole batches, made by Kafka's cleaner."""
+    quick = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.001", "max_compaction_lag_ms": "100", "delete_retention_ms": "0"}
+    name = topic(1, cleanup_policy="compact", **quick)
+    plain(broker, name, 50)
+    with transactional(broker) as producer:
+        producer.begin_transaction()
+        send(producer, name, 2, key=b"key 0")
+        finish(broker, name, producer.abort_transaction)
+    deadline = time.monotonic() + CLEANED_WITHIN_S
+    extra = 0
+    with reading(broker, name) as reader:
+        while True:
+            # The active segment is never cleaned, and only a new record closes it.
+            plain(broker, name, 1)
+            extra += 1
+            end = reader.bounds(0).high_watermark
+            found = scan(reader, 0, 0, end)
+            if len(found.holes) > 40 and found.committed.runs > 1:
+                break
+            assert time.monotonic() < deadline, f"Kafka has not compacted it: {shape(found)}"
+        expected = consumed(broker, name, end, "read_committed")
+        # The last of each key that no later record of `key 0` replaced; an aborted record replaces nothing.
+        assert {43, 44, 45, 46, 47, 48} <= set(expected) and len(expected) < 50
+        # The cleaner may have gone on between the two readings.
+        again = scan(reader, 0, 0, end)
+        assert set(again.committed.offsets().tolist()) <= set(expected) <= set(found.committed.offsets().tolist())
+        assert any(s.kind is Kind.COMMITTED and s.batch and not s.batch.dense for s in stretches(reader, 0, 0, end))
+        assert [r.offset for r in records_at(reader, 0, range(43, 49))] == [43, 44, 45, 46, 47, 48]
+        assert again.unverifiable == Intervals.of()
+
+
+def test_what_was_deleted_is_expired_and_unverifiable(broker: Broker, topic: Topic) -> None:
+    """I4: also in the middle of a batch, whose bytes are still there."""
+    name = topic(1)
+    plain(broker, name, 10)
+    with admin(broker.bootstrap_servers, timeout_s=15) as client:
+        client.delete_records({TopicPartition(name, 0): 4})
+    found = scanned(broker, name)
+    assert shape(found) == {"expired": [(0, 4)], "committed": [(4, 10)]}
+    assert (found.bounds.log_start, list(found.unverifiable)) == (4, [(0, 4)])
+    with reading(broker, name) as reader:
+        assert [record.offset for record in records_at(reader, 0, range(10))] == list(range(4, 10))
+
+
+def test_a_log_of_many_replies_is_read_to_its_end(broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = topic(1)
+    plain(broker, name, 3000, **{"batch.num.messages": "100"})
+    monkeypatch.setattr(TopicReader.fetch, "__kwdefaults__", {"bytes_max": 5000})
+    assert shape(scanned(broker, name)) == {"committed": [(0, 3000)]}
+
+
+def test_errors_name_the_topic_the_partition_and_the_broker(broker: Broker, topic: Topic) -> None:
+    name = topic(2)
+    with reading(broker, name) as reader:
+        assert reader.partitions == (0, 1)
+        with pytest.raises(InvalidInput, match=r"PARTITION_UNKNOWN.*no partition 2.*0 to 1"):
+            scan(reader, 2, 0, 1)
+    with pytest.raises(Unfit, match=r"TOPIC_UNKNOWN.*no-such-topic"):
+        TopicReader(KafkaOptions(broker.bootstrap_servers), "no-such-topic")
+    with pytest.raises(Unfit, match=r"BROKER_UNREACHABLE.*127\.0\.0\.1:1 "):
+        TopicReader(KafkaOptions("127.0.0.1:1"), name, answer_within_s=0.5)
+
+
+def test_a_broker_that_goes_away_is_said_within_the_deadline(tmp_path: object) -> None:
+    from ingest.local.broker import Broker
+
+    with Broker(f"{tmp_path}/broker") as one:
+        one.create_topic("t")
+        plain(one, "t", 1)
+        with TopicReader(KafkaOptions(one.bootstrap_servers), "t", answer_within_s=1.0) as reader:
+            assert len(scan(reader, 0, 0, 1).committed) == 1
+            one.kill()
+            began = time.monotonic()
+            with pytest.raises(Unfit, match="BROKER_UNREACHABLE"):
+                scan(reader, 0, 0, 1)
+            assert time.monotonic() - began < 5
+
+
+@pytest.fixture
+def ingest(broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Runs `ingest log` against the broker; the exit code, and what it printed."""
+
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["ingest", "log", *words, "--bootstrap-servers", broker.bootstrap_servers])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out.out + out.err
+
+    return run
+
+
+def test_log_shows_batches_markers_and_what_became_of_transactions(
+    broker: Broker, topic: Topic, ingest: Callable[..., tuple[int, str]]
+) -> None:
+    name = topic(1)
+    plain(broker, name, 6, **{"compression.type": "gzip"})
+    with admin(broker.bootstrap_servers, timeout_s=15) as client:
+        client.delete_records({TopicPartition(name, 0): 2})
+    with transactional(broker) as lost, transactional(broker) as open_:
+        lost.begin_transaction()
+        send(lost, name, 1)
+        finish(broker, name, lost.abort_transaction)
+        open_.begin_transaction()
+        send(open_, name, 1)
+        lost.begin_transaction()
+        send(lost, name, 1)
+        finish(broker, name, lost.commit_transaction)
+        code, text = ingest(name, "--from", "0")
+        assert code == 0
+        head, titles, *lines = text.splitlines()
+        assert head == f"{name} partition 0: log start 2 · last stable 8 · high watermark 11"
+        assert titles.split() == ["offsets", "kind", "records", "bytes", "time", "codec", "producer", "transaction"]
+        assert [(line.split()[0], line.split()[1], line.split()[-1]) for line in lines] == [
+            ("0–1", "expired", "start"),
+            ("0–5", "data", "–"),
+            ("6", "data", "aborted"),
+            ("7", "abort", "aborted"),
+            ("8", "data", "open"),
+            ("9", "data", "committed"),
+            ("10", "commit", "committed"),
+        ]
+        document = json.loads(ingest(name, "--json")[1])
+        assert (document["schema"], document["ok"], document["topic"]) == ("oncelake/log/1", True, name)
+        (only,) = document["partitions"]
+        assert (only["log_start"], only["last_stable"], only["high_watermark"], only["more"]) == (2, 8, 11, False)
+        first = only["lines"][0]
+        assert (first["first"], first["last"], first["records"], first["compression"], first["transaction"]) == (0, 5, 6, "gzip", None)
+        assert first["time"].endswith("Z")
+        assert [line["first"] for line in json.loads(ingest(name, "--limit", "2", "--json")[1])["partitions"][0]["lines"]] == [9, 10]
+        code, text = ingest(name, "--from", "6", "--to", "9", "--limit", "2")
+        assert (code, text.splitlines()[-1].split(":")[0]) == (0, "  … goes on at 8")
+        finish(broker, name, open_.abort_transaction)
+
+
+def test_log_names_what_is_wrong_with_the_question(broker: Broker, topic: Topic, ingest: Callable[..., tuple[int, str]]) -> None:
+    name = topic(2)
+    plain(broker, name, 3)
+    assert ingest(name)[1].count("high watermark") == 2
+    for code, error, words in (
+        (4, "TOPIC_UNKNOWN", ["no-such-topic"]),
+        (2, "PARTITION_UNKNOWN", [name, "--partition", "2"]),
+        (2, "PARTITION_MISSING", [name, "--from", "1"]),
+        (2, "RANGE_INVALID", [name, "--partition", "0", "--from", "2", "--to", "1"]),
+        (2, "OFFSET_BEYOND_END", [name, "--partition", "0", "--from", "4"]),
+        (2, "OFFSET_BEYOND_END", [name, "--partition", "1", "--to", "1"]),
+        (2, "USAGE", [name, "--from", "-1"]),
+    ):
+        ended, text = ingest(*words, "--json")
+        assert (ended, json.loads(text)["error"]["code"], json.loads(text)["schema"]) == (code, error, "oncelake/log/1")
+    assert "nothing here" in ingest(name, "--partition", "1")[1]
