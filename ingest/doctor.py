@@ -34,10 +34,11 @@ class Finding:
         return self.error.exit_code if self.error is not None and self.needed else 0
 
 
-def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str) -> list[Finding]:
-    """All checks, in the order in which to mend them. Reads every jar, writes nothing.
+def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, master: str | None = None) -> list[Finding]:
+    """All checks, in the order in which to mend them. Reads every jar; with `master` starts Spark and probes it in the lake.
 
-    A broker that does not answer is reported and not counted against the environment: `ingest demo` brings its own.
+    Without it nothing is written. A broker that does not answer is reported and not counted against the environment:
+    `ingest demo` brings its own.
     """
     return [
         _finding("python", _python),
@@ -48,6 +49,7 @@ def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str) 
         _finding("checkpoints", lambda: _writable(checkpoints, "--checkpoints")),
         _finding("contracts", lambda: _contracts(project)),
         _finding("broker", lambda: _broker(bootstrap_servers), needed=False),
+        *([] if master is None else [_finding("platform", lambda: _platform(master, lake))]),
     ]
 
 
@@ -118,6 +120,18 @@ def _contracts(project: Path) -> str:
     from ingest.contract import load_contracts
 
     return f"{len(load_contracts(project))} valid in {project / 'tables'}"
+
+
+def _platform(master: str, lake: str) -> str:
+    from ingest import spark
+    from ingest.places import log_folder
+    from ingest.stream import platform
+
+    session = spark.start(master, log_folder(lake) / "spark-doctor.log")
+    try:
+        return platform.probe(session, lake)
+    finally:
+        session.stop()
 
 
 def _broker(bootstrap_servers: str) -> str:

@@ -12,11 +12,13 @@ from ingest.cli.options import (
     BOOTSTRAP_DEFAULT,
     CHECKPOINTS_DEFAULT,
     LAKE_DEFAULT,
+    MASTER_DEFAULT,
     PROJECT_DEFAULT,
     BootstrapServers,
     Checkpoints,
     Json,
     Lake,
+    Master,
     Project,
 )
 
@@ -29,12 +31,14 @@ def doctor(
     lake: Lake = LAKE_DEFAULT,
     checkpoints: Checkpoints = CHECKPOINTS_DEFAULT,
     bootstrap_servers: BootstrapServers = BOOTSTRAP_DEFAULT,
+    master: Master = MASTER_DEFAULT,
+    with_spark: Annotated[bool, typer.Option("--spark", help="Start Spark too and see whether it skips a pair committed twice.")] = False,
     as_json: Json = False,
 ) -> None:
     """Check Python, Java, jars, disk, folders, contracts and broker; exit 4 if the environment is unfit, 2 if a contract is wrong."""
     from ingest.doctor import examine, exit_code
 
-    findings = examine(project, lake, checkpoints, bootstrap_servers)
+    findings = examine(project, lake, checkpoints, bootstrap_servers, master if with_spark else None)
     code = exit_code(findings)
     if as_json:
         checks = [

@@ -13,6 +13,7 @@ from ingest.cli import options as o
 from ingest.cli.app import app, print_error, print_json
 
 if TYPE_CHECKING:
+    from ingest.prove.against_kafka import Reread
     from ingest.prove.verify import Verified
 
 
@@ -22,6 +23,10 @@ def verify(
     project: o.Project = o.PROJECT_DEFAULT,
     lake: o.Lake = o.LAKE_DEFAULT,
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    against_kafka: Annotated[
+        bool, typer.Option("--against-kafka", help="Read the ranges of all batches again and say of each record where it is.")
+    ] = False,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
@@ -29,18 +34,28 @@ def verify(
     from ingest import spark
     from ingest.contract import load_contracts
     from ingest.errors import IngestError, most_severe
+    from ingest.kafka_options import KafkaOptions
     from ingest.places import Places, log_folder
+    from ingest.prove.against_kafka import against_kafka as reread
     from ingest.prove.verify import verify as verify_table
     from ingest.stream.query import stopped
+    from ingest.stream.topic import describe
 
     contracts = load_contracts(project, tables or [])
+    kafka = KafkaOptions.from_environment(bootstrap_servers)
+    topics = {c.name: describe(kafka, c.source.topic) for c in contracts} if against_kafka else {}
     session = spark.start(master, log_folder(lake) / f"spark-verify-{time.strftime('%Y%m%dT%H%M%S')}.log")
     found: list[Verified] = []
     errors: list[IngestError] = []
     try:
         for contract in contracts:
+            places = Places(lake, checkpoints, contract.pipeline, contract.table)
             try:
-                found.append(verify_table(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table)))
+                seen = verify_table(session, contract, places)
+                if against_kafka:
+                    again = reread(session, contract, places, kafka, topics[contract.name], seen.rows)
+                    seen = dataclasses.replace(seen, kafka=again, findings=(*seen.findings, *again.findings))
+                found.append(seen)
             except IngestError as error:
                 errors.append(error)
             except Exception as error:
@@ -62,6 +77,17 @@ def verify(
         sys.exit(most_severe([*(failed.exit_code for failed in errors), *(1 for each in found if each.findings)]))
 
 
+def print_kafka(again: Reread) -> None:
+    """What the topic itself says: each record's place, each gap's reason."""
+    removed = f" + removed {again.removed:,}" if again.removed else ""
+    places = f"in target {again.in_target:,} + in quarantine {again.in_quarantine:,} + duplicate {again.duplicate:,}{removed}"
+    print(f"  in Kafka    {again.records:>14,} = {places}")
+    if again.gaps:
+        print(f"  gaps        {sum(again.gaps.values()):>14,} = {' + '.join(f'{kind} {n:,}' for kind, n in again.gaps.items())}")
+    if again.unverifiable:
+        print(f"  unverifiable{again.unverifiable:>14,} offsets that Kafka no longer holds")
+
+
 def as_row(verified: Verified) -> dict[str, Any]:
     """The table's entry in the JSON document; the ledger's rows are in the ledger."""
     shown = {key: value for key, value in dataclasses.asdict(verified).items() if key != "rows"}
@@ -79,6 +105,8 @@ def print_balance(verified: Verified) -> None:
     removed = f" (and {verified.removed:,} removed by DELETE)" if verified.removed else ""
     print(f"  in target   {verified.target_rows:>14,} rows counted{removed}")
     print(f"  quarantine  {verified.quarantine_rows:>14,} records counted")
+    if verified.kafka is not None:
+        print_kafka(verified.kafka)
     for partition, start, end in verified.gaps_accepted:
         print(f"  left out    {end - start:>14,} offsets of partition {partition} [{start}, {end}): accepted at a rebase")
     if verified.unledgered_batches:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from ingest.prove.balance import Finding, finding
 from ingest.prove.intervals import EMPTY, Intervals, Offsets
 from ingest.prove.partition_scan import Isolation, Kind, PartitionScan
-from ingest.stream.ledger import LedgerRow
+from ingest.stream.ledger_row import LedgerRow
 
 # The first offsets lead to the cause; a list of a thousand does not.
 SHOWN_MAX = 5

@@ -15,6 +15,7 @@ from ingest.contract import Contract
 from ingest.errors import InvalidInput, Refused
 from ingest.files import files_of
 from ingest.places import Places
+from ingest.prove.against_kafka import Reread
 from ingest.prove.balance import Finding, Segment, Total, check, segments, total
 from ingest.prove.count import POSITION, Counted, Removed, both, count, doubled, removed
 from ingest.stream.decode import event_id_columns
@@ -44,6 +45,7 @@ class Verified:
     gaps_accepted: tuple[tuple[int, int, int], ...]
     rows: tuple[LedgerRow, ...]
     findings: tuple[Finding, ...]
+    kafka: Reread | None = None
 
 
 def verify(session: SparkSession, contract: Contract, places: Places) -> Verified:

@@ -91,10 +91,7 @@ class Rebaser:
         if self._files.names(self._prepared):
             self._files.move(self._prepared, f"{self.places.checkpoint}.rebase-abandoned-{moment}")
         self._prepare(query_id, planned)
-        aside = None
-        if self._files.names(self.places.checkpoint):
-            aside = f"{self.places.checkpoint}.aside-{moment}"
-            self._files.move(self.places.checkpoint, aside)
+        aside = self._move_aside(moment)
         faults.at("rebase_aside", 0)
         return Rebased(query_id, self._finish(), planned, aside)
 
@@ -102,10 +99,17 @@ class Rebaser:
         """Put the checkpoint of an interrupted rebase in place."""
         query_id = CheckpointFiles(self._files, self._prepared).query_id()
         assert query_id is not None
-        moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        if self._files.names(self.places.checkpoint):  # our lock's file, at most
-            self._files.move(self.places.checkpoint, f"{self.places.checkpoint}.rebase-abandoned-{moment}")
+        self._move_aside(time.strftime("%Y%m%dT%H%M%S", time.gmtime()))
         return Rebased(query_id, self._finish(), None, None)
+
+    def _move_aside(self, moment: str) -> str | None:
+        """Make room for the new checkpoint; None if there was no more than the lock of a start that was refused."""
+        names = self._files.names(self.places.checkpoint)
+        if not names:
+            return None
+        aside = f"{self.places.checkpoint}.aside-{moment}"
+        self._files.move(self.places.checkpoint, aside)
+        return aside if names != ["oncelake"] else None
 
     def _finish(self) -> Binding:
         binding = self._binding_prepared()

@@ -18,7 +18,7 @@ from ingest.contract import Contract
 from ingest.errors import IngestError, RunStopped
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places, log_folder
-from ingest.stream import lock
+from ingest.stream import lock, platform
 from ingest.stream.batch import BatchReport
 from ingest.stream.query import TableQuery, Trigger, stopped
 from ingest.stream.topic import describe
@@ -95,6 +95,7 @@ class Run:
         # Spark's own handler of Ctrl-C would cancel the batch at hand.
         signal.signal(signal.SIGINT, self._on_signal)
         try:
+            platform.ensure(session, self.lake)
             started = []
             for query in queries:
                 try:

@@ -137,7 +137,7 @@ class Lane:
 
     def versions(self) -> dict[str, int]:
         """The newest version of each table."""
-        return {table: self.log(table).versions()[-1] for table in ("target", "quarantine", "ledger")}
+        return {table: max(self.log(table).versions(), default=-1) for table in ("target", "quarantine", "ledger")}
 
     def checkpoint(self, name: str) -> Path:
         return Path(self.places.checkpoint) / name

@@ -127,6 +127,9 @@ def test_a_replaced_or_overwritten_table_is_refused(lane: MakeLane, statement: s
     error = one.stopped()
     assert error.code in ("TABLE_REWOUND", "TABLE_REPLACED")
     one.rebase("earliest")
+    if statement != "overwrite":
+        assert one.stopped().code == "CONTRACT_CHANGED", "who replaced it left out that the id must not be null"
+        return
     one.run()
     assert one.ids() == ["a", "b"]
     balanced(one)
@@ -193,8 +196,10 @@ def test_a_torn_checkpoint_is_refused_or_replayed_and_rebased(lane: MakeLane, fi
     path = one.checkpoint(file)
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     path.unlink() if text is None else path.write_text(text)
-    error = refused(one, "CHECKPOINT_TORN")
-    assert file in error.found
+    if (file, text) == ("offsets/1", None):
+        refused(one, "CHECKPOINT_OLD")  # without it, this is a checkpoint of before batch 1
+    else:
+        assert file in refused(one, "CHECKPOINT_TORN").found
     one.rebase()
     one.send(order("c"))
     one.run()
@@ -311,13 +316,10 @@ def test_a_partition_added_is_read_and_one_lost_is_refused(lane: MakeLane) -> No
 
 def test_a_broker_that_ends_before_the_checkpoint_is_refused(lane: MakeLane) -> None:
     one = two_batches(lane)
-    text = one.checkpoint("offsets/1").read_text()
-    shorter = two_batches(lane)
-    offsets = shorter.checkpoint("offsets/1")
-    shorter.forget_commit(1)
-    offsets.with_name(".1.crc").unlink(missing_ok=True)
-    offsets.write_text(text.replace(one.contract.source.topic, shorter.contract.source.topic).replace(":3}", ":30}"))
-    assert shorter.stopped().code in ("CHECKPOINT_OLD", "BROKER_BEHIND")
+    lines = one.checkpoint("offsets/1").read_text().splitlines()
+    one.checkpoint("offsets/2").write_text("\n".join([*lines[:2], lines[2].replace(":3", ":30")]))
+    error = refused(one, "BROKER_BEHIND")
+    assert "partition 0 ends at 3, 30 was read" in error.found
 
 
 def test_rebase_to_earliest_and_to_offsets_adds_nothing_twice(lane: MakeLane) -> None:

@@ -16,7 +16,7 @@ from ingest.prove.intervals import Intervals
 from ingest.prove.kafka_fetch import Bounds
 from ingest.prove.partition_scan import Kind, PartitionScan
 from ingest.prove.placement import Placement, place
-from ingest.stream.ledger import LedgerRow
+from ingest.stream.ledger_row import LedgerRow
 
 # What each offset is: a letter; what became of a record: of the committed ones only.
 KINDS = {
