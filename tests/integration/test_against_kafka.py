@@ -1,0 +1,68 @@
+"""`ingest verify --against-kafka` (I4): the topic itself says where each record is and why each gap is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from kafka import KafkaAdminClient, TopicPartition
+
+from ingest.kafka_options import KafkaOptions
+from ingest.prove.against_kafka import Reread, against_kafka
+from ingest.stream.topic import describe
+from tests.integration.lane import Lane, Record, order
+
+pytestmark = pytest.mark.integration
+
+MakeLane = Callable[..., Lane]
+
+
+def reread(lane: Lane) -> Reread:
+    kafka = KafkaOptions(lane.bootstrap_servers)
+    topic = describe(kafka, lane.contract.source.topic)
+    return against_kafka(lane.session, lane.contract, lane.places, kafka, topic, lane.verified().rows)
+
+
+def filled(lane: MakeLane) -> Lane:
+    """Rows, a duplicate in the batch and one across batches, poison, a committed and an aborted transaction, two partitions."""
+    one = lane({"n": "INT"}, partitions=2)
+    one.send(order("a", n=1), order("a", n=1), "{", Record(order("b"), 1))
+    one.run()
+    one.transaction(order("c"), Record(order("d"), 1))
+    one.transaction(order("never"), order("neither"), commit=False)
+    one.send(order("a", n=7), order("b"))
+    one.run()
+    return one
+
+
+def test_every_record_and_every_gap_has_its_place(lane: MakeLane) -> None:
+    one = filled(lane)
+    again = reread(one)
+    assert again.findings == ()
+    assert (again.records, again.in_target, again.in_quarantine, again.duplicate) == (8, 4, 1, 3)
+    assert again.gaps == {"aborted": 2, "commit marker": 2, "abort marker": 1}
+    assert again.unverifiable == 0
+
+
+def test_a_row_that_vanished_behind_the_logs_back_is_lost_and_one_that_appeared_is_told(lane: MakeLane) -> None:
+    one = filled(lane)
+    one.target().where("id <> 'c'").write.format("delta").mode("overwrite").save(one.places.target)
+    codes = [finding.code for finding in reread(one).findings]
+    assert "RECORD_LOST" in codes
+    offset = next(row["_offset"] for row in one.target().where("id = 'a'").collect()) + 5
+    stranger = one.target().where("id = 'a'").selectExpr("'x' AS id", "n", "_topic", "_topic_id", "_partition", f"{offset}L AS _offset")
+    kafka = one.target().where("id = 'a'").select("_kafka_timestamp", "_ingested_at")
+    stranger.crossJoin(kafka).write.format("delta").mode("append").save(one.places.target)
+    assert "ROW_WITHOUT_RECORD" in [finding.code for finding in reread(one).findings]
+
+
+def test_a_row_that_a_delete_took_is_removed_and_what_kafka_expired_is_unverifiable(lane: MakeLane) -> None:
+    one = filled(lane)
+    one.sql("DELETE FROM {} WHERE id = 'd'")
+    again = reread(one)
+    assert again.findings == () and again.removed == 1
+    client = KafkaAdminClient(bootstrap_servers=one.bootstrap_servers)
+    client.delete_records({TopicPartition(one.contract.source.topic, 0): 2})
+    client.close()
+    again = reread(one)
+    assert again.findings == () and again.unverifiable == 2

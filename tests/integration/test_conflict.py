@@ -1,0 +1,70 @@
+"""Conflicting duplicates (I3): of copies of an event id that differ in payload the first is the row, the others are in quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.desk import Desk
+from tests.integration.lane import Lane, Record, order
+
+pytestmark = pytest.mark.integration
+
+MakeDesk = Callable[..., Desk]
+MakeLane = Callable[..., Lane]
+COLUMNS = {"n": "INT", "note": "STRUCT<text: STRING, tags: MAP<STRING, ARRAY<INT>>>"}
+
+
+def counts(desk: Desk, batch: int) -> tuple[int, int, int, int]:
+    (row,) = [row for row in desk.ledger() if row["batch_id"] == batch]
+    return row["inserted"], row["duplicate"], row["quarantined"], row["replayed"]
+
+
+def test_inside_a_batch_the_later_copy_with_another_payload_goes_to_quarantine_with_its_bytes(lane: MakeLane) -> None:
+    one = lane(COLUMNS)
+    same = order("a", n=1, note={"text": "x", "tags": {"k": [1], "l": [2]}})
+    other_order = order("a", note={"tags": {"l": [2], "k": [1]}, "text": "x"}, n=1)
+    changed = order("a", n=1, note={"text": "x", "tags": {"k": [1], "l": [3]}})
+    one.send(same, other_order, Record(changed, key=b"key"), same, order("b", n=None), order("b"), order("b", n=0))
+    (report,) = one.run()
+    assert (report.inserted, report.duplicate, report.quarantined) == (2, 3, 2)
+    rows = one.quarantine().orderBy("offset").collect()
+    assert [(r["offset"], r["reason_code"], r["event_id"], r["reason_detail"]) for r in rows] == [
+        (2, "conflicting_duplicate", "a", "differs from partition 0 offset 0"),
+        (6, "conflicting_duplicate", "b", "differs from partition 0 offset 4"),
+    ]
+    assert (bytes(rows[0]["value"]), bytes(rows[0]["key"])) == (changed.encode(), b"key")
+    assert one.verified().findings == ()
+
+
+def test_across_batches_a_conflict_counts_as_a_duplicate_unless_the_contract_watches_the_table(desk: MakeDesk) -> None:
+    one = desk(COLUMNS)
+    one.batch(order("a", n=1))
+    one.batch(order("a", n=2))
+    assert counts(one, 1) == (0, 1, 0, 0) and one.quarantine() == []
+
+
+def test_with_conflicts_table_they_are_found_across_batches_too(desk: MakeDesk) -> None:
+    one = desk(COLUMNS, conflicts="table")
+    one.batch(order("a", n=1), order("b", n=1))
+    frame = one.frame(order("a", n=2), order("a", n=1), order("b", n=1), order("c", n=1), order("c", n=2))
+    one.process(frame)
+    assert counts(one, 1) == (1, 2, 2, 0)
+    rows = one.quarantine()
+    assert [(r["offset"], r["reason_code"], r["reason_detail"]) for r in rows] == [
+        (2, "conflicting_duplicate", "differs from partition 0 offset 0"),
+        (6, "conflicting_duplicate", "differs from partition 0 offset 5"),
+    ]
+    assert bytes(rows[0]["value"]) == order("a", n=2).encode()
+    assert sorted(one.rows("id", "n")) == [("a", 1), ("b", 1), ("c", 1)]
+
+
+def test_a_winner_that_conflicts_with_the_table_does_not_hide_its_later_copies(desk: MakeDesk) -> None:
+    """Of a, a' in one batch, a' before a: the table's own payload decides, whichever came first in the batch."""
+    one = desk({"n": "INT"}, conflicts="table")
+    one.batch(order("a", n=1))
+    one.batch(order("a", n=2), order("a", n=1), order("a", n=3))
+    inserted, duplicate, quarantined, _ = counts(one, 1)
+    assert inserted == 0 and duplicate + quarantined == 3 and quarantined >= 2
+    assert one.rows("id", "n") == [("a", 1)]
