@@ -20,7 +20,7 @@ from ingest.files import files_of, is_local
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.spark import jvm_pid
-from ingest.stream import commit, lock
+from ingest.stream import commit, kafka_trouble, lock
 from ingest.stream.batch import BatchReport, Table, process
 from ingest.stream.decode import target_fields
 from ingest.stream.ledger import Ledger
@@ -147,7 +147,7 @@ class TableQuery:
             try:
                 self._table.ledger.append(session)
             except Exception as error:
-                return failure or stopped(self.places.name, error)
+                return failure or stopped(self.contract, self._kafka, error)
         return failure
 
     def _failure(self) -> IngestError | None:
@@ -156,9 +156,9 @@ class TableQuery:
         if isinstance(self.error, IngestError):
             return self.error
         if self.error is not None:
-            return stopped(self.places.name, self.error)
+            return stopped(self.contract, self._kafka, self.error)
         exception = self._query.exception() if self._query is not None else None
-        return stopped(self.places.name, exception) if exception is not None else None
+        return stopped(self.contract, self._kafka, exception) if exception is not None else None
 
     def _await_commit_log(self) -> None:
         """A batch that foreachBatch has ended is in Spark's commit log a moment later; without it a restart would look at it again."""
@@ -212,12 +212,15 @@ class TableQuery:
             )
 
 
-def stopped(table: str, error: BaseException) -> RunStopped:
-    """The error of a table whose query was ended by something that has no name of ours."""
-    text = str(error).strip().splitlines()
+def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> RunStopped:
+    """The error of a table whose query was ended by something that has no name of ours; Kafka's troubles have names."""
+    trouble = kafka_trouble.from_java(kafka, contract.source.topic, kafka_trouble.everything_said(error))
+    if trouble is not None:
+        return trouble.stopped(contract.name)
+    text = kafka.without_secrets(str(error)).strip().splitlines()
     return RunStopped(
         "QUERY_FAILED",
-        f"{table}: {type(error).__name__}: {text[0][:500] if text else 'no message'}",
+        f"{contract.name}: {type(error).__name__}: {text[0][:500] if text else 'no message'}",
         expected="a query that runs until it is told to stop.",
         remedy="read Spark's log, mend the cause, and run again: the batch at hand is done then, once.",
     )
