@@ -58,21 +58,24 @@ def _checked(server: str) -> str:
 def _ask_one(kafka: KafkaOptions, settings: dict[str, Any], server: str, request: Any, within_s: float) -> Any:
     net = NetworkSelector(**settings)
     manager = KafkaConnectionManager(net, bootstrap_servers=[server], **settings)
-    within_ms = within_s * 1000
-    node = manager.cluster.bootstrap_brokers()[0].node_id
-    connection = manager.get_connection(node, timeout_ms=within_ms, pop_on_close=False, refresh_metadata_on_err=False)
+    within_ms, connections = within_s * 1000, []
 
     async def question() -> Any:
-        await connection
-        return await connection.send_request(request)
+        node = manager.cluster.bootstrap_brokers()[0].node_id
+        connections.append(manager.get_connection(node, timeout_ms=within_ms, pop_on_close=False, refresh_metadata_on_err=False))
+        await connections[0]
+        return await connections[0].send_request(request)
 
     async def in_time() -> Any:
         return await manager.wait_for(manager.call_soon(question), within_ms)
 
+    # A thread of its own for the client: its loop swallows the KeyboardInterrupt of a Ctrl-C that meets it in the main thread.
+    net.start()
     try:
         return net.run(in_time)
     except (KafkaError, OSError, ValueError) as error:
-        return kafka_trouble.from_python(kafka, server, error, greeted=connection.broker_version_data is not None)
+        greeted = any(connection.broker_version_data is not None for connection in connections)
+        return kafka_trouble.from_python(kafka, server, error, greeted=greeted)
     finally:
         manager.close()
         net.close()

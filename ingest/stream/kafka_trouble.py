@@ -148,7 +148,7 @@ def from_python(kafka: KafkaOptions, server: str, error: BaseException, *, greet
             return not_yet_valid(server)
         return other_host(server) if tls.verify_code in _OTHER_HOST else untrusted(server)
     if tls is not None:
-        return no_tls(server, (tls.reason or type(tls).__name__).replace("_", " ").lower())
+        return no_tls(server, (getattr(tls, "reason", None) or type(tls).__name__).replace("_", " ").lower())
     if isinstance(error, (FileNotFoundError, PermissionError)):
         return no_tls(server, f"a file of the INGEST_KAFKA_SSL_* variables cannot be read ({error.strerror})")
     if greeted and "disconnected" in str(error):

@@ -26,7 +26,11 @@ from ingest.stream.decode import target_fields
 from ingest.stream.ledger import Ledger
 from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.rules import check_rules
-from ingest.stream.topic import Ends, Topic
+from ingest.stream.topic import Ends, Topic, diagnose
+
+# A broker that is gone ends a run within about 95 s (three calls of 30 s), one that is started again within that does not. Spark's and
+# Kafka's own numbers (60 s a call, 120 s a poll) make that three minutes, even for a topic that was deleted.
+PATIENCE = {"kafka.default.api.timeout.ms": "30000", "kafkaConsumer.pollTimeoutMs": "60000"}
 
 # Spark writes commits/N right after foreachBatch has returned; only a broken disk makes that take seconds.
 COMMIT_LOG_WITHIN_S = 30.0
@@ -94,6 +98,8 @@ class TableQuery:
     def _source_options(self, max_records: int | None) -> dict[str, str]:
         source = self.contract.source
         options = {
+            # Kafka refuses a call's time limit below the request's; whoever sets that has thought about both.
+            **({} if "request.timeout.ms" in self._kafka.options else PATIENCE),
             **self._kafka.for_spark(),
             "subscribe": source.topic,
             "startingOffsets": source.starting_offsets,
@@ -216,7 +222,7 @@ def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> Ru
     """The error of a table whose query was ended by something that has no name of ours; Kafka's troubles have names."""
     trouble = kafka_trouble.from_java(kafka, contract.source.topic, kafka_trouble.everything_said(error))
     if trouble is not None:
-        return trouble.stopped(contract.name)
+        return diagnose(kafka, contract.source.topic, trouble).stopped(contract.name)
     text = kafka.without_secrets(str(error)).strip().splitlines()
     return RunStopped(
         "QUERY_FAILED",

@@ -19,9 +19,11 @@ from kafka.errors import (
 )
 from kafka.protocol.metadata import MetadataRequest
 
+from ingest.errors import Unfit
 from ingest.kafka_options import KafkaOptions
 from ingest.stream import kafka_trouble
 from ingest.stream.conversation import ask
+from ingest.stream.kafka_trouble import Trouble
 
 # A cluster that answers at all answers in a second or two; longer silence is a wrong address.
 ANSWER_WITHIN_S = 15.0
@@ -60,6 +62,17 @@ def describe(kafka: KafkaOptions, name: str) -> Topic:
     if error is not NoError:
         raise kafka_trouble.unreachable(kafka.bootstrap_servers, f"{error.__name__} for the topic {name!r}").unfit()
     return Topic(name, _id_text(found.get("topic_id")), tuple(sorted(p["partition_index"] for p in found["partitions"])))
+
+
+def diagnose(kafka: KafkaOptions, name: str, seen: Trouble) -> Trouble:
+    """What is behind a trouble that Spark saw: its clients call much a timeout, a deleted topic too. So the broker is asked itself."""
+    if seen.code != "BROKER_UNREACHABLE":
+        return seen
+    try:
+        describe(kafka, name)
+    except Unfit as error:
+        return Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy)
+    return seen
 
 
 class Ends:
