@@ -49,7 +49,9 @@ class Trouble:
 
     def stopped(self, table: str) -> RunStopped:
         """For a run that had begun (exit 5)."""
-        again = f"{self.remedy} Then run again: it goes on where it stopped."
+        # A topic that was there: one that is made anew has other records at the checkpoint's offsets.
+        anew = "if it was deleted, read the one that follows it into a new table, or with a new --checkpoints folder."
+        again = anew if self.code == "TOPIC_UNKNOWN" else f"{self.remedy} Then run again: it goes on where it stopped."
         return RunStopped(self.code, f"{table}: {self.found}.", expected=self.expected, remedy=again)
 
 

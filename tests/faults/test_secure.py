@@ -22,7 +22,7 @@ from ingest.local.access import Access
 from ingest.local.broker import Broker
 from ingest.local.keystore import Validity
 from ingest.local.secure import MECHANISM, Secure
-from tests.faults.driver import Driver, batch_lines, until
+from tests.faults.driver import REPOSITORY, Driver, batch_lines, until
 from tests.faults.pipeline import Pipeline
 
 pytestmark = pytest.mark.timeout(900)
@@ -133,6 +133,15 @@ def test_the_json_document_of_a_refused_password_does_not_hold_it(door: Door, la
 def test_a_mechanism_that_the_broker_does_not_offer_is_refused(door: Door, lake: Pipeline) -> None:
     said = refused(lake.start(environment=door.login(INGEST_KAFKA_SASL_MECHANISM="SCRAM-SHA-512")), "KAFKA_AUTHENTICATION")
     assert "SCRAM-SHA-512" in said
+
+
+def test_the_doctor_comes_through_the_same_door(door: Door, tmp_path: Path) -> None:
+    def said(password: str) -> str:
+        environment = {**door.login(password), "INGEST_LAKE": str(tmp_path / "lake"), "INGEST_PROJECT": str(REPOSITORY)}
+        return Driver(["doctor"], environment, tmp_path / "doctor.log").ended(0)
+
+    assert f"{door.secure.bootstrap_servers} answers" in said(CANARY)
+    assert "refused the user 'ann'" in said(WRONG)
 
 
 def test_an_unknown_topic_is_refused_by_name(door: Door, lake: Pipeline) -> None:

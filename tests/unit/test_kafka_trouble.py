@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 import pytest
 from kafka.errors import (
@@ -13,12 +14,15 @@ from kafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
+from ingest.contract import load_contracts
 from ingest.errors import RunStopped, Unfit
 from ingest.kafka_options import KafkaOptions
 from ingest.stream.kafka_trouble import everything_said, from_java, from_python
+from ingest.stream.query import stopped
 
 pytestmark = pytest.mark.unit
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 SECRET = "s3cret-of-ann"
 KAFKA = KafkaOptions(
     "broker1:9093",
@@ -48,10 +52,10 @@ STREAM_FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with excep
 def test_an_exception_of_kafkas_java_client_has_a_name_and_no_words_of_its_own(text: str, code: str, told: str) -> None:
     trouble = from_java(KAFKA, "orders", STREAM_FAILED + text)
     assert trouble is not None
-    stopped = trouble.stopped("shop.orders")
-    assert isinstance(stopped, RunStopped) and (stopped.code, stopped.exit_code) == (code, 5)
-    assert stopped.found.startswith("shop.orders: ") and told in stopped.found and "broker1:9093" in stopped.found
-    assert SECRET not in str(stopped)
+    error = trouble.stopped("shop.orders")
+    assert isinstance(error, RunStopped) and (error.code, error.exit_code) == (code, 5)
+    assert error.found.startswith("shop.orders: ") and told in error.found and "broker1:9093" in error.found
+    assert SECRET not in str(error)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +120,12 @@ def test_an_error_of_kafka_python_has_the_same_names(error: Exception, greeted: 
 def test_a_client_that_gives_no_login_is_told_so() -> None:
     trouble = from_python(PLAIN, "broker1:9092", KafkaConnectionError("socket disconnected"), greeted=True)
     assert (trouble.code, "a client without a login" in trouble.found) == ("KAFKA_AUTHENTICATION", True)
+
+
+def test_a_stop_that_is_not_of_kafkas_making_is_told_without_the_password() -> None:
+    (contract,) = load_contracts(REPOSITORY, ["orders"])
+    found = stopped(contract, KAFKA, RuntimeError(f"cannot parse {KAFKA.options['sasl.jaas.config']} of {SECRET}"))
+    assert (found.code, found.found) == ("QUERY_FAILED", "shop.orders: RuntimeError: cannot parse [hidden] of [hidden]")
 
 
 def test_causes_of_an_exception_are_read_even_if_they_go_in_a_circle() -> None:
