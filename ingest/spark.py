@@ -53,6 +53,9 @@ logger.executor.name = org.apache.spark.executor
 logger.executor.level = warn
 logger.storage.name = org.apache.spark.storage
 logger.storage.level = warn
+# Two thousand warnings a second while a batch waits for a topic that was deleted (120 MB in three minutes).
+logger.fetch.name = org.apache.kafka.clients.consumer.internals.FetchCollector
+logger.fetch.level = error
 """
 
 

@@ -74,7 +74,7 @@ def _ask(kafka: object, contract: Contract) -> BrokerFacts | IngestError:
 
     assert isinstance(kafka, KafkaOptions)
     try:
-        topic, bounds = look(kafka, contract.source.topic, within_ms=round(BROKER_WITHIN_S * 1000))
+        topic, bounds = look(kafka, contract.source.topic, BROKER_WITHIN_S)
         return BrokerFacts(topic.name, topic.id, bounds)
     except IngestError as error:
         return error

@@ -61,7 +61,7 @@ def verify(
             except Exception as error:
                 if spark.jvm_exit(session) is not None:
                     raise
-                errors.append(stopped(contract.name, error))
+                errors.append(stopped(contract, kafka, error))
     finally:
         session.stop()
     ok = not errors and not any(each.findings for each in found)

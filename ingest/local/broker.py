@@ -23,6 +23,7 @@ from ingest.local.broker_config import HOST, Listener, log4j2_settings, server_p
 from ingest.local.broker_state import BrokerState
 from ingest.local.ports import free_port, is_free, port_taken
 from ingest.local.process import launch
+from ingest.local.secure import Secure
 
 START_DEADLINE_S = 60.0
 STOP_GRACE_S = 20.0
@@ -38,14 +39,15 @@ class Broker:
     """One broker for one data folder.
 
     `port` 0 takes the port that the folder had before, else a free one. With `die_with_parent` the broker ends with this process
-    even if it is killed (start it from the main thread); without, it is a daemon that `stop` ends from any process.
-    As a context manager it starts on entry and stops on exit.
+    even if it is killed (start it from the main thread); without, it is a daemon that `stop` ends from any process. `secure` adds a
+    listener with TLS and passwords. As a context manager it starts on entry and stops on exit.
     """
 
-    def __init__(self, folder: Path | str, *, port: int = 0, die_with_parent: bool = True) -> None:
+    def __init__(self, folder: Path | str, *, port: int = 0, die_with_parent: bool = True, secure: Secure | None = None) -> None:
         self.folder = Path(folder).absolute()
         self._wanted_port = port
         self._die_with_parent = die_with_parent
+        self._secure = secure
         self._child: subprocess.Popen[bytes] | None = None
         self._logged_before = 0
 
@@ -137,7 +139,9 @@ class Broker:
 
     def _launch(self, command: list[str], port: int) -> None:
         properties = self.folder / "server.properties"
-        properties.write_text(server_properties(self.folder, (Listener(port),), free_port(besides=port)), encoding="utf-8")
+        listeners = [Listener(port), *([self._secure.listener(self.folder, port)] if self._secure else [])]
+        properties.touch(mode=0o600)  # it may hold the password of a keystore
+        properties.write_text(server_properties(self.folder, tuple(listeners), free_port(besides=port)), encoding="utf-8")
         (self.folder / "log4j2.properties").write_text(log4j2_settings(self.folder), encoding="utf-8")
         output = self.folder / "console.log"
         output.write_bytes(b"")

@@ -19,12 +19,16 @@ from ingest.files import files_of, is_local
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.spark import jvm_pid
-from ingest.stream import lock
+from ingest.stream import kafka_trouble, lock
 from ingest.stream.batch import BatchReport, Table, process
 from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.opening import Opening
 from ingest.stream.rules import check_rules
-from ingest.stream.topic import Ends, Topic
+from ingest.stream.topic import Ends, Topic, diagnose
+
+# A broker that is gone ends a run within about 95 s (three calls of 30 s), one that is started again within that does not. Spark's and
+# Kafka's own numbers (60 s a call, 120 s a poll) make that three minutes, even for a topic that was deleted.
+PATIENCE = {"kafka.default.api.timeout.ms": "30000", "kafkaConsumer.pollTimeoutMs": "60000"}
 
 # Spark writes commits/N right after foreachBatch has returned; only a broken disk makes that take seconds.
 COMMIT_LOG_WITHIN_S = 30.0
@@ -118,6 +122,8 @@ class TableQuery:
     def _source_options(self, contract: Contract, max_records: int | None) -> dict[str, str]:
         source = contract.source
         options = {
+            # Kafka refuses a call's time limit below the request's; whoever sets that has thought about both.
+            **({} if "request.timeout.ms" in self._kafka.options else PATIENCE),
             **self._kafka.for_spark(),
             "subscribe": source.topic,
             "startingOffsets": source.starting_offsets,
@@ -173,7 +179,7 @@ class TableQuery:
             if self._table is not None:
                 self._table.ledger.append(session)
         except Exception as error:
-            failure = failure or stopped(self.places.name, error)
+            failure = failure or stopped(self.contract, self._kafka, error)
         if self._until is None:
             self._release()
         return failure
@@ -191,9 +197,9 @@ class TableQuery:
         if isinstance(self.error, IngestError):
             return self.error
         if self.error is not None:
-            return stopped(self.places.name, self.error)
+            return stopped(self.contract, self._kafka, self.error)
         exception = self._query.exception() if self._query is not None else None
-        return stopped(self.places.name, exception) if exception is not None else None
+        return stopped(self.contract, self._kafka, exception) if exception is not None else None
 
     def _await_commit_log(self) -> None:
         """A batch that foreachBatch has ended is in Spark's commit log a moment later; without it a restart would look at it again."""
@@ -203,12 +209,15 @@ class TableQuery:
             time.sleep(0.01)
 
 
-def stopped(table: str, error: BaseException) -> RunStopped:
-    """The error of a table whose query was ended by something that has no name of ours."""
-    text = str(error).strip().splitlines()
+def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> RunStopped:
+    """The error of a table whose query was ended by something that has no name of ours; Kafka's troubles have names."""
+    trouble = kafka_trouble.from_java(kafka, contract.source.topic, kafka_trouble.everything_said(error))
+    if trouble is not None:
+        return diagnose(kafka, contract.source.topic, trouble).stopped(contract.name)
+    text = kafka.without_secrets(str(error)).strip().splitlines()
     return RunStopped(
         "QUERY_FAILED",
-        f"{table}: {type(error).__name__}: {text[0][:500] if text else 'no message'}",
+        f"{contract.name}: {type(error).__name__}: {text[0][:500] if text else 'no message'}",
         expected="a query that runs until it is told to stop.",
         remedy="read Spark's log, mend the cause, and run again: the batch at hand is done then, once.",
     )

@@ -106,7 +106,7 @@ class Run:
                 except Exception as error:
                     if spark.jvm_exit(session) is not None:
                         raise
-                    results[query.contract.name].error = stopped(query.contract.name, error)
+                    results[query.contract.name].error = stopped(query.contract, self.kafka, error)
             display.ready([q.contract.name for q in started], log)
             self._watch(session, started, display, results)
         except (Py4JError, OSError) as error:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import base64
-import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
+from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import ACLOperation
+from kafka.errors import (
+    InvalidTopicError,
+    KafkaError,
+    NoError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from kafka.protocol.metadata import MetadataRequest
 
 from ingest.errors import Unfit
 from ingest.kafka_options import KafkaOptions
+from ingest.stream import kafka_trouble
+from ingest.stream.conversation import ask
+from ingest.stream.kafka_trouble import Trouble
 
-# A cluster that answers at all answers in a second or two; a minute of silence is a wrong address.
-ANSWER_WITHIN_MS = 15_000
+# A cluster that answers at all answers in a second or two; longer silence is a wrong address.
+ANSWER_WITHIN_S = 15.0
 # The lag is for show; no batch waits for it.
 LAG_WITHIN_MS = 2_000
 
@@ -29,46 +41,53 @@ class Topic:
     partitions: tuple[int, ...]
 
 
-def describe(kafka: KafkaOptions, name: str, within_ms: int = ANSWER_WITHIN_MS) -> Topic:
-    """Ask for the topic. Raises Unfit BROKER_UNREACHABLE, BROKER_REFUSED or TOPIC_UNKNOWN."""
-    _quiet()
-    try:
-        client = KafkaAdminClient(**kafka.for_python(), request_timeout_ms=within_ms, bootstrap_timeout_ms=within_ms)
-        try:
-            found = client.describe_topics([name])[0]
-        finally:
-            client.close()
-    except KafkaError as error:
-        raise _unreachable(kafka, error) from error
-    if found.get("error_code"):
-        raise Unfit(
-            "TOPIC_UNKNOWN",
-            f"{kafka.bootstrap_servers} has no topic {name!r} that we may read (Kafka's error code {found['error_code']}).",
-            expected="an existing topic and the right to read it.",
-            remedy="create the topic, correct source.topic in the contract, or grant Describe and Read.",
-        )
+def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) -> Topic:
+    """Ask for the topic, each broker once.
+
+    Raises Unfit KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_UNREACHABLE, TOPIC_UNKNOWN or KAFKA_FORBIDDEN (which a broker also says
+    of a topic that is not there, to a user who may not see it), and InvalidInput KAFKA_OPTION_UNUSABLE.
+    """
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=name)],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=True,
+    )
+    found = ask(kafka, request, within_s).to_dict()["topics"][0]
+    error = for_code(found["error_code"])
+    if error in (UnknownTopicOrPartitionError, InvalidTopicError):
+        raise kafka_trouble.topic_unknown(kafka, name).unfit()
+    # Who may describe a topic and not read it would be refused in the first batch.
+    if error is TopicAuthorizationFailedError or not _may_read(found.get("authorized_operations")):
+        raise kafka_trouble.forbidden(kafka, f"the topic {name!r}").unfit()
+    if error is not NoError:
+        raise kafka_trouble.unreachable(kafka.bootstrap_servers, f"{error.__name__} for the topic {name!r}").unfit()
     return Topic(name, _id_text(found.get("topic_id")), tuple(sorted(p["partition_index"] for p in found["partitions"])))
 
 
-def look(kafka: KafkaOptions, name: str, within_ms: int) -> tuple[Topic, dict[int, tuple[int, int]]]:
-    """`describe` and `bounds` in one go, for who cannot wait: each question may take `within_ms`. Raises as both."""
-    topic = describe(kafka, name, within_ms)
-    return topic, bounds(kafka, topic, within_ms)
-
-
-def bounds(kafka: KafkaOptions, topic: Topic, within_ms: int = ANSWER_WITHIN_MS) -> dict[int, tuple[int, int]]:
-    """The earliest offset of each partition and its end (the high watermark). Raises Unfit BROKER_UNREACHABLE."""
-    _quiet()
-    partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+def diagnose(kafka: KafkaOptions, name: str, seen: Trouble) -> Trouble:
+    """What is behind a trouble that Spark saw: its clients call much a timeout, a deleted topic too. So the broker is asked itself."""
+    if seen.code != "BROKER_UNREACHABLE":
+        return seen
     try:
-        consumer = KafkaConsumer(**kafka.for_python(), enable_auto_commit=False, group_id=None, bootstrap_timeout_ms=within_ms)
-        try:
-            first = consumer.beginning_offsets(partitions, timeout_ms=within_ms)
-            end = consumer.end_offsets(partitions, timeout_ms=within_ms)
-        finally:
-            consumer.close(autocommit=False)
-    except KafkaError as error:
-        raise _unreachable(kafka, error) from error
+        describe(kafka, name)
+    except Unfit as error:
+        return Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy)
+    return seen
+
+
+def look(kafka: KafkaOptions, name: str, within_s: float) -> tuple[Topic, dict[int, tuple[int, int]]]:
+    """`describe` and `bounds` in one go, for who cannot wait: each question may take `within_s`. Raises as both."""
+    topic = describe(kafka, name, within_s)
+    return topic, bounds(kafka, topic, within_s)
+
+
+def bounds(kafka: KafkaOptions, topic: Topic, within_s: float = ANSWER_WITHIN_S) -> dict[int, tuple[int, int]]:
+    """The earliest offset of each partition and its end (the high watermark). Raises Unfit BROKER_UNREACHABLE."""
+    partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+    with _consumer(kafka, within_s) as consumer:
+        first = consumer.beginning_offsets(partitions, timeout_ms=within_s * 1000)
+        end = consumer.end_offsets(partitions, timeout_ms=within_s * 1000)
     return {each.partition: (int(first[each]), int(end[each])) for each in partitions}
 
 
@@ -77,17 +96,23 @@ def offsets_at(kafka: KafkaOptions, topic: Topic, milliseconds: int) -> dict[int
 
     Raises Unfit BROKER_UNREACHABLE.
     """
-    _quiet()
     partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+    with _consumer(kafka, ANSWER_WITHIN_S) as consumer:
+        found = consumer.offsets_for_times(dict.fromkeys(partitions, milliseconds), timeout_ms=ANSWER_WITHIN_S * 1000)
+    return {each.partition: None if found.get(each) is None else int(found[each].offset) for each in partitions}
+
+
+@contextmanager
+def _consumer(kafka: KafkaOptions, within_s: float) -> Iterator[KafkaConsumer]:
     try:
-        consumer = KafkaConsumer(**kafka.for_python(), enable_auto_commit=False, group_id=None, bootstrap_timeout_ms=ANSWER_WITHIN_MS)
+        settings = {"enable_auto_commit": False, "group_id": None, "bootstrap_timeout_ms": round(within_s * 1000)}
+        consumer = KafkaConsumer(**kafka.for_python(), **settings)
         try:
-            found = consumer.offsets_for_times(dict.fromkeys(partitions, milliseconds), timeout_ms=ANSWER_WITHIN_MS)
+            yield consumer
         finally:
             consumer.close(autocommit=False)
     except KafkaError as error:
-        raise _unreachable(kafka, error) from error
-    return {each.partition: None if found.get(each) is None else int(found[each].offset) for each in partitions}
+        raise kafka_trouble.unreachable(kafka.bootstrap_servers, type(error).__name__).unfit() from error
 
 
 class Ends:
@@ -118,16 +143,6 @@ class Ends:
             self._consumer = None
 
 
-def _unreachable(kafka: KafkaOptions, error: Exception) -> Unfit:
-    # The kind of error only: some messages of the client repeat its settings.
-    return Unfit(
-        "BROKER_UNREACHABLE",
-        f"no answer from the Kafka brokers {kafka.bootstrap_servers} ({type(error).__name__}).",
-        expected=f"an answer within {ANSWER_WITHIN_MS // 1000} s.",
-        remedy="check --bootstrap-servers and the INGEST_KAFKA_* options; `ingest broker start` starts an embedded broker.",
-    )
-
-
 def _id_text(value: object) -> str:
     """Kafka's own notation of a topic id: URL-safe base64 of the 16 bytes, without padding."""
     if value is None:
@@ -136,6 +151,7 @@ def _id_text(value: object) -> str:
     return "" if number.int == 0 else base64.urlsafe_b64encode(number.bytes).rstrip(b"=").decode()
 
 
-def _quiet() -> None:
-    """kafka-python warns at every try; what matters is said once, by the error."""
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+def _may_read(operations: Iterable[int] | None) -> bool:
+    """Whether we may read, of the numbers that the broker tells; one without authorizer tells all, an old one none that Kafka defines."""
+    known = set(operations or ()) & {operation.value for operation in ACLOperation}
+    return not known or bool(known & {ACLOperation.READ.value, ACLOperation.ALL.value})

@@ -49,12 +49,49 @@ def test_a_plain_connection_needs_nothing() -> None:
 
 def test_a_client_certificate_and_an_unchecked_host_name_are_passed_on() -> None:
     environment = {
+        "INGEST_KAFKA_SECURITY_PROTOCOL": "ssl",
+        "INGEST_KAFKA_SSL_KEY_PASSWORD": "of the key",
         "INGEST_KAFKA_SSL_KEYSTORE_TYPE": "pem",
         "INGEST_KAFKA_SSL_KEYSTORE_LOCATION": "/etc/me.pem",
         "INGEST_KAFKA_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM": "",
     }
-    found = KafkaOptions.from_environment("a:1", environment).for_python()
-    assert (found["ssl_certfile"], found["ssl_keyfile"], found["ssl_check_hostname"]) == ("/etc/me.pem", "/etc/me.pem", False)
+    assert KafkaOptions.from_environment("a:1", environment).for_python() == {
+        "bootstrap_servers": ["a:1"],
+        "security_protocol": "SSL",
+        "ssl_certfile": "/etc/me.pem",
+        "ssl_keyfile": "/etc/me.pem",
+        "ssl_password": "of the key",
+        "ssl_check_hostname": False,
+    }
+
+
+def test_scram_is_passed_on_and_the_host_name_is_checked_by_default() -> None:
+    found = KafkaOptions.from_environment("a:1", {**ENVIRONMENT, "INGEST_KAFKA_SASL_MECHANISM": "SCRAM-SHA-256"}).for_python()
+    assert (found["sasl_mechanism"], found["sasl_plain_username"]) == ("SCRAM-SHA-256", "ann")
+    assert "ssl_check_hostname" not in found, "kafka-python checks it unless told not to"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("SASL_MECHANISM", "GSSAPI", "sasl.mechanism is GSSAPI"),
+        ("SASL_JAAS_CONFIG", 'some.Module required password="s3cret";', "gives no username and password"),
+        ("SSL_TRUSTSTORE_TYPE", "JKS", "a store of type JKS"),
+        ("SSL_KEYSTORE_CERTIFICATE_CHAIN", "-----BEGIN CERTIFICATE-----", "certificates themselves"),
+    ],
+)
+def test_what_only_javas_client_could_use_is_refused_with_what_would_do(option: str, value: str, told: str) -> None:
+    options = KafkaOptions.from_environment("a:1", {**ENVIRONMENT, f"INGEST_KAFKA_{option}": value})
+    with pytest.raises(InvalidInput, match="KAFKA_OPTION_UNUSABLE") as refused:
+        options.for_python()
+    assert told in refused.value.found and "s3cret" not in str(refused.value)
+
+
+def test_secrets_are_blotted_out_of_a_text_and_short_words_are_not() -> None:
+    environment = {"INGEST_KAFKA_SASL_JAAS_CONFIG": JAAS, "INGEST_KAFKA_SSL_KEY_PASSWORD": "of the key"}
+    options = KafkaOptions.from_environment("a:1", environment)
+    text = options.without_secrets(f'it is true: {JAAS} and s3"cr\\et; = and of the key of ann')
+    assert text == "it is true: [hidden] and [hidden] and [hidden] of ann"
 
 
 @pytest.mark.parametrize("name", OWNED)

@@ -1,0 +1,190 @@
+"""A secured Kafka: TLS, a password that is found nowhere afterwards, and what goes wrong said in one sentence, once.
+
+The broker is real, its certificate too; the runs are processes. Refused before the first batch is exit 4 and starts no Spark; refused
+during the run is exit 5.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from kafka.admin import ACLOperation
+
+from ingest.local.access import Access
+from ingest.local.broker import Broker
+from ingest.local.keystore import Validity
+from ingest.local.secure import MECHANISM, Secure
+from tests.faults.driver import REPOSITORY, Driver, batch_lines, until
+from tests.faults.pipeline import Pipeline
+
+pytestmark = pytest.mark.timeout(900)
+
+USER = "ann"
+CANARY = f"canary{uuid.uuid4().hex}"
+WRONG = f"canary{uuid.uuid4().hex}"
+# No Spark: Python, one connection, and what a loaded machine adds.
+REFUSED_WITHIN_S = 20.0
+# Spark asks three times, a second apart; the rest is for a loaded machine.
+STOPPED_WITHIN_S = 60.0
+
+
+@dataclass(frozen=True)
+class Door:
+    """A broker with a secured listener and a user who may do nothing yet."""
+
+    broker: Broker
+    secure: Secure
+
+    @property
+    def access(self) -> Access:
+        return Access(self.broker.bootstrap_servers)
+
+    def login(self, password: str = CANARY, **changes: str) -> dict[str, str]:
+        """The environment of a run that comes through the secured listener."""
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        return {
+            "INGEST_BOOTSTRAP_SERVERS": self.secure.bootstrap_servers,
+            "INGEST_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+            "INGEST_KAFKA_SASL_MECHANISM": MECHANISM,
+            "INGEST_KAFKA_SASL_JAAS_CONFIG": f'{module} required username="{USER}" password="{password}";',
+            "INGEST_KAFKA_SSL_TRUSTSTORE_TYPE": "PEM",
+            "INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION": str(self.secure.authority),
+            **changes,
+        }
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    secure = Secure()
+    with Broker(tmp_path_factory.mktemp("secured"), secure=secure) as broker:
+        made = Door(broker, secure)
+        made.access.add_user(USER, CANARY)
+        yield made
+
+
+@pytest.fixture
+def lake(door: Door, tmp_path: Path, quick: Mapping[str, str]) -> Iterator[Pipeline]:
+    """A lake whose topic the user may read; written through the plain listener."""
+    topic = f"secured-{uuid.uuid4().hex[:12]}"
+    door.broker.create_topic(topic, 2)
+    door.access.allow(USER, topic)
+    made = Pipeline(tmp_path / "scenario", door.broker.bootstrap_servers, topic, batch=1500, environment=quick)
+    yield made
+    made.close()
+
+
+def holding(words: str, *folders: Path) -> list[Path]:
+    """The files that hold these words, as they are or in base64."""
+    forms = [words.encode(), base64.b64encode(words.encode()).rstrip(b"=")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if any(form in path.read_bytes() for form in forms)]
+
+
+def refused(driver: Driver, code: str) -> str:
+    """What a run said that ended before Spark, with exit 4 and one error."""
+    started = time.monotonic()
+    said = driver.ended(4)
+    assert time.monotonic() - started < REFUSED_WITHIN_S
+    assert said.count("ingest: ") == 1 and said.startswith(f"ingest: {code}: "), said
+    assert len(said.splitlines()) == 3 and "Traceback" not in said, said
+    assert CANARY not in said and WRONG not in said
+    return said
+
+
+def started_no_spark(lake: Pipeline) -> bool:
+    return not list(lake.lake.rglob("spark-*")) and not lake.checkpoint().exists()
+
+
+def test_events_arrive_through_tls_and_the_password_is_found_nowhere(door: Door, lake: Pipeline) -> None:
+    """Every file of lake, checkpoints, logs, output and the broker itself, and the command lines of all processes."""
+    lake.produce(3000, poison=20)
+    driver = lake.start(environment=door.login())
+    until(lambda: batch_lines(driver.said, "shop.orders") or driver.process.poll() is not None, "the first batch")
+    commands = [" ".join(process.cmdline()) for process in [*driver.left(), psutil.Process(door.broker.pid)]]
+    driver.ended(0)
+    assert len(lake.written()) > 1, "more than one batch, so that the JVM was still there when it was looked at"
+    assert sum("spark" in command for command in commands) >= 1 and CANARY not in "".join(commands)
+    folders = (lake.folder, door.broker.folder)
+    assert holding(CANARY, *folders) == []
+    assert holding(lake.topic, lake.lake / "logs") and holding(USER, door.broker.folder), "the search finds what is there"
+    lake.judge().assert_clean()
+
+
+def test_a_wrong_password_is_refused_with_the_users_name_and_without_the_password(door: Door, lake: Pipeline) -> None:
+    said = refused(lake.start(environment=door.login(WRONG)), "KAFKA_AUTHENTICATION")
+    assert repr(USER) in said and door.secure.bootstrap_servers in said and MECHANISM in said
+    assert started_no_spark(lake)
+
+
+def test_the_json_document_of_a_refused_password_does_not_hold_it(door: Door, lake: Pipeline) -> None:
+    said = lake.start("--once", "--json", environment=door.login(WRONG)).ended(4)
+    assert json.loads(said)["error"]["code"] == "KAFKA_AUTHENTICATION"
+    assert WRONG not in said and holding(WRONG, lake.folder) == []
+
+
+def test_a_mechanism_that_the_broker_does_not_offer_is_refused(door: Door, lake: Pipeline) -> None:
+    said = refused(lake.start(environment=door.login(INGEST_KAFKA_SASL_MECHANISM="SCRAM-SHA-512")), "KAFKA_AUTHENTICATION")
+    assert "SCRAM-SHA-512" in said
+
+
+def test_the_doctor_comes_through_the_same_door(door: Door, tmp_path: Path) -> None:
+    def said(password: str) -> str:
+        environment = {**door.login(password), "INGEST_LAKE": str(tmp_path / "lake"), "INGEST_PROJECT": str(REPOSITORY)}
+        return Driver(["doctor"], environment, tmp_path / "doctor.log").ended(0)
+
+    assert f"{door.secure.bootstrap_servers} answers" in said(CANARY)
+    assert "refused the user 'ann'" in said(WRONG)
+
+
+def test_an_unknown_topic_is_refused_by_name(door: Door, lake: Pipeline) -> None:
+    """To a user who might see it; to another one a broker says only that it is forbidden."""
+    door.access.allow(USER, "no-such-topic")
+    lake.write_contracts(topic="no-such-topic")
+    assert "'no-such-topic'" in refused(lake.start(environment=door.login()), "TOPIC_UNKNOWN")
+    assert started_no_spark(lake)
+
+
+@pytest.mark.parametrize("left", [(), (ACLOperation.DESCRIBE,)], ids=["none", "describe"])
+def test_without_the_right_to_read_the_run_is_refused(door: Door, lake: Pipeline, left: tuple[ACLOperation, ...]) -> None:
+    """Describe alone is not enough: offsets could be planned and no record read."""
+    door.access.forbid(USER, lake.topic)
+    if left:
+        door.access.allow(USER, lake.topic, left)
+    said = refused(lake.start(environment=door.login()), "KAFKA_FORBIDDEN")
+    assert repr(lake.topic) in said and repr(USER) in said
+    assert started_no_spark(lake)
+
+
+def test_a_certificate_for_another_host_is_refused(door: Door, lake: Pipeline) -> None:
+    servers = door.secure.bootstrap_servers.replace("127.0.0.1", "localhost")
+    said = refused(lake.start(environment=door.login(INGEST_BOOTSTRAP_SERVERS=servers)), "KAFKA_CERTIFICATE")
+    assert "made for another host" in said
+
+
+def test_an_expired_certificate_is_refused_and_so_is_one_of_a_strange_authority(door: Door, lake: Pipeline, tmp_path: Path) -> None:
+    secure = Secure(Validity(days=5, since_days=10))
+    with Broker(tmp_path / "expired", secure=secure) as broker:
+        expired = Door(broker, secure).login()
+        assert "has expired" in refused(lake.start(environment=expired), "KAFKA_CERTIFICATE")
+        strange = {**expired, "INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION": str(door.secure.authority)}
+        assert "not trusted" in refused(lake.start(environment=strange), "KAFKA_CERTIFICATE")
+    assert started_no_spark(lake)
+
+
+def test_a_right_that_is_taken_back_during_the_run_ends_it_soon_with_exit_5(door: Door, lake: Pipeline) -> None:
+    lake.produce(1000)
+    driver = lake.start("--every", "0s", environment=door.login())
+    until(lambda: lake.numbers("commits") or driver.process.poll() is not None, "the first batch")
+    door.access.forbid(USER, lake.topic)
+    assert driver.died(STOPPED_WITHIN_S) == 5, driver.said
+    said = driver.ended(5)
+    assert "ingest: KAFKA_FORBIDDEN: shop.orders: " in said and repr(lake.topic) in said
+    assert "Traceback" not in said and CANARY not in said and holding(CANARY, lake.folder) == []

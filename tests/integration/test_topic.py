@@ -1,0 +1,75 @@
+"""What a real broker is asked before a run, and again when Spark has lost it: each question once, each with an end."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ingest.errors import InvalidInput, Unfit
+from ingest.kafka_options import KafkaOptions
+from ingest.local.broker import Broker
+from ingest.stream import conversation, kafka_trouble
+from ingest.stream.topic import describe, diagnose
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def closed_port() -> str:
+    """The address of a port at which nothing listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_topic_is_told_with_its_id_and_partitions_by_the_first_broker_that_answers(
+    broker: Broker, topic: Callable[..., str], closed_port: str
+) -> None:
+    name = topic(partitions=3)
+    found = describe(KafkaOptions(f"{closed_port}, {broker.bootstrap_servers}"), name)
+    assert (found.name, found.partitions, len(found.id)) == (name, (0, 1, 2), 22)
+
+
+@pytest.mark.parametrize("name", ["no-such-topic", "no/name"])
+def test_a_topic_that_is_not_there_is_refused_by_name(broker: Broker, name: str) -> None:
+    with pytest.raises(Unfit, match="TOPIC_UNKNOWN") as refused:
+        describe(KafkaOptions(broker.bootstrap_servers), name)
+    assert repr(name) in refused.value.found
+
+
+def test_a_broker_that_accepts_and_says_nothing_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.stream.topic.ANSWER_WITHIN_S", 1.0)
+    for options in ({}, {"security.protocol": "SSL"}):
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            started = time.monotonic()
+            with pytest.raises(Unfit, match="BROKER_UNREACHABLE"):
+                describe(KafkaOptions(f"127.0.0.1:{mute.getsockname()[1]}", options), "orders")
+            assert time.monotonic() - started < 5
+
+
+def test_tls_with_a_plain_listener_is_told(broker: Broker) -> None:
+    with pytest.raises(Unfit, match="KAFKA_CERTIFICATE") as refused:
+        describe(KafkaOptions(broker.bootstrap_servers, {"security.protocol": "SSL"}), "orders")
+    assert "no TLS with" in refused.value.found
+
+
+@pytest.mark.parametrize("servers", ["localhost", "a:1,b", "a:port", ""])
+def test_brokers_without_host_and_port_are_refused(servers: str) -> None:
+    with pytest.raises(InvalidInput, match="BOOTSTRAP_SERVERS_INVALID"):
+        conversation.ask(KafkaOptions(servers), None, 1.0)
+
+
+def test_what_spark_called_a_timeout_is_named_by_the_broker_if_it_answers(
+    broker: Broker, topic: Callable[..., str], closed_port: str
+) -> None:
+    """Spark's clients wait for a deleted topic until their time is up."""
+    kafka = KafkaOptions(broker.bootstrap_servers)
+    seen = kafka_trouble.unreachable(broker.bootstrap_servers, "Spark's tries timed out")
+    assert diagnose(kafka, "deleted", seen).code == "TOPIC_UNKNOWN"
+    assert diagnose(kafka, topic(), seen) == seen
+    assert "ECONNREFUSED" in diagnose(KafkaOptions(closed_port), "orders", seen).found
+    named = kafka_trouble.forbidden(kafka, "the topic 'deleted'")
+    assert diagnose(kafka, "deleted", named) == named
