@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from ingest import faults
 from ingest.contract import Contract
@@ -19,19 +18,20 @@ from ingest.errors import RunStopped
 from ingest.places import Places
 from ingest.stream import commit
 from ingest.stream.commit import Written
-from ingest.stream.conflict import CONFLICT, mark_conflicts, refuse_losers_of_other_payload, with_bytes
+from ingest.stream.conflict import mark_conflicts, with_bytes
 from ingest.stream.decide import Skip, decide
 from ingest.stream.decode import Source, decode, event_id_columns, target_fields
 from ingest.stream.ledger import Ledger
 from ingest.stream.ledger_row import inserted_by_partition
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import CheckpointFiles, PlannedBatch
+from ingest.stream.tally import rank, tally_of
 from ingest.stream.topic import Topic
 
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What became of a batch, for the progress display; the proof is in the commit and the ledger."""
+    """What became of a batch, for the progress display; the proof is in the commit and the ledger. `steps` are seconds by step."""
 
     table: str
     number: int
@@ -44,6 +44,7 @@ class BatchReport:
     target_version: int
     seconds: float
     ends: dict[int, int]
+    steps: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,21 @@ class Table:
         )
 
 
+class _Clock:
+    """Seconds by step of a batch."""
+
+    def __init__(self) -> None:
+        self.started = self._last = time.monotonic()
+        self.steps: dict[str, float] = {}
+
+    def lap(self, step: str) -> None:
+        now = time.monotonic()
+        self.steps[step], self._last = now - self._last, now
+
+
 def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     """Bring batch `number` (`records` as Spark's Kafka source delivers them) into quarantine and target, exactly once."""
-    started = time.monotonic()
+    clock = _Clock()
     # 1 Offset range: from the checkpoint, not from the data, which has gaps.
     query_id = table.checkpoint.query_id()
     assert query_id is not None, "Spark writes the checkpoint's metadata before its first batch"
@@ -84,24 +97,26 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     # 2 Decide: write, skip what is proven to be written, or refuse.
     decision = decide(table.mark(planned), table.ledger.last_written(query_id))
     if isinstance(decision, Skip):
-        return _report(table, planned, decision.mark.counts, 0, started, decision.version, skipped=True)
+        return _report(table, planned, decision.mark.counts, 0, clock, decision.version, skipped=True)
 
     _refuse_other_contract(table, planned)
 
     # 3 Decode once; one ordinary aggregation counts, so that retried tasks count once.
     source = Source(table.topic.name, table.topic.id, planned.planned_at)
-    ranked = _rank(decode(records, table.contract, source), table.contract).persist()
+    ranked = rank(decode(records, table.contract, source), table.contract).persist()
     try:
-        tally = _tally(ranked, table.contract)
+        tally = tally_of(ranked, table.contract)
         if table.contract.conflicts == "table":
             once, ranked = ranked, mark_conflicts(ranked, table.contract, table.places.target, tally.bounds).persist()
-            tally = _tally(ranked, table.contract)
+            tally = tally_of(ranked, table.contract)
             once.unpersist()
         _refuse_poisoned(tally.counts, table.contract, planned)
+        clock.lap("decode")
 
         # 4 Quarantine first: a target commit of batch N then proves quarantine N.
         counts = _quarantine(with_bytes(ranked, records, tally.conflicts), tally.counts, table, planned)
         faults.at("after_quarantine", number)
+        clock.lap("quarantine")
 
         # 5 The target: its commit carries pair, ranges and counts. 6 Conflicts and unknown outcomes: inside commit.
         winners = ranked.where("__rank = 1").select(*(F.col(f"`{f.name}`") for f in target_fields(table.contract)))
@@ -110,6 +125,7 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
         mark = table.mark(planned, sorted(counts.items()))
         outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds)
         faults.at("after_target", number)
+        clock.lap("merge")
     finally:
         ranked.unpersist()
 
@@ -118,7 +134,8 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     inserted = sum(f.records or 0 for f in outcome.commit.added)
     table.ledger.append_if_due(records.sparkSession)
     faults.at("after_ledger", number)
-    return _report(table, planned, mark.counts, inserted, started, outcome.commit.version, skipped=not isinstance(outcome, Written))
+    clock.lap("ledger")
+    return _report(table, planned, mark.counts, inserted, clock, outcome.commit.version, skipped=not isinstance(outcome, Written))
 
 
 def _refuse_other_contract(table: Table, planned: PlannedBatch) -> None:
@@ -135,60 +152,6 @@ def _refuse_other_contract(table: Table, planned: PlannedBatch) -> None:
         expected="the contract that the batch was begun with, until the batch is done.",
         remedy=f"put the former contract back ({table.places.state}/contract.json holds it), run once, then change it again.",
     )
-
-
-def _rank(events: DataFrame, contract: Contract) -> DataFrame:
-    """Add `__rank`: 1 for the copy of an event id that wins inside the batch (least partition, then offset), NULL in quarantine."""
-    good = F.col("__reason").isNull()
-    if contract.event_id.kind == "position":
-        return events.withColumn("__rank", F.when(good, F.lit(1)))
-    # Records without a right id must not meet in one partition of the shuffle: each stands alone.
-    alone = F.when(~good, F.struct("_partition", "_offset"))
-    window = Window.partitionBy(*(F.col(f"`{name}`") for name in event_id_columns(contract)), alone).orderBy("_partition", "_offset")
-    ranked = events.withColumn("__rank", F.when(good, F.row_number().over(window)))
-    return refuse_losers_of_other_payload(ranked, window)
-
-
-@dataclass(frozen=True)
-class _Tally:
-    counts: dict[int, Counts]
-    bounds: dict[str, tuple[Column, Column]]
-    conflicts: int
-
-
-def _tally(ranked: DataFrame, contract: Contract) -> _Tally:
-    fields = {field.name: field.dataType for field in target_fields(contract)}
-    # Delta keeps no least and greatest of BINARY columns.
-    ids = [name for name in event_id_columns(contract) if not isinstance(fields[name], T.BinaryType)]
-    winner = F.col("__rank") == 1
-    aggregates = [F.count("*").alias("read"), F.count("__reason").alias("quarantined"), F.count_if(F.col("__rank") > 1).alias("losers")]
-    aggregates.append(F.count_if(F.col("__reason") == CONFLICT).alias("conflicts"))
-    for position, name in enumerate(ids):
-        plain = _countable(F.col(f"`{name}`"), fields[name])
-        aggregates += [F.min(F.when(winner, plain)).alias(f"least{position}"), F.max(F.when(winner, plain)).alias(f"greatest{position}")]
-    rows = ranked.groupBy("_partition").agg(*aggregates).collect()
-    counts = {row["_partition"]: Counts(row["read"], row["quarantined"], row["losers"]) for row in rows}
-    bounds = {}
-    for position, name in enumerate(ids):
-        least = [row[f"least{position}"] for row in rows if row[f"least{position}"] is not None]
-        greatest = [row[f"greatest{position}"] for row in rows if row[f"greatest{position}"] is not None]
-        if least:
-            bounds[name] = (_literal(min(least), fields[name]), _literal(max(greatest), fields[name]))
-    return _Tally(counts, bounds, sum(row["conflicts"] for row in rows))
-
-
-def _countable(column: Column, kind: T.DataType) -> Column:
-    """Days and times as numbers: Python's own would pass through zones, calendars and texts on their way back to the JVM."""
-    if isinstance(kind, T.DateType):
-        return F.unix_date(column)
-    return F.unix_micros(column) if isinstance(kind, T.TimestampType) else column
-
-
-def _literal(value: object, kind: T.DataType) -> Column:
-    """The typed literal of what `_countable` gave: never text pasted into SQL."""
-    if isinstance(kind, T.DateType):
-        return F.date_from_unix_date(F.lit(value))
-    return F.timestamp_micros(F.lit(value)) if isinstance(kind, T.TimestampType) else F.lit(value).cast(kind)
 
 
 def _refuse_poisoned(counts: dict[int, Counts], contract: Contract, planned: PlannedBatch) -> None:
@@ -258,7 +221,7 @@ def _report(
     planned: PlannedBatch,
     counts: Sequence[tuple[int, Counts]],
     inserted: int,
-    started: float,
+    clock: _Clock,
     version: int,
     *,
     skipped: bool,
@@ -275,6 +238,7 @@ def _report(
         sum(c.replayed for c in total),
         skipped,
         version,
-        time.monotonic() - started,
+        time.monotonic() - clock.started,
         {r.partition: r.end for r in planned.ranges},
+        clock.steps,
     )

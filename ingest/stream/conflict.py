@@ -12,6 +12,8 @@ from ingest.stream.decode import PAYLOAD_HASH, event_id_columns
 
 CONFLICT = "conflicting_duplicate"
 RAW = ("__key", "__value", "__headers")
+# Any rank but 1.
+LOSER = 2
 
 
 def refuse_losers_of_other_payload(ranked: DataFrame, window: WindowSpec) -> DataFrame:
@@ -24,7 +26,11 @@ def refuse_losers_of_other_payload(ranked: DataFrame, window: WindowSpec) -> Dat
 
 
 def mark_conflicts(ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]]) -> DataFrame:
-    """Against the table: the same for winners whose id the target holds, from another position, with another payload."""
+    """Against the table: of an id that the target holds its payload decides, for every copy in the batch.
+
+    One with another payload, from another position, is refused; one with the same is a duplicate, also where it had been
+    refused for the sake of an earlier copy in the batch.
+    """
     ids = event_id_columns(contract)
     table = ranked.sparkSession.read.format("delta").load(target)
     for name, (least, greatest) in bounds.items():
@@ -33,15 +39,20 @@ def mark_conflicts(ranked: DataFrame, contract: Contract, target: str, bounds: M
     there = table.where(F.col(PAYLOAD_HASH).isNotNull()).select(
         *(F.col(f"`{name}`").alias(f"__id{n}") for n, name in enumerate(ids)), place
     )
-    same = F.col("__rank") == 1
+    refused = F.coalesce(F.col("__reason") == CONFLICT, F.lit(False))
+    same_id = F.col("__reason").isNull() | refused
     for number, name in enumerate(ids):
-        same &= F.col(f"`{name}`") == F.col(f"__id{number}")
-    found = ranked.join(there, same, "left")
+        same_id &= F.col(f"`{name}`") == F.col(f"__id{number}")
+    found = ranked.join(there, same_id, "left")
     own = (F.col("__there._topic_id") == F.col("_topic_id")) & (F.col("__there._partition") == F.col("_partition"))
     own &= F.col("__there._offset") == F.col("_offset")
-    conflict = F.coalesce((F.col("__there.hash") != F.col(PAYLOAD_HASH)) & ~own, F.lit(False))
+    equal = F.coalesce((F.col("__there.hash") == F.col(PAYLOAD_HASH)) | own, F.lit(False))
+    found = found.withColumn("__pardoned", refused & equal)
+    found = found.withColumn("__reason", F.when(~F.col("__pardoned"), F.col("__reason")))
+    found = found.withColumn("__rank", F.when(F.col("__pardoned"), F.lit(LOSER)).otherwise(F.col("__rank")))
     where = F.concat(F.lit("differs from partition "), F.col("__there._partition"), F.lit(" offset "), F.col("__there._offset"))
-    return _refuse(found, conflict, where).drop("__there", *(f"__id{number}" for number in range(len(ids))))
+    conflict = F.col("__there").isNotNull() & ~equal
+    return _refuse(found, conflict, where).drop("__there", "__pardoned", *(f"__id{number}" for number in range(len(ids))))
 
 
 def with_bytes(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFrame:

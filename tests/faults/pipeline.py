@@ -95,6 +95,10 @@ class Pipeline:
 
     def start(self, *arguments: str, fault: str | None = None, environment: Mapping[str, str] | None = None) -> Driver:
         """`ingest run` with these arguments (`--once` if none are given) and this fault."""
+        return self.command("run", *(arguments or ("--once",)), fault=fault, environment=environment)
+
+    def command(self, *words: str, fault: str | None = None, environment: Mapping[str, str] | None = None) -> Driver:
+        """`ingest` with these words, on this scenario's places."""
         more = {"INGEST_FAULT": fault} if fault else {}
         places = {
             "INGEST_PROJECT": str(self.project),
@@ -103,8 +107,13 @@ class Pipeline:
             "INGEST_BOOTSTRAP_SERVERS": self.bootstrap_servers,
         }
         log = self.folder / f"run-{len(self.drivers)}.log"
-        settings = {**with_jvm(), **places, **self.environment, **more, **(environment or {})}
-        driver = Driver(["run", *(arguments or ("--once",))], settings, log, self.code)
+        temporary = self.folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        # A JVM that is killed cannot tidy up; what it leaves goes with the scenario's folder.
+        outside = {"TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary)}
+        settings = {**with_jvm(), **places, **outside, **self.environment, **more, **(environment or {})}
+        settings["INGEST_DRIVER_JAVA_OPTIONS"] += f" -Djava.io.tmpdir={temporary}"
+        driver = Driver(list(words), settings, log, self.code)
         self.drivers.append(driver)
         return driver
 

@@ -1,0 +1,71 @@
+"""Ranks the copies of an event id inside a batch, and counts what becomes of each record (I3, I4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ingest.contract import Contract
+from ingest.stream.conflict import CONFLICT, refuse_losers_of_other_payload
+from ingest.stream.decode import event_id_columns, target_fields
+from ingest.stream.mark import Counts
+
+
+def rank(events: DataFrame, contract: Contract) -> DataFrame:
+    """Add `__rank`: 1 for the copy of an event id that wins inside the batch (least partition, then offset), NULL in quarantine."""
+    good = F.col("__reason").isNull()
+    if contract.event_id.kind == "position":
+        return events.withColumn("__rank", F.when(good, F.lit(1)))
+    # Records without a right id must not meet in one partition of the shuffle: each stands alone.
+    alone = F.when(~good, F.struct("_partition", "_offset"))
+    window = Window.partitionBy(*(F.col(f"`{name}`") for name in event_id_columns(contract)), alone).orderBy("_partition", "_offset")
+    ranked = events.withColumn("__rank", F.when(good, F.row_number().over(window)))
+    return refuse_losers_of_other_payload(ranked, window)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts by partition, the least and greatest event id of the winners by column as typed literals, the conflicts found."""
+
+    counts: dict[int, Counts]
+    bounds: dict[str, tuple[Column, Column]]
+    conflicts: int
+
+
+def tally_of(ranked: DataFrame, contract: Contract) -> Tally:
+    """One ordinary aggregation, so that retried tasks count once."""
+    fields = {field.name: field.dataType for field in target_fields(contract)}
+    # Delta keeps no least and greatest of BINARY columns.
+    ids = [name for name in event_id_columns(contract) if not isinstance(fields[name], T.BinaryType)]
+    winner = F.col("__rank") == 1
+    aggregates = [F.count("*").alias("read"), F.count("__reason").alias("quarantined"), F.count_if(F.col("__rank") > 1).alias("losers")]
+    aggregates.append(F.count_if(F.col("__reason") == CONFLICT).alias("conflicts"))
+    for position, name in enumerate(ids):
+        plain = _countable(F.col(f"`{name}`"), fields[name])
+        aggregates += [F.min(F.when(winner, plain)).alias(f"least{position}"), F.max(F.when(winner, plain)).alias(f"greatest{position}")]
+    rows = ranked.groupBy("_partition").agg(*aggregates).collect()
+    counts = {row["_partition"]: Counts(row["read"], row["quarantined"], row["losers"]) for row in rows}
+    bounds = {}
+    for position, name in enumerate(ids):
+        least = [row[f"least{position}"] for row in rows if row[f"least{position}"] is not None]
+        greatest = [row[f"greatest{position}"] for row in rows if row[f"greatest{position}"] is not None]
+        if least:
+            bounds[name] = (_literal(min(least), fields[name]), _literal(max(greatest), fields[name]))
+    return Tally(counts, bounds, sum(row["conflicts"] for row in rows))
+
+
+def _countable(column: Column, kind: T.DataType) -> Column:
+    """Days and times as numbers: Python's own would pass through zones, calendars and texts on their way back to the JVM."""
+    if isinstance(kind, T.DateType):
+        return F.unix_date(column)
+    return F.unix_micros(column) if isinstance(kind, T.TimestampType) else column
+
+
+def _literal(value: object, kind: T.DataType) -> Column:
+    """The typed literal of what `_countable` gave: never text pasted into SQL."""
+    if isinstance(kind, T.DateType):
+        return F.date_from_unix_date(F.lit(value))
+    return F.timestamp_micros(F.lit(value)) if isinstance(kind, T.TimestampType) else F.lit(value).cast(kind)
