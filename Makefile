@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lock lock-jars clean
+.PHONY: help setup demo test check faults bench lock lock-jars clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 
@@ -26,6 +26,12 @@ check: setup  ## lint, types and the unit tests (under a minute)
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q tests/unit
+
+faults: setup  ## the tests marked slow: every refusal, planted bugs, kills at random (about half an hour)
+	@$(BIN)/pytest -m slow
+
+bench: setup  ## how fast is it, beside Delta's own sink and a MERGE by hand (about ten minutes; writes docs/benchmarks/)
+	@PYTHONPATH=. $(BIN)/python bench/throughput.py --json docs/benchmarks/throughput.json
 
 lock:  ## pin the newest fitting packages with their sums in requirements.lock
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv

@@ -25,7 +25,7 @@ def differences(session: SparkSession | None, contract: Contract, places: Places
 def alter(session: SparkSession, contract: Contract, places: Places) -> list[Change]:
     """Carry out what can be done in place; returns that. Raises Refused LOCKED, CONTRACT_CHANGED, InvalidInput RULE_INVALID."""
     check_rules(session, contract)
-    held = [lock.hold(session, folder) for folder in lock.folders(places)]
+    held = lock.hold_all(session, places)
     try:
         found = differences(session, contract, places)
         due = [change for change in found if change.effect == "apply"]

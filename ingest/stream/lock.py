@@ -57,6 +57,20 @@ def wait_until_free(folder: Path) -> None:
         time.sleep(0.05)
 
 
+def hold_all(session: SparkSession, places: Places, *, existing: bool = False) -> list[Held]:
+    """Hold all locks of a table, or (Refused LOCKED) none; `existing`: only in folders that are there."""
+    held: list[Held] = []
+    try:
+        for folder in folders(places):
+            if folder.exists() or not existing:
+                held.append(hold(session, folder))
+    except BaseException:
+        for each in held:
+            each.release()
+        raise
+    return held
+
+
 def hold(session: SparkSession, folder: Path) -> Held:
     """Let the session's JVM hold the lock in `folder` until it ends. Raises Refused LOCKED."""
     folder.mkdir(parents=True, exist_ok=True)

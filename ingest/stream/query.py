@@ -76,9 +76,8 @@ class TableQuery:
 
         A batch that was begun under another contract is finished under that one first (I9). Raises IngestError; nothing runs then.
         """
+        self._locks = lock.hold_all(session, self.places)
         try:
-            for folder in lock.folders(self.places):
-                self._locks.append(lock.hold(session, folder))
             self._open(session, trigger, max_records)
         except BaseException:
             self._release()

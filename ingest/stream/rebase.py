@@ -59,7 +59,7 @@ class Rebaser:
     topic: Topic
 
     def __post_init__(self) -> None:
-        self.locks = [lock.hold(self.session, folder) for folder in lock.folders(self.places) if folder.exists()]
+        self.locks = lock.hold_all(self.session, self.places, existing=True)
         self._files: Files = files_of(self.places.checkpoint, self.session)
         self._lake = files_of(self.places.lake, self.session)
         self._prepared = f"{self.places.checkpoint}.rebase-prepared"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ from kafka.admin import NewPartitions
 
 from ingest import faults
 from ingest.errors import Refused
+from ingest.stream import commit, lock
 from tests.integration.lane import Lane, Record, order
 
 pytestmark = pytest.mark.integration
@@ -99,6 +102,7 @@ def test_a_restored_table_is_refused_though_it_keeps_its_pairs_and_a_rebase_read
     balanced(one)
 
 
+@pytest.mark.slow
 def test_a_restore_to_a_time_and_an_optimize_and_a_delete_in_between_are_understood(lane: MakeLane) -> None:
     one = two_batches(lane)
     moment = one.log().commit(2).committed_at
@@ -116,6 +120,7 @@ def test_a_restore_to_a_time_and_an_optimize_and_a_delete_in_between_are_underst
     balanced(one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", ["CREATE OR REPLACE TABLE {} USING delta AS SELECT * FROM {} WHERE false", "overwrite"])
 def test_a_replaced_or_overwritten_table_is_refused(lane: MakeLane, statement: str) -> None:
     one = two_batches(lane)
@@ -135,6 +140,7 @@ def test_a_replaced_or_overwritten_table_is_refused(lane: MakeLane, statement: s
     balanced(one)
 
 
+@pytest.mark.slow
 def test_a_table_that_was_deleted_or_made_again_is_refused(lane: MakeLane) -> None:
     one = two_batches(lane)
     shutil.rmtree(one.places.target)
@@ -146,13 +152,12 @@ def test_a_table_that_was_deleted_or_made_again_is_refused(lane: MakeLane) -> No
     refused(one, "TABLE_OWNED")
 
 
+@pytest.mark.slow
 def test_a_dropped_table_that_was_made_empty_again_is_refused_by_its_id(lane: MakeLane) -> None:
     one = two_batches(lane)
     shutil.rmtree(one.places.target)
     shutil.rmtree(Path(one.places.root, "quarantine"))
     shutil.rmtree(Path(one.places.root, "ledger"))
-    from ingest.stream import commit
-
     commit.create_tables(one.session, one.contract, one.places)
     refused(one, "TABLE_REPLACED")
     one.rebase("earliest")
@@ -170,6 +175,7 @@ def test_a_table_of_somebody_else_is_refused(lane: MakeLane) -> None:
         one.rebase()
 
 
+@pytest.mark.slow
 def test_two_checkpoints_on_one_table_are_refused_even_with_the_lock_bypassed(lane: MakeLane) -> None:
     """I8"""
     one = two_batches(lane)
@@ -186,8 +192,14 @@ def test_two_checkpoints_on_one_table_are_refused_even_with_the_lock_bypassed(la
 
 @pytest.mark.parametrize(
     ("file", "text"),
-    [("metadata", None), ("metadata", ""), ("offsets/1", ""), ("offsets/1", None), ("commits/0", None), ("commits/1", "")],
-    ids=["no metadata", "empty metadata", "empty offsets", "no offsets", "no commit of before", "empty commit"],
+    [
+        pytest.param("metadata", None, id="no metadata"),
+        pytest.param("metadata", "", id="empty metadata", marks=pytest.mark.slow),
+        pytest.param("offsets/1", "", id="empty offsets"),
+        pytest.param("offsets/1", None, id="no offsets", marks=pytest.mark.slow),
+        pytest.param("commits/0", None, id="no commit of before", marks=pytest.mark.slow),
+        pytest.param("commits/1", "", id="empty commit", marks=pytest.mark.slow),
+    ],
 )
 def test_a_torn_checkpoint_is_refused_or_replayed_and_rebased(lane: MakeLane, file: str, text: str | None) -> None:
     one = two_batches(lane)
@@ -207,6 +219,7 @@ def test_a_torn_checkpoint_is_refused_or_replayed_and_rebased(lane: MakeLane, fi
     balanced(one)
 
 
+@pytest.mark.slow
 def test_a_quarantine_that_lost_its_records_is_refused_and_filled_again(lane: MakeLane) -> None:
     one = two_batches(lane)
     one.sql("RESTORE TABLE {} TO VERSION AS OF 0", "quarantine")
@@ -242,6 +255,7 @@ def clean_log(lane: Lane) -> None:
         (Path(lane.places.target) / f"_delta_log/{version:020}.json").unlink()
 
 
+@pytest.mark.slow
 def test_with_the_log_cleaned_the_ledger_tells_where_to_go_on(lane: MakeLane) -> None:
     one = two_batches(lane)
     clean_log(one)
@@ -251,6 +265,7 @@ def test_with_the_log_cleaned_the_ledger_tells_where_to_go_on(lane: MakeLane) ->
     balanced(one)
 
 
+@pytest.mark.slow
 def test_pairs_that_would_expire_are_refused(lane: MakeLane) -> None:
     one = two_batches(lane)
     one.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 7 days')")
@@ -262,7 +277,7 @@ def test_pairs_that_would_expire_are_refused(lane: MakeLane) -> None:
     assert one.ids() == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("records", [1, 5], ids=["shorter", "longer"])
+@pytest.mark.parametrize("records", [pytest.param(1, id="shorter", marks=pytest.mark.slow), pytest.param(5, id="longer")])
 def test_a_topic_made_again_is_refused_whether_it_is_shorter_or_longer(lane: MakeLane, records: int) -> None:
     """Trap 10: a longer one has every offset of the checkpoint, and Spark would go on in the middle of it."""
     one = two_batches(lane)
@@ -303,6 +318,7 @@ def test_expired_records_are_refused_with_their_offsets_and_left_out_only_when_a
     assert verified.findings == () and verified.gaps_accepted == ((0, 3, 5),)
 
 
+@pytest.mark.slow
 def test_a_partition_added_is_read_and_one_lost_is_refused(lane: MakeLane) -> None:
     one = two_batches(lane)
     client = admin(one)
@@ -314,6 +330,7 @@ def test_a_partition_added_is_read_and_one_lost_is_refused(lane: MakeLane) -> No
     balanced(one)
 
 
+@pytest.mark.slow
 def test_a_broker_that_ends_before_the_checkpoint_is_refused(lane: MakeLane) -> None:
     one = two_batches(lane)
     lines = one.checkpoint("offsets/1").read_text().splitlines()
@@ -322,6 +339,7 @@ def test_a_broker_that_ends_before_the_checkpoint_is_refused(lane: MakeLane) -> 
     assert "partition 0 ends at 3, 30 was read" in error.found
 
 
+@pytest.mark.slow
 def test_rebase_to_earliest_and_to_offsets_adds_nothing_twice(lane: MakeLane) -> None:
     """I3: whatever is read again, an id that is there is not added; the ledger keeps both epochs and balances."""
     one = two_batches(lane)
@@ -360,3 +378,17 @@ def test_a_rebase_that_was_cut_off_is_finished_by_the_next(lane: MakeLane, monke
     assert report.records_read == 1
     assert one.ids() == ["a", "b", "c"]
     balanced(one)
+
+
+def test_a_table_that_another_writer_holds_is_locked_and_its_holder_is_named(lane: MakeLane) -> None:
+    """I8: the lock beside the tables, not the checkpoint's: another checkpoint may not write them meanwhile either."""
+    one = two_batches(lane)
+    held = lock.hold(one.session, Path(one.places.root))
+    error = refused(one, "LOCKED")
+    assert socket.gethostname() in error.found and str(os.getpid()) in error.found
+    with pytest.raises(Refused, match="LOCKED"):
+        one.rebase()
+    held.release()
+    one.send(order("c"))
+    one.run()
+    assert one.ids() == ["a", "b", "c"]
