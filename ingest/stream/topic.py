@@ -26,7 +26,7 @@ from ingest.stream.conversation import ask
 from ingest.stream.kafka_trouble import Trouble
 
 # A cluster that answers at all answers in a second or two; longer silence is a wrong address.
-ANSWER_WITHIN_MS = 15_000
+ANSWER_WITHIN_S = 15.0
 # The lag is for show; no batch waits for it.
 LAG_WITHIN_MS = 2_000
 
@@ -40,7 +40,7 @@ class Topic:
     partitions: tuple[int, ...]
 
 
-def describe(kafka: KafkaOptions, name: str, within_ms: int = ANSWER_WITHIN_MS) -> Topic:
+def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) -> Topic:
     """Ask for the topic, each broker once.
 
     Raises Unfit KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_UNREACHABLE, TOPIC_UNKNOWN or KAFKA_FORBIDDEN (which a broker also says
@@ -52,7 +52,7 @@ def describe(kafka: KafkaOptions, name: str, within_ms: int = ANSWER_WITHIN_MS) 
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=True,
     )
-    found = ask(kafka, request, within_ms / 1000).to_dict()["topics"][0]
+    found = ask(kafka, request, within_s).to_dict()["topics"][0]
     error = for_code(found["error_code"])
     if error in (UnknownTopicOrPartitionError, InvalidTopicError):
         raise kafka_trouble.topic_unknown(kafka, name).unfit()

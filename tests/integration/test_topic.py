@@ -45,7 +45,7 @@ def test_a_broker_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
         with socket.create_server(("127.0.0.1", 0)) as mute:
             started = time.monotonic()
             with pytest.raises(Unfit, match="BROKER_UNREACHABLE"):
-                describe(KafkaOptions(f"127.0.0.1:{mute.getsockname()[1]}", options), "orders", 1000)
+                describe(KafkaOptions(f"127.0.0.1:{mute.getsockname()[1]}", options), "orders", 1.0)
             assert time.monotonic() - started < 5
 
 
