@@ -77,5 +77,6 @@ def _ask_one(kafka: KafkaOptions, settings: dict[str, Any], server: str, request
         greeted = any(connection.broker_version_data is not None for connection in connections)
         return kafka_trouble.from_python(kafka, server, error, greeted=greeted)
     finally:
+        net.stop()  # its thread first: what is closed below belongs to it
         manager.close()
         net.close()
