@@ -33,6 +33,10 @@ class Silent:
     def stopping(self) -> None:
         """See Display."""
 
+    def note(self, text: str) -> None:
+        """See Display."""
+        print(f"note: {text}", file=sys.stderr, flush=True)
+
 
 class Lines(Silent):
     """One line a batch, for logs and pipes."""

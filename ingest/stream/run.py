@@ -43,6 +43,9 @@ class Display(Protocol):
     def stopping(self) -> None:
         """A stop was asked for; the batches at hand are ended first."""
 
+    def note(self, text: str) -> None:
+        """Something that the user should know and that stops nothing."""
+
 
 @dataclass
 class TableResult:
@@ -83,6 +86,8 @@ class Run:
             places = Places(self.lake, self.checkpoints, contract.pipeline, contract.table)
             try:
                 topic = describe(self.kafka, contract.source.topic)  # before seconds are spent on Spark
+                if not topic.id:
+                    display.note(f"{contract.name}: the broker tells no topic id, so a topic that is made anew cannot be noticed")
                 for folder in lock.folders(places):
                     lock.wait_until_free(folder)
                 queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch))
