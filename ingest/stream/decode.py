@@ -156,7 +156,8 @@ def _json(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]
     frame = frame.withColumn("__keys", F.when(F.col("__blank").isNull(), F.json_object_keys(text)))
     one = F.coalesce((F.size("__wire.r") == 1) & (F.col("__wire.z") == 0), F.lit(False))
     second = F.json_array_length(F.concat(F.lit("["), text, F.lit(",0]"))) != 2
-    sole = one & ~(text.rlike(COULD_CLOSE) & F.coalesce(second, F.lit(True)))
+    could_close = F.contains(text, F.lit("]")) & text.rlike(COULD_CLOSE)
+    sole = one & ~(could_close & F.coalesce(second, F.lit(True)))
     at = {name: F.col("__wire.r")[0][name] for name, _, _ in columns}
     # Most records have just the contract's fields in its order: seen at a glance, and then no field is unknown or double.
     names = F.array(*(F.lit(name) for name, _, _ in columns))

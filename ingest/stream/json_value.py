@@ -168,7 +168,9 @@ def suspicious(fields: Sequence[tuple[str, T.DataType]], text: Column, wire: Map
     if decimals:
         digits = min(_wire_scale(kind) for _, kind in named if isinstance(kind, T.DecimalType)) + 1
         number = rf"-?[0-9]*(?:[.][0-9]{{{digits},}}|[.]?[0-9]*[eE])"
-        patterns.append(rf'(?:{"|".join(sorted(decimals))})"\s*:\s*(?:"|{number})')
+        # Money is often given as text. Text that is a plain number with few digits is read exactly, so that only other text is looked at.
+        text_of_number = rf'"(?!-?(?:0|[1-9][0-9]{{0,17}})(?:[.][0-9]{{1,{digits - 1}}})?")'
+        patterns.append(rf'(?:{"|".join(sorted(decimals))})"\s*:\s*(?:{text_of_number}|{number})')
     # An escape could hide a name. One literal character begins the pattern: the search costs little where nothing is found.
     found = F.contains(text, F.lit("\\u"))
     if patterns:

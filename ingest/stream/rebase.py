@@ -87,7 +87,7 @@ class Rebaser:
     def publish(self, planned: RebasePlan) -> Rebased:
         """Put the new checkpoint in place."""
         query_id = str(uuid.uuid4())
-        moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        moment = _moment()
         if self._files.names(self._prepared):
             self._files.move(self._prepared, f"{self.places.checkpoint}.rebase-abandoned-{moment}")
         self._prepare(query_id, planned)
@@ -99,7 +99,7 @@ class Rebaser:
         """Put the checkpoint of an interrupted rebase in place."""
         query_id = CheckpointFiles(self._files, self._prepared).query_id()
         assert query_id is not None
-        self._move_aside(time.strftime("%Y%m%dT%H%M%S", time.gmtime()))
+        self._move_aside(_moment())
         return Rebased(query_id, self._finish(), None, None)
 
     def _move_aside(self, moment: str) -> str | None:
@@ -147,3 +147,8 @@ class Rebaser:
             return read_binding(self._files, f"{self._prepared}/oncelake")
         except Refused:
             return None
+
+
+def _moment() -> str:
+    """A name for what is moved aside now; two in one second differ."""
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
