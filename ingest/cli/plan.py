@@ -77,7 +77,7 @@ def apply(
                     print(f"{contract.name}: {change.what}")
                 print(f"{contract.name}: {'done' if done else 'nothing to apply'}")
     finally:
-        session.stop()
+        spark.end(session)
     if as_json:
         print_json("apply", ok=True, tables=rows)
 
@@ -107,7 +107,7 @@ def _differences(
             yield contract, differences(session, contract, places)
     finally:
         if session is not None:
-            session.stop()
+            spark.end(session)
 
 
 def _session(master: str, lake: str) -> SparkSession:
