@@ -95,6 +95,7 @@ def _differences(
     project: Any, tables: list[str] | None, lake: str, checkpoints: str, master: str
 ) -> Iterator[tuple[Contract, list[Change]]]:
     from ingest.contract import load_contracts
+    from ingest import spark
     from ingest.files import is_local
     from ingest.places import Places
     from ingest.stream.alter import differences
