@@ -94,8 +94,8 @@ def print_changes(name: str, changes: Sequence[Change]) -> None:
 def _differences(
     project: Any, tables: list[str] | None, lake: str, checkpoints: str, master: str
 ) -> Iterator[tuple[Contract, list[Change]]]:
-    from ingest.contract import load_contracts
     from ingest import spark
+    from ingest.contract import load_contracts
     from ingest.files import is_local
     from ingest.places import Places
     from ingest.stream.alter import differences
