@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ingest import jars
+from ingest import databricks, jars
 from ingest.errors import IngestError, Unfit, most_severe
 from ingest.files import is_local, local_path
 from ingest.local import java
@@ -42,8 +42,7 @@ def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, 
     """
     return [
         _finding("python", _python),
-        _finding("java", _java),
-        *(_finding(f"jars ({jar_set.value})", partial(_jars, jar_set)) for jar_set in jars.JarSet),
+        *([] if databricks.runtime() is not None else _brought_along()),
         _finding("disk", lambda: _disk(lake)),
         _finding("lake", lambda: _writable(lake, "--lake")),
         _finding("checkpoints", lambda: _writable(checkpoints, "--checkpoints")),
@@ -51,6 +50,11 @@ def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, 
         _finding("broker", lambda: _broker(bootstrap_servers), needed=False),
         *([] if master is None else [_finding("platform", lambda: _platform(master, lake))]),
     ]
+
+
+def _brought_along() -> list[Finding]:
+    """What Spark needs where no platform brings it."""
+    return [_finding("java", _java), *(_finding(f"jars ({jar_set.value})", partial(_jars, jar_set)) for jar_set in jars.JarSet)]
 
 
 def exit_code(findings: list[Finding]) -> int:
@@ -131,7 +135,7 @@ def _platform(master: str, lake: str) -> str:
     try:
         return platform.probe(session, lake)
     finally:
-        session.stop()
+        spark.end(session)
 
 
 def _broker(bootstrap_servers: str) -> str:

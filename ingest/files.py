@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
+from ingest import databricks
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -108,7 +110,8 @@ class HadoopFiles:
             return None
         stream = system.open(hadoop_path)  # type: ignore[attr-defined]
         try:
-            return bytes(self._jvm.org.apache.hadoop.shaded.org.apache.commons.io.IOUtils.toByteArray(stream))  # type: ignore[union-attr]
+            # The stream's own method: where Hadoop keeps its copy of commons-io differs from one distribution to the next.
+            return bytes(stream.readAllBytes())
         finally:
             stream.close()
 
@@ -137,8 +140,14 @@ class HadoopFiles:
 
 
 def is_local(location: str) -> bool:
-    """Whether a lake or checkpoint location is on the machine's own disk."""
-    return urlparse(location).scheme in ("", "file")
+    """Whether a lake or checkpoint location is on the machine's own disk.
+
+    On Databricks only file: URIs are: without a scheme Spark looks in the platform's storage, Python on the driver's disk, and what
+    looks like a folder there (/Volumes/…) is a FUSE mount of an object store. Locks, hard links and renames of a disk are not to be
+    had in it (docs/decisions/bundle.md), so it is reached as Spark reaches it.
+    """
+    scheme = urlparse(location).scheme
+    return scheme == "file" or (scheme == "" and databricks.runtime() is None)
 
 
 def local_path(location: str) -> Path:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest import jars
+from ingest import databricks, jars
 from ingest.errors import Unfit
 from ingest.local import java
 
@@ -34,6 +34,10 @@ PINNED = {
     # These weaken what a checkpoint proves (DESIGN trap 7).
     "spark.sql.streaming.asyncProgressTrackingEnabled": "false",
 }
+
+# What a session that the platform has started has from the platform (another Delta, another catalog), or cannot take any more:
+# Spark refuses to set what is no SQL setting while it runs, so this one belongs into the cluster's own configuration.
+FIXED_AT_START = frozenset({"spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.redaction.regex"})
 
 LOG4J = """\
 status = error
@@ -63,8 +67,11 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     """Start (or take) the Spark session; its output goes to the file `log`.
 
     `memory` is the heap of the driver's JVM (default: INGEST_DRIVER_MEMORY or 2g); INGEST_DRIVER_JAVA_OPTIONS adds options of the JVM.
-    Raises Unfit where Java or the jars are missing.
+    On Databricks the platform's session is taken as it is, with the settings of `settable`: `master`, `log`, `name` and `memory` do not
+    count there. Raises Unfit where Java or the jars are missing, or the platform's session does not do.
     """
+    if (platform := databricks.runtime()) is not None:
+        return _take(platform, master)
     os.environ["JAVA_HOME"] = str(java.find().home)
     files = jars.spark_jars()
     # Py4J logs a traceback for every exception that passes it, and raises too; what is raised is said once, by us.
@@ -102,6 +109,44 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
                 f"Spark did not start on master {master}: {type(error).__name__}.",
                 expected="a Spark session.",
                 remedy=f"read {log}; `ingest doctor` checks what Spark needs.",
+            ) from error
+    return session
+
+
+def end(session: SparkSession) -> None:
+    """Stop a session that `start` gave; that of Databricks goes on, since the platform ends it after the task."""
+    if databricks.runtime() is None:
+        session.stop()
+
+
+def settable() -> dict[str, str]:
+    """Those of PINNED that are set on a session which somebody else has started."""
+    return {key: value for key, value in PINNED.items() if key not in FIXED_AT_START}
+
+
+def _take(platform: str, master: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    print(f"ingest: on Databricks Runtime {platform} its own Spark is taken; --master {master} does not count.", file=sys.stderr)
+    session = SparkSession.builder.getOrCreate()
+    if not hasattr(session, "_jvm"):  # Spark Connect, which serverless and the standard access mode give
+        raise Unfit(
+            "SPARK_CONNECT",
+            "the session is one of Spark Connect, without a JVM at hand.",
+            expected="a classic session: checkpoints are read and conflicts are seen through the driver's JVM.",
+            remedy="run on a job cluster in dedicated access mode (data_security_mode: SINGLE_USER).",
+        )
+    for key, value in settable().items():
+        if session.conf.get(key, None) == value:
+            continue
+        try:
+            session.conf.set(key, value)
+        except Exception as error:
+            raise Unfit(
+                "SETTING_REFUSED",
+                f"Databricks Runtime {platform} does not let a session set {key}: {error}",
+                expected=f"{key}={value}, since it decides what a row becomes (I9).",
+                remedy="give the cluster that value in its spark_conf (databricks.yml).",
             ) from error
     return session
 

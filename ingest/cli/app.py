@@ -10,11 +10,14 @@ from typing import Any, NoReturn
 
 import typer
 
-from ingest.errors import Bug, IngestError, InvalidInput
+from ingest.errors import Bug, IngestError, InvalidInput, Unfit
 
 JSON = "--json"
 # What typer raises for a wrong option, argument or verb; it exports only this descendant.
 USAGE_ERROR: Any = typer.BadParameter.__base__
+
+# The extra `local` installs them; a platform with a Spark of its own brings them.
+SPARK_PACKAGES = ("pyspark", "delta", "py4j")
 
 app = typer.Typer(
     name="ingest",
@@ -59,10 +62,14 @@ def main() -> None:
                 sys.exit(2)
             found = error.format_message() or "no verb."
             _end(words, InvalidInput("USAGE", found, expected="the options that --help shows.", remedy="correct the command."))
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in SPARK_PACKAGES:
+            _end(words, _spark_missing(error))
         traceback.print_exc()
         _end(words, Bug("UNEXPECTED", f"{type(error).__name__}: {error}", expected="no error that has no name."))
     else:
-        sys.exit(code if isinstance(code, int) else 0)
+        # Databricks calls this function in an interpreter of its own, where SystemExit is an exception whatever its code.
+        if isinstance(code, int) and code != 0:
+            sys.exit(code)
 
 
 def _end(words: list[str], error: IngestError) -> NoReturn:
@@ -71,6 +78,15 @@ def _end(words: list[str], error: IngestError) -> NoReturn:
     else:
         print_error(error)
     sys.exit(error.exit_code)
+
+
+def _spark_missing(error: ModuleNotFoundError) -> Unfit:
+    return Unfit(
+        "SPARK_MISSING",
+        f"the Python package {error.name} is not installed.",
+        expected="pyspark and delta-spark, from the platform (Databricks) or installed beside this command.",
+        remedy="pip install 'oncelake[local]', or run make setup in a checkout.",
+    )
 
 
 def _verb(words: list[str]) -> str:

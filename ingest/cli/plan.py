@@ -77,7 +77,7 @@ def apply(
                     print(f"{contract.name}: {change.what}")
                 print(f"{contract.name}: {'done' if done else 'nothing to apply'}")
     finally:
-        session.stop()
+        spark.end(session)
     if as_json:
         print_json("apply", ok=True, tables=rows)
 
@@ -94,6 +94,7 @@ def print_changes(name: str, changes: Sequence[Change]) -> None:
 def _differences(
     project: Any, tables: list[str] | None, lake: str, checkpoints: str, master: str
 ) -> Iterator[tuple[Contract, list[Change]]]:
+    from ingest import spark
     from ingest.contract import load_contracts
     from ingest.files import is_local
     from ingest.places import Places
@@ -107,7 +108,7 @@ def _differences(
             yield contract, differences(session, contract, places)
     finally:
         if session is not None:
-            session.stop()
+            spark.end(session)
 
 
 def _session(master: str, lake: str) -> SparkSession:

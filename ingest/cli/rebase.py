@@ -72,7 +72,7 @@ def rebase(
                 return
             done = rebaser.publish(planned)
     finally:
-        session.stop()
+        spark.end(session)
     if as_json:
         more = {} if done.plan is None else _row(done.plan)
         row = {"table": places.name, "query_id": done.query_id, "epoch": done.binding.epoch, "aside": done.aside, **more}

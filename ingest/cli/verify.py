@@ -63,7 +63,7 @@ def verify(
                     raise
                 errors.append(stopped(contract, kafka, error))
     finally:
-        session.stop()
+        spark.end(session)
     ok = not errors and not any(each.findings for each in found)
     if as_json:
         rows = [as_row(each) for each in found]

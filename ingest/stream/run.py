@@ -120,7 +120,7 @@ class Run:
             raise _jvm_gone(code, log) from error
         finally:
             if spark.jvm_exit(session) is None:
-                session.stop()
+                spark.end(session)
         return list(results.values())
 
     def _watch(self, session: SparkSession, queries: Sequence[TableQuery], display: Display, results: dict[str, TableResult]) -> None:

@@ -1,0 +1,191 @@
+"""The Databricks bundle, as far as it can be checked without Databricks: its form by Databricks's own models, its sense by hand."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from ingest import databricks, spark
+from tests import bundle
+
+pytestmark = pytest.mark.unit
+
+TARGETS = ("dev", "prod")
+JOBS = ("check", "ingest", "verify")
+# What the platform brings, and what pip must therefore not install over it.
+PLATFORMS = {"pyspark", "delta-spark", "py4j"}
+
+
+def model(job: dict[str, Any]) -> Any:
+    """The job as the typed model of the package databricks-bundles. Raises what the model raises for what it does not know."""
+    return importlib.import_module("databricks.bundles.jobs").Job.from_dict(job)
+
+
+def has_models() -> bool:
+    try:
+        return find_spec("databricks.bundles") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+typed = pytest.mark.skipif(not has_models(), reason="databricks-bundles is not installed: make setup")
+
+
+@typed
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_is_one_that_databricks_typed_models_take(name: str, target: str) -> None:
+    job = model(bundle.jobs(target)[name])
+    (task,) = job.tasks
+    (cluster,) = job.job_clusters
+    assert task.job_cluster_key == cluster.job_cluster_key
+    assert task.python_wheel_task.entry_point == "ingest"
+    assert cluster.new_cluster.data_security_mode.value == "SINGLE_USER"
+    assert (job.continuous is None) != (job.schedule is None)
+
+
+@typed
+@pytest.mark.parametrize("place", ["job", "task", "python_wheel_task", "new_cluster", "continuous"])
+def test_the_typed_models_refuse_a_misspelt_key_wherever_it_stands(place: str) -> None:
+    job = bundle.jobs("prod")["ingest"]
+    (task,), (cluster,) = job["tasks"], job["job_clusters"]
+    places = {"job": job, "task": task, "python_wheel_task": task["python_wheel_task"], "continuous": job["continuous"]}
+    {**places, "new_cluster": cluster["new_cluster"]}[place]["parametres"] = "x"
+    with pytest.raises(Exception, match="parametres"):
+        model(job)
+
+
+@typed
+def test_the_typed_models_refuse_a_value_that_databricks_does_not_know() -> None:
+    job = bundle.jobs("prod")["ingest"]
+    job["continuous"]["pause_status"] = "RUNNING"
+    with pytest.raises(ValueError, match="RUNNING"):
+        model(job)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_there_are_three_jobs_and_no_reference_is_left_open(target: str) -> None:
+    jobs = bundle.jobs(target)
+    assert sorted(jobs) == sorted(JOBS)
+    assert "${" not in yaml.safe_dump(jobs)
+
+
+def test_a_reference_to_a_variable_that_there_is_not_is_an_error() -> None:
+    with pytest.raises(KeyError, match=r"var\.catalogue"):
+        bundle.resolve("/Volumes/${var.catalogue}", {"var.catalog": "main"})
+
+
+def test_every_variable_is_used_and_what_the_task_asks_for_is_there() -> None:
+    loaded = bundle.load()
+    text = yaml.safe_dump({key: value for key, value in loaded.items() if key != "targets"})
+    assert loaded["variables"].keys() >= {"catalog", "schema", "brokers", "secret_scope"}
+    assert all(f"${{var.{name}}}" in text for name in loaded["variables"])
+
+
+def test_ingestion_runs_without_end_in_prod_only_and_once_at_a_time() -> None:
+    for target, pause in (("dev", None), ("prod", "UNPAUSED")):
+        job = bundle.jobs(target)["ingest"]
+        # The CLI pauses in development mode what has no pause_status of its own.
+        assert job["continuous"].get("pause_status") == pause
+        assert job["max_concurrent_runs"] == 1
+
+
+@pytest.mark.parametrize("name", ["check", "verify"])
+def test_the_other_jobs_have_a_schedule_in_utc(name: str) -> None:
+    schedule = bundle.jobs("prod")[name]["schedule"]
+    assert len(schedule["quartz_cron_expression"].split()) == 6
+    assert schedule["timezone_id"] == "UTC"
+    assert "pause_status" not in schedule
+
+
+def test_all_jobs_mean_the_same_lake_and_checkpoints_and_targets_do_not_share_them() -> None:
+    def places(target: str) -> set[tuple[str, ...]]:
+        return {tuple(value for value in call.values if value.startswith("/Volumes/")) for call in bundle.calls(target)}
+
+    assert places("prod") == {("/Volumes/main/oncelake/oncelake/lake", "/Volumes/main/oncelake/oncelake/checkpoints")}
+    assert len(places("dev")) == 1
+    assert places("dev").isdisjoint(places("prod"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_credentials_come_from_the_secret_scope_and_stand_in_no_parameter(target: str) -> None:
+    for name, job in bundle.jobs(target).items():
+        (cluster,) = job["job_clusters"]
+        assert cluster["new_cluster"]["spark_env_vars"]["INGEST_KAFKA_SASL_JAAS_CONFIG"] == "{{secrets/kafka/kafka-jaas}}", name
+        assert "secrets" not in yaml.safe_dump(job["tasks"]), name
+    variables = " ".join(bundle.load()["variables"])
+    assert not any(word in variables for word in ("password", "jaas", "token"))
+
+
+def test_what_a_running_session_cannot_take_is_given_to_the_cluster() -> None:
+    platforms = {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"}
+    wanted = {key: spark.PINNED[key] for key in spark.FIXED_AT_START - platforms}
+    for job in bundle.jobs("prod").values():
+        assert job["job_clusters"][0]["new_cluster"]["spark_conf"] == wanted
+
+
+def test_the_jobs_take_the_wheel_from_where_the_bundle_builds_it() -> None:
+    build = bundle.load()["artifacts"]["wheel"]["build"]
+    assert "--no-deps --wheel-dir dist ." in build
+    for job in bundle.jobs("prod").values():
+        assert job["tasks"][0]["libraries"] == [{"whl": "../dist/*.whl"}]  # from resources/, where the file is
+
+
+def test_what_is_synced_is_what_project_names() -> None:
+    paths = bundle.load()["sync"]["paths"]
+    assert paths == ["tables", "expectations"]
+    assert all((bundle.ROOT / path).is_dir() for path in paths)
+    for call in bundle.calls():
+        assert bundle.PLATFORM["workspace.file_path"] in call.values
+
+
+def test_the_wheel_brings_no_spark_by_any_way() -> None:
+    seen: set[str] = set()
+    waiting = [Requirement(text) for text in _project()["dependencies"]]
+    while waiting:
+        one = waiting.pop()
+        name = one.name.lower().replace("_", "-")
+        if name in seen or (one.marker is not None and not any(one.marker.evaluate({"extra": extra}) for extra in (one.extras or {""}))):
+            continue
+        seen.add(name)
+        try:
+            waiting += [Requirement(text) for text in requires(name) or []]
+        except PackageNotFoundError:
+            assert one.marker is not None, f"{name} is not installed, so what it requires is unknown"
+    assert {"kafka-python", "pandas"} <= seen  # so that the walk is known to walk
+    assert not seen & PLATFORMS
+
+
+def test_the_extra_local_and_the_probe_of_the_platform_mean_the_same_pyspark() -> None:
+    from ingest.stream import platform
+
+    local = dict(text.split("==") for text in _project()["optional-dependencies"]["local"])
+    assert local["pyspark"] == platform.PYSPARK == version("pyspark")
+    assert local["delta-spark"] in platform.known()
+
+
+def test_the_lock_holds_the_extra_local_and_no_address() -> None:
+    lock = (bundle.ROOT / "requirements.lock").read_text(encoding="utf-8")
+    for text in _project()["optional-dependencies"]["local"]:
+        assert f"\n{text} " in lock
+    assert "://" not in lock
+    assert "--extra local --extra dev" in (bundle.ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def _project() -> dict[str, Any]:
+    import tomllib
+
+    return dict(tomllib.loads(Path(bundle.ROOT, "pyproject.toml").read_text(encoding="utf-8"))["project"])
+
+
+def test_the_platform_is_told_by_its_variable() -> None:
+    assert databricks.runtime({"DATABRICKS_RUNTIME_VERSION": "17.3"}) == "17.3"
+    assert databricks.runtime({"DATABRICKS_RUNTIME_VERSION": ""}) is None
+    assert databricks.runtime({}) is None
