@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest import databricks, jars
+from ingest import class_archive, databricks, jars
 from ingest.errors import Unfit
 from ingest.local import java
 
@@ -86,7 +86,8 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     properties.write_text(LOG4J.format(log=log.resolve()), encoding="utf-8")
     # -Xss4m: a Python exception inside foreachBatch meets a recursive regex in the JVM (DESIGN trap 14).
     options = f"-Xss4m -Dlog4j2.configurationFile={properties.resolve().as_uri()} -Dderby.system.home={log.parent.resolve()}"
-    options = f"{options} {os.environ.get('INGEST_DRIVER_JAVA_OPTIONS', '')}".strip()
+    own = os.environ.get("INGEST_DRIVER_JAVA_OPTIONS", "")
+    options = " ".join(filter(None, (options, "" if "Archive" in own else class_archive.option(), own)))
     builder = SparkSession.builder.appName(name).master(master)
     builder = builder.config("spark.jars", ",".join(str(path) for path in files))
     builder = builder.config("spark.driver.memory", memory or os.environ.get("INGEST_DRIVER_MEMORY", "2g"))

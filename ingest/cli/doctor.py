@@ -63,12 +63,14 @@ def doctor(
 @app.command()
 def jars(quiet: Quiet = False, as_json: Json = False) -> None:
     """Fetch the pinned Java libraries into the cache, or check the sums of those that are there."""
+    from ingest import class_archive
     from ingest.jars import JarSet, cache_folder, discard_damaged, ensure
 
     discarded = [file.name for jar_set in JarSet for file in discard_damaged(jar_set)]
     for file in discarded:
         print(f"{file} had another content than pinned and was deleted", file=sys.stderr)
     count = sum(len(ensure(jar_set, say=lambda text: print(text, file=sys.stderr))) for jar_set in JarSet)
+    class_archive.make()
     if as_json:
         print_json("jars", ok=True, jars=count, folder=str(cache_folder() / "jars"))
     elif not quiet:

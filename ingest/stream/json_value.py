@@ -169,7 +169,8 @@ def suspicious(fields: Sequence[tuple[str, T.DataType]], text: Column, wire: Map
         digits = min(_wire_scale(kind) for _, kind in named if isinstance(kind, T.DecimalType)) + 1
         number = rf"-?[0-9]*(?:[.][0-9]{{{digits},}}|[.]?[0-9]*[eE])"
         # Money is often given as text. Text that is a plain number with few digits is read exactly, so that only other text is looked at.
-        text_of_number = rf'"(?!-?(?:0|[1-9][0-9]{{0,17}})(?:[.][0-9]{{1,{digits - 1}}})?")'
+        fraction = rf"(?:[.][0-9]{{1,{digits - 1}}})?" if digits > 1 else ""
+        text_of_number = rf'"(?!-?(?:0|[1-9][0-9]{{0,17}}){fraction}")'
         patterns.append(rf'(?:{"|".join(sorted(decimals))})"\s*:\s*(?:{text_of_number}|{number})')
     # An escape could hide a name. One literal character begins the pattern: the search costs little where nothing is found.
     found = F.contains(text, F.lit("\\u"))

@@ -38,19 +38,9 @@ def _factory(folder: Path, broker: Broker, quick: Mapping[str, str], made: list[
 
 
 @pytest.fixture(scope="session")
-def quick(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[Mapping[str, str]]:
-    """The environment of quick JVMs. A third of a start is the loading of Spark's classes: a first run leaves them in an archive."""
-    archive = tmp_path_factory.mktemp("classes") / "spark.jsa"
-    made: list[Pipeline] = []
-    first = _factory(archive.parent, broker, {}, made)(batch=1000)
-    try:
-        first.produce(500, poison=10)
-        first.start(environment=with_jvm(f"-XX:ArchiveClassesAtExit={archive}")).ended(0)
-        # A JVM that finds no archive, or none that fits, does without.
-        yield with_jvm(f"-XX:SharedArchiveFile={archive}")
-    finally:
-        first.close()
-        archive.unlink(missing_ok=True)
+def quick() -> Mapping[str, str]:
+    """The environment of quick JVMs."""
+    return with_jvm()
 
 
 @pytest.fixture
