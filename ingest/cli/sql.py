@@ -161,11 +161,14 @@ def _engine(
 def _print(ask: Ask, text: str, form: Format, limit: int | None, catalog: Catalog) -> None:
     from shutil import get_terminal_size
 
-    from ingest.sql.formats import ROWS_DEFAULT, write_csv, write_json, write_table
+    from ingest.sql.formats import ROWS_DEFAULT, write_csv, write_json, write_lines, write_table
+    from ingest.sql.guard import is_explain
 
     rows = (limit or ROWS_DEFAULT) + 1 if form is Format.TABLE else limit
     answer = ask(text, rows)
     match form:
+        case Format.TABLE if is_explain(text):
+            write_lines(answer, sys.stdout, limit)
         case Format.TABLE:
             write_table(answer, sys.stdout, get_terminal_size((WIDTH_DEFAULT, 24)).columns, limit)
         case Format.CSV:

@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import IO, Any
 
@@ -44,10 +45,18 @@ def write_table(answer: Answer, out: IO[str], width: int, limit: int | None = No
     out.write(f"{count}, and there are more: --limit shows them\n" if len(found) > limit else f"{count}\n")
 
 
+def write_lines(answer: Answer, out: IO[str], limit: int | None = None) -> None:
+    """The text in the rows as it is, line breaks and all: a plan is unreadable in cells."""
+    for row in answer.rows(limit):
+        out.writelines(f"{str(value).rstrip()}\n" for value in row if value is not None)
+
+
 def write_cells(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: IO[str], width: int) -> None:
     """The aligned table of `write_table`."""
     from rich.cells import cell_len
 
+    # A column without a name of its own has its whole expression for one.
+    columns = [replace(column, name=_shown(column.name)) for column in columns]
     widths = [max(cell_len(cell) for cell in (column.name, *(row[at] for row in rows))) for at, column in enumerate(columns)]
     if rows and sum(widths) + 3 * len(widths) > width:
         _write_blocks(columns, rows, out)

@@ -45,6 +45,11 @@ def refuse_writes(sql: str) -> None:
             raise _refused("TRANSFORM ... USING starts a program")
 
 
+def is_explain(sql: str) -> bool:
+    """Whether a statement asks for a plan."""
+    return _tokens(sql)[:1] == ["EXPLAIN"]
+
+
 def _verb(tokens: list[str]) -> str:
     """The word that says what the statement does, behind EXPLAIN, WITH and brackets."""
     rest = _unbracketed(tokens)
