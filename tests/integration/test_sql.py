@@ -168,8 +168,9 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
         "WITH e AS (SELECT at - INTERVAL '1' HOUR AS earlier FROM events) SELECT max(earlier) AS m FROM e",
         "SELECT count(DISTINCT id) AS n, sum(Amount) AS s FROM events WHERE at >= TIMESTAMP '2025-01-02 01:00:00'",
         # what docs/questions.md says to write
-        "SELECT date_part('hour', at) AS h, CAST(7 AS DOUBLE) / 2 AS q, 1 / nullif(0, 0) AS z, regexp_like(id, '^a') AS r FROM events ORDER BY id",
+        "SELECT date_part('hour', at) AS h, CAST(7 AS DOUBLE) / 2 AS q, 1 / nullif(0, 0) AS z FROM events ORDER BY id",
         "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY share) AS p, count(CASE WHEN ok THEN 1 END) AS n FROM events",
+        "SELECT id FROM events WHERE regexp_like(id, '^a') ORDER BY id",
         "SELECT cardinality(array_agg(id)) AS n FROM events WHERE at - at < INTERVAL '1' HOUR",
         "SELECT place.city AS city, labels['k'] AS k FROM events WHERE ok ORDER BY id",
     ],
@@ -209,15 +210,12 @@ def test_a_version_is_of_one_table_and_the_others_stay(spark: SparkSession, tmp_
     desk.batch(event("b", "2025-01-02T00:00:00Z"))
     known = catalog([desk.contract], desk.places.lake, FILES)
     sql = "SELECT (SELECT count(*) FROM v.events) AS e, (SELECT count(*) FROM events__quarantine) AS q"
-    for name, version, expected in (
-        ("events", 0, (0, 1)),
-        ("v.events", 1, (1, 1)),
-        ("events", 2, (2, 1)),
-        ("events__quarantine", 0, (2, 0)),
-    ):
-        assert answers(spark, at_version(known, name, version, FILES), sql) == [expected]
+    for version, rows in enumerate((0, 1, 2)):
+        assert list(without_spark(at_version(known, "events", version, FILES))(sql, None).rows()) == [(rows, 1)]
+    assert answers(spark, at_version(known, "v.events", 1, FILES), sql) == [(1, 1)]
+    assert answers(spark, at_version(known, "events__quarantine", 0, FILES), sql) == [(2, 0)]
     with pytest.raises(InvalidInput, match="no run has made it yet"):
-        answers(spark, known, "SELECT * FROM events__quality")
+        without_spark(known)("SELECT * FROM events__quality", None)
     with pytest.raises(InvalidInput, match="no table quality in the lake"):
         questions()["failed-expectations"].of(desk.contract, known, SINCE)
     with pytest.raises(InvalidInput, match="SQL_AT_UNKNOWN") as caught:
@@ -245,7 +243,7 @@ def test_a_time_gives_each_table_as_it_was_and_leaves_out_what_was_not_made_yet(
     reasons = dict(then.absent)
     assert reasons["w.later"].startswith("it was made at 20")
     with pytest.raises(InvalidInput, match="SQL_TABLE_UNKNOWN") as caught:
-        answers(spark, then, both_now)
+        without_spark(then)(both_now, None)
     assert "it was made at" in caught.value.found
     assert at_time(known, between - timedelta(days=1), FILES).tables == ()
     assert {each.version for each in at_time(known, datetime(2999, 1, 1, tzinfo=UTC), FILES).tables} == {0, 1, 2}
@@ -258,7 +256,7 @@ def test_short_names_are_there_only_where_one_table_has_them(spark: SparkSession
     assert list(known.listed) == [f"{p}.events{kind}" for p in ("default", "p") for kind in ("", "__ledger", "__quarantine")]
     assert answers(spark, known, "SELECT (SELECT count(*) FROM p.events) AS a, (SELECT count(*) FROM default.events) AS b") == [(1, 0)]
     with pytest.raises(InvalidInput, match="SQL_TABLE_UNKNOWN") as caught:
-        answers(spark, known, "SELECT * FROM events")
+        without_spark(known)("SELECT * FROM events", None)
     assert "p.events" in caught.value.expected
     assert [each.table for each in describe(known)] == list(known.listed)
     assert "p" not in {row[0] for row in spark.sql("SHOW DATABASES").collect()}, "nothing is left in Spark's catalog"
