@@ -103,15 +103,16 @@ def _answer(
 ) -> None:
     from ingest.contract import load_contracts
     from ingest.sql.guard import refuse_writes
+    from ingest.sql.question import contract_named
     from ingest.sql.question import question as ready
 
     asked = ready(question) if question else None
     if text:
         refuse_writes(text)
     contracts = load_contracts(project)
-    with _engine(contracts, lake, master, spark, at, _about(contracts, table) if asked else table, form) as (catalog, ask):
+    with _engine(contracts, lake, master, spark, at, contract_named(contracts, table).name if asked else table, form) as (catalog, ask):
         if asked:
-            text = asked.of(_contract(contracts, table), catalog, _since(since))
+            text = asked.of(contract_named(contracts, table), catalog, _since(since))
         if text:
             _print(ask, text, form, limit, catalog)
         else:
@@ -128,6 +129,7 @@ def _engine(
     from ingest.places import log_folder
     from ingest.sql.catalog import at_time, at_version, catalog, parse_at
     from ingest.sql.engine import with_spark, without_spark
+    from ingest.sql.question import contract_named
 
     if not (spark or is_local(lake)):
         raise InvalidInput(
@@ -147,7 +149,7 @@ def _engine(
             known = at_time(known, moment, files)
             _say_left_out(now, known)
         elif moment is not None:
-            known = at_version(known, table or _about(contracts, None), moment, files)
+            known = at_version(known, table or contract_named(contracts, None).name, moment, files)
         if session is None:
             yield known, without_spark(known)
         else:
@@ -249,23 +251,6 @@ def _text(statement: str | None, file: Path | None) -> str:
     if not text.strip():
         raise InvalidInput("SQL_NOT_A_QUERY", f"{file} is empty.", expected="a statement that reads.", remedy="write one into it.")
     return text
-
-
-def _contract(contracts: tuple[Contract, ...], table: str | None) -> Contract:
-    """The contract that a question is about."""
-    from ingest.contract_problem import one_of
-    from ingest.errors import InvalidInput
-
-    named = [contract for contract in contracts if table in (None, contract.table, contract.name)]
-    if len(named) != 1:
-        found = f"no contract is named {table}." if not named else f"{len(named)} tables could be meant."
-        expected = f"{one_of([contract.name for contract in named or contracts], table)}."
-        raise InvalidInput("SQL_TABLE_NEEDED", found, expected=expected, remedy="name one of them with --table.")
-    return named[0]
-
-
-def _about(contracts: tuple[Contract, ...], table: str | None) -> str:
-    return _contract(contracts, table).name
 
 
 def _since(text: str | None) -> datetime:

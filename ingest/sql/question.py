@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,6 +74,16 @@ def question(name: str) -> Question:
             remedy="`ingest sql --questions` lists them.",
         )
     return known[name]
+
+
+def contract_named(contracts: Sequence[Contract], table: str | None) -> Contract:
+    """The contract named `table` or `pipeline.table`, or the only one there is. Raises InvalidInput SQL_TABLE_NEEDED."""
+    named = [contract for contract in contracts if table in (None, contract.table, contract.name)]
+    if len(named) != 1:
+        found = f"no contract is named {table}." if not named else f"{len(named)} tables could be meant."
+        expected = f"{one_of([contract.name for contract in named or contracts], table)}."
+        raise InvalidInput("SQL_TABLE_NEEDED", found, expected=expected, remedy="name one of them with --table.")
+    return named[0]
 
 
 def event_id_columns(contract: Contract) -> tuple[str, ...]:

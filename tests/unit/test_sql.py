@@ -21,7 +21,7 @@ from ingest.sql.catalog import Catalog, Kind, LakeTable, parse_at
 from ingest.sql.engine import without_spark
 from ingest.sql.formats import write_csv, write_json, write_lines, write_table
 from ingest.sql.guard import refuse_writes
-from ingest.sql.question import event_id_columns, question, questions
+from ingest.sql.question import contract_named, event_id_columns, question, questions
 
 PROJECT = Path(__file__).parents[2]
 ORDERS = load_contracts(PROJECT, ["orders"])[0]
@@ -274,3 +274,19 @@ def test_event_id_columns_are_those_of_the_target(event_id: Any) -> None:
     given = {"pipeline": "p", "table": "x", "source": source, "columns": [] if raw else columns, "event_id": event_id}
     made = Contract.model_validate(given)
     assert event_id_columns(made) == of_the_target(made)
+
+
+def test_a_question_is_of_the_named_table_or_of_the_only_one() -> None:
+    contracts = load_contracts(PROJECT)
+    assert contract_named(contracts, "orders") == contract_named(contracts, "shop.orders") == contract_named([ORDERS], None) == ORDERS
+    with pytest.raises(InvalidInput, match="2 tables could be meant"):
+        contract_named(contracts, None)
+    with pytest.raises(InvalidInput, match=r"did you mean shop\.orders"):
+        contract_named(contracts, "order")
+
+
+def test_nested_values_and_intervals_of_the_engine_become_json() -> None:
+    sql = "SELECT make_array(1, 2) AS a, named_struct('x', 1.5) AS s, INTERVAL '1' MONTH AS i, now() - now() AS d"
+    out = io.StringIO()
+    write_json(without_spark(Catalog(()))(sql, None), out)
+    assert json.loads(out.getvalue())["rows"] == [[[1, 2], {"x": 1.5}, "1 months 0 days 0 seconds", "0"]]
