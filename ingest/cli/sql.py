@@ -1,0 +1,259 @@
+"""`ingest sql`: questions over the project's tables, in under two seconds without a JVM, or through Spark."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import JSON, app, print_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ingest.contract import Contract
+    from ingest.sql.catalog import Catalog
+    from ingest.sql.engine import Ask
+
+WIDTH_DEFAULT = 160  # columns of a table where there is no terminal
+
+
+class Format(StrEnum):
+    """How an answer is printed."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+Statement = Annotated[
+    str | None, typer.Argument(metavar="SQL", help="A statement that reads: SELECT, WITH, VALUES, EXPLAIN, SHOW, DESCRIBE.")
+]
+File = Annotated[Path | None, typer.Option("--file", help="Read the statement from a file; - is standard input.")]
+Name = Annotated[str | None, typer.Option("--question", help="Ask a ready question of the table that --table names.")]
+As = Annotated[Format, typer.Option("--format", help="How the answer is printed.")]
+At = Annotated[str | None, typer.Option("--at", help="As it was: all tables at a time (UTC if it has no zone), or --table at a version.")]
+Table = Annotated[str | None, typer.Option("--table", help="The table that --question or --at VERSION is about.")]
+Since = Annotated[str | None, typer.Option("--since", help="The time since when, in questions that ask for it; 24 hours ago without it.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Rows at most; without it 100 as a table, all as CSV and JSON.")]
+Tables = Annotated[bool, typer.Option("--tables", help="List the tables with their columns.")]
+Questions = Annotated[bool, typer.Option("--questions", help="List the ready questions.")]
+WithSpark = Annotated[bool, typer.Option("--spark", help="Ask Spark, which also reaches lakes that are not on this machine.")]
+
+
+@app.command()
+def sql(
+    statement: Statement = None,
+    file: File = None,
+    question: Name = None,
+    table: Table = None,
+    at: At = None,
+    since: Since = None,
+    form: As = Format.TABLE,
+    limit: Limit = None,
+    tables: Tables = False,
+    questions: Questions = False,
+    with_spark: WithSpark = False,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: Annotated[bool, typer.Option(JSON, help="The same as --format json.")] = False,
+) -> None:
+    """Ask the project's tables in SQL: <table>, <table>__quarantine, <table>__ledger, <table>__quality. It only reads."""
+    from ingest.errors import IngestError
+
+    form = Format.JSON if as_json else form
+    try:
+        _one_of(statement=statement, file=file, question=question, tables=tables or None, questions=questions or None)
+        if questions:
+            _list_questions(form)
+            return
+        text = _text(statement, file)
+        _answer(text, question, table, at, since, form, limit, with_spark, project, lake, master)
+    except IngestError as error:
+        if form is not Format.JSON or as_json:
+            raise
+        # The application knows --json only.
+        print_json("sql", ok=False, error=error)
+        sys.exit(error.exit_code)
+
+
+def _answer(
+    text: str,
+    question: str | None,
+    table: str | None,
+    at: str | None,
+    since: str | None,
+    form: Format,
+    limit: int | None,
+    spark: bool,
+    project: Path,
+    lake: str,
+    master: str,
+) -> None:
+    from ingest.contract import load_contracts
+    from ingest.sql.guard import refuse_writes
+    from ingest.sql.question import contract_named
+    from ingest.sql.question import question as ready
+
+    asked = ready(question) if question else None
+    if text:
+        refuse_writes(text)
+    contracts = load_contracts(project)
+    with _engine(contracts, lake, master, spark, at, contract_named(contracts, table).name if asked else table, form) as (catalog, ask):
+        if asked:
+            text = asked.of(contract_named(contracts, table), catalog, _since(since))
+        if text:
+            _print(ask, text, form, limit, catalog)
+        else:
+            _list_tables(catalog, form)
+
+
+@contextmanager
+def _engine(
+    contracts: tuple[Contract, ...], lake: str, master: str, spark: bool, at: str | None, table: str | None, form: Format
+) -> Iterator[tuple[Catalog, Ask]]:
+    """The tables as they are, or were, and what answers."""
+    from ingest.errors import InvalidInput
+    from ingest.files import files_of, is_local
+    from ingest.places import log_folder
+    from ingest.sql.catalog import at_time, at_version, catalog, parse_at
+    from ingest.sql.engine import with_spark, without_spark
+    from ingest.sql.question import contract_named
+
+    if not (spark or is_local(lake)):
+        raise InvalidInput(
+            "SQL_REMOTE", f"the lake {lake} is not on this machine.", expected="a local folder, or --spark.", remedy="add --spark."
+        )
+    moment = None if at is None else parse_at(at)
+    session: SparkSession | None = None
+    if spark:
+        from ingest.spark import start
+
+        session = start(master, log_folder(lake) / f"spark-sql-{time.strftime('%Y%m%dT%H%M%S')}.log")
+    try:
+        files = files_of(lake, session)
+        known = catalog(contracts, lake, files)
+        if isinstance(moment, datetime):
+            now = known
+            known = at_time(known, moment, files)
+            _say_left_out(now, known)
+        elif moment is not None:
+            known = at_version(known, table or contract_named(contracts, None).name, moment, files)
+        if session is None:
+            yield known, without_spark(known)
+        else:
+            with with_spark(session, known) as ask:
+                yield known, ask
+    finally:
+        if session is not None:
+            session.stop()
+
+
+def _print(ask: Ask, text: str, form: Format, limit: int | None, catalog: Catalog) -> None:
+    from shutil import get_terminal_size
+
+    from ingest.sql.formats import ROWS_DEFAULT, write_csv, write_json, write_lines, write_table
+    from ingest.sql.guard import is_explain
+
+    rows = (limit or ROWS_DEFAULT) + 1 if form is Format.TABLE else limit
+    answer = ask(text, rows)
+    match form:
+        case Format.TABLE if is_explain(text):
+            write_lines(answer, sys.stdout, limit)
+        case Format.TABLE:
+            write_table(answer, sys.stdout, get_terminal_size((WIDTH_DEFAULT, 24)).columns, limit)
+        case Format.CSV:
+            write_csv(answer, sys.stdout, limit)
+        case Format.JSON:
+            write_json(answer, sys.stdout, limit, absent=_absent(catalog))
+
+
+def _list_tables(catalog: Catalog, form: Format) -> None:
+    from ingest.sql.description import describe
+
+    found = describe(catalog)
+    if form is Format.JSON:
+        print_json("sql", ok=True, tables=[dataclasses.asdict(each) for each in found], absent=_absent(catalog))
+    elif form is Format.CSV:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(("table", "column", "type", "nullable"))
+        writer.writerows((each.table, c.name, c.type, str(c.nullable).lower()) for each in found for c in each.columns)
+    else:
+        for each in found:
+            print(f"{each.table}{'' if each.table == each.name else f' (also {each.name})'}, version {each.version}")
+            longest = max(len(column.name) for column in each.columns)
+            for column in each.columns:
+                print(f"  {column.name.ljust(longest)}  {column.type}{'' if column.nullable else ' NOT NULL'}")
+        for name, reason in catalog.absent:
+            print(f"{name}: {reason}")
+
+
+def _absent(catalog: Catalog) -> list[dict[str, str]]:
+    return [{"table": name, "reason": reason} for name, reason in catalog.absent]
+
+
+def _list_questions(form: Format) -> None:
+    from ingest.sql.question import questions
+
+    found = questions()
+    if form is Format.JSON:
+        print_json(
+            "sql",
+            ok=True,
+            questions=[{"question": each.name, "title": each.title, "explanation": each.explanation} for each in found.values()],
+        )
+        return
+    longest = max(map(len, found))
+    for each in found.values():
+        print(f"{each.name.ljust(longest)}  {each.title}")
+
+
+def _say_left_out(now: Catalog, then: Catalog) -> None:
+    for name, reason in then.absent[len(now.absent) :]:
+        print(f"ingest: {name} is left out: {reason}.", file=sys.stderr)
+
+
+def _one_of(**given: object) -> None:
+    from ingest.errors import InvalidInput
+
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) != 1:
+        found = "nothing was asked." if not names else f"{' and '.join(names)} were given together."
+        expected = "one of: a statement, --file, --question, --tables, --questions."
+        raise InvalidInput("SQL_NOTHING_ASKED" if not names else "SQL_TOO_MUCH_ASKED", found, expected=expected, remedy="give one of them.")
+
+
+def _text(statement: str | None, file: Path | None) -> str:
+    """The statement; empty where a question or the list of tables was asked for."""
+    from ingest.errors import InvalidInput
+
+    if file is None:
+        if statement is not None and not statement.strip():
+            raise InvalidInput("SQL_NOT_A_QUERY", "the statement is empty.", expected="a statement that reads.", remedy="write one.")
+        return statement or ""
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            "SQL_FILE", f"{file} cannot be read: {error}.", expected="a file of UTF-8 text.", remedy="name the right file."
+        ) from error
+    if not text.strip():
+        raise InvalidInput("SQL_NOT_A_QUERY", f"{file} is empty.", expected="a statement that reads.", remedy="write one into it.")
+    return text
+
+
+def _since(text: str | None) -> datetime:
+    from ingest.sql.catalog import parse_time
+
+    return datetime.now(UTC) - timedelta(days=1) if text is None else parse_time(text, "SQL_SINCE_INVALID")

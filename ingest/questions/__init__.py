@@ -1,0 +1,1 @@
+"""Ready questions, one file each; `ingest/sql/question.py` reads them."""

@@ -1,0 +1,8 @@
+-- Events that are in the table twice
+-- The event ids that more than one row has. There must be none: this is the promise that `ingest` makes. It looks at every row.
+SELECT {event_id}, count(*) AS row_count, min(_ingested_at) AS first_ingested, max(_ingested_at) AS last_ingested
+FROM {target}
+GROUP BY {event_id}
+HAVING count(*) > 1
+ORDER BY row_count DESC, {event_id}
+LIMIT 100

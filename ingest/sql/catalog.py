@@ -1,0 +1,170 @@
+"""The tables of a project as SQL names them (docs/contract.md, places)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from ingest.contract import Contract
+from ingest.contract_problem import one_of
+from ingest.errors import InvalidInput
+from ingest.files import Files
+from ingest.places import Places
+from ingest.stream.delta_log import DeltaLog
+
+Kind = Literal["target", "quarantine", "ledger", "quality"]
+KINDS: tuple[Kind, ...] = ("target", "quarantine", "ledger", "quality")
+NOT_MADE = "no run has made it yet"
+
+
+@dataclass(frozen=True)
+class LakeTable:
+    """One Delta table; `version` None means the newest."""
+
+    pipeline: str
+    table: str
+    kind: Kind
+    path: str
+    version: int | None = None
+
+    @property
+    def short(self) -> str:
+        """`orders`, `orders__ledger`."""
+        return self.table if self.kind == "target" else f"{self.table}__{self.kind}"
+
+    @property
+    def full(self) -> str:
+        """`shop.orders`, `shop.orders__ledger`."""
+        return f"{self.pipeline}.{self.short}"
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The tables that there are, and by full name why others are not; each name stands for one table."""
+
+    tables: tuple[LakeTable, ...]
+    absent: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def names(self) -> dict[str, LakeTable]:
+        """Every table under `pipeline.table`, and under `table` where no other pipeline has a table of that name."""
+        # A contract may be named as another's ledger is; the contract's own table wins.
+        full: dict[str, LakeTable] = {}
+        for each in sorted(self.tables, key=lambda each: KINDS.index(each.kind)):
+            full.setdefault(each.full, each)
+        shorts = Counter(each.short for each in full.values())
+        return {**full, **{each.short: each for each in full.values() if shorts[each.short] == 1}}
+
+    @property
+    def listed(self) -> dict[str, LakeTable]:
+        """Each table once, under its shortest name, in order of name."""
+        shortest: dict[LakeTable, str] = {}
+        for name, table in self.names.items():
+            shortest[table] = min(shortest.get(table, name), name, key=len)
+        return dict(sorted((name, table) for table, name in shortest.items()))
+
+    def name_of(self, contract: Contract, kind: Kind) -> str | None:
+        """The shortest name of a contract's table; None where there is no such table."""
+        wanted = (contract.pipeline, contract.table, kind)
+        return next((name for name, each in self.listed.items() if (each.pipeline, each.table, each.kind) == wanted), None)
+
+    def find(self, name: str) -> LakeTable:
+        """The table of this name. Raises InvalidInput SQL_TABLE_UNKNOWN."""
+        table = self.names.get(name)
+        if table is None:
+            raise self.unknown(name)
+        return table
+
+    def unknown(self, name: str) -> InvalidInput:
+        """The error for a name that is none; it names those that there are."""
+        why = [f"{full}: {reason}" for full, reason in self.absent if name in (full, full.partition(".")[2])]
+        found = f"there is no table {name}{f' ({why[0]})' if why else ''}."
+        names = list(self.listed)
+        remedy = "name one of them; `ingest sql --tables` shows their columns."
+        if not names:
+            remedy = "make tables with `ingest run`, or name the right --lake."
+        return InvalidInput("SQL_TABLE_UNKNOWN", found, expected=f"{one_of(names, name)}.", remedy=remedy)
+
+
+def catalog(contracts: Iterable[Contract], lake: str, files: Files) -> Catalog:
+    """The tables of these contracts that exist in the lake, at their newest version."""
+    tables: list[LakeTable] = []
+    absent: list[tuple[str, str]] = []
+    for contract in contracts:
+        root = Places(lake, "", contract.pipeline, contract.table).root
+        for kind in KINDS:
+            table = LakeTable(contract.pipeline, contract.table, kind, f"{root}/{kind}")
+            if DeltaLog(files, table.path).exists():
+                tables.append(table)
+            else:
+                absent.append((table.full, NOT_MADE))
+    return Catalog(tuple(tables), tuple(absent))
+
+
+def at_version(known: Catalog, name: str, version: int, files: Files) -> Catalog:
+    """The catalog with one table at a version; the others stay as they are now.
+
+    Raises InvalidInput SQL_TABLE_UNKNOWN, or SQL_AT_UNKNOWN where the table has no such version yet.
+    """
+    table = known.find(name)
+    newest = max(DeltaLog(files, table.path).versions(), default=0)
+    if version > newest:
+        raise InvalidInput(
+            "SQL_AT_UNKNOWN", f"{name} has no version {version}.", expected=f"0 to {newest}.", remedy="name one of these, or a time."
+        )
+    return replace(known, tables=tuple(replace(each, version=version) if each == table else each for each in known.tables))
+
+
+def at_time(known: Catalog, moment: datetime, files: Files) -> Catalog:
+    """Each table at its last version that was committed at or before `moment`; those that have none are absent.
+
+    A commit's time is the one that its writer noted in it (commitInfo, milliseconds): a copy of the files keeps it.
+    """
+    then: list[LakeTable] = []
+    absent = list(known.absent)
+    for table in known.tables:
+        version, reason = _version_at(DeltaLog(files, table.path), moment)
+        if version is None:
+            absent.append((table.full, reason))
+        else:
+            then.append(replace(table, version=version))
+    return Catalog(tuple(then), tuple(absent))
+
+
+def _version_at(log: DeltaLog, moment: datetime) -> tuple[int | None, str]:
+    versions = log.versions()
+    low, high = 0, len(versions)  # times rise with versions, so a few commits tell
+    while low < high:
+        middle = (low + high) // 2
+        if log.commit(versions[middle]).committed_at <= moment:
+            low = middle + 1
+        else:
+            high = middle
+    if low:
+        return versions[low - 1], ""
+    if not versions:
+        return None, "Delta has cleaned up the commits that tell the time"
+    first = log.commit(versions[0]).committed_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return None, f"it was made at {first}" if versions[0] == 0 else f"its log reaches back to {first} only"
+
+
+def parse_at(text: str) -> int | datetime:
+    """`--at`: digits are a version, else an ISO 8601 date or time, in UTC where it names no zone. Raises InvalidInput SQL_AT_INVALID."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    return parse_time(text, "SQL_AT_INVALID")
+
+
+def parse_time(text: str, code: str) -> datetime:
+    """An ISO 8601 date or time, in UTC where it names no zone. Raises InvalidInput `code`."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        expected = "a version number, or a time such as 2025-01-02 or 2025-01-02T03:04:05Z."
+        if code != "SQL_AT_INVALID":
+            expected = "a time such as 2025-01-02 or 2025-01-02T03:04:05Z."
+        raise InvalidInput(code, f"'{text}' is no time.", expected=expected, remedy="correct it.") from None

@@ -1,0 +1,103 @@
+"""An answer as text: an aligned table for people, CSV (RFC 4180) and JSON for programs."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import IO, Any
+
+from ingest.sql.answer import Answer, Column, plain
+
+CELL_CHARACTERS = 60  # a longer value is cut in a table; CSV and JSON have it whole
+ROWS_DEFAULT = 100
+
+
+def write_csv(answer: Answer, out: IO[str], limit: int | None = None) -> None:
+    """A header and a line a row, ended by CR LF. NULL is empty; nested values are JSON."""
+    writer = csv.writer(out)
+    writer.writerow([column.name for column in answer.columns])
+    for row in answer.rows(limit):
+        writer.writerow([_cell(value) for value in row])
+
+
+def write_json(answer: Answer, out: IO[str], limit: int | None = None, **more: Any) -> None:
+    """One document: `{"schema", "ok", "tables", "error", ..., "columns": [{"name", "type"}], "rows": [[...], ...]}`, a line a row."""
+    # All rows first: an error on the way must not leave half a document.
+    rows = [_json([plain(value) for value in row]) for row in answer.rows(limit)]
+    columns = [{"name": column.name, "type": column.type} for column in answer.columns]
+    head = {"schema": "oncelake/sql/1", "ok": True, "tables": [], "error": None, **more, "columns": columns}
+    out.write(f'{_json(head)[:-1]}, "rows": [')
+    out.write(",".join(f"\n{row}" for row in rows))
+    out.write("\n]}\n" if rows else "]}\n")
+
+
+def write_table(answer: Answer, out: IO[str], width: int, limit: int | None = None) -> None:
+    """Aligned columns, numbers to the right, NULL as such; a block a row where `width` does not hold the columns side by side."""
+    limit = ROWS_DEFAULT if limit is None else limit
+    found = list(answer.rows(limit + 1))
+    shown = [[_shown(value) for value in row] for row in found[:limit]]
+    write_cells(answer.columns, shown, out, width)
+    count = f"{len(shown)} row{'' if len(shown) == 1 else 's'}"
+    out.write(f"{count}, and there are more: --limit shows them\n" if len(found) > limit else f"{count}\n")
+
+
+def write_lines(answer: Answer, out: IO[str], limit: int | None = None) -> None:
+    """The text in the rows as it is, line breaks and all: a plan is unreadable in cells."""
+    for row in answer.rows(limit):
+        out.writelines(f"{str(value).rstrip()}\n" for value in row if value is not None)
+
+
+def write_cells(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: IO[str], width: int) -> None:
+    """The aligned table of `write_table`."""
+    from rich.cells import cell_len
+
+    # A column without a name of its own has its whole expression for one.
+    columns = [replace(column, name=_shown(column.name)) for column in columns]
+    widths = [max(cell_len(cell) for cell in (column.name, *(row[at] for row in rows))) for at, column in enumerate(columns)]
+    if rows and sum(widths) + 3 * len(widths) > width:
+        _write_blocks(columns, rows, out)
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(Text(column.name), justify="right" if column.numeric else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(cell, style="dim" if cell == "NULL" else "") for cell in row))
+    Console(file=out, width=max(width, sum(widths) + 3 * len(widths)), highlight=False).print(table)
+
+
+def _write_blocks(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: IO[str]) -> None:
+    longest = max(len(column.name) for column in columns)
+    for number, row in enumerate(rows, 1):
+        out.write(f"— row {number} —\n")
+        out.writelines(f"  {column.name.ljust(longest)}  {cell}\n" for column, cell in zip(columns, row, strict=True))
+
+
+def _shown(value: Any) -> str:
+    """A value in a cell of limited width, on one line and without what would steer a terminal."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, timedelta):
+        return ("-" if value < timedelta() else "") + (f"{abs(value)}".rstrip("0") if value.microseconds else f"{abs(value)}")
+    text = value if isinstance(value, str) else str(_cell(value))
+    text = "".join(letter if letter.isprintable() else "·" for letter in itertools.islice(text, CELL_CHARACTERS + 1))
+    return text if len(text) <= CELL_CHARACTERS else f"{text[: CELL_CHARACTERS - 1]}…"
+
+
+def _cell(value: Any) -> str | int | float | None:
+    found = plain(value)
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    return _json(found) if isinstance(found, list | dict) else found
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,106 @@
+"""Ready questions: SQL that an analyst asks of any table of a project, written in what both engines understand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ingest.contract import Contract
+from ingest.contract_problem import one_of
+from ingest.errors import InvalidInput
+from ingest.sql.catalog import KINDS, Catalog
+
+FOLDER = Path(__file__).parents[1] / "questions"
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A file of ingest/questions: its first comment line is the title, the others explain it in plain words.
+
+    `sql` may hold `{target}`, `{quarantine}`, `{ledger}`, `{quality}`, `{event_time}`, `{event_id}` and `{since}`.
+    """
+
+    name: str
+    title: str
+    explanation: str
+    sql: str
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The placeholders in its SQL."""
+        return frozenset(_PLACEHOLDER.findall(self.sql))
+
+    def filled(self, values: Mapping[str, str]) -> str:
+        """The SQL with every placeholder replaced. Raises KeyError for one without a value."""
+        return _PLACEHOLDER.sub(lambda found: values[found.group(1)], self.sql)
+
+    def of(self, contract: Contract, catalog: Catalog, since: datetime) -> str:
+        """The SQL for one contract's tables. Raises InvalidInput QUESTION_UNFIT where a table or the event time is missing."""
+        values = {"since": f"TIMESTAMP '{since.astimezone(UTC).replace(tzinfo=None).isoformat(sep=' ', timespec='microseconds')}'"}
+        for kind in KINDS:
+            if name := catalog.name_of(contract, kind):
+                values[kind] = _quoted(name)
+        if contract.event_time:
+            values["event_time"] = _quoted(contract.event_time)
+        values["event_id"] = ", ".join(_quoted(name) for name in event_id_columns(contract))
+        if missing := sorted(self.needs - values.keys()):
+            words = {"event_time": "event_time in its contract"}
+            raise InvalidInput(
+                "QUESTION_UNFIT",
+                f"{contract.name} has no {' and no '.join(words.get(each, f'table {each} in the lake') for each in missing)}.",
+                expected=f"what the question {self.name} is about.",
+                remedy="ask another question (`ingest sql --questions`), or another table with --table.",
+            )
+        return self.filled(values)
+
+
+def questions() -> dict[str, Question]:
+    """Every ready question by name, in order of name."""
+    return {path.stem: _read(path) for path in sorted(FOLDER.glob("*.sql"))}
+
+
+def question(name: str) -> Question:
+    """The question of this name. Raises InvalidInput QUESTION_UNKNOWN."""
+    known = questions()
+    if name not in known:
+        raise InvalidInput(
+            "QUESTION_UNKNOWN",
+            f"there is no question '{name}'.",
+            expected=f"{one_of(known, name)}.",
+            remedy="`ingest sql --questions` lists them.",
+        )
+    return known[name]
+
+
+def contract_named(contracts: Sequence[Contract], table: str | None) -> Contract:
+    """The contract named `table` or `pipeline.table`, or the only one there is. Raises InvalidInput SQL_TABLE_NEEDED."""
+    named = [contract for contract in contracts if table in (None, contract.table, contract.name)]
+    if len(named) != 1:
+        found = f"no contract is named {table}." if not named else f"{len(named)} tables could be meant."
+        expected = f"{one_of([contract.name for contract in named or contracts], table)}."
+        raise InvalidInput("SQL_TABLE_NEEDED", found, expected=expected, remedy="name one of them with --table.")
+    return named[0]
+
+
+def event_id_columns(contract: Contract) -> tuple[str, ...]:
+    """The target's columns that hold the event id; the same as in stream/decode.py, which takes PySpark and half a second."""
+    kind = contract.event_id.kind
+    if kind == "columns":
+        return tuple(contract.event_id.columns)
+    return ("_topic_id", "_partition", "_offset") if kind == "position" else ("_event_id",)
+
+
+def _read(path: Path) -> Question:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    head = [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]
+    body = [line for line in lines if not line.startswith("--")]
+    return Question(path.stem, head[0], "\n".join(head[1:]), "\n".join(body).strip())
+
+
+def _quoted(name: str) -> str:
+    """A name in backticks, which both engines take: `` `shop`.`orders` ``."""
+    return ".".join(f"`{part}`" for part in name.split("."))

@@ -1,0 +1,377 @@
+"""`ingest sql`: each engine gives the same answer under the same names, at any time, and neither writes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ingest.contract import Contract
+from ingest.errors import InvalidInput
+from ingest.files import LocalFiles
+from ingest.sql.answer import Answer
+from ingest.sql.catalog import Catalog, at_time, at_version, catalog
+from ingest.sql.description import describe
+from ingest.sql.engine import Ask, with_spark, without_spark
+from ingest.sql.question import questions
+from tests.integration.desk import Desk
+from tests.integration.records import contract
+
+pytestmark = pytest.mark.integration
+
+PROJECT = Path(__file__).parents[2]
+FILES = LocalFiles()
+SINCE = datetime(2020, 1, 1, tzinfo=UTC)
+COLUMNS = {
+    "at": "TIMESTAMP",
+    "Amount": "DECIMAL(18,2)",
+    "share": "DOUBLE",
+    "day": "DATE",
+    "local": "TIMESTAMP_NTZ",
+    "tags": "ARRAY<STRING>",
+    "labels": "MAP<STRING, STRING>",
+    "place": "STRUCT<city: STRING, since: TIMESTAMP>",
+    "ok": "BOOLEAN",
+}
+# The columns of the quality table that are asked for, as a validation run writes them.
+QUALITY = "run_at timestamp, number int, expectation string, `column` string, severity string, success boolean, observed string, "
+QUALITY += "element_count long, unexpected_count long, exception string, samples string, version_to long"
+RUN_AT = datetime(2025, 1, 2, tzinfo=UTC)
+RESULTS: list[tuple[object, ...]] = [
+    (0, "expect_column_values_to_not_be_null", "id", "critical", True, None, 22, 0, None, "[]", 4),
+    (1, "expect_column_values_to_not_be_null", "Amount", "warning", False, None, 22, 2, None, '[{"id": "late"}]', 4),
+    (2, "expect_table_row_count_to_equal", None, "critical", False, "22", None, None, None, "[]", 4),
+]
+Made = tuple[Desk, Catalog]
+Both = Callable[..., tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]]
+
+
+def event(id: str, at: str, **more: Any) -> str:
+    return json.dumps({"id": id, "at": at, **more})
+
+
+def rules(event_time: str = "at", table: str = "events", pipeline: str = "t") -> Contract:
+    made = contract(COLUMNS, event_time=event_time)
+    return made.model_copy(update={"table": table, "pipeline": pipeline})
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Four batches in two partitions: rows, duplicates, quarantine of three kinds, gaps, an empty batch."""
+    folder = tmp_path_factory.mktemp("sql")
+    desk = Desk(spark, rules(), folder, partitions=2)
+    whole = {
+        "Amount": 12.5,
+        "share": 0.25,
+        "day": "2025-01-02",
+        "local": "2025-01-02T03:04:05.123456",
+        "tags": ["a", "b"],
+        "labels": {"k": "v", "é": "🌻"},
+        "place": {"city": "Łódź", "since": "2024-12-31T23:00:00Z"},
+        "ok": True,
+    }
+    first = [event(f"a{n}", f"2025-01-02T0{n % 3}:00:0{n % 10}.{n:06d}Z", **whole) for n in range(20)]
+    desk.process(desk.frame_of([(n % 2, value, None) for n, value in enumerate(first)]))
+    desk.process(
+        desk.frame_of([(n % 2, value, None) for n, value in enumerate([*first[:5], "no JSON", "{", None, '{"id":"x","at":"5"}'])]), gap=7
+    )
+    desk.process(
+        desk.frame_of([(1, event("late", "2024-12-24T00:00:00Z"), None), (1, '{"id":"no time"}', None), (1, "again no JSON", b"k")])
+    )
+    desk.process(desk.frame_of([]), gap=2)
+    desk.ledger()
+    results = [(RUN_AT, *row) for row in RESULTS]
+    frame = spark.createDataFrame([(datetime(2025, 1, 1, tzinfo=UTC), *RESULTS[1]), *results], QUALITY)
+    frame.write.format("delta").save(f"{desk.places.root}/quality")
+    return desk, catalog([desk.contract], desk.places.lake, FILES)
+
+
+@pytest.fixture(scope="module")
+def engines(spark: SparkSession, made: Made) -> Iterator[tuple[Ask, Ask]]:
+    """DataFusion and Spark, over the same tables."""
+    with with_spark(spark.newSession(), made[1]) as ask:
+        yield without_spark(made[1]), ask
+
+
+@pytest.fixture
+def both(engines: tuple[Ask, Ask]) -> Both:
+    """Asks both engines: the rows of DataFusion, the rows of Spark; their columns have the same names, numbers are numbers in both."""
+
+    def ask(sql: str) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        here, there = (engine(sql, None) for engine in engines)
+        assert [(column.name, column.numeric) for column in here.columns] == [(column.name, column.numeric) for column in there.columns]
+        return list(here.rows()), list(there.rows())
+
+    return ask
+
+
+@pytest.mark.parametrize("name", sorted(questions()))
+def test_every_ready_question_has_the_same_answer_in_both_engines(made: Made, both: Both, name: str) -> None:
+    desk, known = made
+    question = questions()[name]
+    here, there = both(question.of(desk.contract, known, SINCE))
+    # Each orders its rows by columns that leave nothing open, so the order is part of the answer.
+    assert here == there
+    assert bool(here) == (name != "ids-twice")
+
+
+@pytest.mark.parametrize("event_time", ["day", "local"])
+def test_the_delay_is_the_same_from_a_date_and_from_a_time_without_zone(made: Made, both: Both, event_time: str) -> None:
+    here, there = both(questions()["delay-by-hour"].of(rules(event_time), made[1], SINCE))
+    assert here == there and here[0][1] == 20
+
+
+def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None:
+    desk, known = made
+
+    def answer(name: str) -> list[tuple[Any, ...]]:
+        return both(questions()[name].of(desk.contract, known, SINCE))[0]
+
+    assert [row[1:] for row in answer("rows-by-hour")] == [(32, 22, 5, 5, 0)]
+    assert [row[1:5] for row in answer("duplicates-by-partition")] == [(0, 15, 3, 1), (1, 17, 2, 1)]
+    assert [(row[0], row[2], row[3], row[6]) for row in answer("quarantine-by-reason")] == [
+        ("malformed_json", 2, 2, "1:12"),
+        ("bad_timestamp", 1, 1, "0:14"),
+        ("malformed_json", 1, 1, "0:13"),
+        ("tombstone", 1, 1, "1:13"),
+    ]
+    assert [(row[4], row[5], row[6]) for row in answer("biggest-gaps")] == [(10, 22, 7), (22, 24, 2)]
+    assert [(row[3], row[5], row[6]) for row in answer("changed-since")] == [(0, 20, 20), (1, 9, 0), (2, 3, 2), (3, 0, 0)]
+    assert [row[1:4] for row in answer("failed-expectations")] == [
+        ("critical", "expect_table_row_count_to_equal", None),
+        ("warning", "expect_column_values_to_not_be_null", "Amount"),
+    ]
+    longest = datetime(2025, 1, 2, 3, 5, 0, 123000, tzinfo=UTC) - datetime(2024, 12, 24, tzinfo=UTC)
+    assert [(row[1], row[5]) for row in answer("delay-by-hour")] == [(21, longest)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM events ORDER BY _partition, _offset",
+        "SELECT id, Amount FROM t.events ORDER BY id",
+        "SELECT e.id, q.n FROM t.events e CROSS JOIN (SELECT count(*) AS n FROM events__quarantine) q ORDER BY 1;",
+        "SELECT `partition`, `offset`, key, value, headers FROM t.events__quarantine ORDER BY 1, 2",
+        "SELECT Amount FROM events ORDER BY Amount, id -- NULL comes first",
+        "SELECT \"it's\" AS a, '\"' AS b",
+        "WITH e AS (SELECT at - INTERVAL '1' HOUR AS earlier FROM events) SELECT max(earlier) AS m FROM e",
+        "SELECT count(DISTINCT id) AS n, sum(Amount) AS s FROM events WHERE at >= TIMESTAMP '2025-01-02 01:00:00'",
+        # what docs/questions.md says to write
+        "SELECT date_part('hour', at) AS h, CAST(7 AS DOUBLE) / 2 AS q, 1 / nullif(0, 0) AS z FROM events ORDER BY id",
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY share) AS p, count(CASE WHEN ok THEN 1 END) AS n FROM events",
+        "SELECT id FROM events WHERE regexp_like(id, '^a') ORDER BY id",
+        "SELECT cardinality(array_agg(id)) AS n FROM events WHERE at - at < INTERVAL '1' HOUR",
+        "SELECT place.city AS city, labels['k'] AS k FROM events WHERE ok ORDER BY id",
+    ],
+)
+def test_the_same_text_has_the_same_answer(both: Both, sql: str) -> None:
+    here, there = both(sql)
+    assert here == there and here
+
+
+@pytest.mark.parametrize(
+    "sql, code, says",
+    [
+        ("SELECT * FROM evnts", "SQL_TABLE_UNKNOWN", "there is no table evnts"),
+        ("SELECT * FROM t.nope", "SQL_TABLE_UNKNOWN", "there is no table t.nope"),
+        ("SELECT nope FROM events", "SQL_FAILED", "nope"),
+        ("SELECT FROM WHERE", "SQL_FAILED", ""),
+        ("SELECT raise_error('x'), nope(1)", "SQL_FAILED", ""),
+        ("DROP TABLE events", "SQL_NOT_A_QUERY", "DROP"),
+    ],
+)
+def test_an_error_is_one_sentence_under_a_name(
+    engines: tuple[Ask, Ask], capfd: pytest.CaptureFixture[str], sql: str, code: str, says: str
+) -> None:
+    for ask in engines:
+        with pytest.raises(InvalidInput) as caught:
+            list(ask(sql, None).rows())
+        assert caught.value.code == code and says in caught.value.found
+        assert "\n" not in caught.value.found and "SQLSTATE" not in caught.value.found
+        if code == "SQL_TABLE_UNKNOWN":
+            assert "events, events__ledger, events__quality, events__quarantine" in caught.value.expected
+    assert capfd.readouterr().err == ""
+
+
+def test_a_version_is_of_one_table_and_the_others_stay(spark: SparkSession, tmp_path: Path) -> None:
+    desk = Desk(spark, rules(pipeline="v"), tmp_path)
+    desk.batch(event("a", "2025-01-02T00:00:00Z"), "{")
+    desk.batch(event("b", "2025-01-02T00:00:00Z"))
+    known = catalog([desk.contract], desk.places.lake, FILES)
+    sql = "SELECT (SELECT count(*) FROM v.events) AS e, (SELECT count(*) FROM events__quarantine) AS q"
+    for version, rows in enumerate((0, 1, 2)):
+        assert list(without_spark(at_version(known, "events", version, FILES))(sql, None).rows()) == [(rows, 1)]
+    assert answers(spark, at_version(known, "v.events", 1, FILES), sql) == [(1, 1)]
+    assert answers(spark, at_version(known, "events__quarantine", 0, FILES), sql) == [(2, 0)]
+    with pytest.raises(InvalidInput, match="no run has made it yet"):
+        without_spark(known)("SELECT * FROM events__quality", None)
+    with pytest.raises(InvalidInput, match="no table quality in the lake"):
+        questions()["failed-expectations"].of(desk.contract, known, SINCE)
+    with pytest.raises(InvalidInput, match="SQL_AT_UNKNOWN") as caught:
+        at_version(known, "events", 3, FILES)
+    assert caught.value.expected == "0 to 2."
+    with pytest.raises(InvalidInput, match="SQL_TABLE_UNKNOWN"):
+        at_version(known, "nope", 1, FILES)
+
+
+def test_a_time_gives_each_table_as_it_was_and_leaves_out_what_was_not_made_yet(spark: SparkSession, tmp_path: Path) -> None:
+    desk = Desk(spark, rules(pipeline="w"), tmp_path)
+    desk.batch(event("a", "2025-01-02T00:00:00Z"))
+    time.sleep(0.05)
+    between = datetime.now(UTC)
+    time.sleep(0.05)
+    desk.batch(event("b", "2025-01-02T00:00:00Z"), "{")
+    later = Desk(spark, rules(table="later", pipeline="w"), tmp_path)
+    later.batch(event("c", "2025-01-02T00:00:00Z"))
+    known = catalog([desk.contract, later.contract], desk.places.lake, FILES)
+    both_now = "SELECT (SELECT count(*) FROM events) AS e, (SELECT count(*) FROM later) AS l"
+    assert answers(spark, known, both_now) == [(2, 1)]
+
+    then = at_time(known, between, FILES)
+    assert answers(spark, then, "SELECT (SELECT count(*) FROM events) AS e, (SELECT count(*) FROM events__quarantine) AS q") == [(1, 0)]
+    reasons = dict(then.absent)
+    assert reasons["w.later"].startswith("it was made at 20")
+    with pytest.raises(InvalidInput, match="SQL_TABLE_UNKNOWN") as caught:
+        without_spark(then)(both_now, None)
+    assert "it was made at" in caught.value.found
+    assert at_time(known, between - timedelta(days=1), FILES).tables == ()
+    assert {each.version for each in at_time(known, datetime(2999, 1, 1, tzinfo=UTC), FILES).tables} == {0, 1, 2}
+
+
+def test_short_names_are_there_only_where_one_table_has_them(spark: SparkSession, tmp_path: Path) -> None:
+    one, two = Desk(spark, rules(pipeline="p"), tmp_path), Desk(spark, rules(pipeline="default"), tmp_path)
+    one.batch(event("a", "2025-01-02T00:00:00Z"))
+    known = catalog([one.contract, two.contract], one.places.lake, FILES)
+    assert list(known.listed) == [f"{p}.events{kind}" for p in ("default", "p") for kind in ("", "__ledger", "__quarantine")]
+    assert answers(spark, known, "SELECT (SELECT count(*) FROM p.events) AS a, (SELECT count(*) FROM default.events) AS b") == [(1, 0)]
+    with pytest.raises(InvalidInput, match="SQL_TABLE_UNKNOWN") as caught:
+        without_spark(known)("SELECT * FROM events", None)
+    assert "p.events" in caught.value.expected
+    assert [each.table for each in describe(known)] == list(known.listed)
+    assert "p" not in {row[0] for row in spark.sql("SHOW DATABASES").collect()}, "nothing is left in Spark's catalog"
+    assert spark.sql("SHOW TABLES").count() == 0
+
+
+def answers(spark: SparkSession, known: Catalog, sql: str) -> list[tuple[Any, ...]]:
+    """The rows, from both engines the same."""
+
+    def rows(answer: Answer) -> list[tuple[Any, ...]]:
+        return list(answer.rows())
+
+    here = rows(without_spark(known)(sql, None))
+    with with_spark(spark.newSession(), known) as ask:
+        assert rows(ask(sql, None)) == here
+    return here
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY (SELECT 1) TO '{}' STORED AS CSV",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{}' STORED AS CSV",
+        "CREATE EXTERNAL TABLE x STORED AS CSV LOCATION '{}'",
+        "INSERT INTO events SELECT * FROM events",
+        "WITH x AS (SELECT * FROM events) INSERT INTO events SELECT * FROM x",
+        "DELETE FROM events",
+        "INSERT OVERWRITE DIRECTORY '{}' USING csv SELECT 1",
+        "SELECT TRANSFORM (id) USING 'touch {}' FROM events",
+    ],
+)
+def test_nothing_that_writes_reaches_an_engine(engines: tuple[Ask, Ask], made: Made, tmp_path: Path, sql: str) -> None:
+    out = tmp_path / "out"
+    before = sorted(path for path in Path(made[0].places.lake).rglob("*"))
+    for ask in engines:
+        with pytest.raises(InvalidInput, match="SQL_NOT_A_QUERY"):
+            ask(sql.format(out), None)
+    assert not out.exists() and sorted(path for path in Path(made[0].places.lake).rglob("*")) == before
+
+
+class Done(NamedTuple):
+    """How a command ended, and after how long."""
+
+    code: int
+    out: str
+    error: str
+    seconds: float
+
+
+@pytest.fixture
+def ingest(made: Made, tmp_path: Path) -> Callable[..., Done]:
+    """Runs `ingest sql` in a process of its own, in a project with the contract of the tables."""
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "events.yml").write_text(made[0].contract.to_json())  # JSON is YAML
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("INGEST_") or name == "INGEST_CACHE"}
+
+    def run(*words: str) -> Done:
+        command = [sys.executable, "-m", "ingest", "sql", *words, "--lake", made[0].places.lake, "--project", str(tmp_path)]
+        started = time.monotonic()
+        done = subprocess.run(command, capture_output=True, check=False, timeout=120, cwd=PROJECT, env=environment)
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode(), time.monotonic() - started)
+
+    return run
+
+
+def test_the_command_answers_as_a_table_as_csv_and_as_json(
+    ingest: Callable[..., Done], record_property: Callable[[str, object], None]
+) -> None:
+    sql = "SELECT id, Amount, at, place, value FROM events LEFT JOIN (SELECT value FROM events__quarantine WHERE value IS NULL) q ON true"
+    sql += " ORDER BY _partition, _offset"
+    done = ingest(sql, "--json")
+    assert (done.code, done.error) == (0, "")
+    record_property("seconds", round(done.seconds, 2))
+    document = json.loads(done.out)
+    assert (document["schema"], document["ok"], document["tables"], document["error"]) == ("oncelake/sql/1", True, [], None)
+    assert [column["type"] for column in document["columns"]] == [
+        "STRING",
+        "DECIMAL(18,2)",
+        "TIMESTAMP",
+        "STRUCT<city: STRING, since: TIMESTAMP>",
+        "BINARY",
+    ]
+    assert document["rows"][0] == ["a0", "12.50", "2025-01-02T00:00:00Z", {"city": "Łódź", "since": "2024-12-31T23:00:00Z"}, None]
+
+    done = ingest(sql, "--format", "csv")
+    rows = list(csv.reader(io.StringIO(done.out, newline="")))
+    assert rows[0] == ["id", "Amount", "at", "place", "value"] and len(rows) == 23
+    assert rows[1][:3] == ["a0", "12.50", "2025-01-02T00:00:00Z"] and "\r\n" in done.out
+
+    done = ingest("SELECT id, Amount FROM events ORDER BY id DESC", "--limit", "2")
+    assert [line.split() for line in done.out.splitlines()[:1] + done.out.splitlines()[2:]] == [
+        ["id", "Amount"],
+        ["no", "time", "NULL"],
+        ["late", "NULL"],
+        ["2", "rows,", "and", "there", "are", "more:", "--limit", "shows", "them"],
+    ]
+
+
+def test_the_command_takes_questions_versions_files_and_says_what_is_wrong(ingest: Callable[..., Done], tmp_path: Path) -> None:
+    (tmp_path / "q.sql").write_text("-- how many\nSELECT count(*) AS n FROM events;\n")
+    done = ingest("--file", str(tmp_path / "q.sql"), "--at", "1", "--json")
+    assert json.loads(done.out)["rows"] == [[20]]
+    done = ingest("--file", str(tmp_path / "q.sql"), "--at", "1999-01-01", "--format", "json")
+    assert (done.code, json.loads(done.out)["error"]["code"]) == (2, "SQL_TABLE_UNKNOWN")
+    assert "t.events is left out: it was made at" in done.error and "Traceback" not in done.error
+    done = ingest("--question", "rows-by-hour", "--format", "csv")
+    assert done.out.splitlines()[1].endswith(",32,22,5,5,0")
+    done = ingest("--tables")
+    assert "events (also t.events), version 4" in done.out and "  Amount" in done.out
+    done = ingest("DROP TABLE events")
+    assert done.code == 2 and [line.split(":")[0].strip() for line in done.error.splitlines()] == ["ingest", "expected", "to mend"]
+
+
+def test_the_command_gives_the_same_document_through_spark(ingest: Callable[..., Done]) -> None:
+    words = ("SELECT * FROM t.events ORDER BY _partition, _offset", "--json")
+    here, there = ingest(*words), ingest(*words, "--spark", "--master", "local[1]")
+    assert there.code == 0, there.error
+    assert json.loads(there.out) == json.loads(here.out)
