@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 # GX 1.24 holds no client of its former telemetry any more; the switches are set all the same, for versions that do.
 SILENT = {"GX_ANALYTICS_ENABLED": "false"}
-# GX Cloud would be chosen by these; a check must not depend on what somebody's shell exports.
 SITE = "oncelake"
 # Older runs leave the pages (the table `quality` keeps them): each is a file that the index page is made from.
 PAGES_KEPT = 30
@@ -28,14 +27,17 @@ def context() -> Any:
     """A GX context in memory that shows no progress bars, writes no project of its own and sends nothing."""
     os.environ.update(SILENT)
     import great_expectations as gx
-    from great_expectations.data_context.types.base import ProgressBarsConfig
+    from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults, ProgressBarsConfig
 
     # Its errors quote values; what went wrong is in the results, which are scrubbed.
     logging.getLogger("great_expectations").setLevel(logging.CRITICAL + 1)
-    made = gx.get_context(mode="ephemeral")
-    made.enable_analytics(False)
-    made.variables.progress_bars = ProgressBarsConfig(globally=False)
-    return made
+    config = DataContextConfig(
+        # Its default would leave a folder in /tmp, for pages that nobody asked for.
+        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+        analytics_enabled=False,
+        progress_bars=ProgressBarsConfig(globally=False),
+    )
+    return gx.get_context(project_config=config, mode="ephemeral")
 
 
 def problem_of(config: Mapping[str, Any]) -> str | None:

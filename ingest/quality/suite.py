@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,8 @@ def _problems(config: Mapping[str, Any], known: set[str]) -> Iterator[str]:
         return
     for column in _columns(kwargs):
         if column.lower() not in known:
-            near = [name for name in sorted(known) if name.startswith(column.lower()[:3])]
-            yield f"{kind}: the table has no column {column}" + (f" (is {' or '.join(near[:3])} meant?)" if near else "")
+            near = get_close_matches(column.lower(), known, 1, 0.5)
+            yield f"{kind}: the table has no column {column}" + (f" (is {near[0]} meant?)" if near else "")
     for value in kwargs.values():
         if isinstance(value, dict) and "$PARAMETER" in value and not gx.parameter_works(value["$PARAMETER"], PARAMETERS):
             yield f"{kind}: the parameter {value['$PARAMETER']!r} is none; check fills in {', '.join(PARAMETERS)}"
