@@ -13,7 +13,13 @@ from ingest.cli import options as o
 from ingest.cli.app import app, print_error, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from ingest.places import Places
     from ingest.quality.check import Checked
+    from ingest.quality.suite import Suite
 
 
 @app.command()
@@ -29,29 +35,38 @@ def check(
     """Validate tables with their Great Expectations suites; exit 1 if a critical expectation fails."""
     from ingest import spark
     from ingest.contract import load_contracts
-    from ingest.errors import IngestError, most_severe
     from ingest.places import Places, log_folder
-    from ingest.quality.check import check as check_table
     from ingest.quality.suite import load_suites
-    from ingest.stream.query import stopped
 
     suites = load_suites(project, load_contracts(project, tables or []), named=bool(tables))
     session = spark.start(master, log_folder(lake) / f"spark-check-{time.strftime('%Y%m%dT%H%M%S')}.log")
-    found: list[Checked] = []
-    errors: list[IngestError] = []
     try:
-        for suite in suites:
-            places = Places(lake, checkpoints, suite.contract.pipeline, suite.contract.table)
-            try:
-                found.append(check_table(session, suite, places, everything=everything))
-            except IngestError as error:
-                errors.append(error)
-            except Exception as error:
-                if spark.jvm_exit(session) is not None:
-                    raise
-                errors.append(stopped(suite.contract.name, error))
+        tables_at = [(suite, Places(lake, checkpoints, suite.contract.pipeline, suite.contract.table)) for suite in suites]
+        code = check_all(session, tables_at, everything=everything, as_json=as_json)
     finally:
         session.stop()
+    if code:
+        sys.exit(code)
+
+
+def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, everything: bool, as_json: bool) -> int:
+    """Check one table after the other, print what was found, and return the exit code; a table's error does not hinder the others."""
+    from ingest import spark
+    from ingest.errors import IngestError, most_severe
+    from ingest.quality.check import check as check_table
+    from ingest.stream.query import stopped
+
+    found: list[Checked] = []
+    errors: list[IngestError] = []
+    for suite, places in tables:
+        try:
+            found.append(check_table(session, suite, places, everything=everything))
+        except IngestError as error:
+            errors.append(error)
+        except Exception as error:
+            if spark.jvm_exit(session) is not None:
+                raise
+            errors.append(stopped(suite.contract.name, error))
     ok = not errors and not any(each.critical for each in found)
     if as_json:
         print_json("check", ok=ok, tables=[as_row(each) for each in found], error=errors[0] if errors else None)
@@ -60,8 +75,7 @@ def check(
             print_checked(each)
         for failed in errors:
             print_error(failed)
-    if not ok:
-        sys.exit(most_severe([*(failed.exit_code for failed in errors), *(1 for each in found if each.critical)]))
+    return most_severe([*(failed.exit_code for failed in errors), *(1 for each in found if each.critical)])
 
 
 @app.command()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
+from ingest.cli.check import check_all
 from ingest.contract import Contract
 from ingest.errors import InvalidInput
 from ingest.places import pages_folder
@@ -103,12 +104,13 @@ def test_a_good_table_passes_calls_nobody_and_leaves_results_for_sql(desk: Calla
     assert (pages_folder(table.places) / "index.html").is_file()
 
 
-def test_what_fails_is_named_with_its_ids_and_severities_decide(desk: Callable[..., Desk]) -> None:
+def test_what_fails_is_named_with_its_ids_and_severities_decide(desk: Callable[..., Desk], capfd: pytest.CaptureFixture[str]) -> None:
     table = desk(COLUMNS)
     table.batch(
         *(order(f"a{n}", status="paid", amount=n) for n in range(9)), order("bad", status="lost", amount=1), order("low", amount=-3)
     )
-    found = checked(table, suite_of(table, [STATUS, AMOUNT]))
+    suite = suite_of(table, [STATUS, AMOUNT])
+    found = checked(table, suite)
     rows = by_type(found)
     assert sample_ids(rows[STATUS["type"]]) == ["bad"]
     assert json.loads(rows[STATUS["type"]].unexpected_values) == ["lost"]
@@ -117,6 +119,17 @@ def test_what_fails_is_named_with_its_ids_and_severities_decide(desk: Callable[.
     assert [row.expectation for row in found.critical] == [STATUS["type"]]
     assert found.page is not None
     assert "lost" in found.page.read_text(encoding="utf-8")
+    capfd.readouterr()
+    assert check_all(table.session, [(suite, table.places)], everything=True, as_json=False) == 1
+    said = capfd.readouterr().out
+    assert "t.events: FAILED (0 of 2 expectations; all rows at version 1 (asked for)" in said
+    assert "! critical: expect_column_values_to_be_in_set (status): 1 of 11 rows, such as bad" in said
+    assert "/docs/events/validations/" in said
+    # Of a severity that is not critical it says so, and ends well.
+    assert check_all(table.session, [(suite_of(table, [AMOUNT]), table.places)], everything=True, as_json=True) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert (document["schema"], document["ok"]) == ("oncelake/check/1", True)
+    assert document["tables"][0]["expectations"][0]["samples"] == [{"id": "low"}]
 
 
 def test_only_what_is_new_is_looked_at_but_ids_and_counts_are_of_the_whole_table(desk: Callable[..., Desk]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -129,3 +131,15 @@ def test_gx_has_nothing_to_send_and_is_told_so() -> None:
     assert made.config.analytics_enabled is False
     assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
     assert made.mode == "ephemeral"
+
+
+def test_the_command_refuses_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    described = contract_of().model_dump(mode="json", exclude_none=True)
+    (tmp_path / "tables" / "people.yml").write_text(json.dumps(described))  # JSON is YAML
+    (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": [{"type": "expect_wonders", "kwargs": {}}]}))
+    words = ["check", "people", "--json", "--project", str(tmp_path), "--lake", str(tmp_path / "lake")]
+    ended = subprocess.run([sys.executable, "-m", "ingest", *words], cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stderr
+    assert json.loads(ended.stdout)["error"]["code"] == "SUITE_INVALID"
+    assert not (tmp_path / "lake").exists()
