@@ -68,7 +68,7 @@ class Contract(Part):
     description: Text = Field(default="", description="text that becomes the table's comment")
     source: Source = Field(description="a mapping with topic and format")
     columns: Annotated[tuple[Column, ...], _LIST] = Field(
-        default=(), description="a list of columns, each {name, type, nullable, comment}; none with format raw"
+        default=(), description="a list of columns, each {name, type, nullable, comment, sensitive}; none with format raw"
     )
     event_id: EventIdText = Field(description=EVENT_ID_EXPECTED)
     event_time: Text | None = Field(
@@ -88,6 +88,10 @@ class Contract(Part):
     layout: Layout = Field(default=Layout(), description="a mapping with partition_by or cluster_by")
     properties: PropertiesText = Field(default_factory=Properties, description="a mapping of Delta table properties")
     suite: Suite | None = Field(default=None, description="a path below the project that ends in .json, such as expectations/orders.json")
+    quality: Literal["report", "stop"] = Field(
+        default="report",
+        description="report (the default) or stop: what a critical expectation that fails does to a run with --check",
+    )
 
     _path: Path | None = PrivateAttr(default=None)
 
@@ -126,7 +130,8 @@ class Contract(Part):
 
         In: pipeline, table, topic, format, isolation level, columns (order, name, type, nullable), event id, event time,
         mode, rules, unknown fields, where conflicts are looked for. Out: every comment and description, starting offsets (the
-        checkpoint knows better after the first start), batch size, quarantine limit, layout, properties, suite. A key that a
+        checkpoint knows better after the first start), batch size, quarantine limit, layout, properties, suite, what is
+        sensitive, what a failed check does. A key that a
         later version adds enters only where it differs from its default, so that the hashes of old contracts stay what they were.
         """
         deciding: dict[str, Any] = {

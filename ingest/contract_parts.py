@@ -100,6 +100,9 @@ class Column(Part):
         default=True, description="true (the default) or false (a missing or null value sends the record to quarantine)"
     )
     comment: Text | None = Field(default=None, description="text that becomes the column's comment")
+    sensitive: Annotated[bool, Strict()] = Field(
+        default=False, description="false (the default) or true: values of personal data stay out of check's pages, samples and logs"
+    )
 
     @model_validator(mode="after")
     def _not_null_is_kept(self) -> Self:

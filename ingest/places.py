@@ -52,6 +52,11 @@ class Places:
         return f"{self.root}/ledger"
 
     @property
+    def quality(self) -> str:
+        """The Delta table of validation results, one row an expectation and validation run."""
+        return f"{self.root}/quality"
+
+    @property
     def checkpoint(self) -> str:
         """Spark's streaming checkpoint."""
         return f"{self.checkpoints}/{self.pipeline}/{self.table}"
@@ -60,6 +65,12 @@ class Places:
     def state(self) -> str:
         """Our own files beside Spark's: the contract in force, the topic's id, the driver's lock."""
         return f"{self.checkpoint}/oncelake"
+
+
+def pages_folder(places: Places) -> Path:
+    """Where the Data Docs of a table go: under a local lake, else in the working folder, since GX writes them as plain files."""
+    parent = local_path(places.lake) / "docs" if is_local(places.lake) else Path("data_docs").resolve()
+    return parent / places.table
 
 
 def log_folder(lake: str) -> Path:

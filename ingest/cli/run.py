@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_error, print_json
+from ingest.cli.check import as_row, print_checked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ingest.contract import Contract
+    from ingest.quality.check import Checked
+    from ingest.quality.watch import Watch
 
 
 @app.command()
@@ -27,6 +36,9 @@ def run(
     max_records: Annotated[
         int | None, typer.Option("--max-records-per-batch", min=1, help="Offsets that a micro-batch takes at most; else the contract's.")
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Validate what came with the tables' suites: once a minute, and all of it at the end of --once.")
+    ] = False,
     as_json: o.Json = False,
 ) -> None:
     """Move events from Kafka into the Delta tables, exactly once, until all is read (--once) or it is told to stop."""
@@ -46,20 +58,37 @@ def run(
         )
     contracts = load_contracts(project, tables or [])
     trigger = Trigger(once=once, every_s=seconds(every or "0s"))
-    job = Run(contracts, lake, checkpoints, KafkaOptions.from_environment(bootstrap_servers), master, trigger, max_records)
+    watch = _watch(project, contracts, quiet=as_json) if check else None
+    job = Run(contracts, lake, checkpoints, KafkaOptions.from_environment(bootstrap_servers), master, trigger, max_records, watch)
     with display(quiet=as_json) as shown:
         results = job.execute(shown)
     errors = [result.error for result in results if result.error is not None]
     if as_json:
         rows: list[dict[str, Any]] = [{**vars(r), "error": r.error.as_dict() if r.error else None} for r in results]
-        print_json("run", ok=not errors, tables=rows, error=errors[0] if errors else None)
+        if watch is not None:
+            rows = [{**row, "checks": [as_row(each) for each in watch.found.get(row["table"], [])]} for row in rows]
+        print_json("run", ok=not errors and not (watch and watch.failed), tables=rows, error=errors[0] if errors else None)
     else:
         for error in errors:
             print_error(error)
-    if errors:
-        sys.exit(most_severe([error.exit_code for error in errors]))
+    if errors or (watch and watch.failed):
+        sys.exit(most_severe([*(error.exit_code for error in errors), *([1] if watch and watch.failed else [])]))
     if job.interrupted == signal.SIGINT:
         sys.exit(130)
+
+
+def _watch(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> Watch:
+    """The suites, read before Spark starts. What a check finds is printed where something failed, and at the end."""
+    from ingest.quality.suite import load_suites
+    from ingest.quality.watch import Watch
+
+    suites = {suite.contract.name: suite for suite in load_suites(project, contracts)}
+
+    def show(checked: Checked) -> None:
+        if not quiet and (checked.failed or checked.page):
+            print_checked(checked)
+
+    return Watch(suites, show)
 
 
 def seconds(text: str) -> float:

@@ -138,9 +138,9 @@ def _engine(
     moment = None if at is None else parse_at(at)
     session: SparkSession | None = None
     if spark:
-        from ingest.spark import start
+        from ingest import spark as sessions
 
-        session = start(master, log_folder(lake) / f"spark-sql-{time.strftime('%Y%m%dT%H%M%S')}.log")
+        session = sessions.start(master, log_folder(lake) / f"spark-sql-{time.strftime('%Y%m%dT%H%M%S')}.log")
     try:
         files = files_of(lake, session)
         known = catalog(contracts, lake, files)
@@ -157,7 +157,7 @@ def _engine(
                 yield known, ask
     finally:
         if session is not None:
-            session.stop()
+            sessions.end(session)
 
 
 def _print(ask: Ask, text: str, form: Format, limit: int | None, catalog: Catalog) -> None:

@@ -16,6 +16,7 @@ from delta import exceptions as delta
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ingest.contract import Contract
 from ingest.errors import Bug
@@ -24,7 +25,7 @@ from ingest.stream.decide import differs
 from ingest.stream.decode import event_id_columns
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.mark import Mark, Statement
-from ingest.stream.tables import TableDefinition, definitions
+from ingest.stream.tables import QUALITY_FIELDS, TableDefinition, definitions, quality_definition
 
 APP_ID = "spark.databricks.delta.write.txnAppId"
 VERSION = "spark.databricks.delta.write.txnVersion"
@@ -143,6 +144,19 @@ def append_ledger(rows: DataFrame, log: DeltaLog, mark: Mark) -> Outcome:
         return _find(log, mark, "ledger", after=before) is not None
 
     return _commit(rows.sparkSession, log, mark, "ledger", append)
+
+
+def append_quality(session: SparkSession, contract: Contract, places: Places, rows: Sequence[tuple[object, ...]]) -> None:
+    """Append validation results (the quality table's columns), and make the table where there is none.
+
+    Not exactly once: a run is told from another by its run id. The caller holds the lock of this table (lock.alone): checks run
+    while others do, and beside the run that writes the target, whose locks do not cover this table.
+    """
+    mark = {"oncelake": 1, "kind": "created", "pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
+    _create(session, quality_definition(places), mark)
+    frame = session.createDataFrame(rows, T.StructType(list(QUALITY_FIELDS))).coalesce(1)
+    # As an option of this one write: it cannot be left on the session.
+    frame.write.format("delta").mode("append").option("userMetadata", json.dumps({**mark, "kind": "quality"})).save(places.quality)
 
 
 def _commit(session: SparkSession, log: DeltaLog, mark: Mark, statement: Statement, write: Callable[[SparkSession], bool]) -> Outcome:

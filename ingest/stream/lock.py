@@ -11,6 +11,8 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,6 +93,30 @@ def hold(session: SparkSession, folder: Path) -> Held:
     channel.truncate(0)
     channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)
     return Held(path, channel)
+
+
+@contextmanager
+def alone(session: SparkSession, location: str, folder: str) -> Iterator[None]:
+    """Hold the lock in `folder` for what is done inside, after waiting for whoever has it; nothing where `location` is not local.
+
+    For tables that several processes append to, or several threads of one. Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds.
+    """
+    if not is_local(location):
+        yield
+        return
+    deadline = time.monotonic() + _wait_s()
+    while True:
+        try:
+            held = hold(session, Path(folder))
+            break
+        except Refused:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def _wait_s() -> float:

@@ -47,6 +47,21 @@ class Display(Protocol):
         """Something that the user should know and that stops nothing."""
 
 
+class Checks(Protocol):
+    """Validates tables during a run; called from one thread."""
+
+    def saw(self, report: BatchReport) -> None:
+        """A batch is done."""
+
+    def due(self, table: str) -> bool:
+        """Whether a check of this table (`pipeline.table`) should come now."""
+        ...
+
+    def check(self, session: SparkSession, places: Places, *, at_work: bool) -> IngestError | None:
+        """Check a table, while its query goes on (`at_work`) or after its end; returns what must end its run, if anything."""
+        ...
+
+
 @dataclass
 class TableResult:
     """What a run did for one table; `error` is why it stopped before its time."""
@@ -73,6 +88,7 @@ class Run:
     master: str
     trigger: Trigger
     max_records: int | None = None
+    checks: Checks | None = None
     interrupted: int | None = None
     _reports: list[BatchReport] = field(default_factory=list)
     _guard: threading.Lock = field(default_factory=threading.Lock)
@@ -125,6 +141,7 @@ class Run:
 
     def _watch(self, session: SparkSession, queries: Sequence[TableQuery], display: Display, results: dict[str, TableResult]) -> None:
         told = False
+        refused: dict[str, IngestError] = {}
         active = list(queries)
         while active:
             if self.interrupted is not None:
@@ -137,10 +154,23 @@ class Run:
             active = [query for query in active if query not in ended]
             self._show(queries, display, results)
             for query in ended:
-                results[query.contract.name].error = query.finish(session)
+                failure = query.finish(session) or refused.get(query.contract.name)
+                if failure is None and self.trigger.once and self.interrupted is None:
+                    failure = self._checked(session, query, at_work=False)
+                results[query.contract.name].error = failure
+            for query in self._due(active):
+                if failure := self._checked(session, query, at_work=True):
+                    refused[query.contract.name] = failure
+                    query.ask_to_stop()
             display.tick()
             if active:
                 time.sleep(POLL_S)
+
+    def _due(self, active: Sequence[TableQuery]) -> list[TableQuery]:
+        return [query for query in active if self.checks and self.interrupted is None and self.checks.due(query.contract.name)]
+
+    def _checked(self, session: SparkSession, query: TableQuery, *, at_work: bool) -> IngestError | None:
+        return self.checks.check(session, query.places, at_work=at_work) if self.checks else None
 
     def _show(self, queries: Sequence[TableQuery], display: Display, results: dict[str, TableResult]) -> None:
         with self._guard:
@@ -159,6 +189,8 @@ class Run:
                 result.quarantined += report.quarantined
                 result.replayed += report.replayed
             display.batch(report, of_table[report.table].lag(report))
+            if self.checks is not None:
+                self.checks.saw(report)
 
     def _on_batch(self, report: BatchReport) -> None:
         with self._guard:

@@ -55,6 +55,39 @@ LEDGER_FIELDS = (
     T.StructField("committed_at", T.TimestampType(), False),
 )
 
+# Described in ingest/quality/result.py and docs/quality.md.
+QUALITY_FIELDS = (
+    T.StructField("schema_version", T.IntegerType(), False),
+    T.StructField("run_id", T.StringType(), False),
+    T.StructField("run_at", T.TimestampType(), False),
+    T.StructField("pipeline", T.StringType(), False),
+    T.StructField("table", T.StringType(), False),
+    T.StructField("suite", T.StringType(), False),
+    T.StructField("suite_hash", T.StringType(), False),
+    T.StructField("contract_hash", T.StringType(), False),
+    T.StructField("target_id", T.StringType(), False),
+    T.StructField("version_from", T.LongType()),
+    T.StructField("version_to", T.LongType(), False),
+    T.StructField("run_scope", T.StringType(), False),
+    T.StructField("scope", T.StringType(), False),
+    T.StructField("number", T.IntegerType(), False),
+    T.StructField("expectation", T.StringType(), False),
+    T.StructField("column", T.StringType()),
+    T.StructField("arguments", T.StringType(), False),
+    T.StructField("severity", T.StringType(), False),
+    T.StructField("success", T.BooleanType(), False),
+    T.StructField("sensitive", T.BooleanType(), False),
+    T.StructField("observed", T.StringType()),
+    T.StructField("element_count", T.LongType()),
+    T.StructField("unexpected_count", T.LongType()),
+    T.StructField("unexpected_percent", T.DoubleType()),
+    T.StructField("unexpected_values", T.StringType()),
+    T.StructField("samples", T.StringType(), False),
+    T.StructField("exception", T.StringType()),
+    T.StructField("page", T.StringType()),
+    T.StructField("gx_version", T.StringType(), False),
+)
+
 
 @dataclass(frozen=True)
 class TableDefinition:
@@ -95,3 +128,8 @@ def definitions(contract: Contract, places: Places) -> tuple[TableDefinition, Ta
         TableDefinition(places.quarantine, QUARANTINE_FIELDS, {**common, "delta.dataSkippingStatsColumns": "partition,offset,batch_id"}),
         TableDefinition(places.ledger, LEDGER_FIELDS, common),
     )
+
+
+def quality_definition(places: Places) -> TableDefinition:
+    """The table of validation results; made by the first one."""
+    return TableDefinition(places.quality, QUALITY_FIELDS, comment="Validation results: one row an expectation and run.")

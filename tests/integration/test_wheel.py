@@ -18,8 +18,6 @@ from tests import bundle
 
 pytestmark = pytest.mark.integration
 
-# Verbs that the bundle names before they are merged; empty this once they are.
-TO_COME = {"check"}
 # What a python_wheel_task does: the entry point of that name of the package, with the parameters as arguments.
 CALL = """
 import sys
@@ -84,8 +82,6 @@ def test_the_package_comes_from_the_wheel_and_its_version_is_ours(python: Path) 
 @pytest.mark.parametrize("call", bundle.calls(), ids=lambda call: call.job)
 def test_what_a_job_calls_is_in_the_wheel_with_every_option(call: bundle.Call, python: Path) -> None:
     help_text = _help(python, call.package, call.entry_point)
-    if call.verb in TO_COME and not _has(help_text, call.verb):
-        pytest.xfail(f"ingest {call.verb} is not merged yet")
     assert _has(help_text, call.verb)
     of_verb = _help(python, call.package, call.entry_point, call.verb)
     assert len(call.options) == len(call.values), "an option without its value"

@@ -1,0 +1,166 @@
+"""`ingest check` and `ingest suggest`: what batches have left in the tables, held against expectations."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_error, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from ingest.places import Places
+    from ingest.quality.check import Checked
+    from ingest.quality.suite import Suite
+
+
+@app.command()
+def check(
+    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all with a suite if none is named.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All rows, not only those that came since the last validation run.")] = False,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Validate tables with their Great Expectations suites; exit 1 if a critical expectation fails."""
+    from ingest import spark
+    from ingest.contract import load_contracts
+    from ingest.places import Places, log_folder
+    from ingest.quality.suite import load_suites
+
+    suites = load_suites(project, load_contracts(project, tables or []), named=bool(tables))
+    session = spark.start(master, log_folder(lake) / f"spark-check-{time.strftime('%Y%m%dT%H%M%S')}.log")
+    try:
+        tables_at = [(suite, Places(lake, checkpoints, suite.contract.pipeline, suite.contract.table)) for suite in suites]
+        code = check_all(session, tables_at, everything=everything, as_json=as_json)
+    finally:
+        spark.end(session)
+    if code:
+        sys.exit(code)
+
+
+def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, everything: bool, as_json: bool) -> int:
+    """Check one table after the other, print what was found, and return the exit code; a table's error does not hinder the others."""
+    from ingest import spark
+    from ingest.errors import IngestError, most_severe
+    from ingest.kafka_options import KafkaOptions
+    from ingest.quality.check import check as check_table
+    from ingest.stream.query import stopped
+
+    found: list[Checked] = []
+    errors: list[IngestError] = []
+    for suite, places in tables:
+        try:
+            found.append(check_table(session, suite, places, everything=everything))
+        except IngestError as error:
+            errors.append(error)
+        except Exception as error:
+            if spark.jvm_exit(session) is not None:
+                raise
+            errors.append(stopped(suite.contract, KafkaOptions.from_environment(""), error))
+    ok = not errors and not any(each.critical for each in found)
+    if as_json:
+        print_json("check", ok=ok, tables=[as_row(each) for each in found], error=errors[0] if errors else None)
+    else:
+        for each in found:
+            print_checked(each)
+        for failed in errors:
+            print_error(failed)
+    return most_severe([*(failed.exit_code for failed in errors), *(1 for each in found if each.critical)])
+
+
+@app.command()
+def suggest(
+    table: Annotated[str, typer.Argument(help="The table (name or pipeline.name).")],
+    force: Annotated[bool, typer.Option("--force", help="Replace expectations/<table>.json if it exists.")] = False,
+    stdout: Annotated[bool, typer.Option("--stdout", help="Print the suite instead of writing it.")] = False,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+) -> None:
+    """Write a first expectation suite from what a table holds now, for a person to prune."""
+    from ingest import spark
+    from ingest.contract import load_contracts
+    from ingest.places import Places, log_folder
+    from ingest.quality.suggest import refuse_existing, suggest_suite
+
+    (contract,) = load_contracts(project, [table])
+    path = project / "expectations" / f"{contract.table}.json"
+    if not stdout and not force:
+        refuse_existing(path)
+    session = spark.start(master, log_folder(lake) / f"spark-suggest-{time.strftime('%Y%m%dT%H%M%S')}.log")
+    try:
+        text = suggest_suite(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table))
+    finally:
+        spark.end(session)
+    if stdout:
+        print(text, end="")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    print(f"{path}: prune what is chance, then name it in tables/: `suite: expectations/{path.name}`")
+
+
+def as_row(checked: Checked) -> dict[str, Any]:
+    """The table's entry in the JSON document."""
+    scope = {"run": checked.scope.name, "version_from": checked.scope.after, "version_to": checked.scope.version, "why": checked.scope.why}
+    keys = ("number", "expectation", "column", "severity", "scope", "success", "observed", "element_count", "unexpected_count", "exception")
+    rows = [{**{key: getattr(row, key) for key in keys}, "samples": _loaded(row.samples)} for row in checked.rows]
+    page = str(checked.page) if checked.page else None
+    return {
+        "table": checked.table,
+        "ok": not checked.critical,
+        "scope": scope,
+        "expectations": rows,
+        "page": page,
+        "seconds": checked.seconds,
+    }
+
+
+def _loaded(text: str) -> Any:
+    import json
+
+    return json.loads(text)
+
+
+def print_checked(checked: Checked) -> None:
+    """The verdict, what was covered, what failed with ids, and where the page is."""
+    scope, failed = checked.scope, checked.failed
+    verdict = "FAILED" if checked.critical else "passed with warnings" if failed else "passed"
+    covered = (
+        f"all rows at version {scope.version} ({scope.why})" if scope.after is None else f"versions {scope.after + 1} to {scope.version}"
+    )
+    if scope.after is not None and not scope.slices:
+        covered = f"nothing new since version {scope.after}"
+    passed = len(checked.rows) - len(failed)
+    print(f"{checked.table}: {verdict} ({passed} of {len(checked.rows)} expectations; {covered}; {checked.seconds:.1f} s)")
+    for line in failures(checked):
+        print(f"  {line}")
+    if checked.page:
+        print(f"  page: {checked.page}")
+
+
+def failures(checked: Checked) -> Iterable[str]:
+    """A line an expectation that failed, with event ids where rows are to blame."""
+    from ingest.quality.result import sample_ids
+
+    for row in checked.failed:
+        what = f"! {row.severity}: {row.expectation}" + (f" ({row.column})" if row.column else "")
+        if row.exception:
+            yield f"{what}: could not be evaluated: {row.exception}"
+        elif row.unexpected_count is not None:
+            ids = ", ".join(sample_ids(row))
+            yield f"{what}: {row.unexpected_count:,} of {row.element_count or 0:,} rows" + (f", such as {ids}" if ids else "")
+        else:
+            yield f"{what}: observed {row.observed if row.observed is not None else 'a value that is not shown'}, expected {row.arguments}"

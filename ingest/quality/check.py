@@ -1,0 +1,195 @@
+"""A validation run of one table: what to cover, the suite through GX, pages, and a row an expectation in the quality table."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ingest.errors import InvalidInput
+from ingest.files import files_of
+from ingest.places import Places, pages_folder
+from ingest.quality import gx
+from ingest.quality.count import ledger_rows
+from ingest.quality.result import SCHEMA_VERSION, QualityRow, as_columns, passed, scrubbed
+from ingest.quality.scope import Last, Scope, Slice, decide
+from ingest.quality.suite import Expected, Suite
+from ingest.stream import commit as commits
+from ingest.stream import lock
+from ingest.stream.decode import event_id_columns
+from ingest.stream.delta_log import DeltaLog
+
+POSITION = ("_topic_id", "_partition", "_offset")
+# Enough to find the cause; the query that finds all of them is a person's to write.
+SAMPLES_MAX = 10
+# GX tells the row count beside other figures in one job.
+COUNT = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 0}}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A validation run of one table; `page` is its Data Docs page, if one was written."""
+
+    table: str
+    scope: Scope
+    rows: tuple[QualityRow, ...]
+    page: Path | None
+    seconds: float
+
+    @property
+    def failed(self) -> tuple[QualityRow, ...]:
+        """What failed, critical first."""
+        order = {"critical": 0, "warning": 1, "info": 2}
+        return tuple(sorted((row for row in self.rows if not row.success), key=lambda row: (order.get(row.severity, 0), row.number)))
+
+    @property
+    def critical(self) -> tuple[QualityRow, ...]:
+        """The critical expectations that failed."""
+        return tuple(row for row in self.failed if row.severity == "critical")
+
+
+def check(session: SparkSession, suite: Suite, places: Places, *, everything: bool = False, at_work: bool = False) -> Checked:
+    """Validate the target with `suite`: all rows (`everything`), or those that came since the last run.
+
+    `at_work` is for a run that goes on: expectations that always cover the whole table are left out, and a page is written only if
+    something failed. Raises InvalidInput TABLE_MISSING, Refused LOCKED.
+    """
+    started, run_at = time.monotonic(), datetime.now(UTC)
+    contract = suite.contract
+    log = DeltaLog(files_of(places.lake, session), places.target)
+    state = log.state()
+    if state is None:
+        raise InvalidInput(
+            "TABLE_MISSING",
+            f"there is no Delta table at {places.target}.",
+            expected="a table that `ingest run` has made.",
+            remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
+        )
+    last = None if everything else last_run(session, places)
+    since = log.since(last.version) if last is not None else []
+    scope = decide(last, state.version, state.id, suite.hash, since, contract.name, everything=everything)
+    target = session.read.format("delta").option("versionAsOf", scope.version).load(places.target)
+    frames = {"whole": target, "new": target.where(_inside(scope.slices))}
+    if at_work and scope.after is not None:
+        del frames["whole"]
+    if not scope.slices:
+        del frames["new"]
+    work = _Work(gx.Runner(contract.name), _shown_ids(suite))
+    results: list[tuple[Expected, str, dict[str, Any]]] = []
+    for covered, frame in frames.items():
+        chosen = [each for each in suite.expectations if covered == ("whole" if each.whole else scope.name)]
+        counted = covered == "whole" and any("ledger_rows" in str(each.kwargs) for each in chosen)
+        parameters = {"ledger_rows": ledger_rows(session, places, log, scope.version)} if counted else {}
+        for expected, raw in work.validate(chosen, frame, parameters):
+            results.append((expected, covered, scrubbed(raw, work.ids, sensitive=expected.touches(suite.sensitive))))
+    results.sort(key=lambda each: each[0].number)
+    run_id = f"{run_at:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+    rows = [
+        QualityRow(
+            schema_version=SCHEMA_VERSION,
+            run_id=run_id,
+            run_at=run_at,
+            pipeline=contract.pipeline,
+            table=contract.table,
+            suite=suite.path,
+            suite_hash=suite.hash,
+            contract_hash=contract.hash,
+            target_id=state.id,
+            version_from=scope.after if covered == "new" else None,
+            version_to=scope.version,
+            run_scope=scope.name,
+            scope=covered,
+            sensitive=expected.touches(suite.sensitive),
+            page=None,
+            gx_version=installed("great-expectations"),
+            **as_columns(expected, result),
+        )
+        for expected, covered, result in results
+    ]
+    page = None
+    if rows:
+        with lock.alone(session, places.lake, f"{places.root}/.quality"):
+            if not at_work or not all(row.success for row in rows):
+                meta = {"batch_spec": {"table": places.target, **_described(scope)}}
+                shown = [result for _, _, result in results]
+                page = gx.write_pages(pages_folder(places), contract.name, shown, run_id, run_at, meta)
+                rows = [dataclasses.replace(row, page=str(page)) for row in rows]
+            commits.append_quality(session, contract, places, [tuple(dataclasses.asdict(row).values()) for row in rows])
+    return Checked(contract.name, scope, tuple(rows), page, time.monotonic() - started)
+
+
+def last_run(session: SparkSession, places: Places) -> Last | None:
+    """The newest validation run in which every expectation could be evaluated; None if there is none."""
+    if not DeltaLog(files_of(places.lake, session), places.quality).exists():
+        return None
+    rows = session.read.format("delta").load(places.quality)
+    runs = rows.groupBy("run_id", "run_at", "version_to", "target_id", "suite_hash").agg(F.count("exception").alias("exceptions"))
+    newest = runs.where("exceptions = 0").orderBy(F.desc("run_at")).first()
+    return None if newest is None else Last(newest["version_to"], newest["target_id"], newest["suite_hash"])
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Expectations on frames, in the fewest jobs that GX allows. `ids` are the columns that name a row."""
+
+    runner: gx.Runner
+    ids: tuple[str, ...]
+
+    def validate(self, chosen: Sequence[Expected], frame: DataFrame, parameters: dict[str, Any]) -> list[tuple[Expected, dict[str, Any]]]:
+        """GX's results, not scrubbed yet.
+
+        Asked for its figures, GX looks for unexpected values with a job an expectation, also where there is none. So those that judge
+        rows and allow no exception are asked for yes or no first, all in one job, and again for figures and ids where it was no.
+        """
+        if not chosen:
+            return []
+        frame = self._narrow(chosen, frame)
+        exact = [each for each in chosen if each.exact]
+        others = [each for each in chosen if not each.exact]
+        *figures, count = self._run([*(each.config for each in others), COUNT], frame, parameters, gx.SUMMARY)
+        answers = self._run([each.config for each in exact], frame, parameters, gx.BOOLEAN)
+        refused = [each for each, raw in zip(exact, answers, strict=True) if not raw["success"]]
+        again = self._run([each.config for each in refused], frame, parameters, gx.SUMMARY)
+        rows = int(count["result"]["observed_value"])
+        found = [(each, passed(raw, rows)) for each, raw in zip(exact, answers, strict=True) if raw["success"]]
+        return [*zip(others, figures, strict=True), *found, *zip(refused, again, strict=True)]
+
+    def _run(self, configs: Sequence[Any], frame: DataFrame, parameters: dict[str, Any], form: str) -> list[dict[str, Any]]:
+        return self.runner.run(configs, frame, parameters, form=form, index=self.ids, samples=SAMPLES_MAX)
+
+    def _narrow(self, chosen: Sequence[Expected], frame: DataFrame) -> DataFrame:
+        """Only the columns that are checked or shown, so that Parquet is read no wider; all, where an expectation may read any."""
+        if any(each.open_ended for each in chosen):
+            return frame
+        wanted = {column.split(".")[0].lower() for each in chosen for column in each.columns} | {name.lower() for name in self.ids}
+        return frame.select(*(f"`{name}`" for name in frame.columns if name.lower() in wanted))
+
+
+def _shown_ids(suite: Suite) -> tuple[str, ...]:
+    """The columns that name a row in samples: the event id, or the position where the id itself is sensitive."""
+    ids = event_id_columns(suite.contract)
+    return POSITION if set(ids) & suite.sensitive else ids
+
+
+def _inside(slices: Sequence[Slice]) -> Column:
+    found = F.lit(False)
+    for each in slices:
+        at = (F.col("_topic_id") == each.topic_id) & (F.col("_partition") == each.partition)
+        found |= at & (F.col("_offset") >= each.start) & (F.col("_offset") < each.end)
+    return found
+
+
+def _described(scope: Scope) -> dict[str, Any]:
+    """The scope as the page shows it."""
+    if scope.after is None:
+        return {"version": scope.version, "rows": f"all ({scope.why})"}
+    return {"version": scope.version, "rows": f"new since version {scope.after}; ids, row counts and freshness over all rows"}

@@ -1,0 +1,151 @@
+"""What became of an expectation: GX's result without what must not be shown, and as a row of the quality table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ingest.quality.suite import Expected
+
+SCHEMA_VERSION = 1
+# All that is left of a result on a sensitive column: numbers of rows, never a value. A white list, since GX adds keys.
+NUMBERS = (
+    "element_count",
+    "unexpected_count",
+    "unexpected_percent",
+    "unexpected_percent_total",
+    "unexpected_percent_nonmissing",
+    "missing_count",
+    "missing_percent",
+)
+# Types whose observed value is a number of rows or of distinct values, a share of them, or a type's name.
+COUNTING = (
+    "expect_column_unique_value_count_to_be_between",
+    "expect_column_proportion_of_unique_values_to_be_between",
+    "expect_column_proportion_of_non_null_values_to_be_between",
+    "expect_column_values_to_be_of_type",
+    "expect_column_values_to_be_in_type_list",
+    "expect_table_row_count_to_equal",
+    "expect_table_row_count_to_be_between",
+)
+HIDDEN = "hidden: it may quote values of a sensitive column"
+
+
+@dataclass(frozen=True)
+class QualityRow:
+    """One expectation in one validation run (columns of the quality table, in order).
+
+    `run_scope` and `scope` are `whole` or `new`: what the run and this expectation covered; new rows came after `version_from` (NULL
+    for the whole table) up to `version_to`, versions of the target with id `target_id`. `column` holds several names joined by
+    commas. `arguments`, `observed`, `unexpected_values` and `samples` are JSON; `samples` a list of event ids (or positions, where the
+    id is sensitive) of some rows that were unexpected. Percent is of the rows that hold a value, 0 to 100. `exception` says why an
+    expectation could not be evaluated (it counts as failed, and the run is not what the next one starts from).
+    """
+
+    schema_version: int
+    run_id: str
+    run_at: datetime
+    pipeline: str
+    table: str
+    suite: str
+    suite_hash: str
+    contract_hash: str
+    target_id: str
+    version_from: int | None
+    version_to: int
+    run_scope: str
+    scope: str
+    number: int
+    expectation: str
+    column: str | None
+    arguments: str
+    severity: str
+    success: bool
+    sensitive: bool
+    observed: str | None
+    element_count: int | None
+    unexpected_count: int | None
+    unexpected_percent: float | None
+    unexpected_values: str | None
+    samples: str
+    exception: str | None
+    page: str | None
+    gx_version: str
+
+
+def passed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """GX's result of an expectation that judges rows, allows no exception and has passed, with the figures that this implies.
+
+    GX was asked for yes or no (its figures cost a job an expectation); yes means that no row was unexpected.
+    """
+    return {**raw, "result": {"element_count": rows, "unexpected_count": 0, "unexpected_percent": 0.0}}
+
+
+def scrubbed(raw: Mapping[str, Any], ids: Sequence[str], *, sensitive: bool) -> dict[str, Any]:
+    """GX's result without tracebacks, and index lists without other columns than `ids`; of a sensitive one only numbers of rows."""
+    found: dict[str, Any] = dict(raw.get("result") or {})
+    index = [{name: each[name] for name in ids if name in each} for each in found.pop("partial_unexpected_index_list", None) or ()]
+    for key in ("unexpected_index_query", "unexpected_index_list", "unexpected_list", "unexpected_rows"):
+        found.pop(key, None)
+    config = raw["expectation_config"]
+    if sensitive:
+        observed = {"observed_value": found["observed_value"]} if config["type"] in COUNTING and "observed_value" in found else {}
+        found = {**{key: found[key] for key in NUMBERS if key in found}, **observed}
+    found.pop("unexpected_index_column_names", None)
+    if index:
+        found |= {"partial_unexpected_index_list": index, "unexpected_index_column_names": list(ids)}
+    message = exception_of(raw)
+    shown = HIDDEN if message and sensitive else message
+    information = {"raised_exception": message is not None, "exception_message": shown, "exception_traceback": None}
+    return {
+        "success": bool(raw["success"]),
+        "expectation_config": config,
+        "result": found,
+        "meta": raw.get("meta") or {},
+        "exception_info": information,
+    }
+
+
+def exception_of(raw: Mapping[str, Any]) -> str | None:
+    """The first line of what GX met when it evaluated the expectation; GX nests it by metric, or does not."""
+    information = raw.get("exception_info") or {}
+    several = [information, *(each for each in information.values() if isinstance(each, dict))]
+    for each in several:
+        if each.get("raised_exception"):
+            lines = str(each.get("exception_message") or "").strip().splitlines()
+            return lines[0][:500] if lines else "no message"
+    return None
+
+
+def as_columns(expected: Expected, result: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a quality row that a scrubbed result fills."""
+    found = result["result"]
+    values = found.get("partial_unexpected_list")
+    kwargs = {key: value for key, value in result["expectation_config"]["kwargs"].items() if key != "batch_id"}
+    return {
+        "number": expected.number,
+        "expectation": expected.type,
+        "column": ", ".join(expected.columns) or None,
+        "arguments": _json(kwargs),
+        "severity": expected.severity,
+        "success": result["success"],
+        "observed": _json(found["observed_value"]) if found.get("observed_value") is not None else None,
+        "element_count": found.get("element_count"),
+        "unexpected_count": found.get("unexpected_count"),
+        "unexpected_percent": found.get("unexpected_percent"),
+        "unexpected_values": _json(values) if values else None,
+        "samples": _json(found.get("partial_unexpected_index_list") or []),
+        "exception": exception_of(result),
+    }
+
+
+def sample_ids(row: QualityRow) -> list[str]:
+    """The samples as they are printed: the id itself, or its columns joined by `/`."""
+    return ["/".join(str(value) for value in each.values()) for each in json.loads(row.samples)]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

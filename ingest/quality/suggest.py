@@ -1,0 +1,121 @@
+"""A first suite from what a table holds: types, nulls, ranges, small value sets, unique ids; for a person to prune."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ingest.contract import Contract
+from ingest.errors import InvalidInput
+from ingest.files import files_of
+from ingest.places import Places
+from ingest.quality import gx
+from ingest.quality.suite import Suite
+from ingest.stream.decode import event_id_columns, target_fields
+from ingest.stream.delta_log import DeltaLog
+
+# More values than this are rather data than a code list.
+VALUES_MAX = 20
+# A value set that a handful of rows shows is chance.
+ROWS_A_VALUE = 10
+FRESH_WITHIN_H = 26
+
+
+def refuse_existing(path: Path) -> None:
+    """Raises InvalidInput SUITE_EXISTS if somebody's suite would be lost."""
+    if path.exists():
+        raise InvalidInput(
+            "SUITE_EXISTS",
+            f"{path} exists.",
+            expected="no suite yet: what a person pruned is not written over.",
+            remedy="--stdout prints a new one to compare with; --force replaces it.",
+        )
+
+
+def suggest_suite(session: SparkSession, contract: Contract, places: Places) -> str:
+    """The text of a suite in GX's own JSON. Raises InvalidInput TABLE_MISSING, TABLE_EMPTY.
+
+    One aggregation over the table tells nulls, least and greatest values and about how many distinct ones; the values of columns that
+    have few are collected by a second one over just these columns. Of sensitive columns types and nulls are looked at, no value.
+    """
+    if not DeltaLog(files_of(places.lake, session), places.target).exists():
+        raise InvalidInput(
+            "TABLE_MISSING",
+            f"there is no Delta table at {places.target}.",
+            expected="a table with rows to profile.",
+            remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
+        )
+    hidden = Suite(contract, "", "", ()).sensitive
+    fields = [field for field in target_fields(contract) if not field.name.startswith("_")]
+    open_fields = [field for field in fields if field.name not in hidden]
+    frame = session.read.format("delta").load(places.target)
+    wanted = [F.count("*").alias("rows")]
+    for field in fields:
+        column = F.col(f"`{field.name}`")
+        wanted.append(F.count(column).alias(f"held {field.name}"))
+        if field in open_fields and isinstance(field.dataType, T.NumericType):
+            wanted += [F.min(column).alias(f"least {field.name}"), F.max(column).alias(f"greatest {field.name}")]
+        if field in open_fields and isinstance(field.dataType, T.StringType):
+            wanted.append(F.approx_count_distinct(column).alias(f"values {field.name}"))
+    profile = frame.agg(*wanted).first()
+    assert profile is not None
+    rows = profile["rows"]
+    if not rows:
+        raise InvalidInput(
+            "TABLE_EMPTY",
+            f"{contract.name} holds no row.",
+            expected="rows to profile.",
+            remedy=f"run `ingest run {contract.name}` first.",
+        )
+    few = [f.name for f in open_fields if isinstance(f.dataType, T.StringType) and 0 < profile[f"values {f.name}"] <= VALUES_MAX]
+    sets = frame.agg(*(F.array_sort(F.collect_set(f"`{name}`")).alias(name) for name in few)).first() if few else None
+    configs = [*_of_the_table(contract), *(config for f in fields for config in _of(f, profile, sets, few, hidden=f.name in hidden))]
+    return json.dumps(gx.saved({"name": contract.name, "expectations": configs}), indent=2, ensure_ascii=False) + "\n"
+
+
+def _of_the_table(contract: Contract) -> Iterator[dict[str, Any]]:
+    ids = event_id_columns(contract)
+    if len(ids) == 1:
+        yield _config("expect_column_values_to_be_unique", "critical", column=ids[0])
+    else:
+        yield _config("expect_compound_columns_to_be_unique", "critical", column_list=list(ids))
+    yield _config("expect_table_row_count_to_equal", "critical", value={"$PARAMETER": "ledger_rows"})
+    fresh = {"$PARAMETER": f"now() - timedelta(hours={FRESH_WITHIN_H})"}
+    yield {**_config("expect_column_max_to_be_between", "warning", column="_ingested_at", min_value=fresh), "meta": {"scope": "whole"}}
+
+
+def _of(field: T.StructField, profile: Row, sets: Row | None, few: list[str], *, hidden: bool) -> Iterator[dict[str, Any]]:
+    name, rows, held = field.name, profile["rows"], profile[f"held {field.name}"]
+    yield _config("expect_column_values_to_be_of_type", "critical", column=name, type_=type(field.dataType).__name__)
+    if held == rows:
+        yield _config("expect_column_values_to_not_be_null", "warning" if field.nullable else "critical", column=name)
+    elif held:
+        # Half of what is missing today may be missing more tomorrow.
+        mostly = math.floor(100 * max(0.0, 1 - 1.5 * (rows - held) / rows)) / 100
+        if mostly > 0:
+            yield _config("expect_column_values_to_not_be_null", "info", column=name, mostly=mostly)
+    if hidden or not held:
+        return
+    if isinstance(field.dataType, T.NumericType):
+        least, greatest = float(profile[f"least {name}"]), float(profile[f"greatest {name}"])
+        yield _config("expect_column_values_to_be_between", "warning", column=name, min_value=_wide(-least) * -1, max_value=_wide(greatest))
+    if sets is not None and name in few and len(sets[name]) <= VALUES_MAX and held >= ROWS_A_VALUE * len(sets[name]):
+        yield _config("expect_column_values_to_be_in_set", "warning", column=name, value_set=list(sets[name]))
+
+
+def _wide(value: float) -> float:
+    """The next power of ten above a positive bound; 0 for one that is not: the range seen so far is not the range allowed."""
+    if value <= 0:
+        return 0.0
+    return float(10 ** math.ceil(math.log10(value)))
+
+
+def _config(kind: str, severity: str, **kwargs: Any) -> dict[str, Any]:
+    return {"type": kind, "kwargs": kwargs, "severity": severity}

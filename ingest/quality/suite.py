@@ -1,0 +1,184 @@
+"""An expectation suite: a file in Great Expectations' own JSON, held against GX and the contract before Spark starts.
+
+GX itself logs an expectation that it does not know and goes on without it; a suite that checks less than it says is worse
+than none, so everything is looked at here and every problem is said at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import types as T
+
+from ingest.contract import Contract, check_suites
+from ingest.errors import InvalidInput
+from ingest.quality import gx
+from ingest.stream.decode import target_fields
+
+# What check fills in for {"$PARAMETER": ...}; GX's own functions (now(), timedelta()) may stand beside them.
+PARAMETERS = ("ledger_rows",)
+# Half of a table says nothing of these: an id may be doubled across batches, and the ledger counts all rows.
+WHOLE_TYPES = (
+    "expect_column_values_to_be_unique",
+    "expect_compound_columns_to_be_unique",
+    "expect_table_row_count_to_equal",
+    "expect_table_row_count_to_be_between",
+)
+ROW_COUNTS = WHOLE_TYPES[2:]
+SEVERITIES = ("critical", "warning", "info")
+HASH_CHARACTERS = 16
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One expectation of a suite.
+
+    `columns` are paths as written (`shipping_address.city`); `whole`: it always covers the whole table; `exact`: it judges single
+    rows and allows no exception; `open_ended`: it may read any column (a row condition, a query).
+    """
+
+    number: int
+    type: str
+    kwargs: Mapping[str, Any]
+    severity: str
+    columns: tuple[str, ...]
+    whole: bool
+    exact: bool
+    open_ended: bool
+    config: Mapping[str, Any]
+
+    def touches(self, names: Iterable[str]) -> bool:
+        """Whether it may have read one of these top-level columns."""
+        roots = {column.split(".")[0].lower() for column in self.columns}
+        wanted = {name.lower() for name in names}
+        return bool(wanted) and (self.open_ended or bool(roots & wanted))
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The suite of one contract; `hash` covers its expectations, so that a changed suite is noticed."""
+
+    contract: Contract
+    path: str
+    hash: str
+    expectations: tuple[Expected, ...]
+
+    @property
+    def sensitive(self) -> frozenset[str]:
+        """Columns whose values must not be shown: marked ones, what no contract describes, and a raw record's own bytes."""
+        marked = {column.name for column in self.contract.columns if column.sensitive}
+        raw = {"key", "value", "headers"} if self.contract.source.format == "raw" else set()
+        return frozenset({*marked, *raw, "_unknown"})
+
+
+def load_suites(project: Path, contracts: Sequence[Contract], *, named: bool = False) -> list[Suite]:
+    """The suites of `contracts`, in their order; contracts without one are left out, unless they were asked for by name.
+
+    Raises InvalidInput SUITE_NOT_FOUND (no file), SUITE_MISSING (no suite named in the contract), SUITE_INVALID (with every
+    problem of every file: JSON, an expectation or argument unknown to GX, a column unknown to the table, a parameter unknown to check).
+    """
+    without = [contract.name for contract in contracts if not contract.suite]
+    if without and (named or len(without) == len(contracts)):
+        raise InvalidInput(
+            "SUITE_MISSING",
+            f"the contract of {', '.join(without)} names no expectation suite.",
+            expected="a key `suite: expectations/<table>.json` in the contract.",
+            remedy=f"`ingest suggest {without[0]}` writes a first suite; then name it in the contract.",
+        )
+    chosen = [contract for contract in contracts if contract.suite]
+    check_suites(project, chosen)
+    problems: list[str] = []
+    suites = [_read(project, contract, problems) for contract in chosen]
+    if problems:
+        listed = "".join(f"\n  {number:2}. {problem}" for number, problem in enumerate(problems, 1))
+        raise InvalidInput(
+            "SUITE_INVALID",
+            f"{len(problems)} problem{'s' if len(problems) > 1 else ''}:{listed}",
+            expected="expectations that GX knows, on columns that the table has.",
+            remedy="correct the suite (docs/quality.md).",
+        )
+    return [suite for suite in suites if suite is not None]
+
+
+def _read(project: Path, contract: Contract, problems: list[str]) -> Suite | None:
+    path = str(contract.suite)
+    try:
+        document = json.loads((project / path).read_text(encoding="utf-8"))
+        configs = document["expectations"]
+        assert isinstance(document["name"], str) and isinstance(configs, list) and all(isinstance(c, dict) for c in configs)
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        shape = "not what GX writes: an object with name and a list of expectations"
+        problems.append(f"{path}: {f'no JSON ({error})' if isinstance(error, ValueError) else shape}")
+        return None
+    if not configs:
+        problems.append(f"{path}: holds no expectation")
+    known = _paths(T.StructType(target_fields(contract)))
+    expectations = []
+    for number, config in enumerate(configs):
+        where = f"{path} expectations[{number}]"
+        found = list(_problems(config, known))
+        problems += [f"{where}: {each}" for each in found]
+        if not found:
+            expectations.append(_expected(number, config))
+    text = json.dumps(configs, sort_keys=True, separators=(",", ":"))
+    return Suite(contract, path, hashlib.sha256(text.encode()).hexdigest()[:HASH_CHARACTERS], tuple(expectations))
+
+
+def _problems(config: Mapping[str, Any], known: set[str]) -> Iterator[str]:
+    kind, kwargs = config.get("type"), config.get("kwargs")
+    if not isinstance(kind, str) or not isinstance(kwargs, dict):
+        yield "an expectation needs type and kwargs"
+        return
+    if (problem := gx.problem_of(config)) is not None:
+        yield f"{kind}: {problem}"
+        return
+    for column in _columns(kwargs):
+        if column.lower() not in known:
+            near = get_close_matches(column.lower(), known, 1, 0.5)
+            yield f"{kind}: the table has no column {column}" + (f" (is {near[0]} meant?)" if near else "")
+    for value in kwargs.values():
+        if isinstance(value, dict) and "$PARAMETER" in value and not gx.parameter_works(value["$PARAMETER"], PARAMETERS):
+            yield f"{kind}: the parameter {value['$PARAMETER']!r} is none; check fills in {', '.join(PARAMETERS)}"
+
+
+def _expected(number: int, config: Mapping[str, Any]) -> Expected:
+    kind, kwargs = config["type"], config["kwargs"]
+    columns = tuple(_columns(kwargs))
+    meta = config.get("meta") or {}
+    return Expected(
+        number,
+        kind,
+        kwargs,
+        config.get("severity", SEVERITIES[0]),
+        columns,
+        kind in WHOLE_TYPES or meta.get("scope") == "whole",
+        gx.judges_rows(kind) and float(kwargs.get("mostly", 1)) == 1,
+        bool(kwargs.get("row_condition")) or (not columns and kind not in ROW_COUNTS),
+        config,
+    )
+
+
+def _columns(kwargs: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("column", "column_A", "column_B"):
+        if isinstance(kwargs.get(key), str):
+            yield kwargs[key]
+    for name in kwargs.get("column_list") or ():
+        if isinstance(name, str):
+            yield name
+
+
+def _paths(kind: T.StructType, before: str = "") -> set[str]:
+    """Every column and field of a struct, in small letters: names are compared without case, as Delta does."""
+    found = set()
+    for each in kind.fields:
+        path = f"{before}{each.name.lower()}"
+        found.add(path)
+        if isinstance(each.dataType, T.StructType):
+            found |= _paths(each.dataType, f"{path}.")
+    return found

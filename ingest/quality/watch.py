@@ -1,0 +1,100 @@
+"""Validation runs inside `ingest run --check`: when they come, and what a critical failure does to the run.
+
+While the run goes on, new rows are checked once a minute, as often as the ledger is appended to: an hour's bad rows should not
+wait for somebody to stop the run, and a check after every batch would cost more than the batch. Expectations that cover the whole table
+(unique ids, row counts) would cost more with every day that the table grows, so they wait for the end of `run --once`, or for a
+scheduled `ingest check`. A run that is told to stop by a signal stops at once: what was not checked yet is covered by the next check.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from ingest import spark
+from ingest.errors import IngestError, RunStopped
+from ingest.places import Places
+from ingest.quality.check import Checked, check
+from ingest.quality.result import sample_ids
+from ingest.quality.suite import Suite
+from ingest.stream.batch import BatchReport
+from ingest.stream.ledger import APPEND_EVERY_S
+
+
+@dataclass
+class Watch:
+    """The checks of one run; called from the run's main thread. `suites` are by `pipeline.table`; other tables are not checked.
+
+    `found` holds the validation runs of each table in order.
+    """
+
+    suites: Mapping[str, Suite]
+    on_checked: Callable[[Checked], None]
+    every_s: float = APPEND_EVERY_S
+    found: dict[str, list[Checked]] = field(default_factory=dict)
+    _new: set[str] = field(default_factory=set)
+    _at: dict[str, float] = field(default_factory=dict)
+
+    def saw(self, report: BatchReport) -> None:
+        """A batch is done."""
+        if report.inserted:
+            self._new.add(report.table)
+            self._at.setdefault(report.table, time.monotonic())
+
+    def due(self, table: str) -> bool:
+        """Whether rows have come and the interval has passed."""
+        return table in self.suites and table in self._new and time.monotonic() - self._at[table] >= self.every_s
+
+    def check(self, session: SparkSession, places: Places, *, at_work: bool) -> IngestError | None:
+        """Check a table; returns what must end its run: RunStopped QUALITY_STOP where its contract says so, CHECK_FAILED at the end.
+
+        A check that cannot be done while the run is at work (its lock is taken, say) is tried again after the next interval.
+        """
+        suite = self.suites.get(places.name)
+        if suite is None:
+            return None
+        try:
+            checked = check(session, suite, places, at_work=at_work)
+        except Exception as error:
+            if spark.jvm_exit(session) is not None:
+                raise
+            self._at[places.name] = time.monotonic()
+            if at_work:
+                return None
+            return error if isinstance(error, IngestError) else _not_done(places.name, error)
+        self._new.discard(places.name)
+        self._at[places.name] = time.monotonic()
+        self.found.setdefault(places.name, []).append(checked)
+        self.on_checked(checked)
+        return _stop(checked) if checked.critical and suite.contract.quality == "stop" else None
+
+    @property
+    def failed(self) -> bool:
+        """Whether a critical expectation has failed in any of the checks."""
+        return any(checked.critical for each in self.found.values() for checked in each)
+
+
+def _stop(checked: Checked) -> RunStopped:
+    first = checked.critical[0]
+    ids = ", ".join(sample_ids(first)[:3])
+    more = f" and {len(checked.critical) - 1} more" if len(checked.critical) > 1 else ""
+    on = f" on {first.column}" if first.column else ""
+    return RunStopped(
+        "QUALITY_STOP",
+        f"{checked.table}: {first.expectation}{on}{more} failed at version {checked.scope.version}"
+        + (f", rows such as {ids}." if ids else "."),
+        expected="no critical expectation that fails (`quality: stop` in the contract). The rows are in the table, and in no batch again.",
+        remedy=f"look at {checked.page}; mend producer and rows, then run again (`ingest check {checked.table} --all` checks all rows).",
+    )
+
+
+def _not_done(table: str, error: Exception) -> RunStopped:
+    return RunStopped(
+        "CHECK_FAILED",
+        f"{table}: the check was not done: {type(error).__name__}.",
+        expected="a validation run at the end; the rows themselves are in the table.",
+        remedy=f"read Spark's log, then `ingest check {table}`.",
+    )

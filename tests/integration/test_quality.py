@@ -1,0 +1,250 @@
+"""Validation runs on real Delta tables: what fails is named, what is new is covered, what is sensitive is nowhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+
+from ingest.cli.check import check_all
+from ingest.contract import Contract
+from ingest.errors import InvalidInput
+from ingest.places import pages_folder
+from ingest.quality.check import Checked, check
+from ingest.quality.result import sample_ids
+from ingest.quality.suggest import refuse_existing, suggest_suite
+from ingest.quality.suite import Suite, load_suites
+from ingest.quality.watch import Watch
+from tests.integration.desk import Desk
+from tests.integration.lane import order
+
+pytestmark = pytest.mark.integration
+
+UNIQUE: dict[str, Any] = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}
+COUNT: dict[str, Any] = {"type": "expect_table_row_count_to_equal", "kwargs": {"value": {"$PARAMETER": "ledger_rows"}}}
+STATUS: dict[str, Any] = {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "status", "value_set": ["placed", "paid"]}}
+AMOUNT: dict[str, Any] = {
+    "type": "expect_column_values_to_be_between",
+    "kwargs": {"column": "amount", "min_value": 0},
+    "severity": "warning",
+}
+FRESH: dict[str, Any] = {
+    "type": "expect_column_max_to_be_between",
+    "kwargs": {"column": "_ingested_at", "min_value": "2020-01-01T00:00:00"},
+    "meta": {"scope": "whole"},
+}
+COLUMNS = {"status": "STRING", "amount": "INT", "name": "STRING"}
+
+
+@contextmanager
+def calls_to_the_world() -> Iterator[list[str]]:
+    """What Python tells its auditors of: connections and look-ups of names that leave the machine."""
+    called: list[str] = []
+    listening = [True]
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if listening and event in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
+            where = str(arguments[1:] if event != "socket.getaddrinfo" else arguments[:1])
+            if not any(home in where for home in ("127.0.0.1", "localhost", "::1", "None")):
+                called.append(f"{event} {where}")
+
+    sys.addaudithook(hook)  # for good: Python never takes one away
+    try:
+        yield called
+    finally:
+        listening.clear()
+
+
+def suite_of(desk: Desk, expectations: Sequence[Mapping[str, Any]], **changed: Any) -> Suite:
+    """The suite of the desk's contract, from a file."""
+    folder = Path(desk.places.lake).parent
+    (folder / "suite.json").write_text(json.dumps({"name": "t", "expectations": [dict(each) for each in expectations]}))
+    contract = Contract.model_validate({**json.loads(desk.contract.to_json()), "suite": "suite.json", **changed})
+    return load_suites(folder, [contract])[0]
+
+
+def checked(desk: Desk, suite: Suite, **more: bool) -> Checked:
+    return check(desk.session, suite, desk.places, **more)
+
+
+def quality(desk: Desk) -> list[Row]:
+    return desk.session.read.format("delta").load(desk.places.quality).orderBy("run_at", "number").collect()
+
+
+def sql(desk: Desk, statement: str) -> None:
+    """Somebody's own statement on the target, `{}` in it."""
+    desk.session.sql(statement.replace("{}", f"delta.`{desk.places.target}`")).collect()
+
+
+def by_type(found: Checked) -> dict[str, Any]:
+    return {row.expectation: row for row in found.rows}
+
+
+def test_a_good_table_passes_calls_nobody_and_leaves_results_for_sql(desk: Callable[..., Desk]) -> None:
+    table = desk(COLUMNS)
+    table.batch(*(order(f"a{n}", status="paid", amount=n) for n in range(20)))
+    with calls_to_the_world() as called:
+        found = checked(table, suite_of(table, [UNIQUE, COUNT, STATUS, AMOUNT, FRESH]))
+    assert called == []
+    assert [row.success for row in found.rows] == [True] * 5, found.rows
+    assert found.scope.name == "whole"
+    assert not found.failed
+    rows = quality(table)
+    assert (rows[0]["expectation"], rows[0]["success"], rows[0]["scope"]) == (UNIQUE["type"], True, "whole")
+    assert {row["version_to"] for row in rows} == {found.scope.version}
+    assert [row["unexpected_count"] for row in rows] == [0, None, 0, 0, None]
+    assert [row["element_count"] for row in rows] == [20, None, 20, 20, None]
+    assert found.page is not None and found.page.is_file()
+    assert (pages_folder(table.places) / "index.html").is_file()
+
+
+def test_what_fails_is_named_with_its_ids_and_severities_decide(desk: Callable[..., Desk], capfd: pytest.CaptureFixture[str]) -> None:
+    table = desk(COLUMNS)
+    table.batch(
+        *(order(f"a{n}", status="paid", amount=n) for n in range(9)), order("bad", status="lost", amount=1), order("low", amount=-3)
+    )
+    suite = suite_of(table, [STATUS, AMOUNT])
+    found = checked(table, suite)
+    rows = by_type(found)
+    assert sample_ids(rows[STATUS["type"]]) == ["bad"]
+    assert json.loads(rows[STATUS["type"]].unexpected_values) == ["lost"]
+    assert (rows[STATUS["type"]].unexpected_count, rows[STATUS["type"]].element_count) == (1, 11)
+    assert sample_ids(rows[AMOUNT["type"]]) == ["low"]
+    assert [row.expectation for row in found.critical] == [STATUS["type"]]
+    assert found.page is not None
+    assert "lost" in found.page.read_text(encoding="utf-8")
+    capfd.readouterr()
+    assert check_all(table.session, [(suite, table.places)], everything=True, as_json=False) == 1
+    said = capfd.readouterr().out
+    assert "t.events: FAILED (0 of 2 expectations; all rows at version 1 (asked for)" in said
+    assert "! critical: expect_column_values_to_be_in_set (status): 1 of 11 rows, such as bad" in said
+    assert "/docs/events/validations/" in said
+    # Of a severity that is not critical it says so, and ends well.
+    assert check_all(table.session, [(suite_of(table, [AMOUNT]), table.places)], everything=True, as_json=True) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert (document["schema"], document["ok"]) == ("oncelake/check/1", True)
+    assert document["tables"][0]["expectations"][0]["samples"] == [{"id": "low"}]
+
+
+def test_only_what_is_new_is_looked_at_but_ids_and_counts_are_of_the_whole_table(desk: Callable[..., Desk]) -> None:
+    table = desk(COLUMNS)
+    suite = suite_of(table, [UNIQUE, COUNT, STATUS])
+    table.batch(order("old", status="lost"), order("a1", status="paid"))
+    assert not by_type(checked(table, suite))[STATUS["type"]].success
+    table.batch(order("a2", status="paid"), order("a3", status="paid"))
+    sql(table, "OPTIMIZE {}")
+    found = checked(table, suite)
+    rows = by_type(found)
+    assert (found.scope.name, rows[STATUS["type"]].scope, rows[STATUS["type"]].element_count) == ("new", "new", 2)
+    assert rows[STATUS["type"]].success
+    assert (rows[UNIQUE["type"]].scope, rows[UNIQUE["type"]].element_count) == ("whole", 4)
+    assert rows[COUNT["type"]].observed == "4"
+    sql(table, "INSERT INTO {} SELECT * FROM {} WHERE id = 'a1'")
+    found = checked(table, suite)
+    assert found.scope.name == "whole"
+    rows = by_type(found)
+    assert sample_ids(rows[UNIQUE["type"]]) == ["a1", "a1"]
+    assert (rows[COUNT["type"]].success, rows[COUNT["type"]].observed, json.loads(rows[COUNT["type"]].arguments)) == (
+        False,
+        "5",
+        {"value": 4},
+    )
+    sql(table, "DELETE FROM {} WHERE id = 'old'")
+    assert [row.scope for row in checked(table, suite, at_work=True).rows] == []
+
+
+SECRETS = ("Ada Lovelace", "Grace Hopper")
+
+
+def test_sensitive_values_are_nowhere_in_pages_or_results(desk: Callable[..., Desk], capfd: pytest.CaptureFixture[str]) -> None:
+    columns = {"status": "STRING", "name": "STRING", "home": "STRUCT<city: STRING>"}
+    table = desk(columns)
+    described = [
+        {"name": n, "type": t.removesuffix("!"), "nullable": n != "id", "sensitive": n in ("name", "home")}
+        for n, t in {"id": "STRING", **columns}.items()
+    ]
+    on_name = {"column": "name"}
+    suite = suite_of(
+        table,
+        [
+            {"type": "expect_column_values_to_match_regex", "kwargs": {**on_name, "regex": "^[a-z]+$"}},
+            {"type": "expect_column_distinct_values_to_be_in_set", "kwargs": {**on_name, "value_set": ["nobody"]}},
+            {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "home.city"}},
+            {"type": "expect_column_value_lengths_to_equal", "kwargs": {"column": "home.city", "value": 2}},
+            {
+                "type": "expect_column_values_to_be_in_set",
+                "kwargs": {"column": "status", "value_set": ["x"], "row_condition": "name = 'q'"},
+            },
+        ],
+        columns=described,
+    )
+    table.batch(
+        order("e1", name=SECRETS[0], status="s", home={"city": SECRETS[1]}), order("e2", name=SECRETS[1], home={"city": SECRETS[0]})
+    )
+    found = checked(table, suite)
+    assert [row.success for row in found.rows][:4] == [False, False, True, False]
+    assert sample_ids(found.rows[0]) == ["e1", "e2"]
+    assert all(row.sensitive for row in found.rows)
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in pages_folder(table.places).rglob("*") if path.is_file()]
+    texts += [str(row) for row in quality(table)] + [str(found), *capfd.readouterr()]
+    assert len(texts) > 5
+    for secret in SECRETS:
+        assert not any(secret in text for text in texts)
+
+
+def test_a_critical_failure_ends_a_run_only_where_the_contract_says_so(desk: Callable[..., Desk]) -> None:
+    table = desk(COLUMNS)
+    name = table.places.name
+    for quality_key, code in (("report", None), ("stop", "QUALITY_STOP")):
+        shown: list[Checked] = []
+        watch = Watch({name: suite_of(table, [STATUS, COUNT], quality=quality_key)}, shown.append, every_s=0.0)
+        assert not watch.due(name)
+        watch.saw(table.batch(order(quality_key, status="lost")))
+        assert watch.due(name)
+        error = watch.check(table.session, table.places, at_work=True)
+        assert (error.code if error else None) == code
+        assert error is None or (error.exit_code, quality_key in error.found) == (5, True)
+        assert watch.failed
+        assert shown
+        assert not watch.due(name)
+    # At work only what is new: not the row count, and not the row that the first check has named.
+    assert [(row.expectation, row.element_count) for row in shown[0].rows] == [(STATUS["type"], 1)]
+
+
+def test_a_suggested_suite_passes_on_the_table_it_came_from_and_shows_no_sensitive_value(desk: Callable[..., Desk], tmp_path: Path) -> None:
+    columns: list[dict[str, Any]] = [
+        {"name": "id", "type": "STRING", "nullable": False},
+        {"name": "status", "type": "STRING"},
+        {"name": "amount", "type": "DECIMAL(10,2)"},
+        {"name": "name", "type": "STRING", "sensitive": True},
+        {"name": "tags", "type": "ARRAY<STRING>"},
+    ]
+    table = desk({each["name"]: each["type"] for each in columns[1:]})
+    table.batch(
+        *(order(f"a{n}", status=("paid", "placed")[n % 2], amount=f"{n}.50", name=SECRETS[0] if n else None, tags=[]) for n in range(40))
+    )
+    contract = Contract.model_validate({**json.loads(table.contract.to_json()), "columns": columns, "suite": "suggested.json"})
+    text = suggest_suite(table.session, contract, table.places)
+    (tmp_path / "suggested.json").write_text(text, encoding="utf-8")
+    assert SECRETS[0] not in text
+    kinds = [(each["type"], each["kwargs"].get("column")) for each in json.loads(text)["expectations"]]
+    assert ("expect_column_values_to_be_in_set", "status") in kinds
+    assert ("expect_column_values_to_be_between", "amount") in kinds
+    assert ("expect_column_values_to_not_be_null", "name") in kinds
+    assert ("expect_column_values_to_be_in_set", "id") not in kinds
+    (suite,) = load_suites(tmp_path, [contract])
+    found = checked(table, suite)
+    assert [row.expectation for row in found.failed] == ["expect_column_max_to_be_between"]  # the desk's batches are of 2025
+
+
+def test_a_suite_that_exists_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "orders.json").write_text("{}")
+    with pytest.raises(InvalidInput) as refused:
+        refuse_existing(tmp_path / "orders.json")
+    assert refused.value.code == "SUITE_EXISTS"

@@ -1,0 +1,77 @@
+"""Of a sensitive column nothing is left but numbers of rows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ingest.quality.result import exception_of, passed, scrubbed
+
+pytestmark = pytest.mark.unit
+
+SECRET = "Ada Lovelace"
+
+
+def raw(kind: str = "expect_column_values_to_be_in_set", **result: Any) -> dict[str, Any]:
+    config = {"type": kind, "kwargs": {"column": "name", "batch_id": "b"}, "severity": "critical", "meta": {}}
+    return {"success": False, "expectation_config": config, "result": result, "meta": {}, "exception_info": {"raised_exception": False}}
+
+
+ROWS: dict[str, Any] = {
+    "element_count": 10,
+    "unexpected_count": 1,
+    "unexpected_percent": 10.0,
+    "partial_unexpected_list": [SECRET],
+    "partial_unexpected_counts": [{"value": SECRET, "count": 1}],
+    "partial_unexpected_index_list": [{"id": "e1", "name": SECRET}],
+    "unexpected_index_query": f"df.filter(name = '{SECRET}')",
+    "unexpected_rows": [SECRET],
+    "unexpected_list": [SECRET],
+    "unexpected_index_list": [{"id": "e1", "name": SECRET}],
+    "details": {"mismatched": SECRET},
+    "a_key_that_gx_adds_some_day": SECRET,
+}
+
+
+def test_numbers_and_ids_stay_values_go() -> None:
+    found = scrubbed(raw(**ROWS), ["id"], sensitive=True)
+    assert SECRET not in json.dumps(found)
+    assert found["result"]["unexpected_count"] == 1
+    assert found["result"]["partial_unexpected_index_list"] == [{"id": "e1"}]
+
+
+def test_a_plain_columns_values_stay_but_the_index_holds_ids_only() -> None:
+    found = scrubbed(raw(**ROWS), ["id"], sensitive=False)
+    assert found["result"]["partial_unexpected_list"] == [SECRET]
+    assert found["result"]["partial_unexpected_index_list"] == [{"id": "e1"}]
+    assert "unexpected_rows" not in found["result"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["expect_column_max_to_be_between", "expect_column_distinct_values_to_be_in_set", "unexpected_rows_expectation"]
+)
+def test_an_observed_value_of_a_sensitive_column_goes(kind: str) -> None:
+    found = scrubbed(raw(kind, observed_value=SECRET, details={"value_counts": [SECRET]}), ["id"], sensitive=True)
+    assert SECRET not in json.dumps(found)
+
+
+def test_a_count_of_distinct_values_stays() -> None:
+    found = scrubbed(raw("expect_column_unique_value_count_to_be_between", observed_value=7), ["id"], sensitive=True)
+    assert found["result"] == {"observed_value": 7}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_exception_is_told_in_one_line_and_hidden_where_it_may_quote_values(nested: bool) -> None:
+    information = {"raised_exception": True, "exception_message": f"cannot cast {SECRET}\nat line 1", "exception_traceback": SECRET}
+    found = {**raw(), "exception_info": {"('metric',)": information} if nested else information}
+    assert exception_of(found) == f"cannot cast {SECRET}"
+    assert exception_of(scrubbed(found, ["id"], sensitive=False)) == f"cannot cast {SECRET}"
+    hidden = scrubbed(found, ["id"], sensitive=True)
+    assert exception_of(hidden) is not None
+    assert SECRET not in json.dumps(hidden)
+
+
+def test_yes_means_no_unexpected_row() -> None:
+    assert passed({**raw(), "success": True}, 12)["result"] == {"element_count": 12, "unexpected_count": 0, "unexpected_percent": 0.0}

@@ -1,0 +1,145 @@
+"""Suites are held against GX and the contract before anything starts; GX itself would go on without what it does not know."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.contract import Contract, load_contracts
+from ingest.errors import InvalidInput
+from ingest.quality import gx
+from ingest.quality.suite import load_suites
+
+pytestmark = pytest.mark.unit
+
+PROJECT = Path(__file__).parents[2]
+
+
+def contract_of(**more: Any) -> Contract:
+    columns = [
+        {"name": "id", "type": "STRING", "nullable": False},
+        {"name": "name", "type": "STRING", "sensitive": True},
+        {"name": "home", "type": "STRUCT<city: STRING>"},
+    ]
+    source = {"topic": "people", "format": "json"}
+    described = {"pipeline": "t", "table": "people", "source": source, "columns": columns, "event_id": ["id"], "suite": "s.json", **more}
+    return Contract.model_validate(described)
+
+
+def problems(tmp_path: Path, *expectations: Mapping[str, Any]) -> str:
+    (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": expectations}))
+    with pytest.raises(InvalidInput) as refused:
+        load_suites(tmp_path, [contract_of()])
+    assert refused.value.code == "SUITE_INVALID"
+    assert refused.value.exit_code == 2
+    return refused.value.found
+
+
+@pytest.mark.parametrize("table", ["orders", "payments"])
+def test_the_projects_suites_are_what_gx_itself_writes(table: str) -> None:
+    text = (PROJECT / "expectations" / f"{table}.json").read_text(encoding="utf-8")
+    assert json.dumps(gx.saved(json.loads(text)), indent=2) + "\n" == text
+
+
+def test_the_projects_suites_fit_their_contracts_and_hold_every_kind_of_expectation() -> None:
+    for suite in load_suites(PROJECT, load_contracts(PROJECT)):
+        kinds = {each.type for each in suite.expectations}
+        assert {"expect_column_values_to_be_unique", "expect_table_row_count_to_equal", "expect_column_max_to_be_between"} <= kinds
+        assert {"expect_column_values_to_be_in_set", "expect_column_values_to_match_regex"} <= kinds
+        assert "expect_column_pair_values_a_to_be_greater_than_b" in kinds
+        assert {each.severity for each in suite.expectations} == {"critical", "warning", "info"}
+        assert len(suite.expectations) >= 10
+
+
+def test_unique_ids_row_counts_and_what_says_so_cover_the_whole_table() -> None:
+    (orders,) = load_suites(PROJECT, load_contracts(PROJECT, ["orders"]))
+    whole = {each.type for each in orders.expectations if each.whole}
+    assert whole == {"expect_column_values_to_be_unique", "expect_table_row_count_to_equal", "expect_column_max_to_be_between"}
+
+
+def test_an_expectation_that_gx_does_not_know_is_refused(tmp_path: Path) -> None:
+    found = problems(tmp_path, {"type": "expect_wonders", "kwargs": {}})
+    assert "expectations[0]: expect_wonders" in found
+    assert "not found" in found
+
+
+def test_every_problem_is_said_at_once(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        {"type": "expect_column_values_to_be_unique", "kwargs": {"colum": "id"}},
+        {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "idd"}},
+        {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "home.town"}},
+        {"type": "expect_table_row_count_to_equal", "kwargs": {"value": {"$PARAMETER": "rows_of_yesterday"}}},
+        {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "home.city"}},
+        {"type": "expect_column_max_to_be_between", "kwargs": {"column": "_ingested_at", "min_value": {"$PARAMETER": "now()"}}},
+    )
+    assert found.startswith("4 problems")
+    assert "no column idd (is id meant?)" in found
+    assert "no column home.town" in found
+    assert "'rows_of_yesterday' is none" in found
+
+
+def test_a_file_that_is_no_suite_is_refused(tmp_path: Path) -> None:
+    for text in ("{", "[]", '{"name": "t"}', '{"name": "t", "expectations": []}'):
+        (tmp_path / "s.json").write_text(text)
+        with pytest.raises(InvalidInput) as refused:
+            load_suites(tmp_path, [contract_of()])
+        assert refused.value.code == "SUITE_INVALID", text
+
+
+def test_a_suite_that_is_missing_is_refused_and_one_not_named_only_if_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        load_suites(tmp_path, [contract_of()])
+    assert refused.value.code == "SUITE_NOT_FOUND"
+    (tmp_path / "s.json").write_text(
+        json.dumps({"name": "t", "expectations": [{"type": "expect_column_to_exist", "kwargs": {"column": "id"}}]})
+    )
+    without = contract_of(table="other", suite=None)
+    assert len(load_suites(tmp_path, [contract_of(), without])) == 1
+    with pytest.raises(InvalidInput) as refused:
+        load_suites(tmp_path, [without], named=True)
+    assert refused.value.code == "SUITE_MISSING"
+
+
+def test_a_suite_is_told_from_a_changed_one(tmp_path: Path) -> None:
+    def hash_of(*expectations: Mapping[str, Any]) -> str:
+        (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": expectations}))
+        return load_suites(tmp_path, [contract_of()])[0].hash
+
+    one = {"type": "expect_column_to_exist", "kwargs": {"column": "id"}}
+    assert hash_of(one) == hash_of(one) != hash_of(one, {**one, "kwargs": {"column": "name"}})
+
+
+def test_sensitivity_and_quality_do_not_enter_the_contracts_hash() -> None:
+    plain = [
+        {"name": "id", "type": "STRING", "nullable": False},
+        {"name": "name", "type": "STRING"},
+        {"name": "home", "type": "STRUCT<city: STRING>"},
+    ]
+    assert contract_of().hash == contract_of(columns=plain, quality="stop").hash
+
+
+def test_gx_has_nothing_to_send_and_is_told_so() -> None:
+    made = gx.context()
+    assert made.config.analytics_enabled is False
+    assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
+    assert made.mode == "ephemeral"
+
+
+def test_the_command_refuses_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    described = contract_of().model_dump(mode="json", exclude_none=True)
+    (tmp_path / "tables" / "people.yml").write_text(json.dumps(described))  # JSON is YAML
+    (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": [{"type": "expect_wonders", "kwargs": {}}]}))
+    words = ["check", "people", "--json", "--project", str(tmp_path), "--lake", str(tmp_path / "lake")]
+    ended = subprocess.run([sys.executable, "-m", "ingest", *words], cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stderr
+    assert json.loads(ended.stdout)["error"]["code"] == "SUITE_INVALID"
+    assert not (tmp_path / "lake").exists()
