@@ -14,6 +14,7 @@ from ingest.cli.app import app, print_json
 from ingest.cli.options import PROJECT_DEFAULT, Json, Project
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from ingest.local.demo import Report
@@ -78,7 +79,9 @@ def _print(report: Report, seconds: float) -> None:
     phases = ", ".join(f"{phase} {each:.0f} s" for phase, each in report.seconds.items())
     verdict = "Every committed event is in Oncelake's tables exactly once" if report.ok else "NOT EXACT: see above"
     style = "bold green" if report.ok else "bold red"
-    console.print(f"\n{verdict}. {seconds:.0f} s in all ({phases}); none of its processes is left.", style=style)
+    own = report.quality.seconds
+    console.print(f"\n{verdict}. {seconds - own:.0f} s in all ({phases}); none of its processes is left.", style=style)
+    _print_quality(console, report)
     ours, theirs = report.pipelines["oncelake"], report.pipelines["by hand"]
     print("To look at, until the next demo:")
     print(f"  Oncelake's tables  {ours.lake}")
@@ -86,6 +89,21 @@ def _print(report: Report, seconds: float) -> None:
     print(f"  what was sent      {report.folder / 'manifest.jsonl'}")
     print(f"  the topics         ingest broker start --port 0 --data {report.folder / 'broker'}")
     print(f"  the proof again    ingest verify --project {report.project} --lake {ours.lake} --checkpoints {ours.checkpoints}")
+
+
+def _print_quality(console: Console, report: Report) -> None:
+    """The last part: rows that the contract lets pass and the suite does not, and what an analyst asks."""
+    console.print(
+        f"\nData quality, in {report.quality.seconds:.0f} s more: 20 odd payments came, and `ingest run --once --check` says of them "
+        f"(exit code {report.quality.exit_code}; 1 is what a critical expectation that fails makes):",
+        style="bold",
+    )
+    for line in report.quality.output:
+        print(f"  {line}")
+    for question, answer in report.quality.answers.items():
+        console.print(f"\n`ingest sql --question {question.replace(' (', ' --table ').rstrip(')')}`:", style="bold")
+        for line in answer:
+            print(f"  {line}")
 
 
 def _table(report: Report) -> Table:
@@ -138,10 +156,11 @@ def _rows(report: Report) -> list[dict[str, Any]]:
 def _more(report: Report, seconds: float) -> dict[str, Any]:
     ours = report.pipelines["oncelake"]
     return {
-        "seconds": round(seconds, 1),
+        "seconds": round(seconds - report.quality.seconds, 1),
         "phases": {phase: round(each, 1) for phase, each in report.seconds.items()},
         "produced": dataclasses.asdict(report.produced),
         "kills": [dataclasses.asdict(kill) for kill in report.kills],
+        "quality": dataclasses.asdict(report.quality),
         "verify": {"exit_code": report.verify_exit, "output": report.verify_output},
         "places": {"folder": str(report.folder), "lake": str(ours.lake), "checkpoints": str(ours.checkpoints)},
     }

@@ -16,6 +16,7 @@ from ingest.local.broker import Broker
 from ingest.local.demo_child import Child
 from ingest.local.demo_folder import run_folder
 from ingest.local.demo_pipeline import Blow, Killed, Name, Pipeline
+from ingest.local.demo_quality import Quality, quality
 from ingest.local.demo_sent import Outcome, Sent, ids_of, measure, quarantined_of, read_manifest
 from ingest.local.interrupt import interrupted_by, uninterrupted
 from ingest.local.producer import Produced, produce_sample
@@ -53,6 +54,7 @@ class Report:
     seconds: dict[str, float]
     pipelines: dict[Name, Pipeline]
     project: Path
+    quality: Quality
 
     def sent_to(self, table: str) -> Sent:
         """What was sent for `table` (`pipeline.table`)."""
@@ -100,12 +102,14 @@ def run(root: Path, project: Path, events: int, seed: int, say: Say) -> Report:
         with _timed(seconds, "measuring"):
             sent = read_manifest(folder / "manifest.jsonl")
             results = [_result(contract, pipeline, sent) for contract in contracts for pipeline in pipelines.values()]
+        by_table = {contract.table: contract for contract in contracts}
+        judged = quality(pipelines["oncelake"], by_table, broker.bootstrap_servers, say)
         with _timed(seconds, "stopping"):
             for pipeline in pipelines.values():
                 shutil.rmtree(pipeline.folder / "tmp", ignore_errors=True)
             broker.stop()
     kills = [kill for pipeline in pipelines.values() for kill in pipeline.kills]
-    return Report(folder, produced, sent, kills, results, verify_exit, verify_output, seconds, pipelines, project)
+    return Report(folder, produced, sent, kills, results, verify_exit, verify_output, seconds, pipelines, project, judged)
 
 
 def _contracts(project: Path) -> tuple[Contract, ...]:

@@ -143,7 +143,7 @@ class Pipeline:
     def verify(self) -> Child:
         """Start `ingest verify` on what this pipeline wrote."""
         command = [sys.executable, "-m", "ingest", "verify", *self._common()]
-        return Child(command, marker=str(self.lake), output=self.folder / "verify.out", environment=self._environment())
+        return Child(command, marker=str(self.lake), output=self.folder / "verify.out", environment=self.environment())
 
     def _start(self) -> None:
         self._started_at = time.monotonic()
@@ -151,7 +151,7 @@ class Pipeline:
         self.starts += 1
         blow = self.blows[0] if self.blows else None
         more = ["--bootstrap-servers", self.servers, "--max-records-per-batch", str(self.cap)]
-        environment = self._environment()
+        environment = self.environment()
         if self.name == "oncelake":
             command = [sys.executable, "-m", "ingest", "run", "--once", *self._common(), *more]
             environment |= {"INGEST_FAULT": f"{blow.point}:kill@{blow.batch}"} if blow else {}
@@ -200,8 +200,8 @@ class Pipeline:
         words = [contract.name for contract in self.contracts]
         return [*words, "--project", str(self.project), "--lake", str(self.lake), "--checkpoints", str(self.checkpoints)]
 
-    def _environment(self) -> dict[str, str]:
-        """Ours without the user's own settings; temporary files of a killed JVM stay in the demo's folder."""
+    def environment(self) -> dict[str, str]:
+        """Our variables without the user's own settings; temporary files of a killed JVM stay in the demo's folder."""
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
         kept: Mapping[str, str] = {k: v for k, v in os.environ.items() if not k.startswith("INGEST_") or k in KEPT}

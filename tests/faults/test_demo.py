@@ -64,6 +64,14 @@ def test_both_pipelines_are_killed_twice_and_only_ours_is_exact_at_the_end(tmp_p
     # The batch that was committed and not noted is in one of the tables twice.
     assert any(row["duplicates"] > row["sent"]["retries"] for (_, who), row in tables.items() if who == "by hand")
 
+    quality = report["quality"]
+    assert quality["exit_code"] == 1, "the suite finds what the contract's rules let pass"
+    said = "\n".join(quality["output"])
+    assert "shop.payments: FAILED" in said and "expect_column_values_to_be_in_set (method): 20 of" in said
+    pages = [line.split("page: ")[1] for line in quality["output"] if "page: " in line]
+    assert pages and all(Path(page.removeprefix("file://")).exists() for page in pages)
+    assert len(quality["answers"]) == 3 and all(answers for answers in quality["answers"].values())
+
     assert left(tmp_path) == []
     assert not list(tmp_path.glob("*/*/tmp"))
 

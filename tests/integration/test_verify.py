@@ -85,7 +85,7 @@ def test_a_ledger_that_was_changed_is_found(desk: MakeDesk) -> None:
     """I4: rows are counted, the ledger is not believed."""
     one = filled(desk)
     one.session.sql(f"UPDATE delta.`{one.places.ledger}` SET inserted = inserted + 1, duplicate = duplicate - 1 WHERE batch_id = 1")
-    assert where(found(one)) == {("ROWS_DIFFER", 1, 0, 3, 5)}
+    assert where(found(one)) == {("ROWS_DIFFER", 1, 0, 3, 5), ("LEDGER_DIFFERS", 1, None, None, None)}
 
 
 def test_a_batch_that_the_checkpoint_has_done_and_the_table_lacks_is_found(desk: MakeDesk) -> None:
