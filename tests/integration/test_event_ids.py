@@ -25,16 +25,16 @@ def test_of_copies_in_a_batch_the_least_partition_and_offset_wins_and_of_later_b
     expected = [("b", 5, 0, 0), ("a", 2, 1, 0), ("c", 6, 2, 2)]
     assert one.rows("id", "n", "_partition", "_offset") == expected
     second = one.process(one.frame_of([(0, order("a", n=7), None), (0, order("c", n=8), None), (0, order("a", n=9), None)]))
-    assert (second.inserted, second.duplicate) == (0, 3)
+    assert (second.inserted, second.duplicate, second.quarantined) == (0, 2, 1), "conflicts are looked for in the batch only"
     assert one.rows("id", "n", "_partition", "_offset") == expected
-    columns = ("batch_id", "partition", "records_read", "inserted", "duplicate")
+    columns = ("batch_id", "partition", "records_read", "inserted", "duplicate", "quarantined")
     assert [tuple(row[c] for c in columns) for row in one.ledger()] == [
-        (0, 0, 1, 1, 0),
-        (0, 1, 2, 1, 1),
-        (0, 2, 3, 1, 2),
-        (1, 0, 3, 0, 3),
-        (1, 1, 0, 0, 0),
-        (1, 2, 0, 0, 0),
+        (0, 0, 1, 1, 0, 0),
+        (0, 1, 2, 1, 0, 1),
+        (0, 2, 3, 1, 0, 2),
+        (1, 0, 3, 0, 2, 1),
+        (1, 1, 0, 0, 0, 0),
+        (1, 2, 0, 0, 0, 0),
     ]
 
 
