@@ -121,7 +121,8 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
             if not at_work or not all(row.success for row in rows):
                 meta = {"batch_spec": {"table": places.target, **_described(scope)}}
                 shown = [result for _, _, result in results]
-                page = gx.write_pages(pages_folder(places), contract.name, shown, run_id, run_at, meta)
+                configs = [each.config for each in suite.expectations]
+                page = gx.write_pages(pages_folder(places), contract.name, configs, shown, run_id, run_at, meta)
                 rows = [dataclasses.replace(row, page=str(page)) for row in rows]
             commits.append_quality(session, contract, places, [tuple(dataclasses.asdict(row).values()) for row in rows])
     return Checked(contract.name, scope, tuple(rows), page, time.monotonic() - started)
