@@ -1,6 +1,6 @@
 """How long `ingest check` takes: a suite of ten over 2 million rows, and what of it is Spark and what GX. Prints JSON.
 
-    python bench/quality.py [--rows 2000000] [--rounds 3] [--master local[2]] [--persist]
+    python -m bench.quality [--rows 2000000] [--rounds 3] [--master local[2]] [--persist]
 
 The table is made by Spark in the shape of orders (not through Kafka), and validated by the same code as `ingest check`. Spark's share is
 the time in which at least one of its jobs ran; the rest is Python: GX's graph of metrics, its pages, Delta's log. The first round is cold
@@ -98,7 +98,8 @@ def pages(suite: Suite, session: SparkSession, frame: DataFrame) -> float:
     found = _Work(gx.Runner("orders"), ("order_id",)).validate(list(suite.expectations)[:2], frame.limit(100), {"ledger_rows": 100})
     folder = Path(tempfile.mkdtemp())
     started = time.monotonic()
-    gx.write_pages(folder, "orders", [raw for _, raw in found] * 5, "run", datetime.now(UTC), {"batch_spec": {}})
+    configs = [each.config for each in suite.expectations]
+    gx.write_pages(folder, "orders", configs, [raw for _, raw in found] * 5, "run", datetime.now(UTC), {"batch_spec": {}})
     seconds = time.monotonic() - started
     shutil.rmtree(folder)
     return round(seconds, 1)

@@ -87,7 +87,7 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
     results: list[tuple[Expected, str, dict[str, Any]]] = []
     for covered, frame in frames.items():
         chosen = [each for each in suite.expectations if covered == ("whole" if each.whole else scope.name)]
-        counted = covered == "whole" and any("ledger_rows" in str(each.kwargs) for each in chosen)
+        counted = any("ledger_rows" in str(each.kwargs) for each in chosen)
         parameters = {"ledger_rows": ledger_rows(session, places, log, scope.version)} if counted else {}
         for expected, raw in work.validate(chosen, frame, parameters):
             results.append((expected, covered, scrubbed(raw, work.ids, sensitive=expected.touches(suite.sensitive))))
@@ -121,7 +121,8 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
             if not at_work or not all(row.success for row in rows):
                 meta = {"batch_spec": {"table": places.target, **_described(scope)}}
                 shown = [result for _, _, result in results]
-                page = gx.write_pages(pages_folder(places), contract.name, shown, run_id, run_at, meta)
+                configs = [each.config for each in suite.expectations]
+                page = gx.write_pages(pages_folder(places), contract.name, configs, shown, run_id, run_at, meta)
                 rows = [dataclasses.replace(row, page=str(page)) for row in rows]
             commits.append_quality(session, contract, places, [tuple(dataclasses.asdict(row).values()) for row in rows])
     return Checked(contract.name, scope, tuple(rows), page, time.monotonic() - started)

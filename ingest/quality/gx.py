@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,10 +135,19 @@ class Runner:
         return [by_id[each.id] for each in suite.expectations]  # GX gives them in an order of its own
 
 
-def write_pages(folder: Path, name: str, results: Sequence[Mapping[str, Any]], run_id: str, run_at: Any, meta: Mapping[str, Any]) -> Path:
-    """Add a page for one validation run to the Data Docs in `folder`; returns it. `results` must be scrubbed already.
+def write_pages(
+    folder: Path,
+    name: str,
+    suite: Sequence[Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
+    run_id: str,
+    run_at: datetime,
+    meta: Mapping[str, Any],
+) -> Path:
+    """Add a page for one validation run, and one for the suite (its expectations), to the Data Docs in `folder`; returns the run's.
 
-    What was checked before is kept as GX's JSON in `folder`/results, since GX makes its index page from the results themselves.
+    `results` must be scrubbed already. What was checked before is kept as GX's JSON in `folder`/results, since GX makes its index
+    page from the results themselves.
     """
     import great_expectations as gx
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult, ExpectationValidationResult
@@ -152,7 +162,7 @@ def write_pages(folder: Path, name: str, results: Sequence[Mapping[str, Any]], r
     backend = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(results_folder), "filepath_suffix": ".json"}
     store: Any = ValidationResultsStore(store_backend=backend, store_name=made.validation_results_store_name)
     made.stores[made.validation_results_store_name] = store
-    suite = made.suites.add(gx.ExpectationSuite(name=name, expectations=[_of_a_suite(each["expectation_config"]) for each in results]))
+    made.suites.add(gx.ExpectationSuite(name=name, expectations=[dict(config) for config in suite]))
     parts = []
     for each in results:
         part = {key: value for key, value in each.items() if key != "expectation_config"}
@@ -173,7 +183,7 @@ def write_pages(folder: Path, name: str, results: Sequence[Mapping[str, Any]], r
         meta={**meta, "great_expectations_version": gx.__version__, "run_id": identifier, "validation_time": run_at},
         batch_id=name,
     )
-    key = ValidationResultIdentifier(ExpectationSuiteIdentifier(suite.name), identifier, name)
+    key = ValidationResultIdentifier(ExpectationSuiteIdentifier(name), identifier, name)
     store.set(key, whole)
     for old in sorted(store.list_keys(), key=lambda each: each.run_id.run_time, reverse=True)[PAGES_KEPT:]:
         store.remove_key(old)
@@ -184,12 +194,6 @@ def write_pages(folder: Path, name: str, results: Sequence[Mapping[str, Any]], r
         "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
     }
     made.add_data_docs_site(SITE, site)
-    made.build_data_docs(site_names=[SITE], resource_identifiers=[key, ExpectationSuiteIdentifier(suite.name)])
+    made.build_data_docs(site_names=[SITE], resource_identifiers=[key, ExpectationSuiteIdentifier(name)])
     urls = made.get_docs_sites_urls(resource_identifier=key, site_name=SITE, only_if_exists=False)
     return Path(urls[0]["site_url"].removeprefix("file://"))
-
-
-def _of_a_suite(config: Mapping[str, Any]) -> dict[str, Any]:
-    """An expectation as a suite has it, from the one in a result, where GX adds a batch and an id of its own."""
-    kept = {key: config[key] for key in ("type", "kwargs", "meta", "notes", "severity") if key in config}
-    return {**kept, "kwargs": {key: value for key, value in config["kwargs"].items() if key != "batch_id"}}

@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import Row
+from deltalake import DeltaTable
+from pyspark.sql import Row, SparkSession
 
 from ingest.cli.check import check_all
 from ingest.contract import Contract
-from ingest.errors import InvalidInput
+from ingest.errors import InvalidInput, Refused
 from ingest.places import pages_folder
 from ingest.quality.check import Checked, check
 from ingest.quality.result import sample_ids
 from ingest.quality.suggest import refuse_existing, suggest_suite
 from ingest.quality.suite import Suite, load_suites
 from ingest.quality.watch import Watch
+from ingest.stream import lock
 from tests.integration.desk import Desk
 from tests.integration.lane import order
 
@@ -100,8 +102,20 @@ def test_a_good_table_passes_calls_nobody_and_leaves_results_for_sql(desk: Calla
     assert {row["version_to"] for row in rows} == {found.scope.version}
     assert [row["unexpected_count"] for row in rows] == [0, None, 0, 0, None]
     assert [row["element_count"] for row in rows] == [20, None, 20, 20, None]
-    assert found.page is not None and found.page.is_file()
+    assert DeltaTable(table.places.quality).to_pyarrow_table().num_rows == 5
+    assert found.page is not None
+    assert found.page.is_file()
     assert (pages_folder(table.places) / "index.html").is_file()
+
+
+def test_the_table_of_results_has_a_lock_of_its_own(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_LOCK_WAIT_S", "0.1")
+    with lock.alone(spark, str(tmp_path), str(tmp_path / ".quality")):
+        with pytest.raises(Refused) as refused, lock.alone(spark, str(tmp_path), str(tmp_path / ".quality")):
+            pass
+        assert refused.value.code == "LOCKED"
+    with lock.alone(spark, str(tmp_path), str(tmp_path / ".quality")):
+        pass
 
 
 def test_what_fails_is_named_with_its_ids_and_severities_decide(desk: Callable[..., Desk], capfd: pytest.CaptureFixture[str]) -> None:
