@@ -153,15 +153,17 @@ def _json(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]
     )
     frame = frame.withColumn("__blank", blank)
     frame = frame.withColumn("__wire", F.when(F.col("__blank").isNull(), wire))
-    frame = frame.withColumn("__keys", F.when(F.col("__blank").isNull(), F.json_object_keys(text)))
     one = F.coalesce((F.size("__wire.r") == 1) & (F.col("__wire.z") == 0), F.lit(False))
     second = F.json_array_length(F.concat(F.lit("["), text, F.lit(",0]"))) != 2
     could_close = F.contains(text, F.lit("]")) & text.rlike(COULD_CLOSE)
     sole = one & ~(could_close & F.coalesce(second, F.lit(True)))
     at = {name: F.col("__wire.r")[0][name] for name, _, _ in columns}
-    # Most records have just the contract's fields in its order: seen at a glance, and then no field is unknown or double.
+    # Most records have just fields of the contract, each once: seen by counting, and then no field is unknown or double.
     names = F.array(*(F.lit(name) for name, _, _ in columns))
-    as_told = F.col("__keys") == names
+    frame = frame.withColumn("__plain", J.plain([(name, kind) for name, kind, _ in columns], text, at))
+    looked_at = F.col("__blank").isNull() & ~F.col("__plain")
+    frame = frame.withColumn("__keys", F.when(looked_at, F.json_object_keys(text)))
+    as_told = F.col("__plain") | F.coalesce(F.col("__keys") == names, F.lit(False))
     doubled = ~as_told & (F.size("__keys") != F.size(F.array_distinct("__keys")))
     unknown = F.array_except("__keys", names)
     has_unknown = ~as_told & (F.size(unknown) > 0)
@@ -241,7 +243,7 @@ def _token_fault(text: Column, columns: list[Field], at: dict[str, Column]) -> C
         for code in _known(J.token_fault(kind, _field(text, name, J.token_type(kind)))):
             checks.append(F.when(code.isNotNull(), _fault(code, F.lit(name))))
     found = F.coalesce(*checks, _no_fault())
-    return F.when(J.suspicious([(name, kind) for name, kind, _ in columns], text, at), found)
+    return F.when(J.suspicious([(name, kind) for name, kind, _ in columns], text, at, F.col("__plain")), found)
 
 
 def _field(text: Column, name: str, kind: T.DataType) -> Column:

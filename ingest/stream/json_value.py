@@ -154,32 +154,63 @@ def _decimal_token_fault(kind: T.DecimalType, token: Column) -> Column:
     return F.when(text.isNotNull() & ~F.coalesce(exact, F.lit(False)), code)
 
 
-def suspicious(fields: Sequence[tuple[str, T.DataType]], text: Column, wire: Mapping[str, Column]) -> Column:
+def plain(fields: Sequence[tuple[str, T.DataType]], text: Column, wire: Mapping[str, Column]) -> Column:
+    """Whether the text of an object surely has a key for each column that is not null, and no other key; never NULL.
+
+    There are as many `":` in the text as columns that are not null. In a JSON object each key ends so if no blank stands before
+    the colon, and without a backslash nothing else does. Explicit nulls, such blanks, any escape, keys inside of columns: then
+    the answer is no, and the keys are looked at.
+    """
+    if any(_has_keys(kind) for _, kind in fields):
+        return F.lit(False)
+    present = F.lit(0)
+    for name, _ in fields:
+        present += F.when(wire[name].isNotNull(), F.lit(2)).otherwise(F.lit(0))
+    ends = F.length(text) - F.length(F.replace(text, F.lit('":'), F.lit("")))
+    unsure = F.contains(text, F.lit("\\"))
+    for blank in (" ", "\t", "\n", "\r"):
+        unsure |= F.contains(text, F.lit(f"{blank}:"))
+    return F.coalesce((ends == present) & ~unsure, F.lit(False))
+
+
+def suspicious(fields: Sequence[tuple[str, T.DataType]], text: Column, wire: Mapping[str, Column], is_plain: Column) -> Column:
     """Whether a STRING or DECIMAL of the record could hold a wrong token; also true of some right records.
 
-    Tokens are told by the name before them in the JSON `text`; where an item of an array or map has no name, by its parsed text.
+    Tokens are told by the name before them in the JSON `text`; where an item of an array or map has no name, by its parsed
+    text. Where the keys are just the columns (`is_plain`), a STRING's token is right if `"name":"` stands in the text.
     """
     named = [leaf for name, kind in fields for leaf in _leaves(name, kind)]
     strings = sorted({name for name, kind in named if name and isinstance(kind, T.StringType)})
     decimals = {name: kind for name, kind in named if name and isinstance(kind, T.DecimalType)}
-    patterns = []
-    if strings:
-        patterns.append(rf'(?:{"|".join(strings)})"\s*:\s*[^"n\s]')
+    of_strings = [rf'(?:{"|".join(strings)})"\s*:\s*[^"n\s]'] if strings else []
+    of_decimals = []
     if decimals:
         digits = min(_wire_scale(kind) for _, kind in named if isinstance(kind, T.DecimalType)) + 1
         number = rf"-?[0-9]*(?:[.][0-9]{{{digits},}}|[.]?[0-9]*[eE])"
         # Money is often given as text. Text that is a plain number with few digits is read exactly, so that only other text is looked at.
         fraction = rf"(?:[.][0-9]{{1,{digits - 1}}})?" if digits > 1 else ""
         text_of_number = rf'"(?!-?(?:0|[1-9][0-9]{{0,17}}){fraction}")'
-        patterns.append(rf'(?:{"|".join(sorted(decimals))})"\s*:\s*(?:{text_of_number}|{number})')
-    # An escape could hide a name. One literal character begins the pattern: the search costs little where nothing is found.
-    found = F.contains(text, F.lit("\\u"))
-    if patterns:
-        found |= text.rlike(rf'"(?:{"|".join(patterns)})')
+        of_decimals.append(rf'(?:{"|".join(sorted(decimals))})"\s*:\s*(?:{text_of_number}|{number})')
+    # An escape could hide a name.
+    found = F.contains(text, F.lit("\\u")) | _rlike(text, [*of_strings, *of_decimals])
+    quoted = is_plain
+    for name, kind in fields:
+        if isinstance(kind, T.StringType):
+            quoted &= wire[name].isNull() | F.contains(text, F.lit(f'"{name}":"'))
+    found = F.when(quoted, _rlike(text, of_decimals)).otherwise(found)
     for name, kind in fields:
         if any(leaf is None and isinstance(inner, T.StringType | T.DecimalType) for leaf, inner in _leaves(name, kind)):
             found |= F.coalesce(_unnamed_suspicious(kind, wire[name]), F.lit(False))
     return found
+
+
+def _rlike(text: Column, patterns: Sequence[str]) -> Column:
+    # One literal character begins the pattern: the search costs little where nothing is found.
+    return text.rlike(rf'"(?:{"|".join(patterns)})') if patterns else F.lit(False)
+
+
+def _has_keys(kind: T.DataType) -> bool:
+    return isinstance(kind, T.StructType | T.MapType) or (isinstance(kind, T.ArrayType) and _has_keys(kind.elementType))
 
 
 def _leaves(name: str | None, kind: T.DataType) -> Iterator[tuple[str | None, T.DataType]]:
