@@ -31,7 +31,7 @@ PINNED = {
     "spark.sql.json.enablePartialResults": "true",
     # Spark's own pattern does not know where Kafka's clients keep theirs.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key",
-    # These weaken what a checkpoint proves (DESIGN trap 7).
+    # These weaken what a checkpoint proves.
     "spark.sql.streaming.asyncProgressTrackingEnabled": "false",
 }
 
@@ -84,7 +84,7 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
 
     properties = log.with_suffix(".log4j2.properties")
     properties.write_text(LOG4J.format(log=log.resolve()), encoding="utf-8")
-    # -Xss4m: a Python exception inside foreachBatch meets a recursive regex in the JVM (DESIGN trap 14).
+    # -Xss4m: a Python exception inside foreachBatch meets a recursive regex in the JVM.
     options = f"-Xss4m -Dlog4j2.configurationFile={properties.resolve().as_uri()} -Dderby.system.home={log.parent.resolve()}"
     own = os.environ.get("INGEST_DRIVER_JAVA_OPTIONS", "")
     options = " ".join(filter(None, (options, "" if "Archive" in own else class_archive.option(), own)))

@@ -50,7 +50,7 @@ class Commit:
 
     @property
     def mark(self) -> Mark | None:
-        """The batch that this commit is, if it is one of ours: it must hold both the metadata and the pair (trap 20)."""
+        """The batch that this commit is, if it is one of ours: it must hold both the metadata and the pair."""
         mark = Mark.from_json(self.user_metadata)
         if mark is None:
             return None

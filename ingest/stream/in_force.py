@@ -1,6 +1,6 @@
 """Which commits of a Delta table are in force: what RESTORE, REPLACE or an overwrite left out is history and nothing more (I2).
 
-RESTORE keeps the pairs of what it takes away (DESIGN trap 18), so that a pair proves nothing; only the history does. After
+RESTORE keeps the pairs of what it takes away, so that a pair proves nothing; only the history does. After
 an ordinary commit what was in force before still is, and the commit too; after a RESTORE what was in force at the version
 it went back to; after a replacement nothing of before. So the commits in force are one chain, walked from the newest back:
 a RESTORE jumps, a replacement ends it. DELETE, UPDATE, OPTIMIZE, VACUUM and other people's appends are ordinary: they

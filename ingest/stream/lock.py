@@ -2,7 +2,7 @@
 
 POSIX locks on a file `lock`, one in the checkpoint and one beside the tables; the kernel drops them when the JVM is gone,
 however it went. A start waits for the former JVM, which may still be ending a write. On a local disk Delta excludes other
-writers only inside one JVM (DESIGN trap 9), so every writer of ours takes them.
+writers only inside one JVM, so every writer of ours takes them.
 """
 
 from __future__ import annotations

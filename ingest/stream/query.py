@@ -128,7 +128,7 @@ class TableQuery:
             "startingOffsets": source.starting_offsets,
             "failOnDataLoss": "true",
             "includeHeaders": "true",
-            # Without it Spark reads records of aborted transactions too (DESIGN trap 22).
+            # Without it Spark reads records of aborted transactions too.
             "kafka.isolation.level": source.isolation_level,
         }
         limit = max_records or source.max_records_per_batch
@@ -146,7 +146,7 @@ class TableQuery:
                 self._stop.set()
             self._on_batch(report)
         except BaseException as error:
-            # Kept here: on its way through the JVM an exception becomes text (DESIGN trap 14).
+            # Kept here: on its way through the JVM an exception becomes text.
             self.error = self.error or error
             raise
         finally:

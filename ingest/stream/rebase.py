@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -78,14 +78,15 @@ class Rebaser:
         decision = known.decision
         if isinstance(decision, Refuse) and (decision.error.code in NOT_MENDED or self._of_another_pipeline(known)):
             raise decision.error
-        commit.create_tables(self.session, self.contract, self.places)
-        log = DeltaLog(self._lake, self.places.target)
-        state = log.state()
-        assert state is not None
-        return plan(self.places.name, aim, table_end(known, InForce(log), self.places.name), broker, state.id, accept_gap=accept_gap)
+        end = table_end(known, InForce(DeltaLog(self._lake, self.places.target)), self.places.name)
+        return plan(self.places.name, aim, end, broker, known.table.id or "", accept_gap=accept_gap)
 
     def publish(self, planned: RebasePlan) -> Rebased:
         """Put the new checkpoint in place."""
+        commit.create_tables(self.session, self.contract, self.places)
+        state = DeltaLog(self._lake, self.places.target).state()
+        assert state is not None
+        planned = replace(planned, binding=replace(planned.binding, table_id=state.id))
         query_id = str(uuid.uuid4())
         moment = _moment()
         if self._files.names(self._prepared):

@@ -1,4 +1,4 @@
-"""Kills at random times, and a broker that dies under a run: wherever it hits, the oracle holds (FAULTS rows 8 and 10)."""
+"""Kills at random times, and a broker that dies under a run: wherever it hits, the oracle holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A torn checkpoint and a lost one (FAULTS rows 5 and 6), with real processes: refused, nothing written, rebased, and then complete.
+"""A torn checkpoint and a lost one, with real processes: refused, nothing written, rebased, and then complete.
 
 Each kind of torn file is provoked in tests/integration/test_preflight.py. Here two tables read one topic in one driver. The first
 start ends by an exception after the target's commit of batch 1: then a batch is unfinished, and a skip is possible in both.
@@ -16,7 +16,8 @@ import pytest
 from tests.faults.conftest import PipelineFactory
 from tests.faults.pipeline import Pipeline
 
-pytestmark = pytest.mark.timeout(900)
+# Six starts of a JVM; make test provokes the same inside one (tests/integration/test_preflight.py).
+pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
 TORN, LOST = "orders_torn", "orders_lost"
 

@@ -14,7 +14,7 @@ from tests.oracle import Verdict
 
 pytestmark = pytest.mark.timeout(900)
 
-# Batch by point. FAULTS.md rows 1 (before_offset_log), 2 (after_offset_log), 3 (during_target), 4 (after_target), 5 (the others).
+# Batch by point.
 KILLS = {
     "before_offset_log": 1,
     "after_offset_log": 1,
@@ -118,6 +118,6 @@ def test_every_batch_is_one_commit_whatever_was_killed(journey: Journey, point: 
 
 
 def test_the_oracle_finds_no_event_lost_doubled_or_let_in_from_an_aborted_transaction(journey: Journey) -> None:
-    """FAULTS rows 12 and 14: retries inside a batch, across batches, partitions and restarts are in what was produced."""
+    """Retries inside a batch, across batches, partitions and restarts are in what was produced."""
     journey.verdict.assert_clean()
     assert not journey.verdict.notes

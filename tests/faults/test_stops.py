@@ -1,6 +1,5 @@
 """Drivers that stop by themselves, are stopped, told to stop, or lose one of their two processes, one after the other in one lake.
 
-FAULTS rows 8, 9 and 21.
 
 The fault `hang` stops a driver at a known place in a batch, so that a signal meets it there and not by chance somewhere else.
 """

@@ -56,6 +56,7 @@ def test_a_row_that_vanished_behind_the_logs_back_is_lost_and_one_that_appeared_
     assert "ROW_WITHOUT_RECORD" in [finding.code for finding in reread(one).findings]
 
 
+@pytest.mark.slow
 def test_a_row_that_a_delete_took_is_removed_and_what_kafka_expired_is_unverifiable(lane: MakeLane) -> None:
     one = filled(lane)
     one.sql("DELETE FROM {} WHERE id = 'd'")

@@ -56,6 +56,7 @@ def test_an_unfinished_batch_is_finished_under_the_contract_it_was_begun_with(la
     assert one.verified().findings == ()
 
 
+@pytest.mark.slow
 def test_rules_change_with_the_next_batch_and_ask_nothing_of_the_table(lane: MakeLane) -> None:
     one = lane({"n": "INT"})
     one.send(order("a", n=1))
@@ -98,13 +99,14 @@ def test_added_nullable_columns_comments_and_dropped_not_null_are_applied_in_pla
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"columns": columns(ID)}, "the column n is in the table, not in the contract"),
-        ({"columns": columns(ID, ("n", "BIGINT", True))}, "the column n is int in the table, bigint in the contract"),
-        ({"columns": columns(ID, ("n", "INT", False)), "event_id": ["id", "n"]}, "the event id is"),
-        ({"columns": columns(ID, ("n", "INT", True), ("m", "INT", False))}, "must not be null"),
-        ({"layout": {"partition_by": ["n"]}}, "partitioned"),
+        pytest.param({"columns": columns(ID)}, "the column n is in the table, not in the contract", id="removed", marks=pytest.mark.slow),
+        pytest.param({"columns": columns(ID, ("n", "BIGINT", True))}, "the column n is int in the table", id="type"),
+        pytest.param({"columns": columns(ID, ("n", "INT", False)), "event_id": ["id", "n"]}, "the event id is", id="event id"),
+        pytest.param(
+            {"columns": columns(ID, ("n", "INT", True), ("m", "INT", False))}, "must not be null", id="not null", marks=pytest.mark.slow
+        ),
+        pytest.param({"layout": {"partition_by": ["n"]}}, "partitioned", id="partitioning", marks=pytest.mark.slow),
     ],
-    ids=["removed", "type", "event id", "not null", "partitioning"],
 )
 def test_what_the_table_cannot_follow_is_refused_before_anything_runs(lane: MakeLane, more: dict[str, Any], told: str) -> None:
     one = lane({"n": "INT"})
@@ -119,6 +121,7 @@ def test_what_the_table_cannot_follow_is_refused_before_anything_runs(lane: Make
     assert one.versions() == before
 
 
+@pytest.mark.slow
 def test_a_column_that_is_no_longer_kept_stays_and_is_null(lane: MakeLane) -> None:
     one = lane({"n": "INT"}, unknown_fields="keep")
     one.send(order("a", n=1, odd=2))

@@ -86,7 +86,7 @@ def test_an_older_checkpoint_is_refused_and_rebased_to_the_tables_end(lane: Make
 
 
 def test_a_restored_table_is_refused_though_it_keeps_its_pairs_and_a_rebase_reads_again_what_it_lost(lane: MakeLane) -> None:
-    """Trap 18: without the history the MERGE of batch 1 would be skipped, though its rows are gone."""
+    """without the history the MERGE of batch 1 would be skipped, though its rows are gone."""
     one = two_batches(lane)
     one.send(order("c"))
     one.run()
@@ -166,6 +166,7 @@ def test_a_dropped_table_that_was_made_empty_again_is_refused_by_its_id(lane: Ma
     balanced(one)
 
 
+@pytest.mark.slow
 def test_a_table_of_somebody_else_is_refused(lane: MakeLane) -> None:
     one = lane()
     one.send(order("a"))
@@ -195,7 +196,7 @@ def test_two_checkpoints_on_one_table_are_refused_even_with_the_lock_bypassed(la
     [
         pytest.param("metadata", None, id="no metadata"),
         pytest.param("metadata", "", id="empty metadata", marks=pytest.mark.slow),
-        pytest.param("offsets/1", "", id="empty offsets"),
+        pytest.param("offsets/1", "", id="empty offsets", marks=pytest.mark.slow),
         pytest.param("offsets/1", None, id="no offsets", marks=pytest.mark.slow),
         pytest.param("commits/0", None, id="no commit of before", marks=pytest.mark.slow),
         pytest.param("commits/1", "", id="empty commit", marks=pytest.mark.slow),
@@ -229,6 +230,7 @@ def test_a_quarantine_that_lost_its_records_is_refused_and_filled_again(lane: Ma
     assert one.quarantine().count() == 1 and one.ids() == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_a_ledger_that_is_gone_is_made_again_and_without_log_and_ledger_the_start_is_refused(lane: MakeLane) -> None:
     one = two_batches(lane)
     shutil.rmtree(Path(one.places.root, "ledger"))
@@ -279,7 +281,7 @@ def test_pairs_that_would_expire_are_refused(lane: MakeLane) -> None:
 
 @pytest.mark.parametrize("records", [pytest.param(1, id="shorter", marks=pytest.mark.slow), pytest.param(5, id="longer")])
 def test_a_topic_made_again_is_refused_whether_it_is_shorter_or_longer(lane: MakeLane, records: int) -> None:
-    """Trap 10: a longer one has every offset of the checkpoint, and Spark would go on in the middle of it."""
+    """a longer one has every offset of the checkpoint, and Spark would go on in the middle of it."""
     one = two_batches(lane)
     topic = one.contract.source.topic
     client = admin(one)

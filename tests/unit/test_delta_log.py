@@ -40,7 +40,7 @@ def put(tmp_path: Path) -> Put:
 
 
 def test_a_commit_is_ours_only_with_both_metadata_and_pair(log: DeltaLog, put: Put) -> None:
-    """I1, trap 20: an auto-compaction's OPTIMIZE carries the session's metadata, a commit of another table's query its pair."""
+    """I1: an auto-compaction's OPTIMIZE carries the session's metadata, a commit of another table's query its pair."""
     put(0, mark=MARK, pair=(MARK.app_id("target"), 7))
     put(1, mark=MARK)
     put(2, pair=(MARK.app_id("target"), 7))

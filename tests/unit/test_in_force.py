@@ -1,4 +1,4 @@
-"""Which commits are in force: the chain against a simulation of the table's files, for random histories (I2, trap 18)."""
+"""Which commits are in force: the chain against a simulation of the table's files, for random histories (I2)."""
 
 from __future__ import annotations
 
