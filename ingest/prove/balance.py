@@ -114,7 +114,7 @@ def _covered(hole: tuple[str, int, int, int], accepted: Sequence[LedgerRow]) -> 
     return start >= end
 
 
-def _numbers(rows: Iterable[LedgerRow], epochs: Sequence[LedgerRow]) -> Iterable[Finding]:
+def _numbers(rows: Sequence[LedgerRow], epochs: Sequence[LedgerRow]) -> Iterable[Finding]:
     """A checkpoint's batches are numbered without a hole (a rebase's baseline is batch 0), and a partition is in a batch once."""
     seen = set()
     numbers: dict[str, set[int]] = {}
@@ -126,8 +126,9 @@ def _numbers(rows: Iterable[LedgerRow], epochs: Sequence[LedgerRow]) -> Iterable
             yield finding("BATCH_TWICE", row, f"stands in the ledger twice (query {row.query_id})")
         seen.add(key)
         numbers.setdefault(row.query_id, set()).add(row.batch_id)
+    rebased = {row.query_id for row in (*rows, *epochs) if row.epoch > 0}
     for query_id, found in numbers.items():
-        for missing in sorted(set(range(max(found) + 1)) - found)[:10]:
+        for missing in sorted(set(range(1 if query_id in rebased else 0, max(found) + 1)) - found)[:10]:
             yield Finding("BATCH_MISSING", f"of query {query_id} is in neither ledger nor log", missing)
 
 
@@ -153,6 +154,14 @@ class Segment:
     def quarantined(self) -> int:
         """Records that the quarantine must hold."""
         return sum(row.quarantined for row in self.rows)
+
+    @property
+    def quarantined_least(self) -> int:
+        """The same, if what one checkpoint counts is among what another counts."""
+        by_query: dict[str, int] = {}
+        for row in self.rows:
+            by_query[row.query_id] = by_query.get(row.query_id, 0) + row.quarantined
+        return max(by_query.values(), default=0)
 
     def finding(self, code: str, what: str) -> Finding:
         """A finding about these offsets, named after the batch if it is one."""

@@ -64,7 +64,8 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
     done = _done(session, places)
     summary = summarise(session, places)
     kept = [LedgerRow(**row.asDict()) for row in session.read.format("delta").load(places.ledger).collect()]
-    epochs = [row for row in kept if row.kind == "rebase" and row.partition >= 0]
+    told = [row for row in kept if row.kind == "rebase" and row.partition >= 0]
+    epochs = [row for row in told if row.batch_id <= summary.ended.get(row.query_id, row.batch_id)]
     accepted = [row for row in kept if row.kind == "gap_accepted"]
     # A rebase has said which batches of the epochs before were in force; the others are read again by a later one.
     batches = [r for r in kept if r.kind == "batch" and r.batch_id <= summary.ended.get(r.query_id, r.batch_id)]
@@ -156,7 +157,8 @@ def _compare(parts: Sequence[Segment], target: Counted, quarantine: Counted, gon
         rows, lost, records = target.by_segment.get(index, 0), gone.by_segment.get(part, 0), quarantine.by_segment.get(index, 0)
         if rows + lost != part.inserted:
             missing.append((part, part.inserted - rows - lost))
-        if records != part.quarantined:
+        # Read again by another checkpoint after the quarantine was lost, a record is counted by both and stands there once.
+        if not part.quarantined_least <= records <= part.quarantined:
             what = f"the ledger says {part.quarantined} records went to quarantine, it holds {records}"
             yield part.finding("QUARANTINE_DIFFERS", what)
     if missing and all(number > 0 for _, number in missing) and sum(number for _, number in missing) == gone.untold:

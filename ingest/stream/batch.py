@@ -123,7 +123,7 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
         counts = _count_replayed(winners, counts, table, planned)
         faults.at("during_target", number, table.places.checkpoint)
         mark = table.mark(planned, sorted(counts.items()))
-        outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds)
+        outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds, lambda: _still(table, planned))
         faults.at("after_target", number)
         clock.lap("merge")
     finally:
@@ -136,6 +136,11 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     faults.at("after_ledger", number)
     clock.lap("ledger")
     return _report(table, planned, mark.counts, inserted, clock, outcome.commit.version, skipped=not isinstance(outcome, Written))
+
+
+def _still(table: Table, planned: PlannedBatch) -> None:
+    """Decide again: the table may have been restored or replaced since step 2. Raises as `decide` and `Ledger.last_written`."""
+    decide(table.mark(planned), table.ledger.last_written(planned.id.query_id))
 
 
 def _refuse_other_contract(table: Table, planned: PlannedBatch) -> None:
@@ -195,7 +200,7 @@ def _quarantine(ranked: DataFrame, counts: dict[int, Counts], table: Table, plan
         F.col("_ingested_at").alias("state_changed_at"),
         F.lit("ingest run").alias("state_by"),
     )
-    outcome = commit.merge_quarantine(failed, table.ledger.quarantine_log, mark)
+    outcome = commit.merge_quarantine(failed, table.ledger.quarantine_log, mark, lambda: _still(table, planned))
     expected = {partition: c.quarantined for partition, c in counts.items()}
     stored = inserted_by_partition(ranked.sparkSession, table.places.quarantine, outcome.commit, expected, "partition")
     return {

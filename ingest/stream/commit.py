@@ -19,11 +19,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ingest.contract import Contract
-from ingest.errors import Bug
+from ingest.errors import Bug, RunStopped
 from ingest.places import Places
 from ingest.stream.decide import differs
 from ingest.stream.decode import event_id_columns
 from ingest.stream.delta_log import Commit, DeltaLog
+from ingest.stream.in_force import InForce
 from ingest.stream.mark import Mark, Statement
 from ingest.stream.tables import QUALITY_FIELDS, TableDefinition, definitions, quality_definition
 
@@ -95,8 +96,17 @@ def alter(session: SparkSession, contract: Contract, table: str, statements: Seq
         session.conf.unset(METADATA)
 
 
-def merge_target(source: DataFrame, contract: Contract, log: DeltaLog, mark: Mark, bounds: Mapping[str, tuple[Column, Column]]) -> Outcome:
+def merge_target(
+    source: DataFrame,
+    contract: Contract,
+    log: DeltaLog,
+    mark: Mark,
+    bounds: Mapping[str, tuple[Column, Column]],
+    still: Callable[[], object] = lambda: None,
+) -> Outcome:
     """Insert the rows of `source` (the target's columns, one row an event id) whose event id the target does not hold.
+
+    `still` is called before each try: it decides again on the table as it is now, and raises if the batch may not be written.
 
     `bounds` are the least and greatest event id of the batch by column, as typed values: they let Delta skip files.
     Raises RunStopped BATCH_DIFFERS if the pair was committed with other ranges, and what Spark raises if nothing was committed.
@@ -106,21 +116,24 @@ def merge_target(source: DataFrame, contract: Contract, log: DeltaLog, mark: Mar
         condition &= F.col(f"t.`{name}`") == F.col(f"s.`{name}`")
     for name, (least, greatest) in bounds.items():
         condition &= F.col(f"t.`{name}`").between(least, greatest)
-    return _insert_missing(source, condition, log, mark, "target")
+    return _insert_missing(source, condition, log, mark, "target", still)
 
 
-def merge_quarantine(source: DataFrame, log: DeltaLog, mark: Mark) -> Outcome:
+def merge_quarantine(source: DataFrame, log: DeltaLog, mark: Mark, still: Callable[[], object] = lambda: None) -> Outcome:
     """Insert the records of `source` (the quarantine's columns) whose position the quarantine does not hold; raises as merge_target."""
     condition = F.lit(True)
     for name in ("topic_id", "partition", "offset"):
         condition &= F.col(f"t.`{name}`") == F.col(f"s.`{name}`")
-    return _insert_missing(source, condition, log, mark, "quarantine")
+    return _insert_missing(source, condition, log, mark, "quarantine", still)
 
 
-def _insert_missing(source: DataFrame, condition: Column, log: DeltaLog, mark: Mark, statement: Statement) -> Outcome:
+def _insert_missing(
+    source: DataFrame, condition: Column, log: DeltaLog, mark: Mark, statement: Statement, still: Callable[[], object]
+) -> Outcome:
     """MERGE that only inserts; `condition` compares `t`, the table, with `s`, the source."""
 
     def merge(session: SparkSession) -> bool:
+        still()
         table = DeltaTable.forPath(session, log.table)
         # By name: a table may keep a column that the contract no longer has, or have one that it does not have yet.
         values: dict[str, str | Column] = {f"`{name}`": F.col(f"s.`{name}`") for name in source.columns}
@@ -179,6 +192,15 @@ def _commit(session: SparkSession, log: DeltaLog, mark: Mark, statement: Stateme
         if commit is None:
             raise Bug(
                 "COMMIT_MISSING", f"the commit of batch {mark.id} is not in {log.table}.", expected="its pair and its mark in the log."
+            )
+        if not executed and not InForce(log).holds(commit.version):
+            raise RunStopped(
+                "TABLE_REWOUND",
+                f"{log.table} was restored, replaced or overwritten: Delta still keeps the pair of batch {mark.id}, its version "
+                f"{commit.version} is no longer in force.",
+                expected="the batch in force in the table.",
+                remedy=f"bring the table back to its newest state; or `ingest rebase {mark.pipeline}.{mark.table} --to table`; a "
+                "ledger may be moved away, it is made again from the target's log.",
             )
         return Written(commit) if executed else AlreadyWritten(commit)
 

@@ -39,6 +39,8 @@ def mark_conflicts(ranked: DataFrame, contract: Contract, target: str, bounds: M
     there = table.where(F.col(PAYLOAD_HASH).isNotNull()).select(
         *(F.col(f"`{name}`").alias(f"__id{n}") for n, name in enumerate(ids)), place
     )
+    # Somebody's own INSERT may have doubled an id; a join must not double records.
+    there = there.groupBy(*(f"__id{number}" for number in range(len(ids)))).agg(F.min("__there").alias("__there"))
     refused = F.coalesce(F.col("__reason") == CONFLICT, F.lit(False))
     same_id = F.col("__reason").isNull() | refused
     for number, name in enumerate(ids):

@@ -64,10 +64,13 @@ class TableHistory:
 
     def last(self, query_id: str) -> LastWritten | None:
         """The last batch of this query that is in force."""
-        for commit in self.in_force.commits():
-            mark = commit.mark
-            if mark is not None and mark.id.query_id == query_id:
-                return LastWritten(mark, commit.version)
+        own = ((commit.mark, commit.version) for commit in self.in_force.commits() if commit.mark is not None)
+        ours = ((mark, version) for mark, version in own if mark.id.query_id == query_id)
+        newest, below = next(ours, None), next(ours, None)
+        if newest is not None:
+            # A batch that slipped in behind a RESTORE stands on nothing: the one before it was left out.
+            whole = below is None or below[0].id.number == newest[0].id.number - 1
+            return LastWritten(*newest) if whole or below is None else LastWritten(*below)
         kept = self.summary.last.get(query_id)
         # The ledger vouches only for what Delta has cleaned up, not for a table that was deleted and made anew.
         return kept if kept is not None and 0 <= kept.version <= self.in_force.before_the_log() else None
@@ -139,17 +142,23 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         places.target,
         state.id,
         last,
-        history.left_out(query_id, last) if query_id is not None and written < checkpoint.committed else None,
+        history.left_out(query_id, last) if query_id is not None and written < max(checkpoint.committed, pair or -1) else None,
         ours,
         not ours and history.blank(),
         history.stranger(query_id, last, former),
         pair,
         pair is None or query_id is None or written >= pair or history.has(query_id, pair),
+        _baseline_in_force(checkpoint, history),
         places.quarantine,
         _quarantine_proven(history, query_id, summary),
         _quarantine_last(quarantine, quarantine_state, places, query_id),
         tuple(path for path, each in states if each is not None and RETENTION in each.properties),
     )
+
+
+def _baseline_in_force(checkpoint: CheckpointFacts, history: TableHistory) -> bool:
+    rebase = checkpoint.binding.rebase if checkpoint.binding else None
+    return rebase is not None and history.in_force.holds(rebase.table_version)
 
 
 def _quarantine_proven(history: TableHistory, query_id: str | None, summary: LedgerSummary) -> int:

@@ -44,6 +44,13 @@ class InForce:
             if not self._step():
                 return
 
+    def holds(self, version: int) -> bool:
+        """Whether this version is in force, in the log or before it."""
+        for commit in self.commits():
+            if commit.version <= version:
+                return commit.version == version
+        return version <= self.before_the_log()
+
     def before_the_log(self) -> int:
         """Versions up to this one that the log no longer has are in force too; -1: none. Walks to the end."""
         while self._step():

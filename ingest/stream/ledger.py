@@ -119,11 +119,9 @@ class Ledger:
 
     def _refuse_rewound(self, query_id: str) -> None:
         assert self._last is not None
-        for commit in InForce(self.target_log).commits():
-            if commit.version <= self._last.version:
-                if commit.version == self._last.version:
-                    return
-                break
+        chain = InForce(self.target_log)
+        if chain.holds(self._last.version):
+            return
         raise RunStopped(
             "TABLE_REWOUND",
             f"{self.places.target} was restored, replaced or overwritten while the run was at work: batch {self._last.mark.id.number} "
@@ -134,13 +132,16 @@ class Ledger:
 
     def read_before(self, ranges: Iterable[OffsetRange], topic_id: str) -> bool:
         """Whether another checkpoint's batches have read any of these offsets before."""
-        ends = {(topic, p): end for (query, topic, p), end in self._reached.items() if query != self.query_id}
-        return any(ends.get((topic_id, each.partition), 0) > each.start for each in ranges)
+        starts = {(topic_id, each.partition): each.start for each in ranges}
+        others = (((topic, p), end) for (query, topic, p), end in self._reached.items() if query != self.query_id)
+        return any(place in starts and end > starts[place] for place, end in others)
 
     def saw(self, commit: Commit) -> None:
         """Take note of a target commit that is to be projected."""
         mark = commit.mark
         assert mark is not None
+        if self._last is not None and any(leaves_out(c) for c in self.target_log.since(self._last.version) if c.version < commit.version):
+            self._refuse_rewound(mark.id.query_id)  # it came between our look at the table and our commit
         self.query_id = mark.id.query_id
         self._last = LastWritten(mark, commit.version)
         self._pending.append((commit, mark))

@@ -67,12 +67,13 @@ def _epochs(rebases: list[Mapping[str, Any]], epochs: dict[str, int]) -> tuple[d
     for query_id in {row["query_id"]: None for row in rebases}:
         rows = [row for row in rebases if row["query_id"] == query_id]
         if epochs[query_id] > 0:
-            first = min(row["target_version"] for row in rows)
-            begin = [row for row in rows if row["target_version"] == first and row["batch_id"] == 0]
-            baseline = {row["partition"]: row["start_offset"] for row in begin if row["partition"] >= 0}
-            begins[query_id] = EpochBegin(query_id, rows[0]["topic_id"], first, baseline)
+            first = min(row["committed_at"] for row in rows)
+            begin = [row for row in rows if row["committed_at"] == first and row["batch_id"] == 0 and row["partition"] >= 0]
+            if begin:
+                baseline = {row["partition"]: row["start_offset"] for row in begin}
+                begins[query_id] = EpochBegin(query_id, begin[0]["topic_id"], begin[0]["target_version"], baseline)
         if epochs[query_id] < newest_epoch:
-            ended[query_id] = max((row["target_version"], row["batch_id"]) for row in rows)[1]
+            ended[query_id] = max((row["committed_at"], row["batch_id"]) for row in rows)[1]
     return ended, begins
 
 

@@ -58,9 +58,12 @@ class Opening:
         return binding.epoch if binding is not None else 0
 
     def unfinished_contract(self) -> Contract | None:
-        """The contract that an unfinished batch was begun with, if it is another one than today's."""
+        """The contract that an unfinished batch was begun with, if it is another one than today's; but today's limit on quarantine,
+        which decides no record and may be what was mended."""
         stored = stored_contract(self._files, self._places)
-        return stored if self.unfinished is not None and stored is not None and stored.hash != self._contract.hash else None
+        if self.unfinished is None or stored is None or stored.hash == self._contract.hash:
+            return None
+        return stored.model_copy(update={"quarantine": self._contract.quarantine})
 
     def make_tables(self) -> None:
         """Create those of target, quarantine and ledger that are missing."""
@@ -76,15 +79,18 @@ class Opening:
             self._contract, self._places.target, contract_change.changes(self._contract, stored_contract(self._files, self._places), state)
         )
 
-    def bind(self) -> None:
-        """Keep beside the checkpoint what it belongs to, and the contract that the next batch is begun with."""
+    def bind(self, *, anew: bool) -> None:
+        """Keep beside the checkpoint what it belongs to, and the contract that the next batch is begun with.
+
+        `anew`: a batch was finished under a former contract; one that Spark has planned behind it was not begun.
+        """
         state = self._log.state()
         assert state is not None
         before = self._assessment.checkpoint.binding
         if before is None:
             write_binding(self._files, self._places.state, Binding(self._topic.name, self._topic.id, state.id))
         path = f"{self._places.state}/{CONTRACT_FILE}"
-        if self.unfinished is None or self._files.read(path) is None:
+        if anew or self.unfinished is None or self._files.read(path) is None:
             self._files.write(path, self._contract.to_json().encode())
 
     def ledger(self) -> Ledger:

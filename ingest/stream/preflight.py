@@ -52,7 +52,8 @@ class TableFacts:
 
     `last` is the last batch of the checkpoint's query that is in force, `left_out` a later one that is not; `ours` whether
     the table holds any pair of this pipeline, `blank` whether it holds nothing but our own marked creation; `stranger` the
-    newest commit in force by somebody else since `last`; `pair` the batch number that Delta itself keeps for our query.
+    newest commit in force by somebody else since `last`; `pair` the batch number that Delta itself keeps for our query;
+    `baseline` whether the version at which a rebase began this epoch is in force.
     `quarantine_proven` is the last batch that the target proves to have quarantined, `quarantine_last` the last that the
     quarantine holds; `retention` names the tables on which pairs expire.
     """
@@ -66,6 +67,7 @@ class TableFacts:
     stranger: Stranger | None = None
     pair: int | None = None
     pair_known: bool = True
+    baseline: bool = False
     quarantine: str = ""
     quarantine_proven: int = -1
     quarantine_last: int = -1
@@ -148,7 +150,7 @@ class _Known:
     @property
     def written(self) -> int:
         """T: the last batch of this query whose target commit is in force; a rebase's baseline counts as batch 0."""
-        return self.table.last.mark.id.number if self.table.last is not None else 0 if self.rebased else -1
+        return self.table.last.mark.id.number if self.table.last is not None else 0 if self.rebased and self.table.baseline else -1
 
     @property
     def rebased(self) -> bool:
@@ -207,9 +209,14 @@ def _topic_id(known: _Known, last: LastWritten) -> str:
 def _table_rewound(known: _Known) -> Refused | None:
     if known.checkpoint.torn is not None and known.checkpoint.query_id is None:
         return None  # whose batches to look for is not known
-    if known.written >= known.checkpoint.committed or (known.table.pair is not None and not known.table.pair_known):
+    pair = known.table.pair
+    if pair is not None and not known.table.pair_known:
+        return None  # HISTORY_GONE says it
+    # Delta would skip every batch up to its pair, also those that a RESTORE has taken away.
+    done = max(known.checkpoint.committed, -1 if pair is None else pair)
+    if known.written >= done:
         return None
-    return refusals.table_rewound(known.name, known.table.path, known.checkpoint.committed, known.table.last, known.table.left_out)
+    return refusals.table_rewound(known.name, known.table.path, done, known.table.last, known.table.left_out)
 
 
 def _checkpoint_torn(known: _Known) -> Refused | None:

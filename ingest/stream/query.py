@@ -87,13 +87,14 @@ class TableQuery:
         check_rules(session, self.contract)
         opening = Opening(session, self.contract, self.places, self._kafka, self._topic)
         opening.refuse()
-        if (former := opening.unfinished_contract()) is not None:
+        if finished := (former := opening.unfinished_contract()) is not None:
+            assert former is not None
             self._finish_under(session, former, opening, max_records)
             opening = Opening(session, self.contract, self.places, self._kafka, self._topic)
             opening.refuse()
         opening.make_tables()
         opening.refuse_changed_contract()
-        opening.bind()
+        opening.bind(anew=finished)
         self._launch(session, self.contract, opening, trigger, max_records)
 
     def _launch(self, session: SparkSession, contract: Contract, opening: Opening, trigger: Trigger, max_records: int | None) -> None:

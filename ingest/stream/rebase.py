@@ -69,7 +69,11 @@ class Rebaser:
     @property
     def interrupted(self) -> bool:
         """Whether an earlier rebase has moved the old checkpoint aside and not put the new one in place."""
-        return self._binding_prepared() is not None and CheckpointFiles(self._files, self.places.checkpoint).numbers("offsets") == []
+        prepared = self._binding_prepared()
+        if prepared is None or prepared.rebase is None or CheckpointFiles(self._files, self.places.checkpoint).numbers("offsets"):
+            return False
+        # One of long ago was overtaken: the table has gone on since.
+        return DeltaLog(self._lake, self.places.target).versions()[-1:] == [prepared.rebase.table_version]
 
     def plan(self, aim: Aim, *, accept_gap: bool) -> RebasePlan:
         """What would be done. Raises Refused for what a rebase does not mend, GAP_NOT_ACCEPTED, InvalidInput OFFSETS_INVALID."""
@@ -86,7 +90,8 @@ class Rebaser:
         commit.create_tables(self.session, self.contract, self.places)
         state = DeltaLog(self._lake, self.places.target).state()
         assert state is not None
-        planned = replace(planned, binding=replace(planned.binding, table_id=state.id))
+        rebase = replace(planned.rebase, table_version=state.version)
+        planned = replace(planned, binding=replace(planned.binding, table_id=state.id, rebase=rebase))
         query_id = str(uuid.uuid4())
         moment = _moment()
         if self._files.names(self._prepared):

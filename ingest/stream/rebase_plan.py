@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ingest.errors import InvalidInput, Refused
+from ingest.stream import refusals
 from ingest.stream.assessment import Assessment
 from ingest.stream.binding import Binding, FormerEpoch, Rebase
 from ingest.stream.in_force import InForce
+from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Mark
 from ingest.stream.preflight import BrokerFacts
 
@@ -59,14 +61,15 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
             newest.setdefault(mark.id.query_id, (mark, commit.version))
     summary, horizon = assessment.summary, in_force.before_the_log()
     for query_id, last in summary.last.items():
-        if query_id not in newest and 0 <= last.version <= horizon:
+        # A rebase has said which batches of an epoch that it ended were in force; the ledger's last row may be a later one.
+        if query_id not in newest and query_id not in summary.ended and 0 <= last.version <= horizon:
             newest[query_id] = (last.mark, last.version)
     epochs = {**summary.epochs, **{query: mark.epoch for query, (mark, _) in newest.items()}}
     former = tuple(
         FormerEpoch(
             query_id,
             epoch,
-            newest[query_id][0].id.number if query_id in newest else 0 if query_id in summary.begins else -1,
+            _last_batch(query_id, newest, summary, horizon),
             newest[query_id][0].topic if query_id in newest else "",
             newest[query_id][0].topic_id if query_id in newest else "",
             tuple((each.partition, each.end) for each in newest[query_id][0].ranges) if query_id in newest else (),
@@ -84,6 +87,14 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
     return TableEnd(version, last_mark[0].topic_id, {each.partition: each.end for each in last_mark[0].ranges}, former)
 
 
+def _last_batch(query_id: str, newest: Mapping[str, tuple[Mark, int]], summary: LedgerSummary, horizon: int) -> int:
+    if query_id in newest:
+        return newest[query_id][0].id.number
+    if horizon >= 0 and query_id in summary.ended:
+        return summary.ended[query_id]
+    return 0 if query_id in summary.begins else -1
+
+
 def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str, *, accept_gap: bool) -> RebasePlan:
     """The baseline by partition. Raises Refused GAP_NOT_ACCEPTED, InvalidInput OFFSETS_INVALID."""
     same_topic = not end.topic_id or not broker.topic_id or end.topic_id == broker.topic_id
@@ -93,21 +104,17 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
     given = dict(aim.offsets)
     if unknown := sorted(set(given) - set(broker.bounds)):
         raise _invalid(f"topic {broker.topic} has no partition {', '.join(map(str, unknown))}", broker)
+    behind = [(p, reached[p], latest) for p, (_, latest) in sorted(broker.bounds.items()) if reached.get(p, 0) > latest]
+    if behind:
+        raise refusals.broker_behind(name, broker.topic, behind)
     for partition, (earliest, latest) in broker.bounds.items():
         start = {"earliest": earliest, "latest": latest}.get(aim.kind, max(earliest, reached.get(partition, 0)))
         start = given.get(partition, start)
         if partition in given and not earliest <= start <= latest:
             raise _invalid(f"partition {partition} holds [{earliest}, {latest}), {start} is not in it", broker)
-        if start > latest:
-            raise Refused(
-                "BROKER_BEHIND",
-                f"the table has read partition {partition} of {broker.topic} up to {start}, the broker ends at {latest}.",
-                expected="at least the offsets that the table has: this is another cluster, or one that lost records.",
-                remedy=f"check --bootstrap-servers; `ingest rebase {name} --to latest` goes on where the broker ends.",
-            )
         baseline[partition] = start
-    # Nothing read before: it begins, and jumps over nothing.
-    jumped = [(p, reached.get(p, 0), start) for p, start in sorted(baseline.items())] if reached else []
+    # Where nothing was ever read it begins, and jumps over nothing.
+    jumped = [(p, reached.get(p, 0), start) for p, start in sorted(baseline.items())] if reached or end.former else []
     gaps = tuple((p, before, start) for p, before, start in jumped if start > before)
     again = tuple((p, start, reached[p]) for p, start in sorted(baseline.items()) if start < reached.get(p, 0))
     if gaps and not accept_gap:

@@ -174,6 +174,6 @@ def broker_behind(name: str, topic: str, behind: Sequence[tuple[int, int, int]])
         "BROKER_BEHIND",
         f"topic {topic} ends before the checkpoint of {name}: {each}.",
         expected="at least the offsets that were read: this is another cluster, or one that lost records.",
-        remedy="check --bootstrap-servers; if the cluster did lose its newest records, "
-        f"`ingest rebase {name} --to latest --accept-gap` goes on at its end.",
+        remedy="check --bootstrap-servers. If the cluster did lose its newest records, their offsets are used a second time: delete the "
+        f"topic, make it anew and `ingest rebase {name} --to earliest`.",
     )

@@ -71,7 +71,9 @@ class Bug:
     also: tuple[tuple[str, str, str], ...] = ()
 
 
-MERGE = "outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds)"
+MERGE = (
+    "outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds, lambda: _still(table, planned))"
+)
 QUARANTINE = "counts = _quarantine(with_bytes(ranked, records, tally.conflicts), tally.counts, table, planned)"
 NO_QUARANTINE = "counts = tally.counts"
 AFTER_TARGET = 'faults.at("after_target", number)'

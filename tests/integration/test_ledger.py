@@ -11,6 +11,7 @@ import pytest
 from ingest.errors import RunStopped
 from ingest.stream import commit
 from ingest.stream.decide import Skip, decide
+from ingest.stream.tally import rank
 from tests.integration.desk import QUERY, Desk
 from tests.integration.lane import order
 
@@ -113,4 +114,20 @@ def test_another_query_on_the_table_is_noticed_before_the_next_batch(desk: MakeD
     commit.merge_target(one.target().where("false"), one.contract, one.table.ledger.target_log, stranger, {})
     with pytest.raises(RunStopped, match="TABLE_OWNED"):
         one.batch(order("b"))
+    assert one.rows("id") == [("a",)]
+
+
+def test_a_restore_in_the_middle_of_a_batch_stops_it_before_it_is_written(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I2: the batch was decided on a table that is no longer so; behind the RESTORE it would hide what this took away."""
+    one = desk()
+    one.batch(order("a"))
+    one.batch(order("b"))
+
+    def restored_meanwhile(*arguments: Any) -> Any:
+        one.session.sql(f"RESTORE TABLE delta.`{one.places.target}` TO VERSION AS OF 1").collect()
+        return rank(*arguments)
+
+    monkeypatch.setattr("ingest.stream.batch.rank", restored_meanwhile)
+    with pytest.raises(RunStopped, match="TABLE_REWOUND"):
+        one.batch(order("c"))
     assert one.rows("id") == [("a",)]

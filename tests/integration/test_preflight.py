@@ -394,3 +394,26 @@ def test_a_table_that_another_writer_holds_is_locked_and_its_holder_is_named(lan
     one.send(order("c"))
     one.run()
     assert one.ids() == ["a", "b", "c"]
+
+
+def test_a_batch_that_a_restore_took_away_before_spark_noted_it_is_not_skipped(lane: MakeLane) -> None:
+    """I2: Delta keeps the pair of batch 1, and would skip its MERGE."""
+    one = two_batches(lane)
+    one.forget_commit(1)
+    one.sql("RESTORE TABLE {} TO VERSION AS OF 1")
+    refused(one, "TABLE_REWOUND")
+    one.rebase()
+    one.run()
+    assert one.ids() == ["a", "b"]
+    balanced(one)
+
+
+@pytest.mark.slow
+def test_what_kafka_has_expired_is_no_silent_gap_where_the_table_holds_nothing_any_more(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    one.target().where("false").write.format("delta").mode("overwrite").save(one.places.target)
+    client = admin(one)
+    client.delete_records({TopicPartition(one.contract.source.topic, 0): 2})
+    client.close()
+    with pytest.raises(Refused, match=r"GAP_NOT_ACCEPTED.*partition 0 \[0, 2\)"):
+        one.rebase("earliest")

@@ -44,7 +44,7 @@ def checkpoint(n: int = 1, committed: int | None = None, **more: Any) -> Checkpo
 def table(t: int = 0, **more: Any) -> TableFacts:
     """One whose last batch in force is `t`."""
     known: dict[str, Any] = {"id": TABLE_ID, "last": written(t) if t >= 0 else None, "ours": t >= 0, "blank": t < 0}
-    known |= {"pair": t if t >= 0 else None, "quarantine": "lake/quarantine"}
+    known |= {"pair": t if t >= 0 else None, "quarantine": "lake/quarantine", "baseline": True}
     return TableFacts("lake/target", **{**known, **more})
 
 
@@ -184,3 +184,18 @@ def test_a_predecessor_is_no_stranger_and_another_pipeline_always_is() -> None:
     bound = replace(BINDING, predecessors=("q-0",))
     assert decide(NAME, checkpoint(1, 1, binding=bound), table(1, stranger=Stranger(9, NAME, "q-0")), broker()) == Resume(2)
     assert code(decide(NAME, checkpoint(1, 1, binding=bound), table(1, stranger=Stranger(9, "a.b", "q-0")), broker())) == "TABLE_OWNED"
+
+
+def test_a_batch_whose_pair_delta_keeps_though_it_was_left_out_is_not_run_again_in_vain() -> None:
+    """I2: Delta would skip the MERGE of batch 2, and its rows are gone."""
+    facts = table(1, pair=2, left_out=written(2))
+    assert code(decide(NAME, checkpoint(2), facts, broker())) == "TABLE_REWOUND"
+    assert code(decide(NAME, checkpoint(1, 1), facts, broker())) == "TABLE_REWOUND"
+
+
+def test_a_baseline_that_is_no_longer_in_force_is_no_batch_0() -> None:
+    binding = replace(BINDING, epoch=1, predecessors=("q-0",), rebase=Rebase((), ((0, 10),), (), 5))
+    facts = table(-1, ours=True, blank=False, baseline=False)
+    assert code(decide(NAME, checkpoint(0, 0, binding=binding), facts, broker())) == "TABLE_REWOUND"
+    gone = TableFacts("lake/target")
+    assert code(decide(NAME, checkpoint(0, 0, binding=binding), gone, broker())) == "TABLE_REWOUND"
