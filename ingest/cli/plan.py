@@ -64,8 +64,7 @@ def apply(
 
     contracts = [(each, Places(lake, checkpoints, each.pipeline, each.table)) for each in load_contracts(project, tables or [])]
     for _, places in contracts:
-        for folder in lock.folders(places):
-            lock.wait_until_free(folder)
+        lock.wait_for(places)
     session = spark.start(master, log_folder(lake) / f"spark-apply-{time.strftime('%Y%m%dT%H%M%S')}.log")
     rows: list[dict[str, Any]] = []
     try:

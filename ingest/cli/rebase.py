@@ -53,8 +53,7 @@ def rebase(
     places = Places(lake, checkpoints, contract.pipeline, contract.table)
     topic = describe(kafka, contract.source.topic)
     aim = parse_aim(to, kafka, topic)
-    for folder in lock.folders(places):
-        lock.wait_until_free(folder)
+    lock.wait_for(places)
     session = spark.start(master, log_folder(lake) / f"spark-rebase-{time.strftime('%Y%m%dT%H%M%S')}.log")
     try:
         rebaser = Rebaser(session, contract, places, kafka, topic)

@@ -22,7 +22,7 @@ from ingest.files import files_of, is_local
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.prove.balance import Finding
-from ingest.prove.count import POSITION, SHOWN_MAX
+from ingest.prove.count import POSITION, SHOWN_MAX, taken
 from ingest.prove.intervals import Offsets
 from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import records_at, scan
@@ -74,7 +74,7 @@ def against_kafka(
     target = session.read.format("delta").load(places.target)
     target_positions = _positions(session, places.target, topic.id, POSITION)
     quarantine_positions = _positions(session, places.quarantine, topic.id, tuple(name[1:] for name in POSITION))
-    taken = _removed_positions(session, files_log(session, places), topic.id)
+    gone = _removed_positions(session, DeltaLog(files_of(places.lake, session), places.target), topic.id)
     placements: list[Placement] = []
     findings: list[Finding] = []
     with TopicReader(kafka, topic.name) as reader:
@@ -87,7 +87,7 @@ def against_kafka(
                 target_positions.get(partition, _none()),
                 quarantine_positions.get(partition, _none()),
                 isolation="read_committed" if contract.source.isolation_level == "read_committed" else "read_uncommitted",
-                removed=taken.get(partition, _none()),
+                removed=gone.get(partition, _none()),
             )
             placements.append(placement)
             findings += placement.findings
@@ -107,11 +107,6 @@ def against_kafka(
         foreign + sum(len(each.unverifiable) for each in placements),
         tuple(findings),
     )
-
-
-def files_log(session: SparkSession, places: Places) -> DeltaLog:
-    """The target's log."""
-    return DeltaLog(files_of(places.lake, session), places.target)
 
 
 def _none() -> Offsets:
@@ -138,12 +133,8 @@ def _removed_positions(session: SparkSession, log: DeltaLog, topic_id: str) -> d
     """Positions of rows that DELETE commits took, as far as the versions before and after can still be read."""
     found: dict[int, list[int]] = {}
     for commit in (each for each in log.newest_first() if each.operation == "DELETE" and each.version > 0):
-        before, after = (
-            session.read.format("delta").option("versionAsOf", version).load(log.table).select(*POSITION)
-            for version in (commit.version - 1, commit.version)
-        )
         try:
-            gone = before.join(after, list(POSITION), "leftanti").where(F.col("_topic_id") == topic_id).collect()
+            gone = taken(session, log.table, commit).where(F.col("_topic_id") == topic_id).collect()
         except PySparkException:
             continue  # VACUUM has taken the files
         for row in gone:

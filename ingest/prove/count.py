@@ -75,7 +75,7 @@ def removed(session: SparkSession, log: DeltaLog, short: Sequence[Segment]) -> R
     untold = 0
     for commit in (each for each in log.newest_first() if each.operation == "DELETE" and each.version > 0):
         try:
-            gone = _taken(session, log.table, commit, short)
+            gone = count(session, taken(session, log.table, commit), short).by_segment
         except PySparkException:
             untold += int(commit.metrics.get("numDeletedRows") or 0)
             continue
@@ -84,12 +84,13 @@ def removed(session: SparkSession, log: DeltaLog, short: Sequence[Segment]) -> R
     return Removed(found, untold)
 
 
-def _taken(session: SparkSession, table: str, commit: Commit, short: Sequence[Segment]) -> dict[int, int]:
+def taken(session: SparkSession, table: str, commit: Commit) -> DataFrame:
+    """The positions (columns of POSITION) that a DELETE commit took: in the version before it and not in its own."""
     before, after = (
         session.read.format("delta").option("versionAsOf", version).load(table).select(*POSITION)
         for version in (commit.version - 1, commit.version)
     )
-    return count(session, before.join(after, list(POSITION), "leftanti"), short).by_segment
+    return before.join(after, list(POSITION), "leftanti")
 
 
 def doubled(target: DataFrame, ids: Sequence[str]) -> Iterator[Finding]:

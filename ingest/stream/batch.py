@@ -19,7 +19,7 @@ from ingest.places import Places
 from ingest.stream import commit
 from ingest.stream.commit import Written
 from ingest.stream.conflict import mark_conflicts, with_bytes
-from ingest.stream.decide import Skip, decide
+from ingest.stream.decide import Skip, Write, decide
 from ingest.stream.decode import Source, decode, event_id_columns, target_fields
 from ingest.stream.ledger import Ledger
 from ingest.stream.ledger_row import inserted_by_partition
@@ -95,7 +95,7 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     faults.at("after_offset_log", number)
 
     # 2 Decide: write, skip what is proven to be written, or refuse.
-    decision = decide(table.mark(planned), table.ledger.last_written(query_id))
+    decision = _decide(table, planned)
     if isinstance(decision, Skip):
         return _report(table, planned, decision.mark.counts, 0, clock, decision.version, skipped=True)
 
@@ -123,7 +123,7 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
         counts = _count_replayed(winners, counts, table, planned)
         faults.at("during_target", number, table.places.checkpoint)
         mark = table.mark(planned, sorted(counts.items()))
-        outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds, lambda: _still(table, planned))
+        outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds, lambda: _decide(table, planned))
         faults.at("after_target", number)
         clock.lap("merge")
     finally:
@@ -138,9 +138,12 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     return _report(table, planned, mark.counts, inserted, clock, outcome.commit.version, skipped=not isinstance(outcome, Written))
 
 
-def _still(table: Table, planned: PlannedBatch) -> None:
-    """Decide again: the table may have been restored or replaced since step 2. Raises as `decide` and `Ledger.last_written`."""
-    decide(table.mark(planned), table.ledger.last_written(planned.id.query_id))
+def _decide(table: Table, planned: PlannedBatch) -> Write | Skip:
+    """On the table as it is now: before each statement again, for it may have been restored or replaced since.
+
+    Raises as `decide` and `Ledger.last_written`.
+    """
+    return decide(table.mark(planned), table.ledger.last_written(planned.id.query_id))
 
 
 def _refuse_other_contract(table: Table, planned: PlannedBatch) -> None:
@@ -200,7 +203,7 @@ def _quarantine(ranked: DataFrame, counts: dict[int, Counts], table: Table, plan
         F.col("_ingested_at").alias("state_changed_at"),
         F.lit("ingest run").alias("state_by"),
     )
-    outcome = commit.merge_quarantine(failed, table.ledger.quarantine_log, mark, lambda: _still(table, planned))
+    outcome = commit.merge_quarantine(failed, table.ledger.quarantine_log, mark, lambda: _decide(table, planned))
     expected = {partition: c.quarantined for partition, c in counts.items()}
     stored = inserted_by_partition(ranked.sparkSession, table.places.quarantine, outcome.commit, expected, "partition")
     return {

@@ -48,6 +48,12 @@ def folders(places: Places) -> list[Path]:
     return [Path(folder) for location, folder in each if is_local(location)]
 
 
+def wait_for(places: Places) -> None:
+    """Return once no JVM holds a lock of this table. Raises as `wait_until_free`."""
+    for folder in folders(places):
+        wait_until_free(folder)
+
+
 def wait_until_free(folder: Path) -> None:
     """Return once no JVM holds the lock in `folder`. Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds, 60 by default."""
     wait_s = _wait_s()

@@ -104,8 +104,7 @@ class Run:
                 topic = describe(self.kafka, contract.source.topic)  # before seconds are spent on Spark
                 if not topic.id:
                     display.note(f"{contract.name}: the broker tells no topic id, so a topic that is made anew cannot be noticed")
-                for folder in lock.folders(places):
-                    lock.wait_until_free(folder)
+                lock.wait_for(places)
                 queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch))
             except IngestError as error:
                 results[contract.name].error = error

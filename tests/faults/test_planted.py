@@ -72,7 +72,7 @@ class Bug:
 
 
 MERGE = (
-    "outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds, lambda: _still(table, planned))"
+    "outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds, lambda: _decide(table, planned))"
 )
 QUARANTINE = "counts = _quarantine(with_bytes(ranked, records, tally.conflicts), tally.counts, table, planned)"
 NO_QUARANTINE = "counts = tally.counts"
