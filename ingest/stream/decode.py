@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ingest.contract import RAW_COLUMNS, Contract
+from ingest.stream import json_shape
 from ingest.stream import json_value as J
 from ingest.stream.payload import payload_hash
 
@@ -24,6 +25,8 @@ HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.Stru
 OPEN, CLOSE = '{"r":[', '],"z":0}'
 # What could close the wrapper early: rare enough to be looked at twice.
 COULD_CLOSE = r"\]\s*,\s*\""
+# Beyond it the shape of a text is not looked at: a record of 10 MB would be walked twice.
+SHAPED_BYTES_MAX = 1_000_000
 # A high surrogate's escape that no low one follows, or a low one's that follows no high one.
 HALF_CHARACTER = r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 
@@ -138,11 +141,54 @@ def _record_event_id(frame: DataFrame, contract: Contract) -> tuple[DataFrame, l
 
 
 def _json(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]]:
+    """Texts of a known shape are read at once; of all others each token is looked at."""
     columns = [(column.name, column.data_type, column.nullable) for column in contract.columns]
+    sure = F.col("__sure")
+    frame = frame.withColumn("__text", F.col("__value").cast("string"))
+    frame = _with_quick(frame, columns, others=contract.unknown_fields == "ignore")
+    frame, checks = _closely(frame, contract, columns)
+    at = {name: F.col("__wire.r")[0][name] for name, _, _ in columns}
+    slow = F.struct(*(J.value(kind, at[name]).alias(name) for name, kind, _ in columns))
+    frame = frame.withColumn("__event", F.when(sure, F.col("__quick")).otherwise(slow))
+    event = {name: F.col("__event")[name] for name, _, _ in columns}
+    missing = [F.when(event[name].isNull(), _fault("missing_event_id", _id_missing(name))) for name in contract.event_id.columns]
+    missing += [F.when(event[n].isNull(), _fault("missing_value", F.lit(n))) for n, _, nullable in columns if not nullable]
+    found = F.when(sure, F.coalesce(*missing, _no_fault())).otherwise(F.coalesce(*checks))
+    return frame.select("*", *(event[name].alias(name) for name, _, _ in columns)), [found]
+
+
+def _with_quick(frame: DataFrame, columns: list[Field], *, others: bool) -> DataFrame:
+    """Add `__quick`, the event of a text whose shape is known, and `__sure`, whether it is the right one."""
+    fields = [(name, kind) for name, kind, _ in columns]
+    text, ordered, loose = F.col("__text"), json_shape.in_order(fields), json_shape.in_any_order(fields, others=others)
+    nothing = F.lit(None).cast(T.StructType([T.StructField(name, J.nullable(kind)) for name, kind in fields]))
+    if ordered is None or loose is None:
+        return frame.withColumn("__quick", nothing).withColumn("__sure", F.lit(False))
+    keys = F.json_object_keys(text)
+    once = text.rlike(loose) & (F.size(keys) == F.size(F.array_distinct(keys)))
+    short = F.octet_length(text) <= SHAPED_BYTES_MAX
+    frame = frame.withColumn("__shaped", F.coalesce(short & (text.rlike(ordered) | once), F.lit(False)))
+    schema = T.StructType([*(T.StructField(name, _read_as(kind)) for name, kind in fields), T.StructField("_corrupt", T.StringType())])
+    frame = frame.withColumn("__read", F.when(F.col("__shaped"), _from_json(text, schema)))
+    read = {name: F.col("__read")[name] for name, _ in fields}
+    quick = F.struct(*((read[name].cast(kind) if isinstance(kind, J.TIMES) else read[name]).alias(name) for name, kind in fields))
+    frame = frame.withColumn("__quick", quick)
+    sure = F.col("__shaped") & F.col("__read._corrupt").isNull()
+    for name, kind in fields:
+        if isinstance(kind, J.TIMES):
+            sure &= read[name].isNull() == F.col("__quick")[name].isNull()
+    return frame.withColumn("__sure", sure)
+
+
+def _read_as(kind: T.DataType) -> T.DataType:
+    return T.StringType() if isinstance(kind, J.TIMES) else J.nullable(kind)
+
+
+def _closely(frame: DataFrame, contract: Contract, columns: list[Field]) -> tuple[DataFrame, list[Column]]:
+    """Add `__wire`, the parsed text of records that are not sure, and `_unknown` where it is kept; what can be wrong with them."""
     event = T.StructType([T.StructField(name, J.wire_type(kind)) for name, kind, _ in columns])
     text = F.col("__text")
     wire = _from_json(F.concat(F.lit(OPEN), text, F.lit(CLOSE)), _wrapped(event))
-    frame = frame.withColumn("__text", F.col("__value").cast("string"))
     # A whole-record fault leaves no event; parsing is spared and no column can be half right.
     blank = (
         F.when(F.col("__value").isNull(), _fault("tombstone", F.lit("the value is null")))
@@ -151,22 +197,18 @@ def _json(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]
         .when(_half_character(text), _fault("not_utf8", F.lit("an escape that is half of a character")))
         .when(~F.startswith(F.ltrim(text, F.lit(" \t\r\n")), F.lit("{")), _not_an_object(text))
     )
-    frame = frame.withColumn("__blank", blank)
-    frame = frame.withColumn("__wire", F.when(F.col("__blank").isNull(), wire))
+    frame = frame.withColumn("__blank", F.when(~F.col("__sure"), blank))
+    looked_at = ~F.col("__sure") & F.col("__blank").isNull()
+    frame = frame.withColumn("__wire", F.when(looked_at, wire)).withColumn("__keys", F.when(looked_at, F.json_object_keys(text)))
     one = F.coalesce((F.size("__wire.r") == 1) & (F.col("__wire.z") == 0), F.lit(False))
     second = F.json_array_length(F.concat(F.lit("["), text, F.lit(",0]"))) != 2
     could_close = F.contains(text, F.lit("]")) & text.rlike(COULD_CLOSE)
     sole = one & ~(could_close & F.coalesce(second, F.lit(True)))
     at = {name: F.col("__wire.r")[0][name] for name, _, _ in columns}
-    # Most records have just fields of the contract, each once: seen by counting, and then no field is unknown or double.
     names = F.array(*(F.lit(name) for name, _, _ in columns))
-    frame = frame.withColumn("__plain", J.plain([(name, kind) for name, kind, _ in columns], text, at))
-    looked_at = F.col("__blank").isNull() & ~F.col("__plain")
-    frame = frame.withColumn("__keys", F.when(looked_at, F.json_object_keys(text)))
-    as_told = F.col("__plain") | F.coalesce(F.col("__keys") == names, F.lit(False))
-    doubled = ~as_told & (F.size("__keys") != F.size(F.array_distinct("__keys")))
+    doubled = F.size("__keys") != F.size(F.array_distinct("__keys"))
     unknown = F.array_except("__keys", names)
-    has_unknown = ~as_told & (F.size(unknown) > 0)
+    has_unknown = F.size(unknown) > 0
     checks = [
         F.col("__blank"),
         F.when(~sole, _fault("malformed_json", F.lit("not one complete JSON object"))),
@@ -180,7 +222,7 @@ def _json(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]
     elif contract.unknown_fields == "keep":
         kept = F.map_filter(F.from_json(text, "map<string,variant>"), lambda key, _: F.array_contains(unknown, key))
         frame = frame.withColumn("_unknown", F.when(has_unknown, F.transform_values(kept, lambda _, token: token.cast("string"))))
-    return frame.select("*", *(J.value(kind, at[name]).alias(name) for name, kind, _ in columns)), checks
+    return frame, checks
 
 
 def _wrapped(event: T.StructType) -> T.StructType:
@@ -209,12 +251,16 @@ def _not_an_object(text: Column) -> Column:
 
 def _value_faults(columns: list[Field], at: dict[str, Column], id_columns: tuple[str, ...]) -> list[Column]:
     """The event id first: a record without one is named so, whatever else is wrong with it."""
-    checks = [F.when(at[name].isNull(), _fault("missing_event_id", F.lit(f"{name} is missing or null"))) for name in id_columns]
+    checks = [F.when(at[name].isNull(), _fault("missing_event_id", _id_missing(name))) for name in id_columns]
     for name, kind, nullable in columns:
         code = J.fault(kind, at[name], nullable=nullable)
         if code is not None:
             checks.append(F.when(code.isNotNull(), _fault(code, F.lit(name))))
     return checks
+
+
+def _id_missing(name: str) -> Column:
+    return F.lit(f"{name} is missing or null")
 
 
 def _conversion_fault(text: Column, columns: list[Field]) -> Column:
@@ -243,7 +289,7 @@ def _token_fault(text: Column, columns: list[Field], at: dict[str, Column]) -> C
         for code in _known(J.token_fault(kind, _field(text, name, J.token_type(kind)))):
             checks.append(F.when(code.isNotNull(), _fault(code, F.lit(name))))
     found = F.coalesce(*checks, _no_fault())
-    return F.when(J.suspicious([(name, kind) for name, kind, _ in columns], text, at, F.col("__plain")), found)
+    return F.when(J.suspicious([(name, kind) for name, kind, _ in columns], text, at), found)
 
 
 def _field(text: Column, name: str, kind: T.DataType) -> Column:

@@ -60,7 +60,7 @@ def token_type(kind: T.DataType) -> T.DataType:
 
 def value(kind: T.DataType, wire: Column) -> Column:
     """The column's value: right unless `fault` or `token_fault` finds something. One cast does a whole nested value."""
-    return wire if wire_type(kind) == _nullable(kind) else wire.cast(_nullable(kind))
+    return wire if wire_type(kind) == nullable(kind) else wire.cast(nullable(kind))
 
 
 def fault(kind: T.DataType, wire: Column, *, nullable: bool = True) -> Column | None:
@@ -154,30 +154,10 @@ def _decimal_token_fault(kind: T.DecimalType, token: Column) -> Column:
     return F.when(text.isNotNull() & ~F.coalesce(exact, F.lit(False)), code)
 
 
-def plain(fields: Sequence[tuple[str, T.DataType]], text: Column, wire: Mapping[str, Column]) -> Column:
-    """Whether the text of an object surely has a key for each column that is not null, and no other key; never NULL.
-
-    There are as many `":` in the text as columns that are not null. In a JSON object each key ends so if no blank stands before
-    the colon, and without a backslash nothing else does. Explicit nulls, such blanks, any escape, keys inside of columns: then
-    the answer is no, and the keys are looked at.
-    """
-    if any(_has_keys(kind) for _, kind in fields):
-        return F.lit(False)
-    present = F.lit(0)
-    for name, _ in fields:
-        present += F.when(wire[name].isNotNull(), F.lit(2)).otherwise(F.lit(0))
-    ends = F.length(text) - F.length(F.replace(text, F.lit('":'), F.lit("")))
-    unsure = F.contains(text, F.lit("\\"))
-    for blank in (" ", "\t", "\n", "\r"):
-        unsure |= F.contains(text, F.lit(f"{blank}:"))
-    return F.coalesce((ends == present) & ~unsure, F.lit(False))
-
-
-def suspicious(fields: Sequence[tuple[str, T.DataType]], text: Column, wire: Mapping[str, Column], is_plain: Column) -> Column:
+def suspicious(fields: Sequence[tuple[str, T.DataType]], text: Column, wire: Mapping[str, Column]) -> Column:
     """Whether a STRING or DECIMAL of the record could hold a wrong token; also true of some right records.
 
-    Tokens are told by the name before them in the JSON `text`; where an item of an array or map has no name, by its parsed
-    text. Where the keys are just the columns (`is_plain`), a STRING's token is right if `"name":"` stands in the text.
+    Tokens are told by the name before them in the JSON `text`; where an item of an array or map has no name, by its parsed text.
     """
     named = [leaf for name, kind in fields for leaf in _leaves(name, kind)]
     strings = sorted({name for name, kind in named if name and isinstance(kind, T.StringType)})
@@ -193,11 +173,6 @@ def suspicious(fields: Sequence[tuple[str, T.DataType]], text: Column, wire: Map
         of_decimals.append(rf'(?:{"|".join(sorted(decimals))})"\s*:\s*(?:{text_of_number}|{number})')
     # An escape could hide a name.
     found = F.contains(text, F.lit("\\u")) | _rlike(text, [*of_strings, *of_decimals])
-    quoted = is_plain
-    for name, kind in fields:
-        if isinstance(kind, T.StringType):
-            quoted &= wire[name].isNull() | F.contains(text, F.lit(f'"{name}":"'))
-    found = F.when(quoted, _rlike(text, of_decimals)).otherwise(found)
     for name, kind in fields:
         if any(leaf is None and isinstance(inner, T.StringType | T.DecimalType) for leaf, inner in _leaves(name, kind)):
             found |= F.coalesce(_unnamed_suspicious(kind, wire[name]), F.lit(False))
@@ -207,10 +182,6 @@ def suspicious(fields: Sequence[tuple[str, T.DataType]], text: Column, wire: Map
 def _rlike(text: Column, patterns: Sequence[str]) -> Column:
     # One literal character begins the pattern: the search costs little where nothing is found.
     return text.rlike(rf'"(?:{"|".join(patterns)})') if patterns else F.lit(False)
-
-
-def _has_keys(kind: T.DataType) -> bool:
-    return isinstance(kind, T.StructType | T.MapType) or (isinstance(kind, T.ArrayType) and _has_keys(kind.elementType))
 
 
 def _leaves(name: str | None, kind: T.DataType) -> Iterator[tuple[str | None, T.DataType]]:
@@ -247,9 +218,9 @@ def _wire_scale(kind: T.DecimalType) -> int:
     return 38 - (kind.precision - kind.scale)
 
 
-def _nullable(kind: T.DataType) -> T.DataType:
+def nullable(kind: T.DataType) -> T.DataType:
     """The same type with every value nullable, as `from_json` gives it."""
-    return _rebuilt(kind, _nullable)
+    return _rebuilt(kind, nullable)
 
 
 def _rebuilt(kind: T.DataType, inner: Callable[[T.DataType], T.DataType]) -> T.DataType:
