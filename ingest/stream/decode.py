@@ -165,9 +165,11 @@ def _with_quick(frame: DataFrame, columns: list[Field], *, others: bool) -> Data
     if ordered is None or loose is None:
         return frame.withColumn("__quick", nothing).withColumn("__sure", F.lit(False))
     keys = F.json_object_keys(text)
-    once = text.rlike(loose) & (F.size(keys) == F.size(F.array_distinct(keys)))
+    # Nested, since Spark computes what `|` and `&` have in common even where their left side decides.
+    once = F.when(text.rlike(loose), F.size(keys) == F.size(F.array_distinct(keys)))
+    known = F.when(text.rlike(ordered), F.lit(True)).otherwise(once)
     short = F.octet_length(text) <= SHAPED_BYTES_MAX
-    frame = frame.withColumn("__shaped", F.coalesce(short & (text.rlike(ordered) | once), F.lit(False)))
+    frame = frame.withColumn("__shaped", F.coalesce(F.when(short, F.when(F.is_valid_utf8(text), known)), F.lit(False)))
     schema = T.StructType([*(T.StructField(name, _read_as(kind)) for name, kind in fields), T.StructField("_corrupt", T.StringType())])
     frame = frame.withColumn("__read", F.when(F.col("__shaped"), _from_json(text, schema)))
     read = {name: F.col("__read")[name] for name, _ in fields}

@@ -5,7 +5,8 @@ that may be there, for each a token that its type allows, no more digits than th
 such a text can still have at fault is asked of the parsed values: a field that is missing, a day that the calendar does not have. All
 other texts, right or wrong, are looked at closely (json_value.py); so a pattern may be too narrow, never too wide.
 
-Every repetition is possessive: Java walks those in a loop, all others by recursion, as deep as a text is long.
+Repeated groups are possessive: Java walks those in a loop, all others by recursion, as deep as a text is long. A repeated class of
+characters is greedy and ends where it cannot go on: for that Java has a loop of its own.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from collections.abc import Sequence
 
 from pyspark.sql import types as T
 
-# Bytes that are no UTF-8 become U+FFFD on their way into the expression. Escapes: not half a character, and none in names.
+# Control characters inside are refused by the parser, bytes that are no UTF-8 by whoever asks. Escapes: not half a character.
 ESCAPE = r'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})'
-TEXT = rf'"(?:[^"\\\x00-\x1f\x{{FFFD}}]++|{ESCAPE})*+"'
+TEXT = rf'"[^"\\]*(?:{ESCAPE}[^"\\]*)*+"'
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 # Years for which no zone leads out of the calendar; a day or minute that there is not becomes NULL in the cast.
 DATE = r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}"
-CLOCK = rf"{DATE}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.][0-9]{{1,6}}+)?+"
+CLOCK = rf"{DATE}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.][0-9]{{1,6}})?"
 ZONE = r"(?:Z|[+-][0-9]{2}:[0-9]{2})"
 # Fewer digits than the greatest value has.
 DIGITS = {T.ByteType: 2, T.ShortType: 4, T.IntegerType: 9, T.LongType: 18}
-NUMBER = r"-?+(?:0|[1-9][0-9]{0,17}+)(?:[.][0-9]{1,17}+)?+"
+NUMBER = r"-?(?:0|[1-9][0-9]{0,17})(?:[.][0-9]{1,17})?"
 
 Fields = Sequence[tuple[str, T.DataType]]
 
@@ -46,11 +47,11 @@ def in_any_order(fields: Fields, *, others: bool) -> str | None:
         return None
     if others:
         names = "|".join(name for name, _ in fields)
-        members.append(rf'"(?!(?:{names})")[^"\\\x00-\x1f\x{{FFFD}}]*+": ?+(?:{TEXT}|{NUMBER}|true|false|null)')
+        members.append(rf'"(?!(?:{names})")[^"\\]*": ?(?:{TEXT}|{NUMBER}|true|false|null)')
     return rf"^\{{(?:(?:{'|'.join(members)}){_NEXT})*+\}}\z"
 
 
-_NEXT = r'(?:, ?+(?=")|(?=\}))'
+_NEXT = r'(?:, ?(?=")|(?=\}))'
 
 
 def _members(fields: Fields) -> list[str] | None:
@@ -59,7 +60,7 @@ def _members(fields: Fields) -> list[str] | None:
         value = _value(kind, top=True)
         if value is None or re.fullmatch(NAME, name) is None:
             return None
-        members.append(rf'"{name}": ?+(?:{value}|null)')
+        members.append(rf'"{name}": ?(?:{value}|null)')
     return members
 
 
@@ -71,7 +72,7 @@ def _value(kind: T.DataType, *, top: bool = False) -> str | None:
         case T.BooleanType():
             return "true|false"
         case T.ByteType() | T.ShortType() | T.IntegerType() | T.LongType():
-            return rf"-?+(?:0|[1-9][0-9]{{0,{DIGITS[type(kind)] - 1}}}+)"
+            return rf"-?(?:0|[1-9][0-9]{{0,{DIGITS[type(kind)] - 1}}})"
         case T.DecimalType():
             number = _decimal(kind)
             return rf'{number}|"{number}"'
@@ -85,7 +86,7 @@ def _value(kind: T.DataType, *, top: bool = False) -> str | None:
             return rf'"{CLOCK}"'
         case T.ArrayType():
             item = _value(kind.elementType)
-            return None if item is None else rf"\[(?:(?:{item}|null)(?:, ?+(?!\])|(?=\])))*+\]"
+            return None if item is None else rf"\[(?:(?:{item}|null)(?:, ?(?!\])|(?=\])))*+\]"
         case T.StructType():
             members = _members([(f.name, f.dataType) for f in kind.fields]) if _flat_times(kind) else None
             return None if members is None else rf"\{{(?:(?:{'|'.join(members)}){_NEXT})*+\}}"
@@ -99,5 +100,5 @@ def _flat_times(kind: T.StructType) -> bool:
 
 def _decimal(kind: T.DecimalType) -> str:
     whole = kind.precision - kind.scale
-    before = rf"(?:0|[1-9][0-9]{{0,{whole - 1}}}+)" if whole else "0"
-    return rf"-?+{before}" + (rf"(?:[.][0-9]{{1,{kind.scale}}}+)?+" if kind.scale else "")
+    before = rf"(?:0|[1-9][0-9]{{0,{whole - 1}}})" if whole else "0"
+    return rf"-?{before}" + (rf"(?:[.][0-9]{{1,{kind.scale}}})?" if kind.scale else "")
