@@ -151,10 +151,9 @@ def _begun(table: Table, planned: PlannedBatch) -> bool:
     """Whether a former attempt has committed the quarantine of this batch.
 
     Under another contract such a batch cannot be ended: other records might fail now, and one that is in neither table would be
-    lost. Raises RunStopped CONTRACT_CHANGED.
+    lost. Raises RunStopped CONTRACT_CHANGED, and as `Ledger.quarantine_mark`.
     """
-    marks = (each.mark for each in table.ledger.quarantine_log.newest_first())
-    newest = next((mark for mark in marks if mark is not None), None)
+    newest = table.ledger.quarantine_mark()
     if newest is None or newest.id != planned.id:
         return False
     if newest.contract_hash == table.contract.hash:

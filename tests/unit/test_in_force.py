@@ -133,3 +133,11 @@ def test_a_batch_is_in_force_exactly_when_its_rows_can_still_be_there(
         write(table, version, operation, parameters, *actions)
         states.append((files, force))
     assert set(chain(table)[0]) == states[-1][1]
+
+
+def test_what_was_in_force_at_a_version_knows_nothing_of_later_commits(tmp_path: Path) -> None:
+    for version in range(4):
+        write(tmp_path, version, "MERGE")
+    write(tmp_path, 4, "RESTORE", {"version": "1"})
+    at = InForce(DeltaLog(LocalFiles(), str(tmp_path)), 3)
+    assert [commit.version for commit in at.commits()] == [3, 2, 1, 0]
