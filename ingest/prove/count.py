@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingest.prove.balance import Finding, Segment
-from ingest.stream.delta_log import Commit, DeltaLog
+from ingest.stream.delta_log import Commit
+from ingest.stream.in_force import InForce
 
 # A list of a thousand broken ids helps nobody; the first ones lead to the cause.
 SHOWN_MAX = 20
@@ -64,8 +65,13 @@ class Removed:
     untold: int
 
 
-def removed(session: SparkSession, log: DeltaLog, short: Sequence[Segment]) -> Removed:
-    """Rows that DELETE commits took out of segments that lack some, counted from the versions before and after.
+def deletes(in_force: InForce) -> Iterator[Commit]:
+    """The DELETE commits that are in force: what a RESTORE undid has taken nothing."""
+    return (commit for commit in in_force.commits() if commit.operation == "DELETE" and commit.version > 0)
+
+
+def removed(session: SparkSession, table: str, commits: Iterable[Commit], short: Sequence[Segment]) -> Removed:
+    """Rows that the DELETE `commits` took out of segments that lack some, counted from the versions before and after.
 
     Where VACUUM has taken the files of those versions, the figure in the commit has to do.
     """
@@ -73,9 +79,9 @@ def removed(session: SparkSession, log: DeltaLog, short: Sequence[Segment]) -> R
         return Removed({}, 0)
     found = dict.fromkeys(short, 0)
     untold = 0
-    for commit in (each for each in log.newest_first() if each.operation == "DELETE" and each.version > 0):
+    for commit in commits:
         try:
-            gone = count(session, taken(session, log.table, commit), short).by_segment
+            gone = count(session, taken(session, table, commit), short).by_segment
         except PySparkException:
             untold += int(commit.metrics.get("numDeletedRows") or 0)
             continue
