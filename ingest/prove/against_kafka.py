@@ -29,7 +29,6 @@ from ingest.prove.kafka_log import records_at, scan
 from ingest.prove.placement import Placement, place
 from ingest.stream.decode import HEADERS, Source, decode, event_id_columns
 from ingest.stream.delta_log import DeltaLog
-from ingest.stream.in_force import InForce
 from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.topic import Topic
 
@@ -133,7 +132,7 @@ def _positions(session: SparkSession, table: str, topic_id: str, columns: tuple[
 def _removed_positions(session: SparkSession, log: DeltaLog, topic_id: str) -> dict[int, Offsets]:
     """Positions of rows that DELETE commits took, as far as the versions before and after can still be read."""
     found: dict[int, list[int]] = {}
-    for commit in deletes(InForce(log)):
+    for commit in deletes(log):
         try:
             gone = taken(session, log.table, commit).where(F.col("_topic_id") == topic_id).collect()
         except PySparkException:

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingest.prove.balance import Finding, Segment
-from ingest.stream.delta_log import Commit
-from ingest.stream.in_force import InForce
+from ingest.stream.delta_log import Commit, DeltaLog
+from ingest.stream.in_force import InForce, leaves_out
 
 # A list of a thousand broken ids helps nobody; the first ones lead to the cause.
 SHOWN_MAX = 20
@@ -65,9 +65,19 @@ class Removed:
     untold: int
 
 
-def deletes(in_force: InForce) -> Iterator[Commit]:
-    """The DELETE commits that are in force: what a RESTORE undid has taken nothing."""
-    return (commit for commit in in_force.commits() if commit.operation == "DELETE" and commit.version > 0)
+def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
+    """The DELETE commits up to `version` (None: the newest) but for those that a RESTORE undid, which have taken nothing.
+
+    Behind a replacement or an overwrite, which end the chain of commits in force, they still have: it was made of what they left.
+    """
+    while version is None or version >= 0:
+        last: Commit | None = None
+        for last in InForce(log, version).commits():
+            if last.operation == "DELETE" and last.version > 0:
+                yield last
+        if last is None or last.operation == "RESTORE" or not leaves_out(last):
+            return
+        version = last.version - 1
 
 
 def removed(session: SparkSession, table: str, commits: Iterable[Commit], short: Sequence[Segment]) -> Removed:

@@ -83,7 +83,7 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
     records = quarantine.select(*(F.col(name[1:]).alias(name) for name in POSITION), "state")
     in_quarantine = count(session, records.select(*POSITION), parts)
     short = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) < part.inserted]
-    gone = removed(session, places.target, deletes(InForce(log, version)), short)
+    gone = removed(session, places.target, deletes(log, version), short)
     findings = [
         *check(rows, epochs, accepted),
         *_differs(rows, ours),
