@@ -82,12 +82,13 @@ def _stop(checked: Checked) -> RunStopped:
     ids = ", ".join(sample_ids(first)[:3])
     more = f" and {len(checked.critical) - 1} more" if len(checked.critical) > 1 else ""
     on = f" on {first.column}" if first.column else ""
+    where = checked.page or "the table `quality`"
     return RunStopped(
         "QUALITY_STOP",
         f"{checked.table}: {first.expectation}{on}{more} failed at version {checked.scope.version}"
         + (f", rows such as {ids}." if ids else "."),
         expected="no critical expectation that fails (`quality: stop` in the contract). The rows are in the table, and in no batch again.",
-        remedy=f"look at {checked.page}; mend producer and rows, then run again (`ingest check {checked.table} --all` checks all rows).",
+        remedy=f"look at {where}; mend producer and rows, then run again (`ingest check {checked.table} --all` checks all rows).",
     )
 
 

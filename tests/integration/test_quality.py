@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,23 +25,9 @@ from ingest.quality.watch import Watch
 from ingest.stream import lock
 from tests.integration.desk import Desk
 from tests.integration.lane import order
+from tests.integration.suites import AMOUNT, COLUMNS, COUNT, FRESH, STATUS, UNIQUE, suite_of
 
 pytestmark = pytest.mark.integration
-
-UNIQUE: dict[str, Any] = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}
-COUNT: dict[str, Any] = {"type": "expect_table_row_count_to_equal", "kwargs": {"value": {"$PARAMETER": "ledger_rows"}}}
-STATUS: dict[str, Any] = {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "status", "value_set": ["placed", "paid"]}}
-AMOUNT: dict[str, Any] = {
-    "type": "expect_column_values_to_be_between",
-    "kwargs": {"column": "amount", "min_value": 0},
-    "severity": "warning",
-}
-FRESH: dict[str, Any] = {
-    "type": "expect_column_max_to_be_between",
-    "kwargs": {"column": "_ingested_at", "min_value": "2020-01-01T00:00:00"},
-    "meta": {"scope": "whole"},
-}
-COLUMNS = {"status": "STRING", "amount": "INT", "name": "STRING"}
 
 
 @contextmanager
@@ -61,14 +47,6 @@ def calls_to_the_world() -> Iterator[list[str]]:
         yield called
     finally:
         listening.clear()
-
-
-def suite_of(desk: Desk, expectations: Sequence[Mapping[str, Any]], **changed: Any) -> Suite:
-    """The suite of the desk's contract, from a file."""
-    folder = Path(desk.places.lake).parent
-    (folder / "suite.json").write_text(json.dumps({"name": "t", "expectations": [dict(each) for each in expectations]}))
-    contract = Contract.model_validate({**json.loads(desk.contract.to_json()), "suite": "suite.json", **changed})
-    return load_suites(folder, [contract])[0]
 
 
 def checked(desk: Desk, suite: Suite, **more: bool) -> Checked:
