@@ -125,8 +125,12 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
                 meta = {"batch_spec": {"table": places.target, "data_asset_name": f"version {scope.version}", **_described(scope)}}
                 shown = [result for _, _, result in results]
                 configs = [each.config for each in suite.expectations]
-                page = pages.write_pages(pages_folder(places), contract.name, configs, shown, run_id, run_at, meta)
-                note = NOT_RENDERED if page is None else None if is_local(places.lake) else ELSEWHERE
+                folder = pages_folder(places)
+                try:
+                    page = pages.write_pages(folder, contract.name, configs, shown, run_id, run_at, meta)
+                    note = NOT_RENDERED if page is None else None if is_local(places.lake) else ELSEWHERE
+                except OSError as error:  # a working folder that is not ours to write, say; the results are worth more than their page
+                    note = f"none: {folder} cannot be written ({error.strerror}); the results are in the table `quality`"
                 rows = [dataclasses.replace(row, page=str(page)) for row in rows] if page else rows
             commits.append_quality(session, contract, places, [tuple(dataclasses.asdict(row).values()) for row in rows])
     return Checked(contract.name, scope, tuple(rows), page, note, time.monotonic() - started)

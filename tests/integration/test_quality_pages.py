@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,26 @@ def test_pages_of_a_lake_that_is_elsewhere_are_said_to_go_with_the_machine(
     assert found.page is not None and found.page.is_relative_to(tmp_path / "data_docs" / "events")
     print_checked(found)
     assert "(on this machine's disk, since the lake is elsewhere: it is gone with the machine;" in capsys.readouterr().out
+    # Where the working folder is not ours to write, the results stay all the same.
+    shutil.rmtree(tmp_path / "data_docs")
+    (tmp_path / "data_docs").write_text("a file")
+    found = check(table.session, suite_of(table, [STATUS]), table.places, everything=True)
+    assert (found.page, table.session.read.format("delta").load(table.places.quality).count()) == (None, 2)
+    print_checked(found)
+    assert f"page: none: {tmp_path}/data_docs/events cannot be written (Not a directory)" in capsys.readouterr().out
+
+
+def test_two_pipelines_share_a_folder_of_pages_and_every_link_leads_somewhere(desk: Callable[..., Desk]) -> None:
+    for pipeline in ("t", "u"):
+        table = desk(COLUMNS, pipeline=pipeline)
+        table.batch(order("a", status="paid"))
+        assert not check(table.session, suite_of(table, [STATUS]), table.places).failed
+    folder = pages_folder(table.places)
+    files = list(folder.rglob("*.html"))
+    assert len(files) == 5
+    for file in files:
+        for link in re.findall(r'<a [^>]*href="([^"#]+)"', file.read_text(encoding="utf-8")):
+            assert (file.parent / link).is_file(), f"{file} links {link}"
 
 
 @needs_browser

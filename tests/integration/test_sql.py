@@ -88,7 +88,7 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
     )
     desk.process(desk.frame_of([]), gap=2)
     desk.ledger()
-    check(spark, suite_of(desk, [{**COUNT, "kwargs": {"value": 1}}]), desk.places)  # of the first run no question tells
+    check(spark, suite_of(desk, [{**COUNT, "kwargs": {"value": 1}}]), desk.places)
     check(spark, suite_of(desk, [UNIQUE, AMOUNT, TOO_MANY]), desk.places)
     return desk, catalog([desk.contract], desk.places.lake, FILES)
 
@@ -148,7 +148,9 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
     assert failed[0] == ("critical", TOO_MANY["type"], None, None, None, "22", None, "[]", 4)
     assert failed[1][:7] == ("warning", AMOUNT["type"], "Amount", 2, 22, None, None)
     assert [each["id"] for each in json.loads(failed[1][7])] == ["late", "no time"]
-    assert len(failed) == 2
+    assert [row[5] for row in failed] == ["22", None, "22"], "the run before the last is told of too, since it was after --since"
+    late = both(questions()["failed-expectations"].of(desk.contract, known, datetime.now(UTC)))[0]
+    assert [row[1:] for row in late] == failed[:2], "of the last run, however long ago"
     longest = datetime(2025, 1, 2, 3, 5, 0, 123000, tzinfo=UTC) - datetime(2024, 12, 24, tzinfo=UTC)
     assert [(row[1], row[5]) for row in answer("delay-by-hour")] == [(21, longest)]
 
