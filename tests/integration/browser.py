@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -24,29 +26,30 @@ def find() -> str | None:
 
 
 class Browser:
-    """One browser with one page, and a profile of its own in `folder`; nothing of it is left at the end.
+    """One browser with one page, and a profile of its own; nothing of it is left at the end.
 
     `asked` are the addresses that pages wanted beside files, `problems` what the browser itself says of them (blocked, not found,
     exceptions).
     """
 
-    def __init__(self, command: str, folder: Path) -> None:
-        self.profile = folder / "profile"
-        self.profile.mkdir()
+    def __init__(self, command: str) -> None:
+        # Not in a test's own folder: it holds sockets, whose paths must be short.
+        self.profile = Path(tempfile.mkdtemp(prefix="browser-"))
         self.asked: list[str] = []
         self.problems: list[str] = []
         self._number = 0
         self._buffer = b""
         self._loaded = False
-        theirs, self._to = os.pipe()
-        self._from, mine = os.pipe()
+        theirs, self._to = map(_above_the_protocols, os.pipe())
+        self._from, mine = map(_above_the_protocols, os.pipe())
         options = ["--headless", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking"]
         options += [f"--user-data-dir={self.profile}", "--remote-debugging-pipe", "about:blank"]
         if os.geteuid() == 0:  # Chromium's sandbox refuses root
             options.insert(0, "--no-sandbox")
         # The protocol's pipes are descriptors 3 and 4, whatever else they are here.
         script = f'exec "$@" 3<&{theirs} 4>&{mine}'
-        with (folder / "browser.log").open("wb") as log:
+        self._log = self.profile / "log"
+        with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 ["bash", "-c", script, "bash", command, *options],
                 pass_fds=(theirs, mine),
@@ -142,7 +145,7 @@ class Browser:
                     raise TimeoutError(f"the browser said nothing for {WITHIN_S:.0f} s")
                 piece = os.read(self._from, 1 << 16)
                 if not piece:
-                    raise EOFError("the browser is gone")
+                    raise EOFError(f"the browser is gone: {self._log.read_text(errors='replace')[-2000:]}")
                 self._buffer += piece
             raw, _, self._buffer = self._buffer.partition(b"\0")
             message = json.loads(raw)
@@ -162,3 +165,10 @@ class Browser:
                 self.problems.append(parameters["entry"]["text"])
             case "Runtime.exceptionThrown":
                 self.problems.append(parameters["exceptionDetails"]["text"])
+
+
+def _above_the_protocols(descriptor: int) -> int:
+    """The same descriptor with a number that the shell does not overwrite when it makes 3 and 4."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
+    os.close(descriptor)
+    return moved

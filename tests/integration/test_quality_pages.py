@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 
 from ingest.cli.check import print_checked
 from ingest.places import pages_folder
@@ -21,6 +21,7 @@ from ingest.quality.check import Checked, check
 from tests.integration import browser
 from tests.integration.desk import Desk
 from tests.integration.lane import order
+from tests.integration.records import contract
 from tests.integration.suites import AMOUNT, COLUMNS, COUNT, STATUS, UNIQUE, suite_of
 
 pytestmark = pytest.mark.integration
@@ -37,10 +38,10 @@ MIX: dict[str, Any] = {
 Seen = tuple[Desk, Checked, list[Row]]
 
 
-@pytest.fixture
-def seen(desk: Callable[..., Desk]) -> Seen:
+@pytest.fixture(scope="module")
+def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """A table with rows that break the suite, one of them with markup for a status; a check, and its rows of the results table."""
-    table = desk(COLUMNS)
+    table = Desk(spark, contract(COLUMNS), tmp_path_factory.mktemp("seen"))
     good = [order(f"a{n}", status="paid", amount=n, name="x") for n in range(9)]
     table.batch(*good, order("bad", status=SCRIPT, amount=1, name="x"), order("worse", status="lost", amount=-3, name="x"))
     found = check(table.session, suite_of(table, [UNIQUE, COUNT, STATUS, AMOUNT, MIX, BROKEN]), table.places)
@@ -49,12 +50,10 @@ def seen(desk: Callable[..., Desk]) -> Seen:
 
 
 @pytest.fixture
-def chromium(tmp_path: Path) -> Any:
+def chromium() -> Iterator[browser.Browser]:
     """A browser that is closed at the end."""
     assert COMMAND is not None
-    folder = tmp_path / "browser"
-    folder.mkdir()
-    with browser.Browser(COMMAND, folder) as running:
+    with browser.Browser(COMMAND) as running:
         yield running
 
 
@@ -127,20 +126,6 @@ def test_the_pages_say_in_a_browser_without_a_network_what_the_results_table_say
     assert chromium.evaluate("document.title") != "taken over"
 
 
-def test_no_page_names_an_address_to_load_nor_holds_a_script(seen: Seen) -> None:
-    """The same without a browser: what loads something is an attribute of a tag, and no value of the data is a tag."""
-    table, _, _ = seen
-    folder = pages_folder(table.places)
-    files = [file for file in folder.rglob("*") if file.suffix == ".html"]
-    assert sorted(file.relative_to(folder).parts[0] for file in files) == ["expectations", "index.html", "validations"]
-    for file in files:
-        text = file.read_text(encoding="utf-8")
-        assert "<script" not in text and "<img" not in text and "onclick" not in text
-        assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//|url\(|@import", text), file
-        assert "Content-Security-Policy\" content=\"default-src 'none';" in text
-    assert not (folder / "static").exists()
-
-
 def test_an_expectation_that_could_not_be_evaluated_is_on_the_page_too(seen: Seen) -> None:
     _, found, rows = seen
     broken = next(row for row in rows if row["expectation"] == BROKEN["type"])
@@ -184,24 +169,11 @@ def test_pages_of_a_lake_that_is_elsewhere_are_said_to_go_with_the_machine(
     assert f"page: none: {tmp_path}/data_docs/events cannot be written (Not a directory)" in capsys.readouterr().out
 
 
-def test_two_pipelines_share_a_folder_of_pages_and_every_link_leads_somewhere(desk: Callable[..., Desk]) -> None:
-    for pipeline in ("t", "u"):
-        table = desk(COLUMNS, pipeline=pipeline)
-        table.batch(order("a", status="paid"))
-        assert not check(table.session, suite_of(table, [STATUS]), table.places).failed
-    folder = pages_folder(table.places)
-    files = list(folder.rglob("*.html"))
-    assert len(files) == 5
-    for file in files:
-        for link in re.findall(r'<a [^>]*href="([^"#]+)"', file.read_text(encoding="utf-8")):
-            assert (file.parent / link).is_file(), f"{file} links {link}"
-
-
 @needs_browser
 def test_a_browser_leaves_nothing_behind(tmp_path: Path) -> None:
     assert COMMAND is not None
     (tmp_path / "x.html").write_text("<p>here</p>")
-    with browser.Browser(COMMAND, tmp_path) as running:
+    with browser.Browser(COMMAND) as running:
         running.open(tmp_path / "x.html")
         assert running.text() == "here"
         assert running.profile.is_dir()
