@@ -213,7 +213,7 @@ def test_a_version_is_of_one_table_and_the_others_stay(spark: SparkSession, tmp_
         assert list(without_spark(at_version(known, "events", version, FILES))(sql, None).rows()) == [(rows, 1)]
     assert answers(spark, at_version(known, "v.events", 1, FILES), sql) == [(1, 1)]
     assert answers(spark, at_version(known, "events__quarantine", 0, FILES), sql) == [(2, 0)]
-    with pytest.raises(InvalidInput, match="no run has made it yet"):
+    with pytest.raises(InvalidInput, match="no check has made it yet"):
         without_spark(known)("SELECT * FROM events__quality", None)
     with pytest.raises(InvalidInput, match="no table quality in the lake"):
         questions()["failed-expectations"].of(desk.contract, known, SINCE)
