@@ -123,6 +123,7 @@ def as_row(checked: Checked) -> dict[str, Any]:
         "scope": scope,
         "expectations": rows,
         "page": page,
+        "page_note": checked.page_note,
         "seconds": checked.seconds,
     }
 
@@ -147,7 +148,9 @@ def print_checked(checked: Checked) -> None:
     for line in failures(checked):
         print(f"  {line}")
     if checked.page:
-        print(f"  page: {checked.page}")
+        print(f"  page: {checked.page}" + (f" ({checked.page_note})" if checked.page_note else ""))
+    elif checked.page_note:
+        print(f"  page: {checked.page_note}")
 
 
 def failures(checked: Checked) -> Iterable[str]:
