@@ -12,28 +12,17 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final
 
 from ingest.errors import InvalidInput
 from ingest.kafka.errors import GroupMovedOn, TransactionAborted
-from ingest.kafka.transactional import Headers, TransactionalProducer
+from ingest.kafka.outgoing import Headers, Outgoing
+from ingest.kafka.transactional import TransactionalProducer
 
 RECORDS: Final = 1_000
 TIME_MS: Final = 100
 ATTEMPTS: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A record to be sent."""
-
-    topic: str
-    value: bytes | None
-    key: bytes | None = None
-    headers: Headers = field(default=())
-    partition: int | None = None
 
 
 class Grouped:

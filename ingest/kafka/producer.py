@@ -16,7 +16,7 @@ from ingest.kafka.connection import as_options, end, producer
 from ingest.kafka.errors import DeliveryFailed
 from ingest.kafka.in_flight import InFlight
 from ingest.kafka.mode import AtLeastOnce, AtMostOnce
-from ingest.kafka.transactional import Headers
+from ingest.kafka.outgoing import Headers
 from ingest.kafka_options import KafkaOptions
 
 # A little longer than delivery_timeout_ms, after which kafka-python gives a record up by itself.

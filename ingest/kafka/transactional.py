@@ -13,7 +13,7 @@ So every record's acknowledgement is looked at before the commit is asked for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final
@@ -26,13 +26,12 @@ from ingest.kafka.connection import Asked, as_options, end, producer
 from ingest.kafka.errors import GroupMovedOn, OutcomeUnknown, ProducerFenced, TransactionAborted
 from ingest.kafka.in_flight import InFlight
 from ingest.kafka.mode import ExactlyOnce
+from ingest.kafka.outgoing import Headers
 from ingest.kafka_options import KafkaOptions
 
 # Longer than request_timeout_ms, so that a slow broker is told from one that does not answer at all.
 COMMIT_WITHIN_S: Final = 45.0
 _FENCED: Final = (ProducerFencedError, InvalidProducerEpochError)
-
-Headers = Sequence[tuple[str, bytes]]
 
 
 class Transaction:
