@@ -19,7 +19,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import IllegalStateError, KafkaError
 
-from ingest.errors import Unfit
+from ingest.errors import InvalidInput, Unfit
 from ingest.kafka_options import KafkaOptions
 
 Rebalance: TypeAlias = Literal["cooperative", "eager"]
@@ -29,6 +29,7 @@ _ASSIGNORS: Final = {"cooperative": CooperativeStickyAssignor, "eager": RangePar
 # A partition with more than this in the buffer is not fetched from until half of it is worked off.
 _BUFFERED_MAX: Final = 2_000
 _POLL_S: Final = 0.2
+_TOPICS_WITHIN_S: Final = 10.0
 # Committed offsets of a transaction that is still open are not told (KIP-447): the wait is bounded by its timeout.
 _COMMITTED_WITHIN_S: Final = 60.0
 
@@ -39,7 +40,7 @@ class Member:
     """One consumer in a group. `options` are kafka-python's, from a delivery mode.
 
     `finish` is asked, before partitions go, for offsets of work that is done and not committed; `dropped` is told which partitions are
-    gone. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE.
+    gone. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN.
     """
 
     def __init__(
@@ -71,7 +72,13 @@ class Member:
                 expected="a Kafka broker that answers and lets us in.",
                 remedy="check the address and the rights; `ingest broker start` starts an embedded broker.",
             ) from error
-        self._consumer.subscribe(list(topics), listener=_Listener(self))
+        self._topics = tuple(topics)
+        self._consumer.subscribe(list(self._topics), listener=_Listener(self))
+        try:
+            self._know_topics(kafka.bootstrap_servers)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Leave the group (a static member only goes silent: its place is kept until the session times out)."""
@@ -86,6 +93,9 @@ class Member:
     def poll(self, timeout_s: float) -> None:
         """Take what is there into the buffer; partitions come and go here."""
         found = self._consumer.poll(timeout_ms=max(timeout_s, 0) * 1000)
+        if not self.assignment:
+            for topic in self._topics:
+                self._consumer.partitions_for_topic(topic)
         self.polled_at = time.monotonic()
         # As of now and not as of the commit: see Transaction.send_offsets.
         self.group = self._consumer.group_metadata()
@@ -130,6 +140,25 @@ class Member:
         """See pause."""
         self._paused.discard(place)
         self._hold_back()
+
+    def _know_topics(self, servers: str) -> None:
+        """Wait until the client knows its topics.
+
+        kafka-python 3.0.12 loses a request for metadata that meets one under way, for up to five minutes; a leader that does not know a
+        topic assigns nothing of it. Asking for the partitions of an unknown topic asks the broker again.
+        """
+        deadline = time.monotonic() + _TOPICS_WITHIN_S
+        for topic in self._topics:
+            while not self._consumer.partitions_for_topic(topic):
+                if time.monotonic() > deadline:
+                    found, expected = (
+                        f"the brokers {servers} tell no partitions of topic {topic!r}.",
+                        "a topic that exists and may be read.",
+                    )
+                    raise InvalidInput(
+                        "TOPIC_UNKNOWN", found, expected=expected, remedy="create the topic first, or grant Describe and Read."
+                    )
+                time.sleep(_POLL_S)
 
     def _take(self, records: int) -> list[Any]:
         taken: list[Any] = []
