@@ -31,13 +31,16 @@ from ingest.kafka_options import KafkaOptions
 
 # Between two records: so that a slow piece of work does not hold a rebalance up, and none is thrown out of the group.
 _KEEP_ALIVE_S: Final = 1.0
+# A rebalance takes as long as the slowest member takes to come to its next poll.
+_LAST_COMMIT_WITHIN_S: Final = 10.0
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Consumed:
-    """What a run did: records worked on, copies passed over, records put away, commits that came too late to count."""
+    """What a run did: records worked on, copies passed over, records put away, and how often a partition went away before the
+    offset of what was done there could be committed."""
 
     worked: int = 0
     duplicates: int = 0
@@ -142,7 +145,7 @@ class Consumer:
                 elif self._is_due():
                     self._commit()
         finally:
-            self._commit()
+            self._commit_surely()
         return self.counts
 
     def _batch(self, records: list[Any], work: Callable[[Any], object], stop: Callable[[], bool]) -> None:
@@ -167,7 +170,7 @@ class Consumer:
 
     def _back(self) -> None:
         """What was taken and not worked on comes again; in at_most_once it is committed already, and lost."""
-        self._commit()
+        self._commit_surely()
         self._member.rewind()
 
     def _work(self, record: Any, work: Callable[[Any], object]) -> None:
@@ -201,18 +204,28 @@ class Consumer:
         done = self._done
         return done.records >= self._commit_records or (done.records > 0 and time.monotonic() - done.since >= self._commit_s)
 
-    def _commit(self) -> None:
+    def _commit(self) -> bool:
+        """False while a rebalance is under way: the broker takes no offsets then. They wait, or go with their partition."""
         if self._letters is not None:
             self._letters.flush()  # first: a letter that is lost while its record counts as done is a lost record
-        done, self._done = self._done, _Progress()
-        if done.offsets and not self._committed(done.offsets):
-            self.counts.late_commits += 1
+        if self._done.offsets and not self._committed(self._done.offsets):
+            self._done.since = time.monotonic()
+            self._done.records = 1  # due again after commit_ms
+            return False
+        self._done = _Progress()
+        return True
+
+    def _commit_surely(self) -> None:
+        """What is done is committed, or its partitions are gone."""
+        deadline = time.monotonic() + _LAST_COMMIT_WITHIN_S
+        while not self._commit() and time.monotonic() < deadline:
+            self._member.poll(0.1)
 
     def _committed(self, offsets: Offsets) -> bool:
         try:
             self._member.commit(offsets)
         except KafkaError as error:
-            _log.info("offsets were not committed, their records come again: %r", error)
+            _log.info("offsets were not committed: %r", error)
             return False
         return True
 
@@ -221,10 +234,11 @@ class Consumer:
             return {}  # letters cannot be waited for here; the records come again instead
         return {place: offset for place, offset in self._done.offsets.items() if place in gone}
 
-    def _drop(self, gone: set[TopicPartition]) -> None:
+    def _drop(self, gone: set[TopicPartition], finished: bool) -> None:
         self._dropped |= gone
         for place in gone:
-            self._done.offsets.pop(place, None)
+            late = self._done.offsets.pop(place, None) is not None and not finished
+            self.counts.late_commits += late
 
 
 def _after(records: list[Any]) -> dict[TopicPartition, int]:

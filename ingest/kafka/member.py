@@ -30,6 +30,8 @@ _ASSIGNORS: Final = {"cooperative": CooperativeStickyAssignor, "eager": RangePar
 _BUFFERED_MAX: Final = 2_000
 _POLL_S: Final = 0.2
 _TOPICS_WITHIN_S: Final = 10.0
+# All members have to come to their next poll before partitions are dealt.
+_REBALANCE_WITHIN_S: Final = 10.0
 # Committed offsets of a transaction that is still open are not told (KIP-447): the wait is bounded by its timeout.
 _COMMITTED_WITHIN_S: Final = 60.0
 
@@ -40,7 +42,7 @@ class Member:
     """One consumer in a group. `options` are kafka-python's, from a delivery mode.
 
     `finish` is asked, before partitions go, for offsets of work that is done and not committed; `dropped` is told which partitions are
-    gone. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN.
+    gone, and whether such offsets were committed. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Member:
         *,
         rebalance: Rebalance = "cooperative",
         finish: Callable[[set[TopicPartition]], Offsets] = lambda gone: {},
-        dropped: Callable[[set[TopicPartition]], object] = lambda gone: None,
+        dropped: Callable[[set[TopicPartition], bool], object] = lambda gone, finished: None,
     ) -> None:
         self._finish, self._dropped = finish, dropped
         self._buffer: dict[TopicPartition, deque[Any]] = {}
@@ -91,7 +93,17 @@ class Member:
         return set(self._consumer.assignment())
 
     def poll(self, timeout_s: float) -> None:
-        """Take what is there into the buffer; partitions come and go here."""
+        """Take what is there into the buffer; partitions come and go here.
+
+        A rebalance that has begun is waited for: kafka-python 3.0.12 throws an assignment away that arrives between two polls and joins
+        anew, so that members with short polls would deal the partitions without end.
+        """
+        self._poll_once(timeout_s)
+        deadline = time.monotonic() + _REBALANCE_WITHIN_S
+        while self._consumer._coordinator.need_rejoin() and time.monotonic() < deadline:
+            self._poll_once(1.0)
+
+    def _poll_once(self, timeout_s: float) -> None:
         found = self._consumer.poll(timeout_ms=max(timeout_s, 0) * 1000)
         if not self.assignment:
             for topic in self._topics:
@@ -194,10 +206,10 @@ class Member:
                     self._consumer.seek_to_end(place)
         return stale
 
-    def _gone(self, places: set[TopicPartition]) -> None:
+    def _gone(self, places: set[TopicPartition], *, finished: bool) -> None:
         for place in places:
             self._buffer.pop(place, None)
-        self._dropped(places)
+        self._dropped(places, finished)
 
 
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
@@ -208,17 +220,18 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         places = set(revoked)
-        offsets = self._member._finish(places)
+        offsets, finished = self._member._finish(places), True
         if offsets:
             try:
                 await self._member._consumer.commit_async({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})
             except KafkaError as error:
                 _log.info("offsets of partitions that go away were not committed, their records come again: %r", error)
-        self._member._gone(places)
+                finished = False
+        self._member._gone(places, finished=finished)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         if self._member._eager:
             self._member._stale |= set(assigned)
 
     async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
-        self._member._gone(set(lost))
+        self._member._gone(set(lost), finished=False)

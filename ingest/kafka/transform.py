@@ -215,7 +215,7 @@ class Transform:
         if self._states is not None:
             self._states.forget()
 
-    def _drop(self, gone: set[TopicPartition]) -> None:
+    def _drop(self, gone: set[TopicPartition], finished: bool) -> None:
         if self._states is not None:
             self._states.forget({place.partition for place in gone})
 

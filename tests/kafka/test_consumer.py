@@ -154,10 +154,14 @@ def test_a_paused_partition_rests_and_goes_on_where_it_was(topics: Topics, full:
 
 
 @pytest.mark.parametrize("rebalance", ["cooperative", "eager"])
+@pytest.mark.parametrize("waiting", ["taken", "buffered"])
 def test_a_rebalance_in_the_middle_loses_nothing_and_repeats_nothing_that_was_done(
-    topics: Topics, full: Callable[..., str], rebalance: Rebalance
+    topics: Topics, full: Callable[..., str], rebalance: Rebalance, waiting: str
 ) -> None:
-    """All that leaves in order is finished or abandoned: the offsets of what was done are committed before its partition goes."""
+    """All that leaves in order is finished or abandoned: the offsets of what was done are committed before its partition goes.
+
+    It meets records that were taken to be worked on one after the other, or that still wait in the buffer.
+    """
     name, lock, worked = full(3_000, 4), threading.Lock(), Counter[bytes]()
     stop = threading.Event()
 
@@ -167,8 +171,8 @@ def test_a_rebalance_in_the_middle_loses_nothing_and_repeats_nothing_that_was_do
         time.sleep(0.001)
 
     def member(until_count: int | None) -> None:
-        # Nothing is due by count or time: only the rebalances, and the end, commit.
-        quiet: dict[str, Any] = {"commit_records": 100_000, "commit_ms": 600_000}
+        # `taken`: nothing is due by count or time, only the rebalances and the end commit.
+        quiet: dict[str, Any] = {"commit_records": 100_000 if waiting == "taken" else 70, "commit_ms": 600_000, "max_poll_records": 3_000}
         with Consumer(AtLeastOnce(), [name], name, topics.servers, rebalance=rebalance, **quiet, **QUICK) as consumer:
             consumer.run(work, stop=lambda: stop.is_set() or (until_count is not None and consumer.counts.worked >= until_count))
 

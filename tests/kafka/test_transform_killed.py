@@ -137,8 +137,8 @@ def test_a_zombie_that_wakes_with_its_transaction_still_open_is_fenced_by_the_gr
     """The broker would still commit its transaction; only the generation that comes with the offsets tells that it is a zombie."""
     stage = scene(1)
     stage.write(30)
-    zombie = instances(stage.instance(0, at="sent", signal="SIGSTOP", transaction_timeout_ms=120_000))
-    zombie.wait_for("reached sent")
+    zombie = instances(stage.instance(0, at="flushed", signal="SIGSTOP", transaction_timeout_ms=120_000))
+    zombie.wait_for("reached flushed")
     heir = instances(stage.instance(1))
     until(lambda: stage._covered() == 30, "the heir has the partition and has done the work")
     assert not stage.topics.stable(stage.sink)
