@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import uuid
@@ -91,8 +92,17 @@ def test_without_a_dead_letter_topic_poison_ends_the_run_and_nothing_is_visible(
     assert sorted(map(int, topics.values(sink))) == list(range(100))
 
 
-@pytest.mark.parametrize("api", [Api.END_TXN, Api.TXN_OFFSET_COMMIT, Api.PRODUCE])
-@pytest.mark.parametrize("lost", ["reply", "request"])
+@pytest.mark.parametrize(
+    ("api", "lost"),
+    [
+        (Api.END_TXN, "reply"),
+        *(
+            pytest.param(api, lost, marks=pytest.mark.slow)
+            for api, lost in itertools.product((Api.END_TXN, Api.TXN_OFFSET_COMMIT, Api.PRODUCE), ("reply", "request"))
+            if (api, lost) != (Api.END_TXN, "reply")
+        ),
+    ],
+)
 def test_a_transaction_that_fails_or_is_not_answered_is_done_again_exactly(
     run: Run, topics: Topics, source: str, topic: Callable[..., str], proxy: Proxy, api: Api, lost: str
 ) -> None:
