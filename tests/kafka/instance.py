@@ -1,6 +1,7 @@
 """An instance of a transform in a process of its own, which can be told to kill itself at a step. Run as `python -m tests.kafka.instance`.
 
-For each input it writes, to `sink` and to `audit`, the number of inputs of that key so far, counted in the keyed state.
+For each input it writes, to `sink` and to `audit`, the number of inputs of that key so far, counted in the keyed state; without a
+changelog (None) it counts nothing.
 """
 
 from __future__ import annotations
@@ -64,9 +65,11 @@ def _main(settings: dict[str, Any]) -> None:
                 print(f"reached {step}", flush=True)
                 os.kill(os.getpid(), getattr(signal, settings.get("signal", "SIGKILL")))
 
-    def count(record: Any, state: State) -> Iterator[Outgoing]:
-        number = int(state.get(record.key, b"0") or b"0") + 1
-        state[record.key] = b"%d" % number
+    def count(record: Any, state: State | None = None) -> Iterator[Outgoing]:
+        number = 0
+        if state is not None:
+            number = int(state.get(record.key) or b"0") + 1
+            state[record.key] = b"%d" % number
         value = json.dumps({"key": record.key.decode(), "number": number, "input": record.value.decode()}).encode()
         yield Outgoing(settings["sink"], value, record.key)
         yield Outgoing(settings["audit"], value, record.key)
