@@ -7,7 +7,7 @@
 
 The output, the changes of the state and the offsets of the input are one transaction. The offsets carry the group's generation, so
 that an instance that was away while its partitions went to others (a zombie) is refused by the broker. It is what Kafka Streams calls
-exactly_once_v2; Streams also has windows, joins, state on disk, standby copies, and 10 to 100 times the speed: on the JVM, take it.
+exactly_once_v2; Streams also has windows, joins, state on disk and standby copies of it: on the JVM, take it.
 """
 
 from __future__ import annotations
