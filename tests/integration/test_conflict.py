@@ -68,3 +68,10 @@ def test_a_winner_that_conflicts_with_the_table_does_not_hide_its_later_copies(d
     assert counts(one, 1) == (0, 1, 2, 0)
     assert [row["offset"] for row in one.quarantine()] == [1, 3]
     assert one.rows("id", "n") == [("a", 1)]
+
+
+def test_a_value_that_has_moved_to_another_column_is_another_payload(desk: MakeDesk) -> None:
+    """NULL adds nothing to a hash: without the columns' names these would count as the same."""
+    one = desk({"n": "INT", "m": "INT", "s": "STRUCT<x: INT, y: INT>"})
+    one.batch(order("a", n=1), order("a", m=1), order("b", s={"x": 1}), order("b", s={"y": 1}), order("c", s={}), order("c"))
+    assert counts(one, 0) == (3, 0, 3, 0)
