@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from ingest import spark
 from ingest.contract import Contract
 from ingest.errors import IngestError, RunStopped
+from ingest.files import unfit
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places, spark_log
 from ingest.stream import lock, platform
@@ -126,7 +127,7 @@ class Run:
                 except Exception as error:
                     if spark.jvm_exit(session) is not None:
                         raise
-                    results[query.contract.name].error = stopped(query.contract, self.kafka, error)
+                    results[query.contract.name].error = unfit(error) or stopped(query.contract, self.kafka, error)
             display.ready([q.contract.name for q in started], log)
             self._watch(session, started, display, results)
         except (Py4JError, OSError) as error:

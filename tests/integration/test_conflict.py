@@ -85,3 +85,10 @@ def test_a_conflict_whose_record_is_compacted_while_the_batch_is_at_work_is_kept
     one.batch(order("a", n=1), order("a", n=2), order("a", n=3))
     assert counts(one, 0) == (1, 0, 2, 0)
     assert [(row["offset"], row["value"] is None) for row in one.quarantine()] == [(1, True), (2, False)]
+
+
+def test_a_value_that_has_moved_to_another_column_is_another_payload(desk: MakeDesk) -> None:
+    """NULL adds nothing to a hash: without the columns' names these would count as the same."""
+    one = desk({"n": "INT", "m": "INT", "s": "STRUCT<x: INT, y: INT>"})
+    one.batch(order("a", n=1), order("a", m=1), order("b", s={"x": 1}), order("b", s={"y": 1}), order("c", s={}), order("c"))
+    assert counts(one, 0) == (3, 0, 3, 0)

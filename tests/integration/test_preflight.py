@@ -15,7 +15,7 @@ from kafka.admin import NewPartitions
 
 from ingest import faults
 from ingest.errors import Refused
-from ingest.stream import commit, lock
+from ingest.stream import commit, lock, lock_file
 from tests.integration.lane import Lane, Record, order
 from tests.integration.records import contract
 
@@ -494,6 +494,7 @@ def test_a_table_that_another_writer_holds_is_locked_and_its_holder_is_named(lan
     assert socket.gethostname() in error.found and str(os.getpid()) in error.found
     with pytest.raises(Refused, match="LOCKED"):
         one.rebase()
+    assert lock_file.holder(one.places.root) is not None, "a refusal in this JVM has dropped the kernel's lock"
     held.release()
     one.send(order("c"))
     one.run()
