@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check faults bench lock lock-jars clean
+.PHONY: help setup browser demo test check faults bench lock lock-jars clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # A Spark application of the tests keeps about one core busy. Each worker has a broker and a Spark of its own (about 3 GB);
@@ -14,6 +14,9 @@ setup: .venv/setup.stamp  ## make .venv from requirements.lock and fetch the pin
 
 .venv/setup.stamp: requirements.lock pyproject.toml ingest/jars.lock
 	@scripts/setup
+
+browser:  ## install the Chromium in which tests look at the Data Docs (root on Debian; without it they are skipped)
+	@scripts/browser
 
 demo: setup  ## ingest sample events into Delta tables with an embedded broker, crash, resume, verify
 	@$(BIN)/ingest demo

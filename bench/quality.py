@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from ingest import spark
 from ingest.contract import load_contracts
 from ingest.quality import gx
+from ingest.quality import pages as data_docs
 from ingest.quality.check import POSITION, _Work
 from ingest.quality.suite import Suite, load_suites
 
@@ -99,7 +100,7 @@ def pages(suite: Suite, session: SparkSession, frame: DataFrame) -> float:
     folder = Path(tempfile.mkdtemp())
     started = time.monotonic()
     configs = [each.config for each in suite.expectations]
-    gx.write_pages(folder, "orders", configs, [raw for _, raw in found] * 5, "run", datetime.now(UTC), {"batch_spec": {}})
+    data_docs.write_pages(folder, "orders", configs, [raw for _, raw in found] * 5, "run", datetime.now(UTC), {"batch_spec": {}})
     seconds = time.monotonic() - started
     shutil.rmtree(folder)
     return round(seconds, 1)

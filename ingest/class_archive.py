@@ -55,17 +55,21 @@ def option() -> str:
 def make() -> bool:
     """Make the archive if it is missing; False if that did not work, which costs nobody more than time."""
     archive = path()
-    if archive.exists():
-        return True
+    with suppress(OSError):  # a cache that may only be read, a full disk
+        if not archive.exists():
+            _dump(archive)
+    return archive.exists()
+
+
+def _dump(archive: Path) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         made = archive.with_name(f".{archive.name}.{os.getpid()}")
         options = f"-XX:ArchiveClassesAtExit={made} -Djava.io.tmpdir={folder} {os.environ.get('INGEST_DRIVER_JAVA_OPTIONS', '')}"
         environment = {**os.environ, "INGEST_DRIVER_JAVA_OPTIONS": options.strip(), "TMPDIR": folder}
-        with suppress(subprocess.TimeoutExpired, OSError):
+        with suppress(subprocess.TimeoutExpired):
             subprocess.run([sys.executable, "-c", WARM_UP, folder], env=environment, capture_output=True, timeout=WITHIN_S, check=False)
         if made.exists():
             made.replace(archive)
     for old in sorted(archive.parent.glob("*.jsa"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
         old.unlink(missing_ok=True)
-    return archive.exists()

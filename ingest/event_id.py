@@ -3,6 +3,9 @@
 `mint` is for producers that make an event: its ids rise with time, so that a micro-batch's ids form a narrow range and the
 MERGE reads few files. `derive` is for events that carry business keys but no id: the same keys always give the same id, so
 that a retry is recognised. Neither normalises text: ids that differ in case, blanks or Unicode form are different ids.
+
+`stamp` puts an id where the contract of a table says that its MERGE reads it. An id that is there already stays, so that an event
+keeps its id through every retry, whoever tries again: stamp it once, when it is made, and store or send what `stamp` returned.
 """
 
 from __future__ import annotations
@@ -12,8 +15,15 @@ import secrets
 import threading
 import time
 import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+from ingest.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from ingest.contract import Contract
 
 # Changing it changes every derived id, and events already in a table would come in again under new ids.
 NAMESPACE: Final = uuid.UUID("6f1c9a44-9d0b-4c1f-8f57-0b5a3d7e21c8")
@@ -60,6 +70,78 @@ def derive(*parts: str | int | bytes) -> str:
         digest.update(b"%c%d:" % (tag, len(data)))
         digest.update(data)
     return str(uuid.UUID(bytes=digest.digest()[:16], version=5))
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """An event that carries its id: `value` is to be serialised as the contract's format, `key` and `headers` go with the record."""
+
+    event_id: tuple[str, ...]
+    value: Mapping[str, Any]
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes]] = field(default=())
+
+
+def stamp(
+    contract: Contract,
+    value: Mapping[str, Any],
+    *,
+    key: bytes | None = None,
+    headers: Sequence[tuple[str, bytes]] = (),
+    natural_key: Sequence[str] = (),
+) -> Stamped:
+    """The event with its id where `contract.event_id` names it: a column, the record's key, or a header.
+
+    An id that is there is kept. Else it is derived from the fields that `natural_key` names, or minted where it names none. Nothing
+    that was given is changed. Raises InvalidInput EVENT_ID_NOT_OURS where no id can be made (several columns, a column that is no STRING,
+    positions) and NATURAL_KEY_MISSING; TypeError for natural keys of a type that `derive` refuses; ValueError for an id that is no UTF-8.
+    """
+    wanted = contract.event_id
+    if wanted.kind == "columns":
+        have = [value.get(name) for name in wanted.columns]
+        if None not in have:
+            return Stamped(tuple(str(each) for each in have), value, key, headers)
+        (name, *more) = wanted.columns
+        kinds = {column.name: column.type for column in contract.columns}
+        if more or kinds.get(name, "").upper() != "STRING":
+            raise _not_ours(
+                contract, f"the columns {', '.join(wanted.columns)} ({', '.join(kinds.get(each, '?') for each in wanted.columns)})"
+            )
+        made = _made(value, natural_key)
+        return Stamped((made,), {**value, name: made}, key, headers)
+    if wanted.kind == "key":
+        text = key.decode() if key else _made(value, natural_key)
+        return Stamped((text,), value, text.encode(), headers)
+    if wanted.kind == "header":
+        assert wanted.header is not None
+        # The last header of a name wins, there as here.
+        found = next((data for name, data in reversed(headers) if name == wanted.header), b"")
+        if found:
+            return Stamped((found.decode(),), value, key, headers)
+        made = _made(value, natural_key)
+        return Stamped((made,), value, key, [*headers, (wanted.header, made.encode())])
+    raise _not_ours(contract, "the record's position")
+
+
+def _made(value: Mapping[str, Any], natural_key: Sequence[str]) -> str:
+    missing = [name for name in natural_key if value.get(name) is None]
+    if missing:
+        raise InvalidInput(
+            "NATURAL_KEY_MISSING",
+            f"the event lacks {', '.join(missing)}.",
+            expected="every field of the natural key, or two events of one origin would get two ids.",
+            remedy="complete the event, or let its id be minted once and kept.",
+        )
+    return derive(*(value[name] for name in natural_key)) if natural_key else mint()
+
+
+def _not_ours(contract: Contract, where: str) -> InvalidInput:
+    return InvalidInput(
+        "EVENT_ID_NOT_OURS",
+        f"{contract.name} takes the event id from {where}, and the event has none there.",
+        expected="one STRING column, the key or a header, for which an id can be made.",
+        remedy="give the event its id where it comes from, or change event_id in the contract.",
+    )
 
 
 def _next(ms: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ Only what the engine reads by itself: names in a folder, whole small files, and 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +14,25 @@ from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 from ingest import databricks
+from ingest.errors import Unfit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
+
+
+def unfit(error: BaseException) -> Unfit | None:
+    """The machine's refusal to write a file or folder as an error of the environment; None for any other error."""
+    if not isinstance(error, OSError) or error.filename is None or error.errno not in _FULL | _NOT_OURS:
+        return None
+    found = f"{error.filename} cannot be written: {error.strerror}."
+    if error.errno in _FULL:
+        return Unfit("DISK_FULL", found, expected="room for it.", remedy="free space, or name a folder on another disk.")
+    remedy = "see to its owner and rights (chown, chmod), or name another folder; `ingest doctor` looks at lake and checkpoints."
+    return Unfit("NOT_WRITABLE", found, expected="a folder that this user may write in.", remedy=remedy)
 
 
 class Files(Protocol):

@@ -29,6 +29,8 @@ PINNED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.json.enablePartialResults": "true",
+    # Else a key given twice inside a value leaves no token to judge, and an object would pass as a STRING.
+    "spark.sql.variant.allowDuplicateKeys": "true",
     # Spark's own pattern does not know where Kafka's clients keep theirs.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key",
     # These weaken what a checkpoint proves.

@@ -1,4 +1,4 @@
-"""The oracle: judges a finished run from outside, by the manifests, Kafka and the Delta tables alone to (g)).
+"""The oracle: judges a finished run from outside, by the manifests, Kafka and the Delta tables alone; its checks are (a) to (g).
 
 It imports nothing of the engine, so that a wrong idea in the engine cannot also be the judge's. A run must be quiet: stopped,
 or nothing more to read, and its ledger completed. Tables of mode insert only: a row, once there, stays as it is.

@@ -64,6 +64,10 @@ def main() -> None:
             _end(words, InvalidInput("USAGE", found, expected="the options that --help shows.", remedy="correct the command."))
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in SPARK_PACKAGES:
             _end(words, _spark_missing(error))
+        from ingest.files import unfit
+
+        if (refused := unfit(error)) is not None:
+            _end(words, refused)
         traceback.print_exc()
         _end(words, Bug("UNEXPECTED", f"{type(error).__name__}: {error}", expected="no error that has no name."))
     else:

@@ -88,7 +88,10 @@ def _watch(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> Watc
         if not quiet and (checked.failed or checked.page):
             print_checked(checked)
 
-    return Watch(suites, show)
+    def say_missed(table: str, code: str) -> None:
+        print(f"note: {table} was not checked ({code}): tried again in a minute", file=sys.stderr, flush=True)
+
+    return Watch(suites, show, say_missed)
 
 
 def seconds(text: str) -> float:

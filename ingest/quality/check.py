@@ -16,9 +16,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingest.errors import InvalidInput
-from ingest.files import files_of
+from ingest.files import files_of, is_local
 from ingest.places import Places, pages_folder
-from ingest.quality import gx
+from ingest.quality import gx, pages
 from ingest.quality.count import ledger_rows
 from ingest.quality.result import SCHEMA_VERSION, QualityRow, as_columns, passed, scrubbed
 from ingest.quality.scope import Last, Scope, Slice, decide
@@ -31,18 +31,21 @@ from ingest.stream.delta_log import DeltaLog
 POSITION = ("_topic_id", "_partition", "_offset")
 # Enough to find the cause; the query that finds all of them is a person's to write.
 SAMPLES_MAX = 10
+ELSEWHERE = "on this machine's disk, since the lake is elsewhere: it is gone with the machine; the results stay in the table `quality`"
+NOT_RENDERED = "none: Great Expectations could not render it; the results are in the table `quality`"
 # GX tells the row count beside other figures in one job.
 COUNT = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 0}}
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A validation run of one table; `page` is its Data Docs page, if one was written."""
+    """A validation run of one table; `page` is its Data Docs page, if one was written, `page_note` what is to be said of it."""
 
     table: str
     scope: Scope
     rows: tuple[QualityRow, ...]
     page: Path | None
+    page_note: str | None
     seconds: float
 
     @property
@@ -115,17 +118,22 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
         )
         for expected, covered, result in results
     ]
-    page = None
+    page, note = None, None
     if rows:
         with lock.alone(session, places.lake, f"{places.root}/.quality"):
             if not at_work or not all(row.success for row in rows):
-                meta = {"batch_spec": {"table": places.target, **_described(scope)}}
+                meta = {"batch_spec": {"table": places.target, "data_asset_name": f"version {scope.version}", **_described(scope)}}
                 shown = [result for _, _, result in results]
                 configs = [each.config for each in suite.expectations]
-                page = gx.write_pages(pages_folder(places), contract.name, configs, shown, run_id, run_at, meta)
-                rows = [dataclasses.replace(row, page=str(page)) for row in rows]
+                folder = pages_folder(places)
+                try:
+                    page = pages.write_pages(folder, contract.name, configs, shown, run_id, run_at, meta)
+                    note = NOT_RENDERED if page is None else None if is_local(places.lake) else ELSEWHERE
+                except OSError as error:  # a working folder that is not ours to write, say; the results are worth more than their page
+                    note = f"none: {folder} cannot be written ({error.strerror}); the results are in the table `quality`"
+                rows = [dataclasses.replace(row, page=str(page)) for row in rows] if page else rows
             commits.append_quality(session, contract, places, [tuple(dataclasses.asdict(row).values()) for row in rows])
-    return Checked(contract.name, scope, tuple(rows), page, time.monotonic() - started)
+    return Checked(contract.name, scope, tuple(rows), page, note, time.monotonic() - started)
 
 
 def last_run(session: SparkSession, places: Places) -> Last | None:

@@ -1,4 +1,4 @@
-"""The only module that talks to Great Expectations: contexts that send nothing, validation runs, pages.
+"""Great Expectations: contexts that send nothing, what it knows, validation runs. (Its pages: pages.py.)
 
 GX is imported inside the functions: it takes seconds, and most verbs have no use for it.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,9 +15,6 @@ if TYPE_CHECKING:
 
 # GX 1.24 holds no client of its former telemetry any more; the switches are set all the same, for versions that do.
 SILENT = {"GX_ANALYTICS_ENABLED": "false"}
-SITE = "oncelake"
-# Older runs leave the pages (the table `quality` keeps them): each is a file that the index page is made from.
-PAGES_KEPT = 30
 SUMMARY = "SUMMARY"
 BOOLEAN = "BOOLEAN_ONLY"
 
@@ -133,67 +128,3 @@ class Runner:
         found: list[dict[str, Any]] = [each.to_json_dict() for each in results.results]
         by_id = {each["expectation_config"]["id"]: each for each in found}
         return [by_id[each.id] for each in suite.expectations]  # GX gives them in an order of its own
-
-
-def write_pages(
-    folder: Path,
-    name: str,
-    suite: Sequence[Mapping[str, Any]],
-    results: Sequence[Mapping[str, Any]],
-    run_id: str,
-    run_at: datetime,
-    meta: Mapping[str, Any],
-) -> Path:
-    """Add a page for one validation run, and one for the suite (its expectations), to the Data Docs in `folder`; returns the run's.
-
-    `results` must be scrubbed already. What was checked before is kept as GX's JSON in `folder`/results, since GX makes its index
-    page from the results themselves.
-    """
-    import great_expectations as gx
-    from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult, ExpectationValidationResult
-    from great_expectations.core.run_identifier import RunIdentifier
-    from great_expectations.data_context.store.validation_results_store import ValidationResultsStore
-    from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier, ValidationResultIdentifier
-    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
-
-    made = context()
-    results_folder = folder / "results"
-    results_folder.mkdir(parents=True, exist_ok=True)
-    backend = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(results_folder), "filepath_suffix": ".json"}
-    store: Any = ValidationResultsStore(store_backend=backend, store_name=made.validation_results_store_name)
-    made.stores[made.validation_results_store_name] = store
-    made.suites.add(gx.ExpectationSuite(name=name, expectations=[dict(config) for config in suite]))
-    parts = []
-    for each in results:
-        part = {key: value for key, value in each.items() if key != "expectation_config"}
-        parts.append(ExpectationValidationResult(**part, expectation_config=ExpectationConfiguration(**each["expectation_config"])))
-    passed = sum(bool(each["success"]) for each in results)
-    statistics = {
-        "evaluated_expectations": len(results),
-        "successful_expectations": passed,
-        "unsuccessful_expectations": len(results) - passed,
-        "success_percent": 100 * passed / len(results) if results else None,
-    }
-    identifier = RunIdentifier(run_name=run_id, run_time=run_at)
-    whole = ExpectationSuiteValidationResult(
-        success=passed == len(results),
-        results=parts,
-        suite_name=name,
-        statistics=statistics,
-        meta={**meta, "great_expectations_version": gx.__version__, "run_id": identifier, "validation_time": run_at},
-        batch_id=name,
-    )
-    key = ValidationResultIdentifier(ExpectationSuiteIdentifier(name), identifier, name)
-    store.set(key, whole)
-    for old in sorted(store.list_keys(), key=lambda each: each.run_id.run_time, reverse=True)[PAGES_KEPT:]:
-        store.remove_key(old)
-    site = {
-        "class_name": "SiteBuilder",
-        "show_how_to_buttons": False,
-        "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder)},
-        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
-    }
-    made.add_data_docs_site(SITE, site)
-    made.build_data_docs(site_names=[SITE], resource_identifiers=[key, ExpectationSuiteIdentifier(name)])
-    urls = made.get_docs_sites_urls(resource_identifier=key, site_name=SITE, only_if_exists=False)
-    return Path(urls[0]["site_url"].removeprefix("file://"))

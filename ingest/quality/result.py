@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,6 +33,8 @@ COUNTING = (
     "expect_table_row_count_to_be_between",
 )
 HIDDEN = "hidden: it may quote values of a sensitive column"
+# A text in any case: GX renders no page at all for a result whose traceback is none.
+NO_TRACEBACK = "left out: it may quote values"
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def scrubbed(raw: Mapping[str, Any], ids: Sequence[str], *, sensitive: bool) -> 
         found |= {"partial_unexpected_index_list": index, "unexpected_index_column_names": list(ids)}
     message = exception_of(raw)
     shown = HIDDEN if message and sensitive else message
-    information = {"raised_exception": message is not None, "exception_message": shown, "exception_traceback": None}
+    information = {"raised_exception": message is not None, "exception_message": shown, "exception_traceback": NO_TRACEBACK}
     return {
         "success": bool(raw["success"]),
         "expectation_config": config,
@@ -110,14 +113,22 @@ def scrubbed(raw: Mapping[str, Any], ids: Sequence[str], *, sensitive: bool) -> 
 
 
 def exception_of(raw: Mapping[str, Any]) -> str | None:
-    """The first line of what GX met when it evaluated the expectation; GX nests it by metric, or does not."""
+    """The line that tells what GX met when it evaluated the expectation; GX nests it by metric, or does not."""
     information = raw.get("exception_info") or {}
     several = [information, *(each for each in information.values() if isinstance(each, dict))]
     for each in several:
         if each.get("raised_exception"):
-            lines = str(each.get("exception_message") or "").strip().splitlines()
-            return lines[0][:500] if lines else "no message"
+            return _telling(str(each.get("exception_message") or ""))[:500]
     return None
+
+
+def _telling(message: str) -> str:
+    """The first line; of an error of the JVM, whose first line names a method of Py4J only, its innermost cause."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no message"]
+    if lines[0].startswith("An error occurred while calling") and lines[1:]:
+        causes = [line for line in lines if line.startswith("Caused by: ")]
+        return (causes[-1].removeprefix("Caused by: ") if causes else lines[1]).lstrip(": ")
+    return lines[0]
 
 
 def as_columns(expected: Expected, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,4 +159,13 @@ def sample_ids(row: QualityRow) -> list[str]:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return json.dumps(_finite(value), ensure_ascii=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    """The value with a text for each number that JSON has none for: a divergence may be infinite, a DOUBLE may be NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value

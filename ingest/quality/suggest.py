@@ -105,7 +105,9 @@ def _of(field: T.StructField, profile: Row, sets: Row | None, few: list[str], *,
         return
     if isinstance(field.dataType, T.NumericType):
         least, greatest = float(profile[f"least {name}"]), float(profile[f"greatest {name}"])
-        yield _config("expect_column_values_to_be_between", "warning", column=name, min_value=_wide(-least) * -1, max_value=_wide(greatest))
+        if math.isfinite(least) and math.isfinite(greatest):
+            bounds = {"min_value": 0.0 - _wide(-least), "max_value": _wide(greatest)}
+            yield _config("expect_column_values_to_be_between", "warning", column=name, **bounds)
     if sets is not None and name in few and len(sets[name]) <= VALUES_MAX and held >= ROWS_A_VALUE * len(sets[name]):
         yield _config("expect_column_values_to_be_in_set", "warning", column=name, value_set=list(sets[name]))
 

@@ -151,6 +151,7 @@ def _expected(number: int, config: Mapping[str, Any]) -> Expected:
     kind, kwargs = config["type"], config["kwargs"]
     columns = tuple(_columns(kwargs))
     meta = config.get("meta") or {}
+    mostly = kwargs.get("mostly", 1)  # a $PARAMETER may be anything
     return Expected(
         number,
         kind,
@@ -158,7 +159,7 @@ def _expected(number: int, config: Mapping[str, Any]) -> Expected:
         config.get("severity", SEVERITIES[0]),
         columns,
         kind in WHOLE_TYPES or meta.get("scope") == "whole",
-        gx.judges_rows(kind) and float(kwargs.get("mostly", 1)) == 1,
+        gx.judges_rows(kind) and not isinstance(mostly, dict) and float(mostly) == 1,
         bool(kwargs.get("row_condition")) or (not columns and kind not in ROW_COUNTS),
         config,
     )

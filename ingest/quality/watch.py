@@ -28,11 +28,12 @@ from ingest.stream.ledger import APPEND_EVERY_S
 class Watch:
     """The checks of one run; called from the run's main thread. `suites` are by `pipeline.table`; other tables are not checked.
 
-    `found` holds the validation runs of each table in order.
+    `found` holds the validation runs of each table in order; `on_missed` is told of a table whose check could not be done, and why.
     """
 
     suites: Mapping[str, Suite]
     on_checked: Callable[[Checked], None]
+    on_missed: Callable[[str, str], None]
     every_s: float = APPEND_EVERY_S
     found: dict[str, list[Checked]] = field(default_factory=dict)
     _new: set[str] = field(default_factory=set)
@@ -62,9 +63,11 @@ class Watch:
             if spark.jvm_exit(session) is not None:
                 raise
             self._at[places.name] = time.monotonic()
+            failure = error if isinstance(error, IngestError) else _not_done(places.name, error)
             if at_work:
+                self.on_missed(places.name, str(failure.code))
                 return None
-            return error if isinstance(error, IngestError) else _not_done(places.name, error)
+            return failure
         self._new.discard(places.name)
         self._at[places.name] = time.monotonic()
         self.found.setdefault(places.name, []).append(checked)
@@ -82,12 +85,13 @@ def _stop(checked: Checked) -> RunStopped:
     ids = ", ".join(sample_ids(first)[:3])
     more = f" and {len(checked.critical) - 1} more" if len(checked.critical) > 1 else ""
     on = f" on {first.column}" if first.column else ""
+    where = checked.page or "the table `quality`"
     return RunStopped(
         "QUALITY_STOP",
         f"{checked.table}: {first.expectation}{on}{more} failed at version {checked.scope.version}"
         + (f", rows such as {ids}." if ids else "."),
         expected="no critical expectation that fails (`quality: stop` in the contract). The rows are in the table, and in no batch again.",
-        remedy=f"look at {checked.page}; mend producer and rows, then run again (`ingest check {checked.table} --all` checks all rows).",
+        remedy=f"look at {where}; mend producer and rows, then run again (`ingest check {checked.table} --all` checks all rows).",
     )
 
 

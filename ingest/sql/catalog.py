@@ -18,6 +18,7 @@ from ingest.stream.delta_log import DeltaLog
 Kind = Literal["target", "quarantine", "ledger", "quality"]
 KINDS: tuple[Kind, ...] = ("target", "quarantine", "ledger", "quality")
 NOT_MADE = "no run has made it yet"
+NOT_CHECKED = "no check has made it yet: `ingest check` does"
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def catalog(contracts: Iterable[Contract], lake: str, files: Files) -> Catalog:
             if DeltaLog(files, table.path).exists():
                 tables.append(table)
             else:
-                absent.append((table.full, NOT_MADE))
+                absent.append((table.full, NOT_CHECKED if kind == "quality" else NOT_MADE))
     return Catalog(tuple(tables), tuple(absent))
 
 

@@ -49,11 +49,16 @@ class Question:
         values["event_id"] = ", ".join(_quoted(name) for name in event_id_columns(contract))
         if missing := sorted(self.needs - values.keys()):
             words = {"event_time": "event_time in its contract"}
+            mends = {
+                "event_time": "name a column as event_time in the contract",
+                "quality": f"run `ingest check {contract.name}` first (docs/quality.md)",
+            }
+            mend = mends.get(missing[0], f"run `ingest run {contract.name}` first, or name the right --lake")
             raise InvalidInput(
                 "QUESTION_UNFIT",
                 f"{contract.name} has no {' and no '.join(words.get(each, f'table {each} in the lake') for each in missing)}.",
                 expected=f"what the question {self.name} is about.",
-                remedy="ask another question (`ingest sql --questions`), or another table with --table.",
+                remedy=f"{mend}; or ask another question (`ingest sql --questions`), or another table with --table.",
             )
         return self.filled(values)
 

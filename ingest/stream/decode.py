@@ -242,8 +242,8 @@ def _from_json(text: Column, schema: T.StructType) -> Column:
 def _half_character(text: Column) -> Column:
     """Whether an escape such as `\\ud800` stands without its other half: Java would make it `?`, and two ids equal."""
     has_surrogate = F.contains(text, F.lit("\\ud")) | F.contains(text, F.lit("\\uD"))
-    # Without escaped backslashes every backslash left begins an escape.
-    return has_surrogate & F.replace(text, F.lit("\\\\"), F.lit("")).rlike(HALF_CHARACTER)
+    # Without escaped backslashes every backslash left begins an escape; a blank in their place, so that halves do not meet.
+    return has_surrogate & F.replace(text, F.lit("\\\\"), F.lit(" ")).rlike(HALF_CHARACTER)
 
 
 def _not_an_object(text: Column) -> Column:

@@ -35,8 +35,9 @@ DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
 # Years 0 and 10000, which a zone can make of 1 and 9999: neither Python nor SQL's own definition of a date has them.
 FIRST, LAST = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 
-# Text that a number, a boolean, an object or an array leaves behind when it is parsed as STRING.
-LOOKS_UNQUOTED = r"^(?:-?[0-9.eE+-]+|true|false|\"-?Infinity\"|[{\[].*)$"
+# Text that a number, a boolean, an object or an array leaves behind when it is parsed as STRING. Of the last two the beginning is
+# enough: in Java's expressions a dot stops at each of Unicode's line ends, which JSON allows within a string.
+LOOKS_UNQUOTED = r"^(?:(?:-?[0-9.eE+-]+|true|false|\"-?Infinity\")$|[{\[])"
 
 TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
 

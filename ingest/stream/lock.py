@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ingest.errors import InvalidInput, Refused
@@ -29,17 +29,25 @@ from ingest.stream.lock_file import is_free, who
 WAIT_S = 60.0
 WAIT_VARIABLE = "INGEST_LOCK_WAIT_S"
 
+# What our JVM holds, by its process and the lock's file. Asked before the file is opened once more: the kernel drops a process's
+# lock on a file as soon as that process closes any channel to it (fcntl(2), java.nio.channels.FileLock).
+_held: set[tuple[int, Path]] = set()
+_guard = threading.Lock()
+
 
 @dataclass(frozen=True)
 class Held:
     """A lock that the JVM holds until `release` or its end."""
 
     path: Path
+    jvm_pid: int
     channel: Any
 
     def release(self) -> None:
         """Let it go; for tests and for verbs that go on in the same JVM."""
-        self.channel.close()
+        with _guard:
+            _held.discard((self.jvm_pid, self.path))
+            self.channel.close()
 
 
 def folders(places: Places) -> list[Path]:
@@ -82,23 +90,21 @@ def hold_all(session: SparkSession, places: Places, *, existing: bool = False) -
 def hold(session: SparkSession, folder: Path) -> Held:
     """Let the session's JVM hold the lock in `folder` until it ends. Raises Refused LOCKED."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "lock"
+    path = folder.resolve() / "lock"
     jvm: Any = session.sparkContext._jvm
-    channel = jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()
-    try:
-        lock = channel.tryLock()
-    except Py4JJavaError as error:
-        if "OverlappingFileLockException" not in str(error):
-            raise
-        lock = None  # this very JVM holds it, for another query
-    if lock is None:
-        channel.close()
-        raise _locked(path, 0)
     pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    with _guard:
+        if (pid, path) in _held:  # for another query, or another thread
+            raise _locked(path, 0)
+        channel = jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()
+        if channel.tryLock() is None:
+            channel.close()
+            raise _locked(path, 0)
+        _held.add((pid, path))
     holder = json.dumps({"host": socket.gethostname(), "jvm_pid": pid, "python_pid": os.getpid()}).encode()
     channel.truncate(0)
     channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)
-    return Held(path, channel)
+    return Held(path, pid, channel)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -12,7 +14,17 @@ from ingest.contract import RAW_COLUMNS, Contract
 def payload_hash(contract: Contract) -> Column:
     """XXH64 of the decoded columns, a BIGINT. A column that is NULL leaves it as it is, so that one added later changes nothing."""
     columns = RAW_COLUMNS if contract.source.format == "raw" else contract.columns
-    return F.xxhash64(*(_hashable(column.data_type, F.col(f"`{column.name}`")) for column in columns))
+    return F.xxhash64(*(part for column in columns for part in _parts(column.name, column.data_type, F.col(f"`{column.name}`"))))
+
+
+def _parts(name: str, kind: T.DataType, value: Column) -> Iterator[Column]:
+    """The value behind its name, since NULL adds nothing to the hash: else one that has moved to another column would not change it."""
+    yield F.when(value.isNotNull(), F.lit(name))
+    if isinstance(kind, T.StructType):
+        for field in kind.fields:
+            yield from _parts(f"{name}.{field.name}", field.dataType, value[field.name])
+    else:
+        yield _hashable(kind, value)
 
 
 def _hashable(kind: T.DataType, value: Column) -> Column:

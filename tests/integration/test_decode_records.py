@@ -164,13 +164,14 @@ def test_a_missing_or_null_value_in_a_not_null_column_is_named(spark: SparkSessi
 
 def test_unknown_fields_are_ignored_kept_or_quarantined(spark: SparkSession) -> None:
     values = ['{"id":"a","n":1}', '{"id":"a","N":2,"x":"1","y":{"z":[1,"t",null,true]},"w":null,"v":7}', '{"id":"a","x":"\\u00e9"}']
+    values.append('{"id":"a","x":"1","y":{"z":1,"z":2}}')  # a key given twice inside must not cost the others
     ignored = decoded(spark, contract({"n": "INT"}), values)
-    assert [(reason(row), row["n"]) for row in ignored] == [(None, 1), (None, None), (None, None)]
+    assert [(reason(row), row["n"]) for row in ignored] == [(None, 1), *[(None, None)] * 3]
     kept = decoded(spark, contract({"n": "INT"}, unknown_fields="keep"), values)
     second = {"N": "2", "x": "1", "y": '{"z":[1,"t",null,true]}', "w": None, "v": "7"}
-    assert [row["_unknown"] for row in kept] == [None, second, {"x": "é"}]
+    assert [row["_unknown"] for row in kept] == [None, second, {"x": "é"}, {"x": "1", "y": '{"z":2}'}]
     refused = decoded(spark, contract({"n": "INT"}, unknown_fields="quarantine"), values)
-    assert [reason(row) for row in refused] == [None, ("unknown_field", "N, x, y, w, v"), ("unknown_field", "x")]
+    assert [reason(row) for row in refused] == [None, ("unknown_field", "N, x, y, w, v"), ("unknown_field", "x"), ("unknown_field", "x, y")]
 
 
 def test_a_row_rule_must_be_true_and_neither_false_nor_null(spark: SparkSession) -> None:

@@ -181,9 +181,12 @@ def texts() -> list[Case]:
         good("text", '"], \\"z\\":0}"', '], "z":0}'),
         good("text", "null", None),
         *bad("wrong_type", "text", "5", "5.0", "-1", "1e400", "9" * 44, "true", "false", '{"a":1}', "[]", '["a"]', "{}"),
+        *bad("wrong_type", "text", '{"a":1,"a":2}', '[{"a":1,"a":2}]'),
         *bad("malformed_json", "text", '"\t"', '"\\x"', "NaN", "'a'", "a"),
         # Half of a surrogate pair: Java would write '?', and two different ids would be equal.
         *bad("not_utf8", "text", *quoted("\\ud800", "\\udc00", "\\ude00\\ud83d", "\\uD83Dx", "\\\\\\ud83d", "\\ud83d\\ud83d\\ude00")),
+        # An escaped backslash between two halves makes no pair of them.
+        *bad("not_utf8", "text", *quoted("\\ud83d\\\\\\ude00", "\\ud83d\\\\\\\\\\ude00")),
         good("flag", "true", True),
         good("flag", "false", False),
         *bad("wrong_type", "flag", '"true"', "1", "0", '""', "[]"),
@@ -205,6 +208,9 @@ def nested() -> list[Case]:
         good("address", '{"ZIP":1}', row(None, None, None)),
         good("address", "{}", row(None, None, None)),
         good("address", "null", None),
+        # Within a STRUCT the last of two counts, whatever the first was.
+        good("address", '{"city":5,"city":"x"}', row(None, None, "x")),
+        *bad("wrong_type", "address", '{"city":"x","city":5}', '{"fee":"1,5","fee":"1,5"}'),
         *bad("number_too_precise", "address", '{"fee":1.234}'),
         *bad("number_not_plain", "address", '{"fee":1e1}'),
         *bad("wrong_type", "address", "[]", '"x"', "5", '{"zip":"1"}', '{"city":5}', '{"city":{}}', '{"fee":true}'),
@@ -214,6 +220,8 @@ def nested() -> list[Case]:
         *bad("wrong_type", "sizes", '["1"]', "[1.5]", "[[1]]", "{}", "5"),
         good("tags", '["a",null,"5"]', ["a", None, "5"]),
         *bad("wrong_type", "tags", '["a",5]', "[true]", '[["a"]]', '"a"'),
+        # Unicode's line ends stand within a JSON string as they are.
+        *bad("wrong_type", "tags", '["a",{"b":"\u2028"}]', '[["\u0085"]]', '["a",{"b":1,"b":2}]'),
         good("times", '{"a":null}', {"a": None}),
         good("times", "{}", {}),
         *bad("bad_timestamp", "times", '{"a":"x"}', '{"a":"2024-05-01T10:00:00"}'),

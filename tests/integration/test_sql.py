@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
+from ingest.cli import sql as verb
 from ingest.contract import Contract
 from ingest.errors import InvalidInput
 from ingest.files import LocalFiles
+from ingest.quality.check import check
 from ingest.sql.answer import Answer
 from ingest.sql.catalog import Catalog, at_time, at_version, catalog
 from ingest.sql.description import describe
@@ -27,6 +29,7 @@ from ingest.sql.engine import Ask, with_spark, without_spark
 from ingest.sql.question import questions
 from tests.integration.desk import Desk
 from tests.integration.records import contract
+from tests.integration.suites import COUNT, UNIQUE, suite_of
 
 pytestmark = pytest.mark.integration
 
@@ -44,16 +47,10 @@ COLUMNS = {
     "place": "STRUCT<city: STRING, since: TIMESTAMP>",
     "ok": "BOOLEAN",
 }
-# The columns of the quality table that are asked for, as a validation run writes them.
-QUALITY = "run_at timestamp, number int, expectation string, `column` string, severity string, success boolean, observed string, "
-QUALITY += "element_count long, unexpected_count long, exception string, samples string, version_to long"
-RUN_AT = datetime(2025, 1, 2, tzinfo=UTC)
-RESULTS: list[tuple[object, ...]] = [
-    (0, "expect_column_values_to_not_be_null", "id", "critical", True, None, 22, 0, None, "[]", 4),
-    (1, "expect_column_values_to_not_be_null", "Amount", "warning", False, None, 22, 2, None, '[{"id": "late"}]', 4),
-    (2, "expect_table_row_count_to_equal", None, "critical", False, "22", None, None, None, "[]", 4),
-]
+AMOUNT = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "Amount"}, "severity": "warning"}
+TOO_MANY = {"type": "expect_table_row_count_to_equal", "kwargs": {"value": 23}}
 Made = tuple[Desk, Catalog]
+Captured = pytest.CaptureFixture[str]
 Both = Callable[..., tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]]
 
 
@@ -68,7 +65,7 @@ def rules(event_time: str = "at", table: str = "events", pipeline: str = "t") ->
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Four batches in two partitions: rows, duplicates, quarantine of three kinds, gaps, an empty batch."""
+    """Four batches in two partitions: rows, duplicates, quarantine of three kinds, gaps, an empty batch; two validation runs."""
     folder = tmp_path_factory.mktemp("sql")
     desk = Desk(spark, rules(), folder, partitions=2)
     whole = {
@@ -91,9 +88,8 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
     )
     desk.process(desk.frame_of([]), gap=2)
     desk.ledger()
-    results = [(RUN_AT, *row) for row in RESULTS]
-    frame = spark.createDataFrame([(datetime(2025, 1, 1, tzinfo=UTC), *RESULTS[1]), *results], QUALITY)
-    frame.write.format("delta").save(f"{desk.places.root}/quality")
+    check(spark, suite_of(desk, [{**COUNT, "kwargs": {"value": 1}}]), desk.places)
+    check(spark, suite_of(desk, [UNIQUE, AMOUNT, TOO_MANY]), desk.places)
     return desk, catalog([desk.contract], desk.places.lake, FILES)
 
 
@@ -148,10 +144,13 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
     ]
     assert [(row[4], row[5], row[6]) for row in answer("biggest-gaps")] == [(10, 22, 7), (22, 24, 2)]
     assert [(row[3], row[5], row[6]) for row in answer("changed-since")] == [(0, 20, 20), (1, 9, 0), (2, 3, 2), (3, 0, 0)]
-    assert [row[1:4] for row in answer("failed-expectations")] == [
-        ("critical", "expect_table_row_count_to_equal", None),
-        ("warning", "expect_column_values_to_not_be_null", "Amount"),
-    ]
+    failed = [row[1:] for row in answer("failed-expectations")]
+    assert failed[0] == ("critical", TOO_MANY["type"], None, None, None, "22", None, "[]", 4)
+    assert failed[1][:7] == ("warning", AMOUNT["type"], "Amount", 2, 22, None, None)
+    assert [each["id"] for each in json.loads(failed[1][7])] == ["late", "no time"]
+    assert [row[5] for row in failed] == ["22", None, "22"], "the run before the last is told of too, since it was after --since"
+    late = both(questions()["failed-expectations"].of(desk.contract, known, datetime.now(UTC)))[0]
+    assert [row[1:] for row in late] == failed[:2], "of the last run, however long ago"
     longest = datetime(2025, 1, 2, 3, 5, 0, 123000, tzinfo=UTC) - datetime(2024, 12, 24, tzinfo=UTC)
     assert [(row[1], row[5]) for row in answer("delay-by-hour")] == [(21, longest)]
 
@@ -214,7 +213,7 @@ def test_a_version_is_of_one_table_and_the_others_stay(spark: SparkSession, tmp_
         assert list(without_spark(at_version(known, "events", version, FILES))(sql, None).rows()) == [(rows, 1)]
     assert answers(spark, at_version(known, "v.events", 1, FILES), sql) == [(1, 1)]
     assert answers(spark, at_version(known, "events__quarantine", 0, FILES), sql) == [(2, 0)]
-    with pytest.raises(InvalidInput, match="no run has made it yet"):
+    with pytest.raises(InvalidInput, match="no check has made it yet"):
         without_spark(known)("SELECT * FROM events__quality", None)
     with pytest.raises(InvalidInput, match="no table quality in the lake"):
         questions()["failed-expectations"].of(desk.contract, known, SINCE)
@@ -307,14 +306,20 @@ class Done(NamedTuple):
 
 
 @pytest.fixture
-def ingest(made: Made, tmp_path: Path) -> Callable[..., Done]:
-    """Runs `ingest sql` in a process of its own, in a project with the contract of the tables."""
+def project(made: Made, tmp_path: Path) -> Path:
+    """A project with the contract of the tables."""
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "events.yml").write_text(made[0].contract.to_json())  # JSON is YAML
+    return tmp_path
+
+
+@pytest.fixture
+def ingest(made: Made, project: Path) -> Callable[..., Done]:
+    """Runs `ingest sql` in a process of its own, in the project."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("INGEST_") or name == "INGEST_CACHE"}
 
     def run(*words: str) -> Done:
-        command = [sys.executable, "-m", "ingest", "sql", *words, "--lake", made[0].places.lake, "--project", str(tmp_path)]
+        command = [sys.executable, "-m", "ingest", "sql", *words, "--lake", made[0].places.lake, "--project", str(project)]
         started = time.monotonic()
         done = subprocess.run(command, capture_output=True, check=False, timeout=120, cwd=PROJECT, env=environment)
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode(), time.monotonic() - started)
@@ -370,8 +375,23 @@ def test_the_command_takes_questions_versions_files_and_says_what_is_wrong(inges
     assert done.code == 2 and [line.split(":")[0].strip() for line in done.error.splitlines()] == ["ingest", "expected", "to mend"]
 
 
-def test_the_command_gives_the_same_document_through_spark(ingest: Callable[..., Done]) -> None:
-    words = ("SELECT * FROM t.events ORDER BY _partition, _offset", "--json")
-    here, there = ingest(*words), ingest(*words, "--spark", "--master", "local[1]")
+SAME = ("SELECT * FROM t.events ORDER BY _partition, _offset", "--json")
+
+
+def test_the_command_gives_the_same_document_through_spark(
+    ingest: Callable[..., Done], project: Path, made: Made, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: Captured
+) -> None:
+    """In the tests' own session: the next test starts one."""
+    monkeypatch.setattr("ingest.spark.start", lambda *_: spark.newSession())
+    monkeypatch.setattr("ingest.spark.end", lambda _: None)
+    capfd.readouterr()
+    verb.sql(SAME[0], as_json=True, with_spark=True, project=project, lake=made[0].places.lake)
+    there = json.loads(capfd.readouterr().out)
+    assert there == json.loads(ingest(*SAME).out)
+
+
+@pytest.mark.slow
+def test_the_command_starts_a_spark_of_its_own_and_writes_only_the_document(ingest: Callable[..., Done]) -> None:
+    here, there = ingest(*SAME), ingest(*SAME, "--spark", "--master", "local[1]")
     assert there.code == 0, there.error
     assert json.loads(there.out) == json.loads(here.out)

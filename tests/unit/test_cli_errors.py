@@ -185,3 +185,12 @@ def test_a_duration_is_a_number_and_a_unit(text: str, expected: float) -> None:
 def test_other_durations_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="DURATION_INVALID"):
         seconds(text)
+
+
+@pytest.mark.parametrize("words", [("verify", "--lake"), ("demo", "--folder")])
+def test_a_folder_that_cannot_be_written_is_the_environments_error(ingest: Ingest, tmp_path: Path, words: tuple[str, str]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    done = ingest(*words, str(file))
+    assert (done.returncode, done.stderr.count("Traceback")) == (4, 0)
+    assert f"ingest: NOT_WRITABLE: {file}" in done.stderr

@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest import event_id
+from ingest.contract import Contract
+from ingest.errors import InvalidInput
 
 PART = st.one_of(st.text(alphabet=st.characters(exclude_categories=["Cs"])), st.integers(), st.binary())
 
@@ -110,3 +112,60 @@ def test_no_keys_are_refused() -> None:
 def test_parts_with_several_texts_for_one_value_are_refused(part: object) -> None:
     with pytest.raises(TypeError, match="expected str, int or bytes"):
         event_id.derive(part)  # type: ignore[arg-type]
+
+
+def contract_with(event_id_at: object, kind: str = "STRING") -> Contract:
+    columns = [
+        {"name": "order_id", "type": kind, "nullable": False},
+        {"name": "shop", "type": "STRING", "nullable": False},
+        {"name": "number", "type": "BIGINT", "nullable": False},
+    ]
+    document = {"pipeline": "shop", "table": "orders", "source": {"topic": "orders", "format": "json"}, "columns": columns}
+    return Contract.model_validate({**document, "event_id": event_id_at})
+
+
+def test_a_stamp_is_put_where_the_contract_reads_it() -> None:
+    event = {"shop": "a"}
+    in_column = event_id.stamp(contract_with(["order_id"]), event)
+    assert in_column.value == {"shop": "a", "order_id": in_column.event_id[0]} and event == {"shop": "a"}
+    in_key = event_id.stamp(contract_with("key"), event)
+    assert (in_key.key, in_key.value) == (in_key.event_id[0].encode(), event)
+    in_header = event_id.stamp(contract_with("header:id"), event, headers=[("x", b"y")])
+    assert list(in_header.headers) == [("x", b"y"), ("id", in_header.event_id[0].encode())]
+    assert {uuid.UUID(made.event_id[0]).version for made in (in_column, in_key, in_header)} == {7}
+
+
+@pytest.mark.parametrize("place", [["order_id"], "key", "header:id"])
+def test_an_id_that_is_there_stays_through_every_retry(place: object) -> None:
+    contract = contract_with(place)
+    first = event_id.stamp(contract, {"shop": "a"}, key=None)
+    again = event_id.stamp(contract, first.value, key=first.key, headers=first.headers)
+    assert again == first
+
+
+def test_where_the_source_has_a_natural_key_the_id_is_derived_from_it() -> None:
+    contract = contract_with(["order_id"])
+    made = [event_id.stamp(contract, {"shop": "a", "number": 7, "amount": amount}, natural_key=["shop", "number"]) for amount in (1, 2)]
+    assert made[0].event_id == made[1].event_id == (event_id.derive("a", 7),)
+    with pytest.raises(InvalidInput, match=r"NATURAL_KEY_MISSING.*number"):
+        event_id.stamp(contract, {"shop": "a"}, natural_key=["shop", "number"])
+
+
+def test_ids_of_several_columns_or_another_type_are_the_sources_own() -> None:
+    both = event_id.stamp(contract_with(["shop", "number"]), {"shop": "a", "number": 7})
+    assert both.event_id == ("a", "7")
+    with pytest.raises(InvalidInput, match="EVENT_ID_NOT_OURS"):
+        event_id.stamp(contract_with(["shop", "number"]), {"shop": "a"})
+    with pytest.raises(InvalidInput, match=r"EVENT_ID_NOT_OURS.*BIGINT"):
+        event_id.stamp(contract_with(["order_id"], "BIGINT"), {"shop": "a"})
+
+
+def test_positions_are_kafkas() -> None:
+    document = {"pipeline": "shop", "table": "raw", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
+    with pytest.raises(InvalidInput, match="position"):
+        event_id.stamp(Contract.model_validate(document), {})
+
+
+def test_the_last_header_of_a_name_is_the_one_that_the_table_reads() -> None:
+    made = event_id.stamp(contract_with("header:id"), {}, headers=[("id", b"old"), ("id", b"new")])
+    assert made.event_id == ("new",)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest import jars
+from ingest import class_archive, jars
 from ingest.errors import Unfit
 from ingest.jars import Jar, JarSet
 from ingest.local import java
@@ -148,3 +148,10 @@ def test_sets_may_share_a_cache_because_no_file_name_means_two_contents() -> Non
         for jar in jars.locked(jar_set):
             sums.setdefault(jar.file_name, set()).add(jar.sha256)
     assert all(len(different) == 1 for different in sums.values())
+
+
+def test_a_cache_that_cannot_take_the_archive_of_classes_costs_time_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache filled by somebody else, mounted to be read only."""
+    monkeypatch.setenv("INGEST_CACHE", str(tmp_path))
+    (tmp_path / "classes").write_text("", encoding="utf-8")
+    assert class_archive.make() is False

@@ -39,10 +39,11 @@ NO_CODES = {
     *("JAVA_HOME", "JDK_JAVA_OPTIONS", "PYSPARK_PYTHON", "SPARK_LOCAL_DIRS", "XDG_CACHE_HOME", "DATABRICKS_RUNTIME_VERSION"),
     *("PROVENANCE_IN_RULES", "RAW_COLUMNS"),  # names that contract.py exports
     *("SINGLE_USER", "JAVA_TOOL_OPTIONS"),
+    "END_TXN",  # a request of Kafka's protocol
 }
 ENVIRONMENT = "INGEST_"
-# Options of pip, uv, databricks and bench.
-OTHER_OPTIONS = {"--no-deps", "--extra", "--var", "--persist"}
+# Options of pip, uv, databricks, Chromium and bench.
+OTHER_OPTIONS = {"--no-deps", "--extra", "--var", "--persist", "--remote-debugging-pipe", "--profile"}
 
 
 @cache

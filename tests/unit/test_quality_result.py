@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ingest.quality.result import exception_of, passed, scrubbed
+from ingest.quality.result import as_columns, exception_of, passed, scrubbed
+from ingest.quality.suite import Expected
 
 pytestmark = pytest.mark.unit
 
@@ -75,3 +76,28 @@ def test_an_exception_is_told_in_one_line_and_hidden_where_it_may_quote_values(n
 
 def test_yes_means_no_unexpected_row() -> None:
     assert passed({**raw(), "success": True}, 12)["result"] == {"element_count": 12, "unexpected_count": 0, "unexpected_percent": 0.0}
+
+
+def test_json_columns_are_json_also_where_a_number_is_infinite_or_none() -> None:
+    def no_number(text: str) -> None:
+        raise AssertionError(f"{text} is no JSON")
+
+    found = scrubbed(raw(observed_value=float("inf"), partial_unexpected_list=[float("nan"), 1.5]), ["id"], sensitive=False)
+    expected = Expected(0, "expect_x", {}, "critical", ("name",), False, False, False, {})
+    columns = as_columns(expected, found)
+    assert json.loads(columns["observed"], parse_constant=no_number) == "Infinity"
+    assert json.loads(columns["unexpected_values"], parse_constant=no_number) == ["NaN", 1.5]
+
+
+def test_an_exception_of_the_jvm_is_told_by_its_cause_and_not_by_py4j() -> None:
+    def told(*lines: str) -> str | None:
+        return exception_of({"exception_info": {"raised_exception": True, "exception_message": "\n".join(lines)}})
+
+    py4j = "An error occurred while calling o2233.collectToPython."
+    spark = ": org.apache.spark.SparkException: Job aborted due to stage failure"
+    cause = ("\tat org.apache.spark.Some.method(Some.scala:1)", "Caused by: java.util.regex.PatternSyntaxException: Unclosed group", "(x")
+    assert told(py4j, spark, *cause) == "java.util.regex.PatternSyntaxException: Unclosed group"
+    assert told(py4j, spark) == "org.apache.spark.SparkException: Job aborted due to stage failure"
+    assert told(py4j) == py4j
+    assert told("", "KeyError: x", "more") == "KeyError: x"
+    assert told() == "no message"

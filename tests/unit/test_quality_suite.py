@@ -70,6 +70,13 @@ def test_an_expectation_that_gx_does_not_know_is_refused(tmp_path: Path) -> None
     assert "not found" in found
 
 
+def test_a_parameter_for_mostly_is_taken_and_judges_no_single_row(tmp_path: Path) -> None:
+    config = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "name", "mostly": {"$PARAMETER": "ledger_rows"}}}
+    (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": [config, {**config, "kwargs": {"column": "name"}}]}))
+    (suite,) = load_suites(tmp_path, [contract_of()])
+    assert [each.exact for each in suite.expectations] == [False, True]
+
+
 def test_every_problem_is_said_at_once(tmp_path: Path) -> None:
     found = problems(
         tmp_path,

@@ -250,8 +250,12 @@ def test_a_question_is_filled_with_the_contracts_own_names() -> None:
     assert (
         "FROM `orders`" in sql and "- `ordered_at` AS delay" in sql and "TIMESTAMP '2025-01-02 03:04:05.000000'" in sql and "{" not in sql
     )
-    with pytest.raises(InvalidInput, match="no table quarantine"):
+    with pytest.raises(InvalidInput, match="no table quarantine") as caught:
         question("quarantine-by-reason").of(ORDERS, known, since)
+    assert caught.value.remedy.startswith("run `ingest run shop.orders` first")
+    with pytest.raises(InvalidInput, match="no table quality") as caught:
+        question("failed-expectations").of(ORDERS, known, since)
+    assert caught.value.remedy.startswith("run `ingest check shop.orders` first")
     with pytest.raises(InvalidInput, match="no event_time in its contract"):
         question("delay-by-hour").of(Contract.model_validate({**ORDERS.model_dump(), "event_time": None}), known, since)
     with pytest.raises(InvalidInput, match="did you mean batches"):

@@ -1,0 +1,82 @@
+"""`ingest transactions`: what the transaction coordinators hold, and what keeps readers waiting."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_json
+
+if TYPE_CHECKING:
+    from ingest.kafka.transactions import Listed
+
+Open = Annotated[bool, typer.Option("--open", help="Only those whose transaction is not decided yet.")]
+Abort = Annotated[str | None, typer.Option("--abort", metavar="ID", help="End the open transaction of this transactional id.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before aborting.")]
+
+
+@app.command()
+def transactions(
+    only_open: Open = False,
+    abort: Abort = None,
+    yes: Yes = False,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Show transactional ids with state, age and partitions, and which open transaction holds the last stable offset back."""
+    from ingest.errors import InvalidInput
+    from ingest.kafka import transactions as held
+    from ingest.kafka_options import KafkaOptions
+
+    kafka = KafkaOptions.from_environment(bootstrap_servers)
+    if abort is not None:
+        if as_json and not yes:
+            found, remedy = "--abort with --json, where nobody can be asked.", "add --yes."
+            raise InvalidInput("NOT_CONFIRMED", found, expected="a confirmation.", remedy=remedy)
+        question = f"Abort the open transaction of {abort}? Its producer is fenced, its records are never shown."
+        if not yes and not typer.confirm(question):
+            print("nothing was done")
+            return
+        held.abort(kafka, abort)
+    rows = [row for row in held.listed(kafka) if row.is_open or not only_open]
+    if as_json:
+        print_json("transactions", ok=True, aborted=abort, transactions=[_as_json(row) for row in rows])
+    else:
+        if abort is not None:
+            print(f"aborted the transaction of {abort}")
+        _print(rows)
+
+
+def _print(rows: list[Listed]) -> None:
+    if not rows:
+        print("no transactions")
+        return
+    titles = ("transactional id", "producer id:epoch", "state", "age", "timeout", "partitions", "held back")
+    table = [titles, *(_cells(row) for row in rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(titles))]
+    for cells in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+    for row in rows:
+        for each in row.held:
+            if each.holds:
+                print(
+                    f"{row.transactional_id} holds {each.topic}[{each.partition}] at offset {each.last_stable}: "
+                    f"{each.held_back} offsets up to {each.high_watermark} wait"
+                )
+
+
+def _cells(row: Listed) -> tuple[str, ...]:
+    age = "–" if row.age_s is None else f"{row.age_s:.0f} s"
+    back = f"{row.held_back} offsets" if row.held_back else "–"
+    places = f"{row.partitions[0].topic}[{row.partitions[0].partition}]" if row.partitions else "–"
+    more = f" and {len(row.partitions) - 1} more" if len(row.partitions) > 1 else ""
+    return (row.transactional_id, f"{row.producer_id}:{row.epoch}", row.state, age, f"{row.timeout_ms / 1000:g} s", places + more, back)
+
+
+def _as_json(row: Listed) -> dict[str, Any]:
+    held = [asdict(each) | {"holds": each.holds, "held_back": each.held_back} for each in row.held]
+    places = [{"topic": place.topic, "partition": place.partition} for place in row.partitions]
+    return {**asdict(row), "partitions": places, "held": held, "held_back": row.held_back}

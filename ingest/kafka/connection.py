@@ -1,0 +1,74 @@
+"""Producers of kafka-python as this package makes, bounds and ends them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+
+from ingest.errors import Unfit
+from ingest.kafka_options import KafkaOptions
+
+CLOSE_WITHIN_S: Final = 2.0
+
+
+def as_options(kafka: KafkaOptions | str) -> KafkaOptions:
+    """`host:port,…` as options; given options as they are."""
+    return KafkaOptions(kafka) if isinstance(kafka, str) else kafka
+
+
+def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
+    """A connected KafkaProducer; with a transactional id its transactions are initialised, which aborts what a former one left open.
+
+    Raises Unfit BROKER_UNREACHABLE and KAFKA_AUTHENTICATION's kin as the client tells them.
+    """
+    made = None
+    try:
+        made = KafkaProducer(**{**kafka.for_python(), **options})
+        if options.get("transactional_id") is not None:
+            made.init_transactions()
+    except KafkaError as error:
+        if made is not None:
+            end(made)
+        raise Unfit(
+            "BROKER_UNREACHABLE",
+            f"no producer at {kafka.bootstrap_servers}: {kafka.without_secrets(repr(error))}.",
+            expected="a Kafka broker of version 2.5 or later that answers and lets us in.",
+            remedy="check the address and the rights; `ingest broker start` starts an embedded broker.",
+        ) from error
+    return made
+
+
+def end(made: Any) -> None:
+    """Close a producer at once, whatever it still holds: what is not sent by now must not be sent by it later."""
+    # close() flushes first and gives up without stopping its thread when that fails: the thread would go on sending.
+    made._sender.force_close()
+    with suppress(KafkaError):
+        made.close(timeout=CLOSE_WITHIN_S)
+
+
+class Asked:
+    """A blocking call in a thread of its own: commit, abort and offsets of kafka-python know no deadline."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(call,), name="kafka-asked", daemon=True)
+        self._thread.start()
+
+    def result(self, timeout_s: float) -> None:
+        """Wait; raises what the call raised, or TimeoutError when it has not ended."""
+        self._thread.join(max(timeout_s, 0))
+        if self._thread.is_alive():
+            raise TimeoutError(f"no answer within {timeout_s:g} s")
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except BaseException as error:  # handed to whoever asks for the result
+            self._error = error

@@ -1,0 +1,118 @@
+"""Many records in one transaction, grouped by count and by time.
+
+A transaction costs the same few requests for one record and for a thousand; and it must not stay open because no record comes,
+since all who read committed wait behind it.
+
+    with TransactionalProducer(ExactlyOnce("billing-0"), servers) as producer, Grouped(producer) as out:
+        for event in events:
+            out.send("orders", event)
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Final
+
+from ingest.errors import InvalidInput
+from ingest.kafka.errors import GroupMovedOn, TransactionAborted
+from ingest.kafka.outgoing import Headers, Outgoing
+from ingest.kafka.transactional import TransactionalProducer
+
+RECORDS: Final = 1_000
+TIME_MS: Final = 100
+ATTEMPTS: Final = 3
+
+
+class Grouped:
+    """Commits after `records` records, or `time_ms` after the first of them, whichever is first. A context manager.
+
+    An aborted group is sent again, up to `attempts` times, since that is exact. Every other error is raised by the next `send` or at
+    the end, with its records in `lost`: OutcomeUnknown leaves the choice to the caller, because sending again might double them.
+    `send` waits while a group is being committed, so a fast caller cannot run away from the broker.
+    """
+
+    def __init__(
+        self, producer: TransactionalProducer, *, records: int = RECORDS, time_ms: int = TIME_MS, attempts: int = ATTEMPTS
+    ) -> None:
+        if records < 1 or time_ms < 1 or attempts < 1:
+            raise InvalidInput(
+                "GROUP_SIZE", f"{records=}, {time_ms=}, {attempts=}.", expected="at least 1 of each.", remedy="correct them."
+            )
+        self._producer, self._records, self._time_s, self._attempts = producer, records, time_ms / 1000, attempts
+        self._group: list[Outgoing] = []
+        self._due = float("inf")
+        self._error: BaseException | None = None
+        self._ended = False
+        self._changed = threading.Condition()
+        self._clock = threading.Thread(target=self._watch, name="kafka-grouped", daemon=True)
+        self.committed = 0
+        self.transactions = 0
+        self.lost: tuple[Outgoing, ...] = ()
+
+    def __enter__(self) -> Grouped:
+        self._clock.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._changed:
+            if kind is None and self._error is None:
+                self._commit()
+            self._ended = True
+            self._changed.notify_all()
+        self._clock.join()
+        if kind is None:
+            self._raise_error()
+
+    def send(
+        self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: Headers = (), partition: int | None = None
+    ) -> None:
+        """Add a record to the present group. Raises what the commit of a former group raised."""
+        with self._changed:
+            self._raise_error()
+            self._group.append(Outgoing(topic, value, key, headers, partition))
+            if len(self._group) >= self._records:
+                self._commit()
+                self._raise_error()
+            elif len(self._group) == 1:
+                self._due = time.monotonic() + self._time_s
+                self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Commit the present group now."""
+        with self._changed:
+            self._commit()
+            self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._ended:
+                left_s = self._due - time.monotonic()
+                if left_s > 0:
+                    self._changed.wait(None if left_s == float("inf") else left_s)
+                else:
+                    self._commit()
+
+    def _commit(self) -> None:
+        group, self._group, self._due = self._group, [], float("inf")
+        for left in reversed(range(self._attempts if group else 0)):
+            try:
+                with self._producer.transaction() as transaction:
+                    for one in group:
+                        transaction.send(one.topic, one.value, key=one.key, headers=one.headers, partition=one.partition)
+                break
+            except TransactionAborted as error:
+                if left == 0 or isinstance(error, GroupMovedOn):
+                    self._error, self.lost = error, tuple(group)
+                    return
+            except Exception as error:
+                self._error, self.lost = error, tuple(group)
+                return
+        self.committed += len(group)
+        self.transactions += bool(group)

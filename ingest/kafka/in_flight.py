@@ -1,0 +1,69 @@
+"""Records that were handed to kafka-python and are not acknowledged yet: bounded, so that a fast caller waits for a slow broker.
+
+kafka-python 3 has no `buffer_memory`: its buffer grows without end, and a failed record tells nobody who does not keep its future.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any, Final
+
+from kafka.errors import KafkaError, KafkaTimeoutError
+
+# Kafka's own `buffer.memory`.
+BYTES_MAX: Final = 32 * 1024 * 1024
+# What a record costs in memory besides its key and value (future, accumulator's entry), roughly.
+_RECORD_BYTES: Final = 600
+
+
+class InFlight:
+    """The futures of one producer, oldest first. `errors` collects what went wrong, one exception for each record."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._waiting: deque[tuple[Any, int]] = deque()
+        self.errors: list[BaseException] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, future: Any, size: int, timeout_s: float) -> None:
+        """Take a record's future and its size; waits while too much is in flight. Raises TimeoutError."""
+        size += _RECORD_BYTES
+        self._waiting.append((future, size))
+        self._bytes += size
+        if self._bytes > self._bytes_max:
+            deadline = time.monotonic() + timeout_s
+            while self._bytes > self._bytes_max // 2:
+                self._take(deadline)
+
+    def drain(self, timeout_s: float) -> None:
+        """Wait for all. Raises TimeoutError when some are still not decided."""
+        deadline = time.monotonic() + timeout_s
+        while self._waiting:
+            self._take(deadline)
+
+    def met(self, kinds: tuple[type[BaseException], ...]) -> bool:
+        """Whether a record failed with one of these so far."""
+        return any(isinstance(error, kinds) for error in (*self.errors, *(future.exception for future, _ in self._waiting)))
+
+    def forget(self) -> None:
+        """Their producer is gone."""
+        self._waiting.clear()
+        self.errors.clear()
+        self._bytes = 0
+
+    def _take(self, deadline: float) -> None:
+        future, size = self._waiting[0]
+        if not future.is_done:
+            try:
+                future.get(timeout=max(deadline - time.monotonic(), 0))
+            except KafkaError as error:
+                if isinstance(error, KafkaTimeoutError) and not future.is_done:
+                    raise TimeoutError(f"{len(self._waiting)} record(s) not acknowledged in time") from error
+        self._waiting.popleft()
+        self._bytes -= size
+        if future.exception is not None:
+            self.errors.append(future.exception)

@@ -1,0 +1,20 @@
+"""A record that is to be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Headers: TypeAlias = Sequence[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record for `topic`. The key chooses the partition (murmur2, as Java's clients) unless `partition` is given."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = field(default=())
+    partition: int | None = None

@@ -1,0 +1,213 @@
+"""The transactional producer: many records of several topics and partitions, and offsets of their input, visible together or never.
+
+    with TransactionalProducer(ExactlyOnce("billing-0"), "127.0.0.1:9092") as producer:
+        with producer.transaction() as transaction:
+            transaction.send("invoices", b"...", key=b"customer 7")
+            transaction.send("audit", b"...")
+
+kafka-python 3.0.12 needs a guard here: when a batch of the transaction is given up (delivery timeout, or an epoch that the broker
+has raised after the transaction's own timeout), its commit_transaction() can return as if all were well, with records missing.
+So every record's acknowledgement is looked at before the commit is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final
+
+from kafka import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafka.errors import CommitFailedError, FencedInstanceIdError, InvalidProducerEpochError, KafkaError, ProducerFencedError
+
+from ingest.errors import InvalidInput, Unfit
+from ingest.kafka.connection import Asked, as_options, end, producer
+from ingest.kafka.errors import GroupMovedOn, OutcomeUnknown, ProducerFenced, TransactionAborted
+from ingest.kafka.in_flight import InFlight
+from ingest.kafka.mode import ExactlyOnce
+from ingest.kafka.outgoing import Headers
+from ingest.kafka_options import KafkaOptions
+
+# Longer than request_timeout_ms, so that a slow broker is told from one that does not answer at all.
+COMMIT_WITHIN_S: Final = 45.0
+_FENCED: Final = (ProducerFencedError, InvalidProducerEpochError)
+
+
+class Transaction:
+    """An open transaction; made by TransactionalProducer.transaction."""
+
+    def __init__(self, made: Any, in_flight: InFlight, within_s: float) -> None:
+        self._made, self._in_flight, self._within_s = made, in_flight, within_s
+        self._group: tuple[dict[TopicPartition, OffsetAndMetadata], ConsumerGroupMetadata] | None = None
+        self.records = 0
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Hand a record over; waits when too much is in flight. Records of one key, and of one partition, keep their order.
+
+        Raises kafka.errors.KafkaError and TimeoutError, which abort the transaction on their way out.
+        """
+        future = self._made.send(topic, value, key, list(headers), partition, timestamp_ms)
+        self._in_flight.add(future, len(value or b"") + len(key or b""), self._within_s)
+        self.records += 1
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
+        """Commit the input's next offsets with this transaction, as the member of `group` that read it.
+
+        `group` must be what the consumer was when it got the records: kafka-python forgets its membership when it learns that it was
+        thrown out, and the broker takes an empty one without asking (KIP-447 wants it for older clients). Raises GroupMovedOn.
+        """
+        if group.generation_id < 0 or not group.member_id:
+            raise GroupMovedOn(f"the consumer is no member of the group {group.group_id} any more")
+        self._group = ({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}, group)
+
+
+class TransactionalProducer:
+    """A producer that can only send inside of transactions. A context manager; not for several threads at once.
+
+    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, Unfit BROKER_UNREACHABLE.
+    """
+
+    def __init__(self, mode: ExactlyOnce, kafka: KafkaOptions | str, *, commit_within_s: float = COMMIT_WITHIN_S, **options: Any) -> None:
+        self.mode = mode
+        self._kafka = as_options(kafka)
+        self._options = mode.producer_options(**options)
+        self._within_s = commit_within_s
+        self._in_flight = InFlight()
+        self._busy = self._closed = False
+        self._made: Any = producer(self._kafka, self._options)
+
+    def __enter__(self) -> TransactionalProducer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it; an open transaction is aborted by the next producer of this id, or by the broker after its timeout."""
+        self._closed = True
+        if self._made is not None:
+            end(self._made)
+            self._made = None
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions the topic has. Raises InvalidInput TOPIC_UNKNOWN."""
+        try:
+            return len(self._open().partitions_for(topic))
+        except KafkaError as error:
+            expected, remedy = "a topic that exists.", "create the topic first."
+            raise InvalidInput("TOPIC_UNKNOWN", f"no partitions of topic {topic}: {error!r}.", expected=expected, remedy=remedy) from error
+
+    @contextmanager
+    def transaction(self, on_step: Callable[[str], object] = lambda step: None) -> Iterator[Transaction]:
+        """A transaction: committed at the end of the block, aborted when an exception leaves it, which is raised on.
+
+        1 begin; then the block; 2 wait until the brokers have every record; 3 look at every acknowledgement; 4 offsets of the input,
+        if any; 5 commit. `on_step` hears `begun`, `flushed`, `offsets_sent` and `committed`.
+
+        Raises TransactionAborted (nothing is visible, send again), GroupMovedOn (the same, but the work belongs to others now),
+        OutcomeUnknown (5 was not answered; the producer was replaced), ProducerFenced (closed; never retry), Unfit BROKER_UNREACHABLE.
+        """
+        made = self._open()
+        if self._busy:
+            raise InvalidInput("TRANSACTION_OPEN", "a transaction is open.", expected="one at a time.", remedy="end it, or use another id.")
+        self._busy, began = True, time.monotonic()
+        transaction = Transaction(made, self._in_flight, self._within_s)
+        asked_to_commit = False
+        try:
+            made.begin_transaction()
+            on_step("begun")
+            yield transaction
+            if transaction._group is not None or transaction.records:
+                self._check_acknowledged(made)
+            on_step("flushed")
+            if transaction._group is not None:
+                offsets, group = transaction._group
+                Asked(lambda: made.send_offsets_to_transaction(offsets, group)).result(self._within_s)
+            on_step("offsets_sent")
+            asked_to_commit = True
+            Asked(made.commit_transaction).result(self._within_s)
+            on_step("committed")
+        except BaseException as error:
+            late = time.monotonic() - began > self.mode.transaction_timeout_ms / 1000
+            self._fail(made, error, asked_to_commit=asked_to_commit, late=late)
+            raise
+        finally:
+            self._busy = False
+            self._in_flight.forget()
+
+    def _open(self) -> Any:
+        if self._closed:
+            raise InvalidInput(
+                "PRODUCER_CLOSED",
+                f"the producer of {self.mode.transactional_id} is closed.",
+                expected="an open one.",
+                remedy="make a new producer; after ProducerFenced only if the other one is gone.",
+            )
+        if self._made is None:  # it could not be replaced when it was lost
+            self._made = producer(self._kafka, self._options)
+        return self._made
+
+    def _check_acknowledged(self, made: Any) -> None:
+        made.flush(timeout=self._within_s)
+        self._in_flight.drain(self._within_s)
+        if self._in_flight.errors:
+            first = self._in_flight.errors[0]
+            raise TransactionAborted(f"{len(self._in_flight.errors)} record(s) were not acknowledged ({type(first).__name__}: {first})")
+
+    def _fail(self, made: Any, error: BaseException, *, asked_to_commit: bool, late: bool) -> None:
+        """Leave no transaction open, and turn the client's error into what it means; returns if `error` shall be raised as it is."""
+        if self._is_fenced(made, error):
+            self.close()
+            raise ProducerFenced(self.mode.transactional_id, timed_out=late) from error
+        if asked_to_commit and isinstance(error, KafkaError | TimeoutError):
+            settled = self._replace()
+            raise OutcomeUnknown(self.mode.transactional_id, settled=settled, why=f"{type(error).__name__}: {error}") from error
+        # A new producer aborts the open transaction for certain. Not so abort_transaction(): kafka-python keeps offsets that the broker
+        # refused and sends them again with the next transaction, behind the back of the partition's new owner.
+        keep = not isinstance(error, KafkaError | TimeoutError | TransactionAborted)
+        if not (keep and self._aborted(made)):
+            self._replace()
+        if isinstance(error, CommitFailedError | FencedInstanceIdError):
+            raise GroupMovedOn(f"{type(error).__name__}: {error}") from error
+        if isinstance(error, KafkaError | TimeoutError):
+            raise TransactionAborted(f"{type(error).__name__}: {error}") from error
+
+    def _aborted(self, made: Any) -> bool:
+        try:
+            Asked(made.abort_transaction).result(self._within_s)
+        except (KafkaError, TimeoutError) as error:
+            if self._is_fenced(made, error):
+                self.close()
+                raise ProducerFenced(self.mode.transactional_id) from error
+            return False
+        return True
+
+    def _replace(self) -> bool:
+        """A new producer of the same id; False if none could be made now."""
+        if self._made is not None:
+            end(self._made)
+        self._made = None
+        try:
+            self._made = producer(self._kafka, self._options)
+        except Unfit:
+            return False
+        return True
+
+    def _is_fenced(self, made: Any, error: BaseException) -> bool:
+        """Whether the broker has told us so, to whichever request.
+
+        An epoch that is too old can also mean that the broker aborted our transaction after its timeout. From here the two look alike,
+        and to go on would take the id from a rightful owner: so both are the end of this producer.
+        """
+        reason = made._transaction_manager.last_error
+        return isinstance(error, _FENCED) or isinstance(reason, _FENCED) or self._in_flight.met(_FENCED)

@@ -1,0 +1,184 @@
+"""What the transaction coordinators hold, and which open transaction keeps readers of committed records waiting, by how much.
+
+A partition's last stable offset is where its oldest open transaction begins: nothing from there on is shown to read_committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError, TransactionalIdNotFoundError
+from kafka.protocol.metadata import MetadataRequest
+
+from ingest.errors import InvalidInput, RunStopped, Unfit
+from ingest.kafka.connection import end, producer
+from ingest.kafka.mode import ExactlyOnce
+from ingest.kafka_options import KafkaOptions
+from ingest.stream import conversation, kafka_trouble
+
+# Kafka's names, in the order in which a transaction passes them; Dead is an id that expired.
+OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+DECIDED: Final = ("CompleteCommit", "CompleteAbort", "Empty", "Dead")
+
+ANSWER_WITHIN_S: Final = 15.0
+_ENDED_WITHIN_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A partition with records of an open transaction, which begins there at `start`.
+
+    Offsets from `last_stable` to `high_watermark` are kept from read_committed; `holds`: it is this transaction that does so.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    last_stable: int
+    high_watermark: int
+
+    @property
+    def holds(self) -> bool:
+        return self.start == self.last_stable
+
+    @property
+    def held_back(self) -> int:
+        """Offsets that readers of committed records wait for because of this transaction; markers and aborted records count too."""
+        return self.high_watermark - self.last_stable if self.holds else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A transactional id. `age_s` is how long its transaction is open, None where none is; `held` its partitions that hold records."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    state: str
+    age_s: float | None
+    timeout_ms: int
+    coordinator: int
+    partitions: tuple[TopicPartition, ...]
+    held: tuple[Held, ...]
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN
+
+    @property
+    def held_back(self) -> int:
+        """Sum over its partitions."""
+        return sum(each.held_back for each in self.held)
+
+
+def listed(kafka: KafkaOptions) -> tuple[Listed, ...]:
+    """All transactional ids that the brokers know, those that hold most back first.
+
+    Raises Unfit BROKER_UNREACHABLE, KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_TOO_OLD (before Kafka 3.0).
+    """
+    with _admin(kafka) as admin:
+        by_broker = admin.list_transactions()
+        found = [_described(admin, row.transactional_id) for rows in by_broker.values() for row in rows]
+        described = {name: one for each in found for name, one in each.items()}
+        in_open = {place for one in described.values() if one.state.value in OPEN for place in one.topic_partitions}
+        begun = _begun(admin, in_open)
+        bounds = _bounds(kafka, in_open)
+    rows = [_row(name, one, begun, bounds) for name, one in described.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.held_back, not row.is_open, -(row.age_s or 0), row.transactional_id)))
+
+
+def abort(kafka: KafkaOptions, transactional_id: str) -> None:
+    """End the open transaction of this id, as a restart of its producer would: by a newer producer. The old one is fenced.
+
+    Raises InvalidInput TRANSACTIONAL_ID_UNKNOWN, NO_OPEN_TRANSACTION, RunStopped STILL_OPEN, and what `listed` raises.
+    """
+    row = next((each for each in listed(kafka) if each.transactional_id == transactional_id), None)
+    if row is None:
+        found, remedy = f"no broker knows the transactional id {transactional_id!r}.", "`ingest transactions` lists them."
+        raise InvalidInput("TRANSACTIONAL_ID_UNKNOWN", found, expected="an id that a producer has used.", remedy=remedy)
+    if not row.is_open:
+        found = f"{transactional_id} is in state {row.state}."
+        raise InvalidInput("NO_OPEN_TRANSACTION", found, expected="a transaction that is open.", remedy="nothing needs to be done.")
+    if row.state == "Ongoing":
+        end(producer(kafka, ExactlyOnce(transactional_id).producer_options()))
+    deadline = time.monotonic() + _ENDED_WITHIN_S
+    while any(each.transactional_id == transactional_id and each.is_open for each in listed(kafka)):
+        if time.monotonic() > deadline:
+            expected = "its end, once the brokers have written their markers."
+            found = f"the transaction of {transactional_id} is still open."
+            raise RunStopped("STILL_OPEN", found, expected=expected, remedy="see whether the leaders of its partitions are there.")
+        time.sleep(0.2)
+
+
+@contextmanager
+def _admin(kafka: KafkaOptions) -> Iterator[Any]:
+    nothing = MetadataRequest(
+        topics=[], allow_auto_topic_creation=False, include_cluster_authorized_operations=False, include_topic_authorized_operations=False
+    )
+    conversation.ask(kafka, nothing, ANSWER_WITHIN_S)  # says by name what is wrong, which the client below would call a time-out
+    within_ms = int(ANSWER_WITHIN_S * 1000)
+    try:
+        admin = KafkaAdminClient(**kafka.for_python(), request_timeout_ms=within_ms, bootstrap_timeout_ms=within_ms)
+        try:
+            yield admin
+        finally:
+            admin.close()
+    except KafkaError as error:
+        if "Unsupported" in type(error).__name__:
+            found, remedy = "the brokers cannot list transactions.", "ask the brokers' own tools."
+            raise Unfit("BROKER_TOO_OLD", found, expected="Kafka 3.0 or later (KIP-664).", remedy=remedy) from error
+        raise kafka_trouble.unreachable(kafka.bootstrap_servers, type(error).__name__).unfit() from error
+
+
+def _described(admin: Any, transactional_id: str) -> dict[str, Any]:
+    try:
+        return dict(admin.describe_transactions([transactional_id]))
+    except TransactionalIdNotFoundError:  # it expired between the two questions
+        return {}
+
+
+def _begun(admin: Any, places: set[TopicPartition]) -> dict[tuple[TopicPartition, int], int]:
+    """Where the open transaction of a producer id begins in a partition."""
+    found = admin.describe_producers(places) if places else {}
+    return {
+        (place, one.producer_id): one.current_transaction_start_offset
+        for place, state in found.items()
+        for one in state.active_producers
+        if one.current_transaction_start_offset >= 0
+    }
+
+
+def _bounds(kafka: KafkaOptions, places: set[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    ends = []
+    for level in ("read_committed", "read_uncommitted") if places else ():
+        # In this order, so that the stable offset is never above the end.
+        options = {"isolation_level": level, "enable_auto_commit": False, "group_id": None, "exclude_internal_topics": False}
+        with KafkaConsumer(**kafka.for_python(), **options) as reader:
+            ends.append(reader.end_offsets(list(places), timeout_ms=ANSWER_WITHIN_S * 1000))
+    return {place: (ends[0][place], ends[1][place]) for place in places}
+
+
+def _row(name: str, one: Any, begun: dict[tuple[TopicPartition, int], int], bounds: dict[TopicPartition, tuple[int, int]]) -> Listed:
+    places = tuple(sorted(one.topic_partitions))
+    started_ms = one.transaction_start_time_ms
+    is_open = one.state.value in OPEN
+    return Listed(
+        name,
+        one.producer_id,
+        one.producer_epoch,
+        one.state.value,
+        round(max(time.time() - started_ms / 1000, 0.0), 1) if is_open and started_ms >= 0 else None,
+        one.transaction_timeout_ms,
+        one.coordinator_id,
+        places if is_open else (),
+        tuple(
+            Held(place.topic, place.partition, begun[place, one.producer_id], *bounds[place])
+            for place in places
+            if is_open and (place, one.producer_id) in begun
+        ),
+    )

@@ -1,0 +1,241 @@
+"""Consume, transform, produce: each input's effects exactly once, whenever and however often instances are killed.
+
+    def invoice(record):
+        yield Outgoing("invoices", make(record.value), key=record.key)
+
+    transform("orders", invoice, ["invoices"], ExactlyOnce("billing-0"), "billing", "127.0.0.1:9092", stop=stopping.is_set)
+
+The output, the changes of the state and the offsets of the input are one transaction. The offsets carry the group's generation, so
+that an instance that was away while its partitions went to others (a zombie) is refused by the broker. It is what Kafka Streams calls
+exactly_once_v2; Streams also has windows, joins, state on disk and standby copies of it: on the JVM, take it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, TypeAlias
+
+from kafka import TopicPartition
+
+from ingest.errors import InvalidInput
+from ingest.kafka.connection import as_options
+from ingest.kafka.errors import GroupMovedOn, OutcomeUnknown, PoisonRecord, TransactionAborted
+from ingest.kafka.grouped import RECORDS, TIME_MS
+from ingest.kafka.member import Member, Rebalance
+from ingest.kafka.mode import ExactlyOnce
+from ingest.kafka.outgoing import Outgoing
+from ingest.kafka.poison import DeadLetter
+from ingest.kafka.state import State, States
+from ingest.kafka.transactional import Transaction, TransactionalProducer
+from ingest.kafka_options import KafkaOptions
+
+Function: TypeAlias = Callable[[Any], Iterable[Outgoing]] | Callable[[Any, State], Iterable[Outgoing]]
+
+_ATTEMPTS_MAX: Final = 5
+
+
+@dataclass(slots=True)
+class Transformed:
+    """What a run did. `repeated` transactions were aborted, or unanswered, and their records taken from the committed offsets again."""
+
+    records: int = 0
+    transactions: int = 0
+    dead: int = 0
+    repeated: int = 0
+
+
+class Transform:
+    """One instance. A context manager; for one thread. Start as many as there are partitions, each with its own transactional id.
+
+    `function` takes a record (and its partition's State, where `changelog` names a compacted topic with as many partitions as the
+    source) and yields what to send to `sinks`. It may be called again for a record whose transaction did not commit, so what it does
+    besides is done at least once. `instance` makes it a static member. Raises GuaranteeBroken, InvalidInput TOPIC_UNKNOWN,
+    CHANGELOG_PARTITIONS or STATE_OF_SEVERAL, Unfit BROKER_UNREACHABLE.
+    """
+
+    def __init__(
+        self,
+        source: str | Iterable[str],
+        function: Function,
+        sinks: Iterable[str],
+        mode: ExactlyOnce,
+        group_id: str,
+        kafka: KafkaOptions | str,
+        *,
+        changelog: str | None = None,
+        dead_letter: DeadLetter | None = None,
+        records: int = RECORDS,
+        time_ms: int = TIME_MS,
+        rebalance: Rebalance = "cooperative",
+        instance: str | None = None,
+        on_step: Callable[[str], object] = lambda step: None,
+        consumer_options: dict[str, Any] | None = None,
+        producer_options: dict[str, Any] | None = None,
+    ) -> None:
+        connection = as_options(kafka)
+        topics = [source] if isinstance(source, str) else list(source)
+        self._function: Any = function
+        self._sinks = frozenset(sinks)
+        self._dead_letter, self._on_step = dead_letter, on_step
+        self._records, self._time_s = records, time_ms / 1000
+        self._states = States(connection, changelog) if changelog else None
+        self.counts = Transformed()
+        options = {"max_poll_records": records, **(consumer_options or {})}
+        if instance:
+            options["group_instance_id"] = instance
+        options = mode.consumer_options(group_id, **options)
+        self._producer = TransactionalProducer(mode, connection, **(producer_options or {}))
+        try:
+            self._check_topics(topics)
+            self._member = Member(connection, topics, options, rebalance=rebalance, dropped=self._drop)
+        except BaseException:
+            self._producer.close()
+            raise
+
+    def __enter__(self) -> Transform:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._member.close()
+        self._producer.close()
+
+    def run(self, *, stop: Callable[[], bool] = lambda: False, idle_s: float = float("inf")) -> Transformed:
+        """Work until `stop` says so or nothing has come for `idle_s`; the transaction at hand is ended first.
+
+        Raises ProducerFenced, PoisonRecord, RunStopped STATE_NOT_RESTORED, TransactionAborted after five in a row, and what `function`
+        does not handle. Nothing of an unfinished transaction is visible then.
+        """
+        came, failures = time.monotonic(), 0
+        while not stop() and time.monotonic() - came < idle_s:
+            records = self._member.gather(self._records, self._time_s, stop)
+            if not records:
+                continue
+            try:
+                self._transact(records)
+                failures = 0
+            except (TransactionAborted, OutcomeUnknown) as error:
+                # Whatever became of it, the committed offsets tell: the broker does not answer while a transaction holds some of them.
+                self._abandon()
+                failures += not isinstance(error, GroupMovedOn)
+                if failures >= _ATTEMPTS_MAX:
+                    raise
+            except BaseException:
+                self._abandon_states()
+                raise
+            came = time.monotonic()
+        return self.counts
+
+    def _transact(self, records: list[Any]) -> None:
+        """1 restore state; 2 begin; 3 function and sends, record by record; 4 changelog; 5 offsets and commit (see transaction)."""
+        step = self._on_step
+        if self._states is not None:
+            for partition in sorted({record.partition for record in records}):
+                self._states[partition]
+        step("gathered")
+        dead = 0
+        with self._producer.transaction(step) as transaction:
+            for record in records:
+                dead += self._one(transaction, record)
+                step("worked")
+            for change in self._states.changes() if self._states is not None else ():
+                _send(transaction, change)
+            step("sent")
+            after = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
+            transaction.send_offsets(after, self._member.group)
+        if self._states is not None:
+            self._states.keep()
+        self.counts.records += len(records)
+        self.counts.transactions += 1
+        self.counts.dead += dead
+        step("kept")
+
+    def _one(self, transaction: Transaction, record: Any) -> bool:
+        """Whether the record was put into the dead-letter topic."""
+        attempts = self._dead_letter.attempts if self._dead_letter else 1
+        state = self._states[record.partition] if self._states is not None else None
+        failed: Exception | None = None
+        for _ in range(attempts):
+            try:
+                made = list(self._function(record) if state is None else self._function(record, state))
+            except Exception as error:
+                if state is not None:
+                    state.undo()
+                failed = error
+                continue
+            if state is not None:
+                state.take()
+            for one in made:
+                self._check_sink(one.topic)
+                _send(transaction, one)
+            return False
+        assert failed is not None
+        if self._dead_letter is None:
+            raise PoisonRecord(record.topic, record.partition, record.offset, failed, attempts) from failed
+        _send(transaction, self._dead_letter.letter(record, failed))
+        return True
+
+    def _check_sink(self, topic: str) -> None:
+        if topic not in self._sinks:
+            expected = f"one of {', '.join(sorted(self._sinks))}."
+            raise InvalidInput("SINK_UNKNOWN", f"the function sends to {topic!r}.", expected=expected, remedy="add it to sinks.")
+
+    def _check_topics(self, topics: list[str]) -> None:
+        letters = {self._dead_letter.topic} if self._dead_letter else set()
+        for topic in self._sinks | letters:
+            self._producer.partitions(topic)
+        if self._states is None:
+            return
+        if len(topics) > 1:
+            raise InvalidInput(
+                "STATE_OF_SEVERAL",
+                f"a changelog and {len(topics)} source topics.",
+                expected="one source topic: partitions of one number can have several owners otherwise, and one state.",
+                remedy="write them into one topic first, with a transform of its own.",
+            )
+        have = self._producer.partitions(self._states.changelog)
+        for topic in topics:
+            need = self._producer.partitions(topic)
+            if have != need:
+                raise InvalidInput(
+                    "CHANGELOG_PARTITIONS",
+                    f"{self._states.changelog} has {have} partitions and {topic} has {need}.",
+                    expected="as many in both: the state of a partition is in the changelog's partition of the same number.",
+                    remedy="create the changelog anew with that many partitions and cleanup.policy=compact.",
+                )
+
+    def _abandon(self) -> None:
+        self.counts.repeated += 1
+        self._abandon_states()
+        self._member.rewind()
+
+    def _abandon_states(self) -> None:
+        if self._states is not None:
+            self._states.forget()
+
+    def _drop(self, gone: set[TopicPartition], finished: bool) -> None:
+        if self._states is not None:
+            self._states.forget({place.partition for place in gone})
+
+
+def _send(transaction: Transaction, one: Outgoing) -> None:
+    transaction.send(one.topic, one.value, key=one.key, headers=one.headers, partition=one.partition)
+
+
+def transform(
+    source: str | Iterable[str],
+    function: Function,
+    sinks: Iterable[str],
+    mode: ExactlyOnce,
+    group_id: str,
+    kafka: KafkaOptions | str,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    idle_s: float = float("inf"),
+    **more: Any,
+) -> Transformed:
+    """Run one instance until `stop` says so or nothing has come for `idle_s`; `more` are Transform's. Raises as Transform and its run."""
+    with Transform(source, function, sinks, mode, group_id, kafka, **more) as instance:
+        return instance.run(stop=stop, idle_s=idle_s)

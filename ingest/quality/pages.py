@@ -1,0 +1,91 @@
+"""Data Docs: a page a validation run, one for the suite, and an index; files that need no network (docs/decisions/data-docs.md)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ingest.quality import gx
+
+SITE = "oncelake"
+# Older runs leave the pages (the table `quality` keeps them): each is a file that the index page is made from.
+PAGES_KEPT = 30
+VIEW = {"module_name": "ingest.quality.view", "class_name": "PageView"}
+TABLE = {"module_name": "ingest.quality.view", "class_name": "ResultTable"}
+RENDERER = {
+    "class_name": "ValidationResultsPageRenderer",
+    "column_section_renderer": {"class_name": "ValidationResultsColumnSectionRenderer", "table_renderer": TABLE},
+}
+
+
+def write_pages(
+    folder: Path,
+    name: str,
+    suite: Sequence[Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
+    run_id: str,
+    run_at: datetime,
+    meta: Mapping[str, Any],
+) -> Path | None:
+    """Add a page for one validation run, and one for the suite (its expectations), to the Data Docs in `folder`; returns the run's.
+
+    `results` must be scrubbed already. What was checked before is kept as GX's JSON in `folder`/results, since GX makes its index page
+    from the results themselves. None where GX could not render the page: it logs that and goes on, and no result must be lost for it.
+    """
+    import great_expectations
+    from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult, ExpectationValidationResult
+    from great_expectations.core.run_identifier import RunIdentifier
+    from great_expectations.data_context.store.validation_results_store import ValidationResultsStore
+    from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier, ValidationResultIdentifier
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    made = gx.context()
+    results_folder = folder / "results"
+    results_folder.mkdir(parents=True, exist_ok=True)
+    backend = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(results_folder), "filepath_suffix": ".json"}
+    store: Any = ValidationResultsStore(store_backend=backend, store_name=made.validation_results_store_name)
+    made.stores[made.validation_results_store_name] = store
+    made.suites.add(great_expectations.ExpectationSuite(name=name, expectations=[dict(config) for config in suite]))
+    parts = []
+    for each in results:
+        part = {key: value for key, value in each.items() if key != "expectation_config"}
+        parts.append(ExpectationValidationResult(**part, expectation_config=ExpectationConfiguration(**each["expectation_config"])))
+    passed = sum(bool(each["success"]) for each in results)
+    statistics = {
+        "evaluated_expectations": len(results),
+        "successful_expectations": passed,
+        "unsuccessful_expectations": len(results) - passed,
+        "success_percent": 100 * passed / len(results) if results else None,
+    }
+    identifier = RunIdentifier(run_name=run_id, run_time=run_at)
+    whole = ExpectationSuiteValidationResult(
+        success=passed == len(results),
+        results=parts,
+        suite_name=name,
+        statistics=statistics,
+        meta={**meta, "great_expectations_version": great_expectations.__version__, "run_id": identifier, "validation_time": run_at},
+        batch_id=name,
+    )
+    key = ValidationResultIdentifier(ExpectationSuiteIdentifier(name), identifier, name)
+    store.set(key, whole)
+    for old in sorted(store.list_keys(), key=lambda each: each.run_id.run_time, reverse=True)[PAGES_KEPT:]:
+        store.remove_key(old)
+    # GX takes away the page of a suite that it does not know; a table of the same name in another pipeline has its suite in this folder.
+    for other in sorted({each.expectation_suite_identifier.name for each in store.list_keys()} - {name}):
+        made.suites.add(great_expectations.ExpectationSuite(name=other))
+    site = {
+        "class_name": "SiteBuilder",
+        "show_how_to_buttons": False,
+        "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder)},
+        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "view": VIEW},
+        "site_section_builders": {"expectations": {"view": VIEW}, "validations": {"view": VIEW, "renderer": RENDERER}},
+    }
+    made.add_data_docs_site(SITE, site)
+    made.build_data_docs(site_names=[SITE], resource_identifiers=[key, ExpectationSuiteIdentifier(name)])
+    shutil.rmtree(folder / "static", ignore_errors=True)  # GX's pictures and fonts, 4 MB that no page of ours shows
+    urls = made.get_docs_sites_urls(resource_identifier=key, site_name=SITE, only_if_exists=False)
+    page = Path(urls[0]["site_url"].removeprefix("file://"))
+    return page if page.is_file() and (folder / "index.html").is_file() else None

@@ -1,0 +1,80 @@
+"""How the Data Docs look: Great Expectations' own contents in pages that load nothing, run no script and show values as text.
+
+GX takes the classes that render a site from its configuration, by module and name; so GX alone imports this module, which imports GX.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from great_expectations.render.components import RenderedComponentContent
+from great_expectations.render.renderer.content_block.validation_results_table_content_block import (
+    ValidationResultsTableContentBlockRenderer,
+)
+from great_expectations.render.view.view import DefaultJinjaPageView
+from jinja2 import ChoiceLoader, FileSystemLoader, pass_context
+
+TEMPLATES = Path(__file__).parent / "templates"
+# GX tells what became of an expectation by an icon of a font; a word can be read, and searched for, without the font.
+ICON = re.compile(r'(<i class="[^"]*\b(fa-check-circle|fa-times|fa-exclamation-triangle)\b[^"]*"[^>]*>)</i>')
+WORDS = {"fa-check-circle": "✔ passed", "fa-times": "✘ failed", "fa-exclamation-triangle": "⚠ not evaluated"}
+
+
+class PageView(DefaultJinjaPageView):
+    """Pages of validation runs and suites, and the index: the same template."""
+
+    def __init__(self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None) -> None:
+        super().__init__(custom_styles_directory, custom_views_directory)
+        # GX looks into its own templates first, so that none of them can be replaced by its configuration.
+        assert self.env.loader is not None
+        self.env.loader = ChoiceLoader([FileSystemLoader(TEMPLATES), self.env.loader])
+
+    def render_string_template(self, template: Any) -> Any:
+        """A text with its parameters, which GX escapes; icons get a word."""
+        found = super().render_string_template(template)  # type: ignore[no-untyped-call]
+        return ICON.sub(lambda icon: f"{icon[1]}{WORDS[icon[2]]}</i>", found) if isinstance(found, str) else found
+
+    @pass_context
+    def render_content_block(
+        self, context: Any, content_block: Any, index: Any = None, content_block_id: Any = None, render_to_markdown: bool = False
+    ) -> Any:
+        """A piece of a page as HTML. Text is text: GX puts values of the data (an unexpected one, say) into cells as they are."""
+        if isinstance(content_block, str):
+            return escape(content_block)
+        if isinstance(content_block, list):
+            return "".join(self._element(context, each, at, content_block_id) for at, each in enumerate(content_block))
+        return super().render_content_block(context, content_block, index, content_block_id, render_to_markdown)
+
+    def _element(self, context: Any, element: Any, index: int, content_block_id: Any) -> str:
+        if isinstance(element, RenderedComponentContent) or (isinstance(element, dict) and "content_block_type" in element):
+            part = f"{content_block_id}-{index}" if content_block_id else None
+            return str(self.render_content_block(context, element, index, part))
+        if isinstance(element, list):  # the ids of rows
+            return "".join(f"<div>{escape(str(each))}</div>" for each in element)
+        return f"<span>{escape(str(element))}</span>"
+
+
+class ResultTable(ValidationResultsTableContentBlockRenderer):
+    """What became of a column's expectations, with severities and ids of some rows: GX itself shows ids only where it has all of them."""
+
+    @classmethod
+    def _process_content_block(cls, content_block: Any, has_failed_evr: bool, render_object: Any = None) -> None:
+        super()._process_content_block(content_block, has_failed_evr, render_object)
+        content_block.header_row += ["Severity", "Rows such as"]
+
+    @classmethod
+    def _get_content_block_fn(cls, expectation_type: str, expectation_config: Any = None) -> Callable[..., Any]:
+        described = super()._get_content_block_fn(expectation_type, expectation_config)
+
+        def rows(**given: Any) -> list[list[Any]]:
+            result = given["result"]
+            samples = result.result.get("partial_unexpected_index_list") or ()
+            ids = [", ".join(f"{name} {value}" for name, value in sample.items()) for sample in samples]
+            severity = getattr(result.expectation_config.severity, "value", None) or "critical"
+            return [[*row, severity, [ids]] for row in described(**given)] if described else []
+
+        return rows

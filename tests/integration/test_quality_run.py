@@ -1,0 +1,108 @@
+"""`ingest run --check` without --once: rows are checked while the stream goes on, and what fails is said then, not at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ingest.cli import run as verb
+from ingest.contract import Contract
+from ingest.errors import RunStopped
+from ingest.quality.check import Checked
+from ingest.quality.watch import Watch
+from tests.integration.lane import Lane, order
+from tests.integration.suites import COLUMNS, COUNT, STATUS
+
+pytestmark = pytest.mark.integration
+
+ENDS_WITHIN_S = 120.0
+
+
+@pytest.fixture
+def one_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The verb runs in this process and in the tests' session, which it neither starts nor ends; its signal handlers are taken back."""
+    monkeypatch.setattr("ingest.spark.start", lambda *_: spark)
+    monkeypatch.setattr("ingest.spark.end", lambda _: None)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    # A run that never sees what it waits for is told to stop, and the test fails by what is missing.
+    guard = threading.Timer(ENDS_WITHIN_S, os.kill, (os.getpid(), signal.SIGTERM))
+    guard.start()
+    yield
+    guard.cancel()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def project_of(one: Lane, folder: Path, quality: str) -> Path:
+    """A project that holds the lane's contract with a suite."""
+    (folder / "tables").mkdir(parents=True)
+    contract = {**json.loads(one.contract.to_json()), "suite": "suite.json", "quality": quality}
+    (folder / "tables" / "events.yml").write_text(json.dumps(contract))  # JSON is YAML
+    (folder / "suite.json").write_text(json.dumps({"name": "t", "expectations": [STATUS, COUNT]}))
+    return folder
+
+
+@pytest.mark.parametrize("quality", ["report", "stop"])
+def test_a_stream_that_goes_on_is_checked_while_it_does(
+    lane: Callable[..., Lane],
+    one_session: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    quality: str,
+) -> None:
+    one = lane(COLUMNS)
+    one.send(order("a1", status="paid"), order("a2", status="placed"))
+    seen: list[tuple[Checked, str]] = []
+    watches: list[Watch] = []
+    make = verb._watch
+
+    def eager(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> Watch:
+        watch = make(project, contracts, quiet=quiet)
+        watch.every_s = 0.1  # a minute in real life
+        say = watch.on_checked
+
+        def then(checked: Checked) -> None:
+            say(checked)
+            seen.append((checked, capfd.readouterr().out))
+            if not checked.critical:
+                one.transaction(order("bad", status="lost"), order("a3", status="paid"))
+            elif quality == "report":
+                os.kill(os.getpid(), signal.SIGTERM)  # with `stop` the run ends by itself
+
+        watch.on_checked = then
+        watches.append(watch)
+        return watch
+
+    monkeypatch.setattr(verb, "_watch", eager)
+    project = project_of(one, tmp_path / "project", quality)
+    with pytest.raises(SystemExit) as ended:
+        verb.run(
+            project=project,
+            lake=one.places.lake,
+            checkpoints=one.places.checkpoints,
+            bootstrap_servers=one.bootstrap_servers,
+            master="local[2]",
+            every="200ms",
+            check=True,
+        )
+    assert ended.value.code == {"report": 1, "stop": RunStopped.exit_code}[quality]
+    good, bad = seen[0], seen[-1]
+    assert (good[0].scope.name, len(good[0].rows), good[0].failed, good[0].page) == ("whole", 2, (), None), "the first covers all"
+    assert len(bad[0].rows) == 1, "later the row count waits for a check of the whole table"
+    assert good[1].count("t.events: passed") == 0, "what is well is not said every minute"
+    assert bad[0].scope.name == "new" and bad[0].scope.after == good[0].scope.version
+    assert "t.events: FAILED" in bad[1] and "expect_column_values_to_be_in_set (status): 1 of 2 rows, such as bad" in bad[1]
+    assert bad[0].page is not None and bad[0].page.is_file()
+    assert one.ids() == ["a1", "a2", "a3", "bad"], "a check comes after the commit"
+    said = capfd.readouterr().err
+    assert ("QUALITY_STOP" in said and "rows such as bad" in said) == (quality == "stop")
+    rows = one.session.read.format("delta").load(one.places.quality).orderBy("run_at").collect()
+    assert [(row["success"], row["scope"]) for row in rows] == [(True, "whole"), (True, "whole"), (False, "new")]

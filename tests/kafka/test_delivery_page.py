@@ -1,0 +1,31 @@
+"""docs/delivery.md runs from top to bottom in one session, and prints what it says that it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.local.broker import Broker
+
+PAGE = Path(__file__).parents[2] / "docs" / "delivery.md"
+_PIECE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```text\n(?P<printed>.*?)```)?", re.DOTALL)
+
+
+def test_every_piece_of_the_page_runs_and_prints_what_it_says(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
+    monkeypatch.chdir(PAGE.parents[1])
+    text = PAGE.read_text(encoding="utf-8")
+    pieces = list(_PIECE.finditer(text))
+    assert len(pieces) >= 12 and sum(piece["printed"] is not None for piece in pieces) == text.count("```text\n")
+    session: dict[str, Any] = {"__name__": "guide"}
+    for piece in pieces:
+        line = text.count("\n", 0, piece.start()) + 2
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile("\n" * (line - 1) + piece["code"], str(PAGE), "exec"), session)
+        assert out.getvalue() == (piece["printed"] or ""), f"{PAGE.name}, line {line}"

@@ -1,0 +1,90 @@
+"""Delivery modes: what each sets, and what it refuses with the guarantee that would break."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+
+from ingest.errors import InvalidInput
+from ingest.kafka import AtLeastOnce, AtMostOnce, DeliveryMode, ExactlyOnce, GuaranteeBroken
+
+pytestmark = pytest.mark.unit
+
+MODES: list[DeliveryMode] = [AtMostOnce(), AtLeastOnce(), AtLeastOnce(idempotent=False), ExactlyOnce("x")]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=repr)
+def test_every_option_is_one_that_kafka_python_knows(mode: DeliveryMode) -> None:
+    assert mode.producer_options().keys() <= KafkaProducer.DEFAULT_CONFIG.keys()
+    assert mode.consumer_options("g").keys() <= KafkaConsumer.DEFAULT_CONFIG.keys()
+
+
+@pytest.mark.parametrize(
+    ("mode", "option", "value", "guarantee"),
+    [
+        (AtMostOnce(), "retries", 3, "write its records twice"),
+        (AtMostOnce(), "enable_idempotence", True, "another mode"),
+        (AtMostOnce(), "transactional_id", "x", "no transactions"),
+        (AtLeastOnce(), "acks", 1, "lost with it"),
+        (AtLeastOnce(), "acks", 0, "lost with it"),
+        (AtLeastOnce(), "retries", 0, "fails once is lost"),
+        (AtLeastOnce(), "max_in_flight_requests_per_connection", 6, "neither keep order nor drop copies"),
+        (AtLeastOnce(), "enable_idempotence", False, "twice"),
+        (AtLeastOnce(), "transactional_id", "x", "no transactions"),
+        (ExactlyOnce("x"), "acks", 1, "lost with it"),
+        (ExactlyOnce("x"), "retries", 0, "fails once is lost"),
+        (ExactlyOnce("x"), "enable_idempotence", False, "twice"),
+        (ExactlyOnce("x"), "max_in_flight_requests_per_connection", 6, "neither keep order nor drop copies"),
+        (ExactlyOnce("x"), "transactional_id", "y", "fencing"),
+        (ExactlyOnce("x"), "transaction_timeout_ms", 60_000, "holds readers up"),
+    ],
+)
+def test_a_producer_option_that_breaks_a_guarantee_is_refused_with_it(mode: DeliveryMode, option: str, value: Any, guarantee: str) -> None:
+    with pytest.raises(GuaranteeBroken, match=guarantee) as refused:
+        mode.producer_options(**{option: value})
+    assert (refused.value.code, refused.value.exit_code, refused.value.option) == ("GUARANTEE_BROKEN", 2, option)
+    assert mode.name in refused.value.found
+
+
+@pytest.mark.parametrize("mode", MODES, ids=repr)
+def test_a_consumer_that_commits_by_a_clock_or_without_a_group_is_refused(mode: DeliveryMode) -> None:
+    with pytest.raises(GuaranteeBroken, match="committed by a clock"):
+        mode.consumer_options("g", enable_auto_commit=True)
+    with pytest.raises(GuaranteeBroken, match="nothing remembers"):
+        mode.consumer_options("")
+
+
+@pytest.mark.parametrize("mode", [AtLeastOnce(), ExactlyOnce("x")], ids=repr)
+def test_a_consumer_that_begins_at_the_latest_offset_could_lose_records(mode: DeliveryMode) -> None:
+    with pytest.raises(GuaranteeBroken, match="skipped"):
+        mode.consumer_options("g", auto_offset_reset="latest")
+    assert AtMostOnce().consumer_options("g", auto_offset_reset="latest")["auto_offset_reset"] == "latest"
+
+
+def test_the_isolation_level_is_never_left_to_a_default() -> None:
+    assert {mode.consumer_options("g")["isolation_level"] for mode in MODES} == {"read_committed"}
+    with pytest.raises(GuaranteeBroken, match="aborted"):
+        ExactlyOnce("x").consumer_options("g", isolation_level="read_uncommitted")
+    with pytest.raises(GuaranteeBroken, match="differ in their default"):
+        AtLeastOnce().consumer_options("g", isolation_level=None)
+
+
+def test_what_breaks_nothing_is_taken() -> None:
+    options = ExactlyOnce("x").producer_options(acks=-1, retries=10, max_in_flight_requests_per_connection=1, linger_ms=0)
+    assert (options["acks"], options["retries"], options["linger_ms"], options["transactional_id"]) == (-1, 10, 0, "x")
+    assert AtMostOnce().producer_options(acks=1)["acks"] == 1
+
+
+def test_batches_lingering_and_compression_are_set() -> None:
+    for mode in MODES:
+        options = mode.producer_options()
+        assert (options["batch_size"], options["linger_ms"]) == (65_536, 10)
+        assert options["compression_type"] in ("zstd", "lz4", "gzip")
+
+
+@pytest.mark.parametrize(("name", "timeout_ms", "code"), [("", 10_000, "TRANSACTIONAL_ID_EMPTY"), ("x", 999, "TRANSACTION_TIMEOUT")])
+def test_a_transactional_id_needs_a_name_and_a_timeout_that_brokers_take(name: str, timeout_ms: int, code: str) -> None:
+    with pytest.raises(InvalidInput, match=code):
+        ExactlyOnce(name, timeout_ms)

@@ -1,0 +1,50 @@
+"""The store of event ids: persistent, bounded, and one transaction with what is written beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import InvalidInput
+from ingest.kafka import SeenIds
+
+pytestmark = pytest.mark.unit
+
+
+def test_an_id_is_new_once_also_after_a_restart(tmp_path: Path) -> None:
+    with SeenIds(tmp_path / "seen") as seen:
+        with seen.once("a") as first:
+            assert first
+        with seen.once("a") as again:
+            assert not again
+    with SeenIds(tmp_path / "seen") as seen, seen.once("a") as after_restart:
+        assert not after_restart
+
+
+def test_the_oldest_ids_go_when_there_are_too_many(tmp_path: Path) -> None:
+    with SeenIds(tmp_path / "seen", keep=100) as seen:
+        for number in range(500):
+            with seen.once(str(number)):
+                pass
+        assert 100 <= len(seen) <= 105
+        assert "499" in seen and "400" in seen and "390" not in seen
+
+
+def test_work_that_fails_leaves_its_id_new_and_takes_back_what_it_wrote_beside(tmp_path: Path) -> None:
+    with SeenIds(tmp_path / "seen") as seen:
+        seen.connection.execute("CREATE TABLE account (cents INTEGER)")
+        with pytest.raises(ZeroDivisionError), seen.once("a"):
+            seen.connection.execute("INSERT INTO account VALUES (5)")
+            raise ZeroDivisionError
+        assert "a" not in seen
+        for _ in range(3):
+            with seen.once("a") as fresh:
+                if fresh:
+                    seen.connection.execute("INSERT INTO account VALUES (5)")
+        assert seen.connection.execute("SELECT sum(cents) FROM account").fetchone() == (5,)
+
+
+def test_a_store_that_keeps_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="SEEN_KEEP"):
+        SeenIds(tmp_path / "seen", keep=0)

@@ -1,0 +1,349 @@
+"""The transactional producer: all or nothing, and the truth about how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from kafka import ConsumerGroupMetadata, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+
+from ingest.errors import InvalidInput, Unfit
+from ingest.kafka import (
+    ExactlyOnce,
+    Grouped,
+    GroupMovedOn,
+    OutcomeUnknown,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionalProducer,
+)
+from ingest.local.proxy import Api, Proxy
+from tests.kafka.topics import Topics, until
+
+Make = Callable[..., TransactionalProducer]
+
+
+@pytest.fixture
+def mode() -> ExactlyOnce:
+    return ExactlyOnce(f"t-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def make(mode: ExactlyOnce, topics: Topics) -> Iterator[Make]:
+    """`make(servers=…, **options)` makes a producer of the test's transactional id."""
+    with contextlib.ExitStack() as stack:
+
+        def made(servers: str = topics.servers, *, timeout_ms: int = 10_000, **options: object) -> TransactionalProducer:
+            own = ExactlyOnce(mode.transactional_id, timeout_ms)
+            return stack.enter_context(TransactionalProducer(own, servers, **options))  # type: ignore[arg-type]
+
+        yield made
+
+
+def send(producer: TransactionalProducer, topic: str, *values: bytes) -> None:
+    with producer.transaction() as transaction:
+        for value in values:
+            transaction.send(topic, value)
+
+
+def test_records_of_several_topics_and_partitions_appear_together(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+    first, second = topic(3), topic(2)
+    with make().transaction() as transaction:
+        for number in range(40):
+            transaction.send((first, second)[number % 2], b"%d" % number, key=b"%d" % number)
+        transaction._made.flush()
+        assert len(topics.values(first, "read_uncommitted")) == 20 and topics.values(first) == topics.values(second) == []
+    assert (len(topics.values(first)), len(topics.values(second))) == (20, 20)
+
+
+def test_an_exception_aborts_and_the_producer_goes_on(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+    name, producer = topic(), make()
+    with pytest.raises(ZeroDivisionError), producer.transaction() as transaction:
+        transaction.send(name, b"aborted")
+        transaction._made.flush()
+        raise ZeroDivisionError
+    send(producer, name, b"committed")
+    assert topics.values(name) == [b"committed"]
+    assert topics.values(name, "read_uncommitted") == [b"aborted", b"committed"]
+
+
+def test_a_key_keeps_its_partition_and_a_partition_its_order(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+    name, producer = topic(4), make()
+    with Grouped(producer, records=70) as out:
+        for number in range(700):
+            out.send(name, b"%d" % number, key=b"%d" % (number % 9))
+    found = topics.read(name)
+    partitions = {record.key: record.partition for record in found}
+    assert all(record.partition == partitions[record.key] for record in found) and len(set(partitions.values())) > 1
+    for partition in range(4):
+        numbers = [int(record.value) for record in found if record.partition == partition]
+        assert numbers == sorted(numbers)
+
+
+def test_order_across_partitions_is_not_promised(make: Make, topic: Callable[..., str], topics: Topics) -> None:
+    name = topic(2)
+    with make().transaction() as transaction:
+        for number in range(10):
+            transaction.send(name, b"%d" % number, partition=number % 2)
+    with KafkaConsumer(bootstrap_servers=topics.servers, isolation_level="read_committed", enable_auto_commit=False) as reader:
+        places = [TopicPartition(name, 0), TopicPartition(name, 1)]
+        reader.assign(places)
+        reader.seek_to_beginning(*places)
+        seen: list[int] = []
+
+        def ten() -> bool:
+            seen.extend(int(record.value) for records in reader.poll(200).values() for record in records)
+            return len(seen) == 10
+
+        until(ten, "ten records")
+    assert sorted(seen) == list(range(10)) and seen != sorted(seen), "a reader gets one partition after the other"
+
+
+def test_a_second_producer_of_the_id_fences_the_first(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+    name, first = topic(), make()
+    with pytest.raises(ProducerFenced, match="PRODUCER_FENCED") as fenced, first.transaction() as transaction:
+        transaction.send(name, b"of the first")
+        transaction._made.flush()
+        second = make()
+        send(second, name, b"of the second")
+        transaction.send(name, b"of the zombie")
+    assert fenced.value.exit_code == 5
+    with pytest.raises(InvalidInput, match="PRODUCER_CLOSED"):
+        send(first, name, b"again")
+    send(second, name, b"goes on")
+    assert topics.values(name) == [b"of the second", b"goes on"], "the zombie took nothing from its successor"
+
+
+def test_two_that_share_an_id_fence_each_other_at_every_start(make: Make, topic: Callable[..., str], topics: Topics) -> None:
+    name = topic()
+    for _ in range(2):
+        first = make()
+        second = make()
+        with pytest.raises(ProducerFenced):
+            send(first, name, b"first")
+        send(second, name, b"second")
+    assert topics.values(name) == [b"second"] * 2
+
+
+def test_a_stable_id_ends_at_once_what_a_killed_producer_left_open_and_a_random_one_does_not(
+    make: Make, topics: Topics, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    dead = make()
+    with contextlib.suppress(ProducerFenced), dead.transaction() as transaction:
+        transaction.send(name, b"open")
+        transaction._made.flush()
+        with TransactionalProducer(ExactlyOnce(f"random-{uuid.uuid4()}"), topics.servers) as other:
+            send(other, name, b"waiting")
+        assert topics.values(name) == [], "everybody waits for the open transaction"
+        make()
+        until(lambda: topics.values(name) == [b"waiting"], "the same id ends it", 5)
+
+
+def test_a_lost_answer_to_a_commit_is_unknown_and_the_producer_is_replaced(
+    make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    producer = make(proxy.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
+    send(producer, name, b"1")
+    lost = proxy.drop_reply(Api.END_TXN)
+    with pytest.raises(OutcomeUnknown, match="not answered") as unknown:
+        send(producer, name, b"2")
+    assert unknown.value.settled and lost.struck == 1
+    send(producer, name, b"3")
+    assert topics.values(name) == [b"1", b"2", b"3"], "it was committed, which nobody knew"
+
+
+def test_a_commit_that_never_arrived_is_unknown_too_and_then_nothing_is_there(
+    make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
+) -> None:
+    name, producer = topic(), make(proxy.bootstrap_servers, commit_within_s=2)
+    send(producer, name, b"1")
+    cut = proxy.cut_request(Api.END_TXN, times=1_000)
+    with pytest.raises(OutcomeUnknown) as unknown:
+        send(producer, name, b"2")
+    cut.release()
+    assert unknown.value.settled
+    send(producer, name, b"3")
+    assert topics.values(name) == [b"1", b"3"]
+
+
+def test_when_no_new_producer_can_be_had_it_says_that_all_is_still_open(
+    make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
+) -> None:
+    name, producer = topic(), make(proxy.bootstrap_servers, commit_within_s=1, bootstrap_timeout_ms=500, max_block_ms=1_000)
+    send(producer, name, b"1")
+    with pytest.raises(OutcomeUnknown, match="may still be committed") as unknown, producer.transaction() as transaction:
+        transaction.send(name, b"2")
+        transaction._made.flush()
+        cut = proxy.cut_request(Api.END_TXN, times=1_000)
+        proxy.drop_reply(Api.INIT_PRODUCER_ID, times=1_000)
+    assert not unknown.value.settled
+    for fault in (cut, *proxy._faults):
+        fault.release()
+    send(producer, name, b"3")
+    assert topics.values(name) == [b"1", b"3"]
+
+
+def test_a_record_that_was_given_up_aborts_the_transaction(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
+    """kafka-python 3.0.12 says that such a commit went well: it forgets the record, or all of them."""
+    name = topic()
+    producer = make(proxy.bootstrap_servers, request_timeout_ms=500, delivery_timeout_ms=1_000)
+    with pytest.raises(TransactionAborted, match="not acknowledged"), producer.transaction() as transaction:
+        transaction.send(name, b"1")
+        transaction._made.flush()
+        cut = proxy.cut_request(Api.PRODUCE, times=1_000)
+        transaction.send(name, b"2")
+        until(lambda: bool(transaction._in_flight.met((Exception,))), "the record was given up")
+        cut.release()
+    send(producer, name, b"3")
+    assert topics.values(name) == [b"3"]
+
+
+@pytest.mark.slow
+def test_after_its_timeout_the_broker_aborts_a_transaction_by_itself(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+    name, producer = topic(), make(timeout_ms=1_000)
+    with pytest.raises(ProducerFenced, match="older than its timeout") as ended, producer.transaction() as transaction:
+        transaction.send(name, b"1")
+        transaction._made.flush()
+        began = time.monotonic()
+        # The broker looks every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
+        until(lambda: topics.stable(name), "the broker has ended the transaction", 20)
+        assert time.monotonic() - began > 0.5
+        transaction.send(name, b"2")
+    assert ended.value.timed_out
+    assert topics.values(name) == []
+
+
+def test_a_group_is_committed_by_count_by_time_and_at_the_end(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+    name = topic()
+    with Grouped(make(), records=10, time_ms=200) as out:
+        for number in range(25):
+            out.send(name, b"%d" % number)
+        assert (out.transactions, out.committed) == (2, 20)
+        until(lambda: out.committed == 25, "the rest is committed by the clock", 5)
+        out.send(name, b"last")
+    assert (out.transactions, out.committed) == (4, 26)
+    assert topics.values(name) == [b"%d" % number for number in range(25)] + [b"last"]
+
+
+def test_an_aborted_group_is_sent_again(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
+    name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=400, delivery_timeout_ms=500)
+    first = producer._made
+    with Grouped(producer, records=2) as out:
+        cut = proxy.cut_request(Api.PRODUCE, times=1_000)
+
+        def mend() -> None:
+            until(lambda: producer._made is not first, "the first attempt was aborted")
+            cut.release()
+
+        mending = threading.Thread(target=mend)
+        mending.start()
+        out.send(name, b"1")
+        out.send(name, b"2")
+        mending.join(10)
+    assert (out.transactions, out.committed) == (1, 2)
+    assert topics.values(name) == [b"1", b"2"]
+
+
+def test_a_group_of_unknown_outcome_is_handed_back(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
+    name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
+    with Grouped(producer, records=2) as out:
+        proxy.drop_reply(Api.END_TXN)
+        out.send(name, b"1")
+        with pytest.raises(OutcomeUnknown):
+            out.send(name, b"2")
+        assert [one.value for one in out.lost] == [b"1", b"2"] and out.committed == 0
+        out.send(name, b"3")
+    assert topics.values(name) == [b"1", b"2", b"3"]
+
+
+def test_a_fast_caller_waits_for_a_slow_broker(make: Make, proxy: Proxy, topic: Callable[..., str]) -> None:
+    name, producer = topic(), make(proxy.bootstrap_servers)
+    producer._in_flight._bytes_max = 100_000
+    with producer.transaction() as transaction:
+        transaction.send(name, b"first")
+        transaction._made.flush()
+        late = proxy.delay_reply(Api.PRODUCE, 0.5, times=1)
+        began = time.monotonic()
+        for _ in range(20):
+            transaction.send(name, bytes(10_000))
+        assert late.struck == 1 and time.monotonic() - began >= 0.4, "it waited for acknowledgements"
+
+
+class TestOffsets:
+    """Offsets of the input inside of the transaction."""
+
+    @pytest.fixture
+    def reader(self, topics: Topics, topic: Callable[..., str]) -> Iterator[KafkaConsumer]:
+        name = topic(2)
+        topics.write(name, [b"1", b"2", b"3", b"4"], lambda number: b"%d" % number)
+        options = {"group_id": name, "auto_offset_reset": "earliest", "enable_auto_commit": False, "isolation_level": "read_committed"}
+        with KafkaConsumer(name, bootstrap_servers=topics.servers, **options) as made:
+            until(lambda: bool(made.poll(200)), "the group is joined")
+            yield made
+
+    def test_they_are_committed_with_it_or_not_at_all(
+        self, make: Make, topics: Topics, topic: Callable[..., str], reader: KafkaConsumer
+    ) -> None:
+        sink, producer = topic(), make()
+        place = min(reader.assignment())
+        with pytest.raises(ZeroDivisionError), producer.transaction() as transaction:
+            transaction.send_offsets({place: 2}, reader.group_metadata())
+            raise ZeroDivisionError
+        assert topics.committed(place.topic, place.topic) == {0: 0, 1: 0}
+        with producer.transaction() as transaction:
+            transaction.send(sink, b"out")
+            transaction.send_offsets({place: 3}, reader.group_metadata())
+        until(lambda: topics.committed(place.topic, place.topic) == {0: 3, 1: 0}, "the offset is committed", 5)
+
+    def test_a_member_of_an_older_generation_is_refused_for_good(
+        self, make: Make, topics: Topics, topic: Callable[..., str], reader: KafkaConsumer
+    ) -> None:
+        """kafka-python 3.0.12 keeps refused offsets and sends them again with those of the next transaction."""
+        sink, producer = topic(), make()
+        first, second = sorted(reader.assignment())
+        now = reader.group_metadata()
+        with pytest.raises(GroupMovedOn, match="CommitFailed"), producer.transaction() as transaction:
+            transaction.send(sink, b"of a zombie")
+            transaction.send_offsets({first: 1}, now._replace(generation_id=now.generation_id - 1))
+        with producer.transaction() as transaction:
+            transaction.send(sink, b"later")
+            transaction.send_offsets({second: 1}, now)
+        until(lambda: topics.values(sink) == [b"later"], "the later one is committed", 5)
+        assert topics.committed(first.topic, first.topic) == {0: 0, 1: 1}
+
+    def test_the_broker_takes_a_membership_that_was_forgotten_so_we_do_not_send_it(
+        self, make: Make, topics: Topics, reader: KafkaConsumer
+    ) -> None:
+        place = min(reader.assignment())
+        forgotten = ConsumerGroupMetadata(group_id=place.topic)
+        raw = KafkaProducer(bootstrap_servers=topics.servers, transactional_id=f"raw-{uuid.uuid4().hex}")
+        raw.init_transactions()
+        raw.begin_transaction()
+        raw.send_offsets_to_transaction({place: OffsetAndMetadata(1, "", -1)}, forgotten)
+        raw.commit_transaction()
+        raw.close()
+        until(lambda: topics.committed(place.topic, place.topic) == {0: 1, 1: 0}, "not fenced, though others own the partition", 5)
+        with pytest.raises(GroupMovedOn, match="no member"), make().transaction() as transaction:
+            transaction.send_offsets({place: 3}, forgotten)
+
+
+def test_without_a_broker_it_says_so() -> None:
+    with pytest.raises(Unfit, match="BROKER_UNREACHABLE"):
+        TransactionalProducer(ExactlyOnce("x"), "127.0.0.1:1", bootstrap_timeout_ms=500)
+
+
+def test_a_topic_that_does_not_exist_is_named(make: Make) -> None:
+    with pytest.raises(InvalidInput, match=r"TOPIC_UNKNOWN.*no-such-topic"):
+        make(max_block_ms=1_000).partitions("no-such-topic")
+
+
+def test_only_one_transaction_is_open_at_a_time(make: Make) -> None:
+    producer = make()
+    with pytest.raises(InvalidInput, match="TRANSACTION_OPEN"), producer.transaction(), producer.transaction():
+        pass

@@ -1,0 +1,124 @@
+"""`ingest transactions`: what the coordinator holds, who holds readers up, and the end of it after a question."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+from ingest.errors import InvalidInput, Unfit
+from ingest.kafka import ExactlyOnce, ProducerFenced, TransactionalProducer
+from ingest.kafka.transactions import Listed, abort, listed
+from ingest.kafka_options import KafkaOptions
+from tests.kafka.topics import Topics, until
+
+
+def command(servers: str, *words: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    verb = [sys.executable, "-m", "ingest", "transactions", "--bootstrap-servers", servers, *words]
+    return subprocess.run(verb, capture_output=True, text=True, input=said, timeout=60, check=False)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"listed-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def row(topics: Topics, name: str) -> Callable[[], Listed]:
+    def of_this_test() -> Listed:
+        (found,) = (each for each in listed(KafkaOptions(topics.servers)) if each.transactional_id == name)
+        return found
+
+    return of_this_test
+
+
+@pytest.fixture
+def open_one(topics: Topics, topic: Callable[..., str], name: str) -> Iterator[tuple[str, TransactionalProducer]]:
+    """A transaction with three records in partition 1, and five committed ones of somebody else behind them."""
+    sink = topic(2)
+    producer = TransactionalProducer(ExactlyOnce(name, 60_000), topics.servers)
+    with contextlib.suppress(ProducerFenced), producer.transaction() as transaction:
+        for _ in range(3):
+            transaction.send(sink, b"open", partition=1)
+        transaction._made.flush()
+        other = KafkaProducer(bootstrap_servers=topics.servers)
+        for _ in range(5):
+            other.send(sink, b"waiting", partition=1)
+        other.flush()
+        other.close()
+        yield sink, producer
+    producer.close()
+
+
+def test_the_states_of_a_transaction_are_told(topics: Topics, topic: Callable[..., str], name: str, row: Callable[[], Listed]) -> None:
+    sink = topic()
+    with TransactionalProducer(ExactlyOnce(name), topics.servers) as producer:
+        assert (row().state, row().age_s, row().partitions, row().timeout_ms) == ("Empty", None, (), 10_000)
+        with producer.transaction() as transaction:
+            transaction.send(sink, b"a")
+            transaction._made.flush()
+            first = row()
+            assert (first.state, first.is_open, [place.topic for place in first.partitions]) == ("Ongoing", True, [sink])
+            assert first.age_s is not None and first.age_s < 30
+        until(lambda: row().state == "CompleteCommit", "the commit is complete", 5)
+        with contextlib.suppress(ZeroDivisionError), producer.transaction() as transaction:
+            transaction.send(sink, b"b")
+            transaction._made.flush()
+            raise ZeroDivisionError
+        until(lambda: row().state == "CompleteAbort", "the abort is complete", 5)
+        assert row().producer_id == first.producer_id
+
+
+def test_the_one_that_holds_readers_up_comes_first_with_how_much(
+    topics: Topics, open_one: tuple[str, TransactionalProducer], name: str, row: Callable[[], Listed]
+) -> None:
+    sink, _ = open_one
+    (held,) = row().held
+    assert (held.topic, held.partition, held.start, held.last_stable, held.high_watermark) == (sink, 1, 0, 0, 8)
+    assert held.holds and row().held_back == 8
+    with TransactionalProducer(ExactlyOnce(f"{name}-2"), topics.servers) as second, second.transaction() as transaction:
+        transaction.send(sink, b"behind", partition=1)
+        transaction._made.flush()
+        behind = next(each for each in listed(KafkaOptions(topics.servers)) if each.transactional_id == f"{name}-2")
+        assert [each.holds for each in behind.held] == [False] and behind.held_back == 0, "it waits itself"
+        assert listed(KafkaOptions(topics.servers))[0].transactional_id == name
+    shown = command(topics.servers, "--open").stdout
+    assert f"{name} holds {sink}[1] at offset 0: " in shown and "Ongoing" in shown
+
+
+def test_aborting_asks_first_and_then_fences(topics: Topics, open_one: tuple[str, TransactionalProducer], name: str) -> None:
+    sink, _ = open_one
+    refused = command(topics.servers, "--abort", name, said="n\n")
+    assert refused.returncode == 0 and "nothing was done" in refused.stdout and topics.values(sink) == []
+    assert command(topics.servers, "--abort", name, "--json").returncode == 2
+    began = time.monotonic()
+    done = command(topics.servers, "--abort", name, said="y\n")
+    assert done.returncode == 0 and f"aborted the transaction of {name}" in done.stdout, done.stderr
+    assert time.monotonic() - began < 30
+    assert topics.values(sink) == [b"waiting"] * 5
+
+
+def test_json_is_one_document(topics: Topics, open_one: tuple[str, TransactionalProducer], name: str) -> None:
+    document: dict[str, Any] = json.loads(command(topics.servers, "--json").stdout)
+    assert (document["schema"], document["ok"], document["error"]) == ("oncelake/transactions/1", True, None)
+    (found,) = (each for each in document["transactions"] if each["transactional_id"] == name)
+    assert (found["state"], found["held_back"], found["held"][0]["holds"]) == ("Ongoing", 8, True)
+    assert found["partitions"] == [{"topic": open_one[0], "partition": 1}]
+
+
+def test_what_cannot_be_aborted_is_said(topics: Topics, name: str) -> None:
+    kafka = KafkaOptions(topics.servers)
+    with pytest.raises(InvalidInput, match="TRANSACTIONAL_ID_UNKNOWN"):
+        abort(kafka, "nobody")
+    with TransactionalProducer(ExactlyOnce(name), topics.servers), pytest.raises(InvalidInput, match=r"NO_OPEN_TRANSACTION.*Empty"):
+        abort(kafka, name)
+    with pytest.raises(Unfit, match="BROKER_UNREACHABLE"):
+        listed(KafkaOptions("127.0.0.1:1"))

@@ -1,0 +1,187 @@
+"""A transform in this process: grouping, poison, state, what it refuses, and transactions that fail."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+from ingest.errors import InvalidInput
+from ingest.kafka import DeadLetter, ExactlyOnce, Outgoing, PoisonRecord, State, Transform, Transformed, transform
+from ingest.kafka.state import States
+from ingest.kafka_options import KafkaOptions
+from ingest.local.proxy import Api, Proxy
+from tests.kafka.topics import Topics, until
+
+Run = Callable[..., Transformed]
+
+
+@pytest.fixture
+def run(topics: Topics) -> Run:
+    """`run(source, function, sinks, count)` works until that many records are through, or none has come for three seconds."""
+
+    def made(source: str, function: Any, sinks: list[str], count: int, *, servers: str = topics.servers, **more: Any) -> Transformed:
+        with Transform(source, function, sinks, ExactlyOnce(f"t-{source}"), source, servers, **more) as instance:
+            return instance.run(stop=lambda: instance.counts.records >= count, idle_s=3)
+
+    return made
+
+
+@pytest.fixture
+def source(topics: Topics, topic: Callable[..., str]) -> str:
+    name = topic(2)
+    topics.write(name, [b"%d" % number for number in range(100)], lambda number: b"key-%d" % (number % 5))
+    return name
+
+
+def test_records_are_grouped_into_few_transactions(run: Run, topics: Topics, source: str, topic: Callable[..., str]) -> None:
+    sink = topic(2)
+    done = run(source, lambda record: [Outgoing(sink, record.value, record.key)] * 2, [sink], 100, records=40)
+    assert (done.records, done.dead, done.repeated) == (100, 0, 0) and 3 <= done.transactions <= 6
+    found = topics.read(sink)
+    assert len(found) == 200
+    for key in {record.key for record in found}:
+        numbers = [int(record.value) for record in found if record.key == key]
+        assert numbers == sorted(numbers) and len(numbers) == 40
+
+
+def test_a_record_may_have_no_output_and_counts_as_done(run: Run, topics: Topics, source: str, topic: Callable[..., str]) -> None:
+    sink = topic()
+    assert run(source, lambda record: [], [sink], 100).records == 100
+    until(lambda: sum(topics.committed(source, source).values()) == 100, "the offsets are committed", 5)
+    assert topics.values(sink) == []
+
+
+def test_a_dead_letter_is_in_the_same_transaction(run: Run, topics: Topics, source: str, topic: Callable[..., str]) -> None:
+    sink, letters, tries = topic(), topic(), []
+
+    def function(record: Any) -> Iterator[Outgoing]:
+        yield Outgoing(sink, record.value)
+        if record.value == b"7":
+            tries.append(record)
+            raise ValueError("seven")
+
+    done = run(source, function, [sink], 100, dead_letter=DeadLetter(letters, attempts=2))
+    assert (done.dead, len(tries)) == (1, 2)
+    assert sorted(map(int, topics.values(sink))) == [number for number in range(100) if number != 7], "no half output of a failed record"
+    (letter,) = topics.read(letters)
+    assert letter.value == b"7" and dict(letter.headers)["dead.error"] == b"ValueError"
+
+
+def test_without_a_dead_letter_topic_poison_ends_the_run_and_nothing_is_visible(
+    run: Run, topics: Topics, source: str, topic: Callable[..., str]
+) -> None:
+    sink, bad = topic(), True
+
+    def function(record: Any) -> Iterator[Outgoing]:
+        if record.value == b"7" and bad:
+            raise ValueError("seven")
+        yield Outgoing(sink, record.value)
+
+    with pytest.raises(PoisonRecord, match="seven"):
+        run(source, function, [sink], 100, records=1000)
+    assert topics.values(sink) == []
+    bad = False
+    assert run(source, function, [sink], 100).records == 100
+    assert sorted(map(int, topics.values(sink))) == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("api", "lost"),
+    [
+        (Api.END_TXN, "reply"),
+        *(
+            pytest.param(api, lost, marks=pytest.mark.slow)
+            for api, lost in itertools.product((Api.END_TXN, Api.TXN_OFFSET_COMMIT, Api.PRODUCE), ("reply", "request"))
+            if (api, lost) != (Api.END_TXN, "reply")
+        ),
+    ],
+)
+def test_a_transaction_that_fails_or_is_not_answered_is_done_again_exactly(
+    run: Run, topics: Topics, source: str, topic: Callable[..., str], proxy: Proxy, api: Api, lost: str
+) -> None:
+    sink, changelog = topic(), topic(2, cleanup_policy="compact")
+    # Longer than the producer is willing to wait, so that it gives the transaction up.
+    fault = proxy.drop_reply(api) if lost == "reply" else proxy.cut_request(api, times=1_000)
+    quick = {"request_timeout_ms": 700, "delivery_timeout_ms": 1_000, "commit_within_s": 1.5}
+    threading.Timer(4, fault.release).start()
+
+    def function(record: Any, state: State) -> Iterator[Outgoing]:
+        state[record.key] = b"%d" % (int(state.get(record.key) or b"0") + 1)
+        yield Outgoing(sink, json.dumps([record.value.decode(), int(state[record.key])]).encode())
+
+    done = run(source, function, [sink], 100, servers=proxy.bootstrap_servers, changelog=changelog, records=30, producer_options=quick)
+    assert fault.struck >= 1 and (done.repeated >= 1 or fault.struck < 5)
+    found = [json.loads(value) for value in topics.values(sink)]
+    assert sorted(int(number) for number, _ in found) == list(range(100))
+    assert sorted(count for _, count in found) == sorted(list(range(1, 21)) * 5), "the state counted each input once"
+
+
+def test_state_is_restored_and_deleted_keys_stay_deleted(run: Run, topics: Topics, topic: Callable[..., str]) -> None:
+    source, sink, changelog = topic(2), topic(), topic(2, cleanup_policy="compact")
+
+    def function(record: Any, state: State) -> Iterator[Outgoing]:
+        yield Outgoing(sink, b"%s was %s" % (record.key, state.get(record.key) or b"unknown"))
+        if record.value == b"forget":
+            del state[record.key]
+        else:
+            state[record.key] = record.value
+
+    topics.write(source, [b"1", b"2", b"3", b"forget"], lambda number: b"ann" if number in (1, 3) else b"bob")
+    run(source, function, [sink], 4, changelog=changelog)
+    topics.write(source, [b"5", b"6"], lambda number: (b"ann", b"bob")[number])
+    run(source, function, [sink], 2, changelog=changelog)
+    assert sorted(topics.values(sink)) == sorted(
+        [b"bob was unknown", b"bob was 1", b"ann was unknown", b"ann was 2", b"ann was unknown", b"bob was 3"]
+    )
+
+
+def test_restoring_reads_behind_an_open_transaction_too(topics: Topics, topic: Callable[..., str]) -> None:
+    """A dead owner's transaction is still open, and its successor has committed behind it: both count before a third one begins."""
+    changelog = topic(1, cleanup_policy="compact")
+    dead, heir = (KafkaProducer(bootstrap_servers=topics.servers, transactional_id=f"s-{uuid.uuid4().hex}") for _ in range(2))
+    for producer, value in ((dead, b"of the dead"), (heir, b"of the heir")):
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(changelog, value, key=b"k", partition=0)
+        producer.flush()
+    heir.commit_transaction()
+    found: list[bytes] = []
+    states = States(KafkaOptions(topics.servers), changelog)
+    restoring = threading.Thread(target=lambda: found.append(states[0][b"k"]))
+    restoring.start()
+    restoring.join(2)
+    assert restoring.is_alive() and not found, "it waits for the open one"
+    dead.abort_transaction()
+    restoring.join(20)
+    assert found == [b"of the heir"]
+    dead.close()
+    heir.close()
+
+
+def test_what_cannot_be_right_is_refused_at_the_start(topics: Topics, source: str, topic: Callable[..., str]) -> None:
+    sink, log = topic(), topic(3)
+
+    def start(sources: Any, **more: Any) -> None:
+        quick = {"max_block_ms": 1_000}
+        transform(sources, lambda record: [], [sink], ExactlyOnce("r"), "r", topics.servers, producer_options=quick, **more)
+
+    with pytest.raises(InvalidInput, match=r"CHANGELOG_PARTITIONS.*3 partitions and .* has 2"):
+        start(source, changelog=log)
+    with pytest.raises(InvalidInput, match="STATE_OF_SEVERAL"):
+        start([source, sink], changelog=log)
+    with pytest.raises(InvalidInput, match="TOPIC_UNKNOWN"):
+        start(source, dead_letter=DeadLetter("no-such-topic"))
+
+
+def test_a_sink_that_was_not_named_is_refused_and_nothing_is_sent(run: Run, topics: Topics, source: str, topic: Callable[..., str]) -> None:
+    sink, other = topic(), topic()
+    with pytest.raises(InvalidInput, match="SINK_UNKNOWN"):
+        run(source, lambda record: [Outgoing(sink, b"a"), Outgoing(other, b"b")], [sink], 100, dead_letter=None)
+    assert topics.values(other) == topics.values(sink) == []

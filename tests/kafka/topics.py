@@ -1,0 +1,70 @@
+"""Topics seen from outside: plain kafka-python, none of the code under test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+DEADLINE_S = 40.0
+
+
+def until(reached: Callable[[], bool], what: str, timeout_s: float = DEADLINE_S) -> None:
+    """Poll until it is so; fails with `what` after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not reached():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.05)
+
+
+class Topics:
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+
+    def write(self, topic: str, values: Iterable[bytes], key: Callable[[int], bytes | None] = lambda number: None) -> None:
+        producer = KafkaProducer(bootstrap_servers=self.servers, acks="all", linger_ms=20)
+        sent = [producer.send(topic, value, key=key(number)) for number, value in enumerate(values)]
+        producer.flush()
+        assert all(future.succeeded() for future in sent)
+        producer.close()
+
+    def read(self, topic: str, level: str = "read_committed", timeout_s: float = DEADLINE_S) -> list[Any]:
+        """All records up to the last stable offset (or the end), by partition and offset."""
+        with self._reader(isolation_level=level) as reader:
+            places = [TopicPartition(topic, number) for number in sorted(reader.partitions_for_topic(topic))]
+            reader.assign(places)
+            reader.seek_to_beginning(*places)
+            ends = reader.end_offsets(places)
+            found: list[Any] = []
+            deadline = time.monotonic() + timeout_s
+            while any(reader.position(place) < ends[place] for place in places):
+                assert time.monotonic() < deadline, f"{topic} could not be read to its end"
+                for records in reader.poll(timeout_ms=200).values():
+                    found.extend(records)
+        return sorted(found, key=lambda record: (record.partition, record.offset))
+
+    def values(self, topic: str, level: str = "read_committed") -> list[bytes]:
+        return [record.value for record in self.read(topic, level)]
+
+    def stable(self, topic: str) -> bool:
+        """Whether no transaction is open: the last stable offset is the end."""
+        with self._reader(isolation_level="read_committed") as committed, self._reader() as every:
+            places = [TopicPartition(topic, number) for number in every.partitions_for_topic(topic)]
+            return bool(every.end_offsets(places) == committed.end_offsets(places))
+
+    def committed(self, topic: str, group: str) -> dict[int, int]:
+        """The group's committed next offsets by partition, without those of open transactions."""
+        with self._reader(group_id=group) as reader:
+            places = [TopicPartition(topic, number) for number in reader.partitions_for_topic(topic)]
+            return {place.partition: reader.committed(place) or 0 for place in places}
+
+    @contextmanager
+    def _reader(self, **options: Any) -> Iterator[Any]:
+        reader = KafkaConsumer(bootstrap_servers=self.servers, enable_auto_commit=False, metrics_enabled=False, **options)
+        try:
+            yield reader
+        finally:
+            reader.close()
