@@ -200,18 +200,18 @@ class Driver:
         if isinstance(decision, Skip):
             self.world.truth.skipped(self, planned, table.topic.id)
             return
-        batch._refuse_other_contract(table, planned)
+        begun = batch._begun(table, planned)
         self._read(planned)
         if self.world.planted.offsets_from_data and self.read:
             planned = replace(planned, ranges=tuple(self._of_data(each) for each in planned.ranges))
-        found = tally(self, table)
+        found = tally(self, table, planned, begun=begun)
         yield "decoded"
         if self.world.planted.quarantine_last:
             yield from self._target(table, planned, found, found.counts)
-            self._quarantine(table, planned, found)
+            self._quarantine(table, planned, found, begun=begun)
             yield "after_quarantine"
             return
-        counts = self._quarantine(table, planned, found)
+        counts = self._quarantine(table, planned, found, begun=begun)
         yield "after_quarantine"
         yield from self._target(table, planned, found, counts)
 
@@ -229,32 +229,24 @@ class Driver:
         target = self.world.tables.get(self.places.target)
         self.looked_at = target.number if target is not None else -1
 
-    def _quarantine(self, table: batch.Table, planned: PlannedBatch, found: Tally) -> dict[int, Counts]:
-        if not found.failed:
+    def _quarantine(self, table: batch.Table, planned: PlannedBatch, found: Tally, *, begun: bool) -> dict[int, Counts]:
+        if not begun and not found.failed:
             return found.counts
         mark = table.mark(planned, sorted(found.counts.items()))
-        rows = [((table.topic.id, r.partition, r.offset), r.partition, planned.id) for r in found.failed]
+        rows = [((table.topic.id, r.partition, r.offset), r.partition, planned.id, code) for r, code in found.failed]
         source: Any = Frame(self.session, rows)
         log = table.ledger.quarantine_log
         outcome = commit._insert_missing(source, None, log, mark, "quarantine", lambda: self._decide(table, planned))  # type: ignore[arg-type]
+        if begun:
+            return batch._as_begun(source, found, table, planned)  # type: ignore[arg-type]
         expected = {partition: c.quarantined for partition, c in found.counts.items()}
         stored = inserted_by_partition(self.session, self.places.quarantine, outcome.commit, expected, "partition")  # type: ignore[arg-type]
         return {
-            partition: Counts(c.read, stored.get(partition, 0), c.losers, c.quarantined - stored.get(partition, 0))
-            for partition, c in found.counts.items()
+            p: Counts(c.read, stored.get(p, 0), c.losers, c.replayed + c.quarantined - stored.get(p, 0)) for p, c in found.counts.items()
         }
 
     def _target(self, table: batch.Table, planned: PlannedBatch, found: Tally, counts: dict[int, Counts]) -> Iterator[str]:
         world, ledger = self.world, table.ledger
-        if ledger.read_before(planned.ranges, table.topic.id):
-            target = world.tables.get(self.places.target)
-            present = target.newest.rows if target is not None else {}
-            there: dict[int, int] = {}
-            for r in found.winners:
-                row = present.get(r.record.id)
-                if row is not None and row[2] == (table.topic.id, r.partition, r.offset):
-                    there[r.partition] = there.get(r.partition, 0) + 1
-            counts = {p: Counts(c.read, c.quarantined, c.losers, c.replayed + there.get(p, 0)) for p, c in counts.items()}
         mark = table.mark(planned, sorted(counts.items()))
         rows = [(r.record.id, r.partition, (table.topic.id, r.partition, r.offset), r.record.payload) for r in found.winners]
         source: Any = Frame(self.session, rows)

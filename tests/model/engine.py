@@ -6,6 +6,7 @@ verified skip of commit, the ledger, opening, rebase and its plan, binding, the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ingest import faults
 from ingest.contract import Contract
-from ingest.stream import commit, facts, ledger, opening, rebase
+from ingest.places import Places
+from ingest.stream import batch, commit, facts, ledger, opening, rebase
+from ingest.stream.contract_kept import CONTRACT_FILE
 from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.ledger_summary import LedgerSummary, summary_of
+from ingest.stream.offsets import BatchId
 from tests.model.delta import ModelLog, Row, Table, Version
 
 if TYPE_CHECKING:
@@ -143,6 +147,12 @@ def _transaction(session: Session, path: str, rows: Sequence[Row], *, blind: boo
     return True
 
 
+def quarantined_by(frame: Frame, places: Places, id: BatchId) -> dict[int, int]:
+    """The query of ingest/stream/standing.py."""
+    rows = frame.sparkSession.world.tables[places.quarantine].newest.rows.values()
+    return dict(Counter(row[1] for row in rows if row[2] == id))
+
+
 def ledger_rows(table: Table) -> list[LedgerRow]:
     """What a ledger holds."""
     return [LedgerRow(*row[1:]) for content in table.newest.files.values() for row in content]
@@ -156,7 +166,7 @@ def summarise(world: World, path: str) -> LedgerSummary:
     rows = ledger_rows(table)
     newest: dict[tuple[str, str, int], LedgerRow] = {}
     reached: dict[tuple[str, str, int], int] = {}
-    quarantined: dict[str, int] = {}
+    quarantined: dict[tuple[str, str, int], list[LedgerRow]] = {}
     for row in rows:
         if row.kind != "batch":
             continue
@@ -165,9 +175,13 @@ def summarise(world: World, path: str) -> LedgerSummary:
         if key not in newest or row.batch_id > newest[key].batch_id:
             newest[key] = row
         if row.quarantined > 0:
-            quarantined[row.query_id] = max(quarantined.get(row.query_id, -1), row.batch_id)
+            quarantined.setdefault(key, []).append(row)
     told = [{**vars(row), "reached": reached[key]} for key, row in newest.items()]
-    return summary_of(told, [vars(row) for row in rows if row.kind == "rebase"], quarantined)
+    proven = [
+        {**vars(each[0]), "batch": max(row.batch_id for row in each), "start": min(row.start_offset for row in each)}
+        for each in quarantined.values()
+    ]
+    return summary_of(told, [vars(row) for row in rows if row.kind == "rebase"], proven)
 
 
 class Clock:
@@ -206,7 +220,7 @@ def connected(world: Callable[[], World]) -> Iterator[None]:
     contracts: dict[bytes, Contract] = {}
 
     def stored_contract(files: Any, places: Any) -> Contract | None:
-        data = files.read(f"{places.state}/{opening.CONTRACT_FILE}")
+        data = files.read(f"{places.state}/{CONTRACT_FILE}")
         if data is not None and data not in contracts:
             contracts[data] = Contract.from_json(data.decode(), "contract.json")
         return None if data is None else contracts[data]
@@ -224,6 +238,8 @@ def connected(world: Callable[[], World]) -> Iterator[None]:
         (commit, "DeltaTable", Merge),
         (commit, "create_tables", lambda *_: world().create_tables()),
         (opening, "stored_contract", stored_contract),
+        (rebase, "stored_contract", stored_contract),
+        (batch, "quarantined_by", quarantined_by),
         (opening, "datetime", Clock(world)),
         (rebase, "datetime", Clock(world)),
         (rebase, "uuid", Ids(world)),

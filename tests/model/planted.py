@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ingest.stream import batch, commit, delta_log, facts, in_force, ledger, mark, opening, preflight, rebase, rebase_plan
+from ingest.stream import batch, commit, facts, in_force, ledger, mark, opening, preflight, quarantine_loss, rebase, rebase_plan
 from ingest.stream.decide import LastWritten, Skip, Write, decide
 from ingest.stream.mark import Mark
 from tests.model.world import Op, Planted
@@ -90,7 +90,7 @@ def _one_app_id() -> Sequence[Patch]:
     def app_id(pipeline: str, table: str, _: str, statement: str) -> str:
         return f"oncelake/{pipeline}/{table}/{statement}"
 
-    return [(module, "app_id", app_id) for module in (mark, facts, delta_log)]
+    return [(module, "app_id", app_id) for module in (mark, facts, quarantine_loss)]
 
 
 def _no_pair() -> Sequence[Patch]:
@@ -104,7 +104,11 @@ def _no_pair() -> Sequence[Patch]:
 
 
 def _contract_of_today() -> Sequence[Patch]:
-    return [(opening.Opening, "unfinished_contract", lambda _: None), (batch, "_refuse_other_contract", lambda *_: None)]
+    def begun(table: Any, planned: Any) -> bool:
+        newest = table.ledger.quarantine_mark()
+        return newest is not None and newest.id == planned.id
+
+    return [(opening.Opening, "unfinished_contract", lambda _: None), (batch, "_begun", begun)]
 
 
 def _no_expiry() -> Sequence[Patch]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from ingest.errors import IngestError
 from ingest.stream.binding import read_binding
-from ingest.stream.offsets import CheckpointFiles
 from tests.model import engine
 from tests.model.known import known
 from tests.model.truth import Violation
@@ -96,9 +95,8 @@ def to_rest(world: World) -> None:
         world.apply(("go", 0, 0, False, RUN_STEPS, 0, ()))
         world.apply(("stop", 0))
         if world.error is None:
-            checkpoint = CheckpointFiles(world.files, HOME.checkpoint)
             binding = read_binding(world.files, HOME.state)
-            world.truth.at_rest(checkpoint.query_id(), rebased=binding is not None and binding.rebase is not None)
+            world.truth.at_rest(rebased=binding is not None and binding.rebase is not None)
             return
         while world.error is not None and len(codes) < REMEDIES_MAX:
             codes.append(world.error.code if isinstance(world.error, IngestError) else repr(world.error))

@@ -149,7 +149,7 @@ FOUND = (
     (
         "initial-offsets-torn",
         "sources/0/0 is damaged before anything was planned: preflight lets it pass, and Spark's own error ends every start",
-        Schedule(Setting(), (THREE, go(0, 3, at=8, then=("crash",)), ("tear", 0, "sources/0/0", False))),
+        Schedule(Setting(), (THREE, go(0, 3, at=9, then=("crash",)), ("tear", 0, "sources/0/0", False))),
     ),
     (
         "contract-race",
