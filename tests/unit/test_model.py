@@ -195,6 +195,29 @@ FOUND = (
 )
 
 
+# What it had found, and what was mended.
+MENDED: tuple[tuple[str, str, Schedule], ...] = (
+    (
+        "quarantine-cleaned-up",
+        "the log of the quarantine is cleaned up, then it is replaced: the commits that were left out are not in its log",
+        Schedule(Setting(), (POISON, go(0, 5), POISON, go(0, 7), ("clean", 1, 0), ("replace", 1, False))),
+    ),
+    (
+        "quarantine-cleaned-up",
+        "the quarantine is overwritten, then the log of the target cleaned up, before the ledger knows of the batch",
+        Schedule(
+            Setting(partitions=2, limit=1, ledger_every=50),
+            (("produce", 0, ((6, 0, "poison"), (7, 0, "good"))), go(0, 13), ("replace", 1, True), ("clean", 0, 0)),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("schedule", [pytest.param(each, id=f"{number}-{name}") for number, (name, _, each) in enumerate(MENDED)])
+def test_no_promise_is_broken_in_what_was_mended(schedule: Schedule) -> None:
+    assert play(schedule) is None
+
+
 @pytest.mark.parametrize(("name", "what", "schedule"), FOUND, ids=[f"{number}-{name}" for number, (name, _, _) in enumerate(FOUND)])
 def test_what_is_known_is_still_so_and_told_from_what_is_new(name: str, what: str, schedule: Schedule) -> None:
     violation = play(schedule)
