@@ -33,6 +33,7 @@ KNOWN = (
     Known("binding-race", lambda world, found: found.promise in LOST and "bypass" in world.events and world.topic.id != "T0"),
     Known("dropped-at-work", lambda world, found: world.truth.dropped_at_work and "bypass" in world.events),
     Known("initial-offsets-torn", lambda world, found: "sources/0/0 cannot be read') → SparkFailed" in found.what),
+    Known("initial-offsets-unseen", lambda world, found: "instead of 0') → SparkFailed" in found.what),
     Known("contract-race", lambda world, found: "CONTRACT_CHANGED → CONTRACT_CHANGED → CONTRACT_CHANGED" in found.what),
     Known("contract-race", lambda world, found: "not counts of a batch" in found.what and "bypass" in world.events),
 )

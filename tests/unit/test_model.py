@@ -65,6 +65,7 @@ def test_the_model_rests_where_the_engine_has_its_named_steps() -> None:
 
 
 THREE: Op = ("produce", 0, ((6, 0, "good"), (7, 0, "good"), (8, 0, "good")))
+THREE_IN_1: Op = ("produce", 1, THREE[2])
 POISON: Op = ("produce", 0, ((6, 0, "poison"),))
 SMALL = Setting(limit=1)
 
@@ -150,6 +151,12 @@ FOUND = (
         "initial-offsets-torn",
         "sources/0/0 is damaged before anything was planned: preflight lets it pass, and Spark's own error ends every start",
         Schedule(Setting(), (THREE, go(0, 3, at=9, then=("crash",)), ("tear", 0, "sources/0/0", False))),
+    ),
+    (
+        "initial-offsets-unseen",
+        "killed after sources/0/0 and before offsets/0, then a partition is added and its first records expire: preflight looks at no "
+        "offsets before there is a batch, and Spark's own error ends every start",
+        Schedule(Setting(), (go(0, 3, at=8, then=("crash",)), ("partition",), THREE_IN_1, ("expire", 1, 1))),
     ),
     (
         "contract-race",
