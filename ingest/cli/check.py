@@ -138,11 +138,13 @@ def print_checked(checked: Checked) -> None:
     """The verdict, what was covered, what failed with ids, and where the page is."""
     scope, failed = checked.scope, checked.failed
     verdict = "FAILED" if checked.critical else "passed with warnings" if failed else "passed"
-    covered = (
-        f"all rows at version {scope.version} ({scope.why})" if scope.after is None else f"versions {scope.after + 1} to {scope.version}"
-    )
-    if scope.after is not None and not scope.slices:
+    if scope.after is None:
+        covered = f"all rows at version {scope.version} ({scope.why})"
+    elif not scope.slices:
         covered = f"nothing new since version {scope.after}"
+    else:
+        first = scope.after + 1
+        covered = f"version {first}" if first == scope.version else f"versions {first} to {scope.version}"
     passed = len(checked.rows) - len(failed)
     print(f"{checked.table}: {verdict} ({passed} of {len(checked.rows)} expectations; {covered}; {checked.seconds:.1f} s)")
     for line in failures(checked):

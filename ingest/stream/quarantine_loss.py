@@ -71,28 +71,27 @@ def quarantine_loss(
     log: DeltaLog, state: State | None, places: Places, target: InForce, summary: LedgerSummary, seen: Seen | None
 ) -> Lost | None:
     """What the quarantine lacks, if it lacks anything."""
-    if seen is not None and state is not None and (seen.table_id, True) == (state.id, seen.version <= state.version):
-        if not any(leaves_out(commit) for commit in log.since(seen.version)):
-            return None
-        lost = _left_out(log, places, state, target, summary)
-        return lost
+    followed = seen is not None and state is not None and seen.table_id == state.id and seen.version <= state.version
+    if seen is not None and followed and not any(leaves_out(commit) for commit in log.since(seen.version)):
+        return None
     recent = proven_marks(target, summary)
     proven = {query: batch for query, batch in summary.quarantined.items() if batch <= summary.ended.get(query, batch)}
     for mark in recent:
         proven[mark.id.query_id] = max(proven.get(mark.id.query_id, -1), mark.id.number)
     everything = _starts(summary.quarantined_from, recent)
+    if state is not None and (seen is None or followed):
+        return _left_out(log, target, summary, everything) or _never_there(log, places, state, proven, everything)
     if not proven:
         return None
     if state is None:
         return Lost("does not exist", everything)
-    if seen is not None and seen.table_id != state.id:
+    assert seen is not None
+    if seen.table_id != state.id:
         return Lost(f"has the table id {state.id}, it was {seen.table_id}: it was made anew", everything)
-    if seen is not None:
-        return Lost(f"ends with version {state.version}, it had reached version {seen.version}: a copy was put back", everything)
-    return _left_out(log, places, state, target, summary) or _never_there(log, places, state, proven, everything)
+    return Lost(f"ends with version {state.version}, it had reached version {seen.version}: a copy was put back", everything)
 
 
-def _left_out(log: DeltaLog, places: Places, state: State, target: InForce, summary: LedgerSummary) -> Lost | None:
+def _left_out(log: DeltaLog, target: InForce, summary: LedgerSummary, everything: Starts) -> Lost | None:
     """Commits of the quarantine that are in its log and no longer in force, of batches that the target holds."""
     chain = InForce(log)
     held = {commit.version for commit in chain.commits()}
@@ -105,7 +104,9 @@ def _left_out(log: DeltaLog, places: Places, state: State, target: InForce, summ
     how = f"version {by.version} ({by.operation})" if by is not None else f"version {floor}"
     version, mark = lost[-1]
     what = f"{how} left out {len(lost)} commits, the first of them version {version}, batch {mark.id.number} of query {mark.id.query_id}"
-    return Lost(what, _starts({}, [mark for _, mark in lost]))
+    # What Delta has cleaned up was left out as well, if nothing of before the log is in force.
+    unseen = chain.before_the_log() < 0 < min(log.versions())
+    return Lost(what, everything if unseen else _starts({}, [mark for _, mark in lost]))
 
 
 def _holds(target: InForce, mark: Mark, summary: LedgerSummary) -> bool:
@@ -115,7 +116,8 @@ def _holds(target: InForce, mark: Mark, summary: LedgerSummary) -> bool:
         return number <= summary.ended[query]
     if number <= summary.last_batch(query):
         return True
-    return any(c.mark is not None and c.mark.id == mark.id for c in target.commits())
+    # A later one too: batches in force have no hole, and the log may no longer have the one that is asked for.
+    return any(c.mark is not None and c.mark.id.query_id == query and c.mark.id.number >= number for c in target.commits())
 
 
 def _never_there(log: DeltaLog, places: Places, state: State, proven: Mapping[str, int], everything: Starts) -> Lost | None:

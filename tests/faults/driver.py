@@ -30,11 +30,11 @@ POLL_S = 0.02
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
+def until(look: Callable[[], T], what: str | Callable[[], str], deadline_s: float = DEADLINE_S) -> T:
     """Poll until `look` returns something true, and return that; fails with `what` after the deadline."""
     deadline = time.monotonic() + deadline_s
     while not (found := look()):
-        assert time.monotonic() < deadline, f"not within {deadline_s:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"not within {deadline_s:.0f} s: {what if isinstance(what, str) else what()}"
         time.sleep(POLL_S)
     return found
 
@@ -104,7 +104,7 @@ class Driver:
     def gone(self) -> None:
         """Wait until neither the Python process nor any child of it, JVM or other, is left."""
         self.process.poll()
-        until(lambda: not self.left(), f"the end of all processes of the driver; left: {[(p.pid, p.name()) for p in self.left()]}")
+        until(lambda: not self.left(), lambda: f"the end of all processes of the driver; left: {self.left()}")
 
     def stopped(self) -> None:
         """Wait until the fault `hang` has stopped Python and JVM."""

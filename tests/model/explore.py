@@ -1,0 +1,57 @@
+"""Explore schedules: `python -m tests.model.explore --seed 7 --schedules 1000`. Exit code 1 if a promise was broken.
+
+Schedule n of a seed is the walk `seed * 1_000_003 + n`; `--only n` plays that one again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections import Counter
+
+from tests.model.known import known
+from tests.model.schedule import engine_connected, judged, shrunk, walk
+
+SPREAD = 1_000_003
+
+
+def main() -> int:
+    """Explore, and print what was found, smallest schedules first to be read."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--schedules", type=int, default=1000)
+    parser.add_argument("--only", type=int, help="the number of one schedule of this seed")
+    parser.add_argument("--show", type=int, default=3, help="how many violations are shrunk and shown (default 3)")
+    options = parser.parse_args()
+    numbers = range(options.schedules) if options.only is None else [options.only]
+    found: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
+    operations = 0
+    began = time.monotonic()
+    gc.disable()  # nothing here lives longer than its schedule
+    with engine_connected():
+        for count, number in enumerate(numbers):
+            if count % 2000 == 0:
+                gc.collect()
+            schedule, violation = walk(options.seed * SPREAD + number)
+            operations += len(schedule.ops)
+            if violation is not None and (name := known(judged(), violation)):
+                seen[name] += 1
+            elif violation is not None:
+                found[violation.promise] += 1
+                if sum(found.values()) <= options.show:
+                    small = shrunk(schedule, violation.promise)
+                    print(f"schedule {number} of seed {options.seed}: {violation}\n{small}\n", flush=True)
+                else:
+                    print(f"schedule {number} of seed {options.seed}: {violation}", flush=True)
+    took = time.monotonic() - began
+    if seen:
+        print("known: " + ", ".join(f"{name} {count}" for name, count in sorted(seen.items())))
+    told = ", ".join(f"{promise} {count}" for promise, count in sorted(found.items())) or "no promise broken"
+    print(f"seed {options.seed}: {len(numbers)} schedules, {operations} operations, {took:.0f} s: {told}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,162 @@
+"""What must hold, judged from the model's own state and by none of the engine's decisions (docs/contract.md, I1 to I9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ingest.places import Places
+from ingest.stream.binding import read_binding
+from ingest.stream.mark import Mark
+from ingest.stream.offsets import PlannedBatch
+from tests.model.delta import Table
+from tests.model.engine import ledger_rows
+
+if TYPE_CHECKING:
+    from tests.model.driver import Driver
+    from tests.model.world import World
+
+Position = tuple[str, int, int]
+
+
+class Violation(BaseException):
+    """A promise that does not hold. No Exception: nothing on the way may take it for a failure of the store."""
+
+    def __init__(self, promise: str, what: str) -> None:
+        self.promise, self.what = promise, what
+        super().__init__(f"{promise}: {what}")
+
+
+class Truth:
+    """Watches a world. `recorded` are gaps in the ledger (topic id, partition, start, end), `origins` where the first start
+    began, `quarantine_lost` positions that somebody took from the quarantine, with whether a run was at work."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.recorded: set[tuple[str, int, int, int]] = set()
+        self.origins: dict[tuple[str, int], int] = {}
+        self.quarantine_lost: dict[Position, bool] = {}
+        self.deleted: set[int] = set()
+        self.dropped_at_work = False
+
+    def began(self, topic_id: str, initial: Iterable[tuple[int, int]]) -> None:
+        """The first checkpoint of a table has begun: before these offsets nothing was promised."""
+        self.origins |= {(topic_id, partition): offset for partition, offset in initial}
+
+    @contextmanager
+    def harm(self, which: int, *, dropped: bool = False) -> Iterator[None]:
+        """Somebody's RESTORE, REPLACE or DROP of a table."""
+        at_work = bool(self.world.drivers)
+        self.dropped_at_work |= dropped and at_work
+        before = set(self._quarantine())
+        yield
+        if which == 1:
+            self.quarantine_lost |= dict.fromkeys(before - set(self._quarantine()), at_work)
+
+    def committed(self, table: Table, writer: Driver | None) -> None:
+        """After every commit of ours."""
+        from tests.model.world import HOME
+
+        mark = table.newest.commit.mark
+        if mark is None:
+            raise Violation("I1", f"a commit on {table.path} without its pair or its mark")
+        if table.path == HOME.ledger:
+            rows = ledger_rows(table)
+            self.recorded |= {(r.topic_id, r.partition, r.start_offset, r.end_offset) for r in rows if r.kind == "gap_accepted"}
+            begun = {row.query_id: row.epoch for row in rows if row.kind == "rebase" and row.epoch > 0}
+            if len(set(begun.values())) < len(begun):
+                self.world.events.add("start beside an epoch")
+            if len({row.query_id for row in rows}) == 1 and rows[0].kind == "rebase":  # a rebase where no batch was ever read
+                self.began(rows[0].topic_id, ((row.partition, row.start_offset) for row in rows))
+        elif table.path == HOME.target:
+            assert writer is not None
+            self._batch_committed(table, mark, writer)
+
+    def _batch_committed(self, table: Table, mark: Mark, writer: Driver) -> None:
+        former = [each.mark for each in table.in_force() if each.version < table.number]
+        marks = [each for each in former if each is not None]
+        if any(each.id == mark.id for each in marks):
+            raise Violation("I1", f"batch {mark.id} is committed twice")
+        # RESTORE or REPLACE after the last look at the table, before the MERGE: the next look must notice.
+        if (mark.epoch, mark.id.number) == (0, 0):
+            self.began(mark.topic_id, ((each.partition, each.start) for each in mark.ranges))
+        if mark.epoch > 0 and mark.id.number == 1:
+            self._rebased(writer.places)
+        slipped = writer.looked_at not in table.newest.force
+        self.world.events |= {"slipped in"} if slipped else set()
+        if not slipped and not self.dropped_at_work:  # a table made anew under a run: the next start refuses it (TABLE_REPLACED)
+            self._joins(mark, marks)
+        if writer.read_topic == mark.topic_id:
+            rows, quarantine = table.newest.rows, self._quarantine()
+            for read in writer.read:
+                known = read.record.id in rows and read.record.kind != "poison"
+                position = (mark.topic_id, read.partition, read.offset)
+                if not (known or read.record.id in self.deleted or position in quarantine or self.quarantine_lost.get(position)):
+                    raise Violation("I7", f"batch {mark.id} is committed, and its record {read} is in no table")
+
+    def _rebased(self, places: Places) -> None:
+        """A rebase where no batch was ever read begins where it was told to, and jumps over nothing."""
+        binding = read_binding(self.world.files, places.state)
+        if binding is not None and binding.rebase is not None and not binding.rebase.former:
+            self.began(binding.topic_id, binding.rebase.baseline)
+
+    def _joins(self, mark: Mark, former: list[Mark]) -> None:
+        """Every version is a prefix by whole batches, and no offset is left out that nobody has accepted."""
+        last = next((each.id.number for each in former if each.id.query_id == mark.id.query_id), None)
+        first = 1 if mark.epoch > 0 else 0
+        if mark.id.number != (first if last is None else last + 1):
+            raise Violation("I1", f"batch {mark.id} is committed on a table whose last one is {last}")
+        for each in mark.ranges:
+            reached = self._reached(mark.topic_id, each.partition, former)
+            if each.start > reached:
+                raise Violation("I4", f"batch {mark.id} begins at {each}, only [.., {reached}) is covered: a gap that nobody accepted")
+
+    def _reached(self, topic_id: str, partition: int, marks: list[Mark]) -> int:
+        """Up to where offsets are in batches in force or in recorded gaps, without a hole."""
+        ranges = [(r.start, r.end) for each in marks if each.topic_id == topic_id for r in each.ranges if r.partition == partition]
+        ranges += [(start, end) for topic, p, start, end in self.recorded if (topic, p) == (topic_id, partition)]
+        reached = self.origins.get((topic_id, partition), 0)
+        for start, end in sorted(ranges):
+            if start <= reached < end:
+                reached = end
+        return reached
+
+    def skipped(self, driver: Driver, planned: PlannedBatch, topic_id: str) -> None:
+        """At every skip: the commit in force must have the same ranges (I2)."""
+        if self.dropped_at_work:
+            return  # the next start refuses it: TABLE_REWOUND or TABLE_REPLACED
+        marks = [each.mark for each in self.world.tables[driver.places.target].in_force()]
+        if not any(m is not None and (m.id, m.ranges, m.topic_id) == (planned.id, planned.ranges, topic_id) for m in marks):
+            raise Violation("I2", f"batch {planned.id} with {planned.ranges} is skipped, and no commit in force holds it")
+
+    def at_rest(self, *, rebased: bool) -> None:
+        """After a run to the end: every record is a row, in quarantine, or in a recorded gap. `rebased`: its checkpoint was."""
+        from tests.model.world import HOME
+
+        target = self.world.tables[HOME.target]
+        rows, quarantine, topic = target.newest.rows, self._quarantine(), self.world.topic
+        marks = [each.mark for each in target.in_force() if each.mark is not None and each.mark.topic_id == topic.id]
+        if rebased and not marks:
+            self._rebased(HOME)
+        for partition, log in enumerate(topic.partitions):
+            # A first checkpoint that has found nothing to read began where the topic did.
+            origin = self.origins.get((topic.id, partition), 0) if rebased or marks else topic.log_start[partition]
+            gaps = [(start, end) for topic_id, p, start, end in self.recorded if (topic_id, p) == (topic.id, partition)]
+            for offset, record in enumerate(log):
+                if record is None or offset < origin or any(start <= offset < end for start, end in gaps):
+                    continue
+                position = (topic.id, partition, offset)
+                if (record.id in rows and record.kind != "poison") or record.id in self.deleted or position in quarantine:
+                    continue
+                if position in self.quarantine_lost and (offset < topic.log_start[partition] or "bypass" in self.world.events):
+                    # Somebody took it from the quarantine; Kafka holds it no longer, and the operator has accepted that, or a driver
+                    # without locks has looked at the quarantine since, and remembered it so.
+                    continue
+                raise Violation("LOST", f"{record} at {position} is in no table and in no recorded gap")
+
+    def _quarantine(self) -> dict[Position, object]:
+        from tests.model.world import HOME
+
+        table = self.world.tables.get(HOME.quarantine)
+        return {} if table is None else table.newest.rows  # type: ignore[return-value]
