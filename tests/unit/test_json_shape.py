@@ -142,7 +142,7 @@ TOKENS = st.one_of(
     st.integers().map(str),
     st.decimals(allow_nan=False, allow_infinity=False).map(str),
     st.sampled_from(
-        ["true", "false", "null", "[]", "{}", '["a"]', '{"zip":5}', "1.50", '"1.50"', '"2026-01-31T08:00:00Z"', '"2026-01-31"']
+        ["true", "false", "null", "[]", "{}", '["a"]', '{"zip":5}', "1.50", '"1.5"', '"2026-01-31T08:00:00Z"', '"2026-01-31"']
     ),
 )
 
