@@ -127,7 +127,8 @@ def _never_there(log: DeltaLog, places: Places, state: State, proven: Mapping[st
     for commit in chain.commits():
         if commit.mark is not None:
             held.setdefault(commit.mark.id.query_id, commit.mark.id.number)
-    if chain.before_the_log() >= 0:
+    # A RESTORE to before the log has jumped over commits that nobody knows any more, and keeps their pairs.
+    if chain.before_the_log() == min(log.versions(), default=0) - 1:
         for query in proven:
             pair = state.pairs.get(app_id(places.pipeline, places.table, query, "quarantine"), -1)
             held[query] = max(held.get(query, -1), pair)

@@ -22,7 +22,6 @@ class Known:
 
 LOST = ("I4", "LOST")
 KNOWN = (
-    Known("slipped-in", lambda world, found: found.promise in (*LOST, "I1") and "slipped in" in world.events),
     Known("skipped-unseen", lambda world, found: "COMMIT_MISSING" in found.what),
     Known("quarantine-ahead", lambda world, found: "BATCH_DIFFERS → BATCH_DIFFERS" in found.what and _quarantine_ahead(world)),
     Known("abandoned-epoch", lambda world, found: found.promise in LOST and "start beside an epoch" in world.events),
@@ -31,7 +30,6 @@ KNOWN = (
     Known("left-out-since", lambda world, found: found.promise == "I2" and "bypass" in world.events),
     Known("left-out-since", lambda world, found: "TABLE_OWNED → TABLE_OWNED → TABLE_OWNED" in found.what and "left out" in world.events),
     Known("binding-race", lambda world, found: found.promise in LOST and "bypass" in world.events and world.topic.id != "T0"),
-    Known("dropped-at-work", lambda world, found: world.truth.dropped_at_work and "bypass" in world.events),
     Known("initial-offsets-torn", lambda world, found: "sources/0/0 cannot be read') → SparkFailed" in found.what),
     Known("contract-race", lambda world, found: "CONTRACT_CHANGED → CONTRACT_CHANGED → CONTRACT_CHANGED" in found.what),
     Known("contract-race", lambda world, found: "not counts of a batch" in found.what and "bypass" in world.events),

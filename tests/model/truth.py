@@ -30,13 +30,15 @@ class Violation(BaseException):
 
 class Truth:
     """Watches a world. `recorded` are gaps in the ledger (topic id, partition, start, end), `origins` where the first start
-    began, `quarantine_lost` positions that somebody took from the quarantine, with whether a run was at work."""
+    began, `quarantine_lost` positions that somebody took from the quarantine, with whether a run was at work,
+    `accepted` those that a rebase was told to pass over."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.recorded: set[tuple[str, int, int, int]] = set()
         self.origins: dict[tuple[str, int], int] = {}
         self.quarantine_lost: dict[Position, bool] = {}
+        self.accepted: set[Position] = set()
         self.deleted: set[int] = set()
         self.dropped_at_work = False
 
@@ -149,9 +151,10 @@ class Truth:
                 position = (topic.id, partition, offset)
                 if (record.id in rows and record.kind != "poison") or record.id in self.deleted or position in quarantine:
                     continue
-                if position in self.quarantine_lost and (offset < topic.log_start[partition] or "bypass" in self.world.events):
-                    # Somebody took it from the quarantine; Kafka holds it no longer, and the operator has accepted that, or a driver
-                    # without locks has looked at the quarantine since, and remembered it so.
+                # Accepted by word, since a rebase went past it or Kafka holds it no longer; or a driver without locks has looked at the
+                # quarantine since, and remembered it so.
+                excused = position in self.accepted or offset < topic.log_start[partition] or "bypass" in self.world.events
+                if position in self.quarantine_lost and excused:
                     continue
                 raise Violation("LOST", f"{record} at {position} is in no table and in no recorded gap")
 

@@ -232,6 +232,8 @@ class World:
         def act() -> None:
             try:
                 operator.rebase(self, PLACES[place], kind, offsets, accept_gap=accept)
+                if accept and kind != "table":
+                    self.truth.accepted |= set(self.truth.quarantine_lost)
             except Crash:
                 pass
             except Exception as error:
