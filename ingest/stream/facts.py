@@ -134,6 +134,7 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         last,
         history.left_out(query_id, last) if query_id is not None and written < max(checkpoint.committed, pair or -1) else None,
         ours,
+        bool(summary.begins),
         not ours and history.blank(),
         history.stranger(query_id, last, former),
         pair,

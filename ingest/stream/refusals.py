@@ -10,10 +10,10 @@ from ingest.stream.offsets import PlannedBatch
 
 
 def checkpoint_lost(name: str, checkpoint: str, table: str) -> Refused:
-    """A table with our batches and no checkpoint."""
+    """A table with our batches, or a rebase that was begun, and no checkpoint."""
     return Refused(
         "CHECKPOINT_LOST",
-        f"{checkpoint} holds no checkpoint, but {table} holds batches of {name}.",
+        f"{checkpoint} holds no checkpoint, but {table} holds batches of {name}, or its ledger tells of a rebase.",
         expected="the checkpoint that wrote the table: a new one would plan batch numbers that the table believes to have.",
         remedy=f"put the checkpoint back; or `ingest rebase {name} --to table` makes a new one that goes on where the table ends.",
     )

@@ -94,15 +94,6 @@ FOUND = (
         Schedule(Setting(), (POISON, go(0, 5), ("kill", 0), ("produce", 0, ((7, 0, "good"),)), ("tear", 0, "offsets-0", True))),
     ),
     (
-        "abandoned-epoch",
-        "a rebase of a table without batches is cut off before its last rename: the next start begins anew beside it, and a later rebase "
-        "takes the baseline that never came to be for where the table ends",
-        Schedule(
-            Setting(),
-            (THREE, ("rebase", 0, "latest", False, (), 12, ("crash",)), go(0, 9), ("kill", 0), ("restore", 0, 1, False)),
-        ),
-    ),
-    (
         "left-out-since",
         "a batch of another checkpoint that a RESTORE has left out: preflight starts, the run stops itself (TABLE_OWNED), again and again",
         Schedule(Setting(), (("rebase", 0, "table", True, (), 0, ()), THREE, go(0, 6, place=1), ("kill", 0), ("restore", 0, 1, False))),
@@ -167,6 +158,15 @@ FOUND = (
 
 # What it had found, and what was mended.
 MENDED: tuple[tuple[str, str, Schedule], ...] = (
+    (
+        "abandoned-epoch",
+        "a rebase of a table without batches is cut off before its last rename: the next start begins anew beside it, and a later rebase "
+        "takes the baseline that never came to be for where the table ends",
+        Schedule(
+            Setting(),
+            (THREE, ("rebase", 0, "latest", False, (), 12, ("crash",)), go(0, 9), ("kill", 0), ("restore", 0, 1, False)),
+        ),
+    ),
     (
         "slipped-in",
         "a RESTORE between the last look at the table and the MERGE: the next start refuses, and the rebase that it names begins where "
