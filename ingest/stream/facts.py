@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ingest.files import Files
 from ingest.places import Places
+from ingest.stream.binding import FILE as BINDING_FILE
 from ingest.stream.binding import Binding, read_binding
 from ingest.stream.decide import LastWritten
 from ingest.stream.delta_log import Commit, DeltaLog
@@ -34,6 +35,8 @@ def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
         if torn is None and committed >= 0:
             checkpoint.check_commit(committed)
         binding = read_binding(files, places.state)
+        if binding is None and (offsets or commits):
+            torn = torn or f"oncelake/{BINDING_FILE}"
         if query_id is not None and planned_number >= 0:
             planned = _planned(checkpoint, query_id, planned_number, binding)
     except CheckpointTorn as error:

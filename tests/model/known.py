@@ -25,7 +25,6 @@ KNOWN = (
     Known("skipped-unseen", lambda world, found: "COMMIT_MISSING" in found.what),
     Known("quarantine-ahead", lambda world, found: "BATCH_DIFFERS → BATCH_DIFFERS" in found.what and _quarantine_ahead(world)),
     Known("restore-cleaned-up", lambda world, found: found.promise in (*LOST, "I1", "I2") and "restore cleaned up" in world.events),
-    Known("binding-lost", lambda world, found: found.promise in LOST and "binding lost" in world.events),
     Known("left-out-since", lambda world, found: found.promise == "I2" and "bypass" in world.events),
     Known("left-out-since", lambda world, found: "TABLE_OWNED → TABLE_OWNED → TABLE_OWNED" in found.what and "left out" in world.events),
     Known("binding-race", lambda world, found: found.promise in LOST and "bypass" in world.events and world.topic.id != "T0"),

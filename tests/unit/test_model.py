@@ -119,14 +119,6 @@ FOUND = (
         Schedule(SMALL, (THREE, go(0, 23), ("restore", 0, 1, False), ("optimize",), ("clean", 0, 0))),
     ),
     (
-        "binding-lost",
-        "binding.json is missing and the topic was made again: the topic id in the table's own commits is not compared",
-        Schedule(
-            Setting(),
-            (THREE, go(0, 9), ("recreate",), ("kill", 0), THREE, ("tear", 0, "oncelake/binding.json", True)),
-        ),
-    ),
-    (
         "initial-offsets-torn",
         "sources/0/0 is damaged before anything was planned: preflight lets it pass, and Spark's own error ends every start",
         Schedule(Setting(), (THREE, go(0, 3, at=9, then=("crash",)), ("tear", 0, "sources/0/0", False))),
@@ -158,6 +150,14 @@ FOUND = (
 
 # What it had found, and what was mended.
 MENDED: tuple[tuple[str, str, Schedule], ...] = (
+    (
+        "binding-lost",
+        "binding.json is missing and the topic was made again: the topic id in the table's own commits is not compared",
+        Schedule(
+            Setting(),
+            (THREE, go(0, 9), ("recreate",), ("kill", 0), THREE, ("tear", 0, "oncelake/binding.json", True)),
+        ),
+    ),
     (
         "abandoned-epoch",
         "a rebase of a table without batches is cut off before its last rename: the next start begins anew beside it, and a later rebase "
