@@ -22,7 +22,6 @@ class Known:
 
 LOST = ("I4", "LOST")
 KNOWN = (
-    Known("skipped-unseen", lambda world, found: "COMMIT_MISSING" in found.what),
     Known("quarantine-ahead", lambda world, found: "BATCH_DIFFERS → BATCH_DIFFERS" in found.what and _quarantine_ahead(world)),
     Known("restore-cleaned-up", lambda world, found: found.promise in (*LOST, "I1", "I2") and "restore cleaned up" in world.events),
     Known("left-out-since", lambda world, found: found.promise == "I2" and "bypass" in world.events),
