@@ -169,7 +169,7 @@ class _Known:
 def _checkpoint_lost(known: _Known) -> Refused | None:
     # A rebase of a table without batches counts too: its baseline says what was read or jumped over.
     lost = known.checkpoint.empty and known.table.id is not None and (known.table.ours or known.table.rebased)
-    return refusals.checkpoint_lost(known.name, known.checkpoint.path, known.table.path) if lost else None
+    return refusals.checkpoint_lost(known.name, known.checkpoint.path, known.table.path, batches=known.table.ours) if lost else None
 
 
 def _table_foreign(known: _Known) -> Refused | None:

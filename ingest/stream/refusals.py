@@ -9,11 +9,12 @@ from ingest.stream.decide import LastWritten, ranges_text
 from ingest.stream.offsets import PlannedBatch
 
 
-def checkpoint_lost(name: str, checkpoint: str, table: str) -> Refused:
-    """A table with our batches, or a rebase that was begun, and no checkpoint."""
+def checkpoint_lost(name: str, checkpoint: str, table: str, *, batches: bool = True) -> Refused:
+    """A table with our batches, or with none and a rebase that was begun, and no checkpoint."""
+    found = f"{table} holds batches of {name}" if batches else f"the ledger tells of a rebase of {name}"
     return Refused(
         "CHECKPOINT_LOST",
-        f"{checkpoint} holds no checkpoint, but {table} holds batches of {name}, or its ledger tells of a rebase.",
+        f"{checkpoint} holds no checkpoint, but {found}.",
         expected="the checkpoint that wrote the table: a new one would plan batch numbers that the table believes to have.",
         remedy=f"put the checkpoint back; or `ingest rebase {name} --to table` makes a new one that goes on where the table ends.",
     )

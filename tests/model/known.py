@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.model.truth import Violation
-from tests.model.world import HOME, World
+from tests.model.world import World
 
 
 @dataclass(frozen=True)
@@ -22,22 +22,12 @@ class Known:
 
 LOST = ("I4", "LOST")
 KNOWN = (
-    Known("quarantine-ahead", lambda world, found: "BATCH_DIFFERS → BATCH_DIFFERS" in found.what and _quarantine_ahead(world)),
     Known("restore-cleaned-up", lambda world, found: found.promise in (*LOST, "I1", "I2") and "restore cleaned up" in world.events),
-    Known("left-out-since", lambda world, found: found.promise == "I2" and "bypass" in world.events),
-    Known("left-out-since", lambda world, found: "TABLE_OWNED → TABLE_OWNED → TABLE_OWNED" in found.what and "left out" in world.events),
     Known("binding-race", lambda world, found: found.promise in LOST and "bypass" in world.events and world.topic.id != "T0"),
     Known("initial-offsets-torn", lambda world, found: "sources/0/0 cannot be read') → SparkFailed" in found.what),
     Known("contract-race", lambda world, found: "CONTRACT_CHANGED → CONTRACT_CHANGED → CONTRACT_CHANGED" in found.what),
     Known("contract-race", lambda world, found: "not counts of a batch" in found.what and "bypass" in world.events),
 )
-
-
-def _quarantine_ahead(world: World) -> bool:
-    """Whether the quarantine's last batch is none of the target's."""
-    target, quarantine = world.tables[HOME.target], world.tables[HOME.quarantine]
-    last = next((commit.mark for commit in quarantine.in_force() if commit.mark is not None), None)
-    return last is not None and all(commit.mark is None or commit.mark.id != last.id for commit in target.in_force())
 
 
 def known(world: World, violation: Violation) -> str | None:

@@ -34,7 +34,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "GAP_NOT_ACCEPTED": (ACCEPT,),
     "CONTRACT_CHANGED": ("the former contract",),
     "BATCHES_MISSING": (START,),
-    "BATCH_DIFFERS": (START,),
+    "BATCH_DIFFERS": (TO_TABLE,),
     "LOCKED": (START,),
 }
 
