@@ -34,6 +34,8 @@ def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
             torn = "metadata"
         if torn is None and committed >= 0:
             checkpoint.check_commit(committed)
+        if not offsets:
+            checkpoint.check_initial_offsets()  # batch 0 will be planned from it
         binding = read_binding(files, places.state)
         if binding is None and (offsets or commits):
             torn = torn or f"oncelake/{BINDING_FILE}"

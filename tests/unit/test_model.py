@@ -82,11 +82,6 @@ FOUND = (
         Schedule(SMALL, (THREE, go(0, 23), ("restore", 0, 1, False), ("optimize",), ("clean", 0, 0))),
     ),
     (
-        "initial-offsets-torn",
-        "sources/0/0 is damaged before anything was planned: preflight lets it pass, and Spark's own error ends every start",
-        Schedule(Setting(), (THREE, go(0, 3, at=9, then=("crash",)), ("tear", 0, "sources/0/0", False))),
-    ),
-    (
         "contract-race",
         "two drivers of one checkpoint without locks, each with its contract: the quarantine is under one, contract.json holds the other, "
         "every start ends as CONTRACT_CHANGED",
@@ -113,6 +108,11 @@ FOUND = (
 
 # What it had found, and what was mended.
 MENDED: tuple[tuple[str, str, Schedule], ...] = (
+    (
+        "initial-offsets-torn",
+        "sources/0/0 is damaged before anything was planned: preflight lets it pass, and Spark's own error ends every start",
+        Schedule(Setting(), (THREE, go(0, 3, at=9, then=("crash",)), ("tear", 0, "sources/0/0", False))),
+    ),
     (
         "quarantine-ahead",
         "killed after the quarantine's commit, and the checkpoint put back from before that batch: it is planned anew with other ranges, "
