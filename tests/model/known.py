@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.model.truth import Violation
-from tests.model.world import World
+from tests.model.world import HOME, World
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,17 @@ class Known:
 LOST = ("I4", "LOST")
 KNOWN = (
     Known("restore-cleaned-up", lambda world, found: found.promise in (*LOST, "I1", "I2") and "restore cleaned up" in world.events),
+    Known("stands-by-another", lambda world, found: found.promise == "LOST" and bool(world.truth.quarantine_lost) and _replayed(world)),
     Known("binding-race", lambda world, found: found.promise in LOST and "bypass" in world.events and world.topic.id != "T0"),
     Known("contract-race", lambda world, found: "CONTRACT_CHANGED → CONTRACT_CHANGED → CONTRACT_CHANGED" in found.what),
     Known("contract-race", lambda world, found: "not counts of a batch" in found.what and "bypass" in world.events),
 )
+
+
+def _replayed(world: World) -> bool:
+    """Whether a batch in force has met records that stood in quarantine, or in the table, before."""
+    marks = [commit.mark for commit in world.tables[HOME.target].in_force() if commit.mark is not None]
+    return any(counts.replayed for mark in marks for _, counts in mark.counts)
 
 
 def known(world: World, violation: Violation) -> str | None:

@@ -66,9 +66,6 @@ class Truth:
         if table.path == HOME.ledger:
             rows = ledger_rows(table)
             self.recorded |= {(r.topic_id, r.partition, r.start_offset, r.end_offset) for r in rows if r.kind == "gap_accepted"}
-            begun = {row.query_id: row.epoch for row in rows if row.kind == "rebase" and row.epoch > 0}
-            if len(set(begun.values())) < len(begun):
-                self.world.events.add("start beside an epoch")
             if len({row.query_id for row in rows}) == 1 and rows[0].kind == "rebase":  # a rebase where no batch was ever read
                 self.began(rows[0].topic_id, ((row.partition, row.start_offset) for row in rows))
         elif table.path == HOME.target:
@@ -86,7 +83,6 @@ class Truth:
         if mark.epoch > 0 and mark.id.number == 1:
             self._rebased(writer.places)
         slipped = writer.looked_at not in table.newest.force
-        self.world.events |= {"slipped in"} if slipped else set()
         if not slipped and not self.dropped_at_work:  # a table made anew under a run: the next start refuses it (TABLE_REPLACED)
             self._joins(mark, marks)
         if writer.read_topic == mark.topic_id:

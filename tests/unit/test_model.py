@@ -77,6 +77,12 @@ def go(number: int, steps: int, *, place: int = 0, bypass: bool = False, at: int
 # What the model has found: (known as, what, schedule). All of them end as xfail until the engine is mended.
 FOUND = (
     (
+        "stands-by-another",
+        "a record stands in quarantine by a batch that never came to its target commit; another checkpoint reads it again and counts "
+        "it as replayed; then the quarantine is dropped: no commit in force proves that it held the record",
+        Schedule(Setting(), (POISON, go(0, 5, at=12, then=("crash",)), go(0, 2, place=1), go(0, 4), ("drop", 1))),
+    ),
+    (
         "restore-cleaned-up",
         "a RESTORE that Delta has cleaned up from the log before the next start: the ledger vouches for what it left out",
         Schedule(SMALL, (THREE, go(0, 23), ("restore", 0, 1, False), ("optimize",), ("clean", 0, 0))),
