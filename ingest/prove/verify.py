@@ -68,16 +68,23 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
     told = [row for row in kept if row.kind == "rebase" and row.partition >= 0]
     epochs = [row for row in told if row.batch_id <= summary.ended.get(row.query_id, row.batch_id)]
     accepted = [row for row in kept if row.kind == "gap_accepted"]
-    # A rebase has said which batches of the epochs before were in force; the others are read again by a later one.
-    batches = [r for r in kept if r.kind == "batch" and r.batch_id <= summary.ended.get(r.query_id, r.batch_id)]
     version = log.versions()[-1]
     commits = [(each, each.mark) for each in InForce(log, version).commits()]
     ours = [(each, mark) for each, mark in commits if mark is not None and f"{mark.pipeline}.{mark.table}" == places.name]
     late = _unledgered(session, places, ours, summary)
-    rows = batches + late
+    batches = [row for row in kept if row.kind == "batch"] + late
+
+    # A rebase has said up to where the batches of the epochs before have no hole; the others are read again by a later one. One
+    # that slipped in behind a RESTORE is in force all the same, and so are the rows that it brought.
+    def ended(row: LedgerRow) -> bool:
+        return row.batch_id > summary.ended.get(row.query_id, row.batch_id)
+
+    rows = [row for row in batches if not ended(row)]
+    in_force = {(mark.id.query_id, mark.id.number, commit.version) for commit, mark in ours}
+    behind = [row for row in batches if ended(row) and (row.query_id, row.batch_id, row.target_version) in in_force]
     target = session.read.format("delta").option("versionAsOf", version).load(places.target)
-    quarantine = _of_batches(session.read.format("delta").load(places.quarantine), rows)
-    parts = segments(rows)
+    quarantine = _of_batches(session.read.format("delta").load(places.quarantine), rows, behind)
+    parts = segments(rows + behind)
     positions = target.select(*POSITION)
     in_target = count(session, positions, parts)
     records = quarantine.select(*(F.col(name[1:]).alias(name) for name in POSITION), "state")
@@ -86,7 +93,7 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
     gone = removed(session, places.target, deletes(log, version), short)
     findings = [
         *check(rows, epochs, accepted),
-        *_differs(rows, ours),
+        *_differs(rows + behind, ours),
         *_compare(parts, in_target, in_quarantine, gone),
         *_outside(in_target, in_quarantine),
         *doubled(target, event_id_columns(contract)),
@@ -95,14 +102,14 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
     ]
     return Verified(
         places.name,
-        total(rows),
+        total(rows + behind),
         in_target.inside + in_target.outside,
         in_quarantine.inside + in_quarantine.outside,
         sum(gone.by_segment.values()) + gone.untold,
         len({(row.query_id, row.batch_id) for row in late}),
         len({row.query_id for row in (*rows, *epochs)}),
         tuple((row.partition, row.start_offset, row.end_offset) for row in accepted),
-        tuple(rows),
+        tuple(rows + behind),
         tuple(findings),
     )
 
@@ -117,8 +124,8 @@ def _summary(kept: Sequence[LedgerRow]) -> LedgerSummary:
     return summary_of(newest.values(), [asdict(row) for row in kept if row.kind == "rebase"], ())
 
 
-def _of_batches(quarantine: DataFrame, rows: Sequence[LedgerRow]) -> DataFrame:
-    """The quarantine up to the last batch of each checkpoint that the target holds.
+def _of_batches(quarantine: DataFrame, rows: Sequence[LedgerRow], behind: Sequence[LedgerRow]) -> DataFrame:
+    """The quarantine up to the last batch of each checkpoint that the target holds, and of those behind a hole.
 
     The quarantine is committed before the target (I7): a batch at hand, or one that a kill cut off in between, stands there already.
     """
@@ -128,6 +135,8 @@ def _of_batches(quarantine: DataFrame, rows: Sequence[LedgerRow]) -> DataFrame:
     known = F.lit(False)
     for query_id, number in last.items():
         known |= (F.col("query_id") == query_id) & (F.col("batch_id") <= number)
+    for row in behind:
+        known |= (F.col("query_id") == row.query_id) & (F.col("batch_id") == row.batch_id)
     return quarantine.where(known)
 
 

@@ -189,20 +189,28 @@ def _commit(session: SparkSession, log: DeltaLog, mark: Mark, statement: Stateme
                 continue
             raise
         commit = _find(log, mark, statement, after=before if executed else -1)
-        if commit is None:
+        if commit is None and executed:
             raise Bug(
                 "COMMIT_MISSING", f"the commit of batch {mark.id} is not in {log.table}.", expected="its pair and its mark in the log."
             )
-        if not executed and not InForce(log).holds(commit.version):
-            raise RunStopped(
-                "TABLE_REWOUND",
-                f"{log.table} was restored, replaced or overwritten: Delta still keeps the pair of batch {mark.id}, its version "
-                f"{commit.version} is no longer in force.",
-                expected="the batch in force in the table.",
-                remedy=f"bring the table back to its newest state; or `ingest rebase {mark.pipeline}.{mark.table} --to table`; a "
-                "ledger may be moved away, it is made again from the target's log.",
-            )
+        if commit is None or (not executed and not InForce(log).holds(commit.version)):
+            raise _rewound(log.table, mark, statement, commit)
         return Written(commit) if executed else AlreadyWritten(commit)
+
+
+def _rewound(table: str, mark: Mark, statement: Statement, commit: Commit | None) -> RunStopped:
+    """The error for what Delta skips by its pair, though no commit in force has it: a RESTORE keeps the pairs of what it takes away."""
+    which = "the log has no commit of it" if commit is None else f"its version {commit.version} is no longer in force"
+    name = f"{mark.pipeline}.{mark.table}"
+    remedy = f"bring the table back to its newest state; or `ingest rebase {name} --to table` reads again what it lacks."
+    if statement == "ledger":
+        remedy = "bring the ledger back to its newest state; or move it away: it is made again, as far as the target's log goes back."
+    return RunStopped(
+        "QUARANTINE_REWOUND" if statement == "quarantine" else "TABLE_REWOUND",
+        f"{table} was restored, replaced or overwritten: Delta still keeps the pair of batch {mark.id} or of a later one, and {which}.",
+        expected="the batch in force in the table.",
+        remedy=remedy,
+    )
 
 
 def _find(log: DeltaLog, mark: Mark, statement: Statement, *, after: int) -> Commit | None:

@@ -55,7 +55,8 @@ def differs(batch: Mark, committed: Mark | None, version: int) -> RunStopped:
         f"batch {batch.id.number} is planned for {ranges_text(batch)} of topic id {batch.topic_id}, but the table's version {version} "
         f"is {theirs}{'' if committed is None else f' of topic id {committed.topic_id}'}. Nothing was skipped and nothing written.",
         expected="the same offset ranges: an older or foreign checkpoint was put in place.",
-        remedy="put the newest checkpoint back; `ingest verify` shows what the table holds.",
+        remedy=f"put the newest checkpoint back; or `ingest rebase {batch.pipeline}.{batch.table} --to table` goes on where the table "
+        "ends: what stands in quarantine is not doubled.",
     )
 
 

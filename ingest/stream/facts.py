@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ingest.files import Files
 from ingest.places import Places
+from ingest.stream.binding import FILE as BINDING_FILE
 from ingest.stream.binding import Binding, read_binding
 from ingest.stream.decide import LastWritten
 from ingest.stream.delta_log import Commit, DeltaLog
@@ -16,6 +17,7 @@ from ingest.stream.mark import app_id
 from ingest.stream.offsets import CheckpointFiles, CheckpointTorn, PlannedBatch
 from ingest.stream.preflight import CheckpointFacts, Stranger, TableFacts
 from ingest.stream.quarantine_loss import Seen, quarantine_loss
+from ingest.stream.unbroken import last_unbroken
 
 RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -32,7 +34,11 @@ def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
             torn = "metadata"
         if torn is None and committed >= 0:
             checkpoint.check_commit(committed)
+        if not offsets:
+            checkpoint.check_initial_offsets()  # batch 0 will be planned from it
         binding = read_binding(files, places.state)
+        if binding is None and (offsets or commits):
+            torn = torn or f"oncelake/{BINDING_FILE}"
         if query_id is not None and planned_number >= 0:
             planned = _planned(checkpoint, query_id, planned_number, binding)
     except CheckpointTorn as error:
@@ -61,19 +67,6 @@ class TableHistory:
         """The history of the target at `places`."""
         log = DeltaLog(files, places.target)
         return TableHistory(places, log, summary, InForce(log))
-
-    def last(self, query_id: str) -> LastWritten | None:
-        """The last batch of this query that is in force."""
-        own = ((commit.mark, commit.version) for commit in self.in_force.commits() if commit.mark is not None)
-        ours = ((mark, version) for mark, version in own if mark.id.query_id == query_id)
-        newest, below = next(ours, None), next(ours, None)
-        if newest is not None:
-            # A batch that slipped in behind a RESTORE stands on nothing: the one before it was left out.
-            whole = below is None or below[0].id.number == newest[0].id.number - 1
-            return LastWritten(*newest) if whole or below is None else LastWritten(*below)
-        kept = self.summary.last.get(query_id)
-        # The ledger vouches only for what Delta has cleaned up, not for a table that was deleted and made anew.
-        return kept if kept is not None and 0 <= kept.version <= self.in_force.before_the_log() else None
 
     def left_out(self, query_id: str, last: LastWritten | None) -> LastWritten | None:
         """The newest batch of this query that the log has and that is not in force."""
@@ -131,7 +124,9 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
     query_id = checkpoint.query_id
     former = checkpoint.binding.predecessors if checkpoint.binding else ()
     prefix = app_id(places.pipeline, places.table, "", "")[:-1]
-    last = history.last(query_id) if query_id is not None else None
+    rebase = checkpoint.binding.rebase if checkpoint.binding else None
+    baseline = rebase.table_version if rebase is not None else None
+    last = last_unbroken(history.in_force, summary, query_id, baseline) if query_id is not None else None
     pair = state.pairs.get(app_id(places.pipeline, places.table, query_id, "target")) if query_id is not None else None
     written = last.mark.id.number if last is not None else -1
     ours = any(app.startswith(prefix) and app.endswith("/target") for app in state.pairs)
@@ -144,17 +139,13 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         last,
         history.left_out(query_id, last) if query_id is not None and written < max(checkpoint.committed, pair or -1) else None,
         ours,
+        bool(summary.begins),
         not ours and history.blank(),
         history.stranger(query_id, last, former),
         pair,
         pair is None or query_id is None or written >= pair or history.has(query_id, pair),
-        _baseline_in_force(checkpoint, history),
+        baseline is not None and history.in_force.holds(baseline),
         places.quarantine,
         quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen),
         tuple(path for path, each in states if each is not None and RETENTION in each.properties),
     )
-
-
-def _baseline_in_force(checkpoint: CheckpointFacts, history: TableHistory) -> bool:
-    rebase = checkpoint.binding.rebase if checkpoint.binding else None
-    return rebase is not None and history.in_force.holds(rebase.table_version)

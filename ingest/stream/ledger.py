@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -106,7 +107,7 @@ class Ledger:
             return None
         since = self.target_log.since(self._last.version)
         if any(leaves_out(commit) for commit in since):
-            self._refuse_rewound(query_id)
+            since = self._in_force_since()
         for commit in since:
             mark = commit.mark
             if mark is not None and mark.id.query_id == query_id:
@@ -120,11 +121,12 @@ class Ledger:
                 )
         return self._last
 
-    def _refuse_rewound(self, query_id: str) -> None:
+    def _in_force_since(self) -> list[Commit]:
+        """The commits in force after the last one of ours, ascending. Raises RunStopped TABLE_REWOUND if that itself is not."""
         assert self._last is not None
-        chain = InForce(self.target_log)
-        if chain.holds(self._last.version):
-            return
+        chain, version = InForce(self.target_log), self._last.version
+        if chain.holds(version):
+            return list(takewhile(lambda commit: commit.version > version, chain.commits()))[::-1]
         raise RunStopped(
             "TABLE_REWOUND",
             f"{self.places.target} was restored, replaced or overwritten while the run was at work: batch {self._last.mark.id.number} "
@@ -163,7 +165,7 @@ class Ledger:
         mark = commit.mark
         assert mark is not None
         if self._last is not None and any(leaves_out(c) for c in self.target_log.since(self._last.version) if c.version < commit.version):
-            self._refuse_rewound(mark.id.query_id)  # it came between our look at the table and our commit
+            self._in_force_since()  # it came between our look at the table and our commit
         self.query_id = mark.id.query_id
         self._last = LastWritten(mark, commit.version)
         self._pending.append((commit, mark))

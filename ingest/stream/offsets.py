@@ -14,6 +14,8 @@ from typing import Any
 from ingest.errors import Refused
 from ingest.files import Files
 
+INITIAL = "sources/0/0"
+
 
 @dataclass(frozen=True, order=True)
 class OffsetRange:
@@ -111,6 +113,11 @@ class CheckpointFiles:
         except (IndexError, ValueError) as error:
             raise CheckpointTorn(self.root, f"commits/{number}") from error
 
+    def check_initial_offsets(self) -> None:
+        """Raises CheckpointTorn if the source's initial-offset log is there and not as Spark writes it; without it Spark begins one."""
+        if self._files.read(f"{self.root}/{INITIAL}") is not None:
+            self._initial_offsets()
+
     def _planned(self, query_id: str, number: int, starts: dict[str, Any]) -> PlannedBatch:
         name = f"offsets/{number}"
         metadata, ends = self._offset_log(name)
@@ -132,11 +139,11 @@ class CheckpointFiles:
             raise CheckpointTorn(self.root, name) from error
 
     def _initial_offsets(self) -> dict[str, Any]:
-        lines = self._lines("sources/0/0")
+        lines = self._lines(INITIAL)
         try:
             initial: dict[str, Any] = json.loads(lines[1])
         except (IndexError, ValueError) as error:
-            raise CheckpointTorn(self.root, "sources/0/0") from error
+            raise CheckpointTorn(self.root, INITIAL) from error
         return initial
 
     def _lines(self, name: str) -> list[str]:

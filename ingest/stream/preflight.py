@@ -51,9 +51,9 @@ class TableFacts:
     """The target (`id` None: there is none) and what belongs to it.
 
     `last` is the last batch of the checkpoint's query that is in force, `left_out` a later one that is not; `ours` whether
-    the table holds any pair of this pipeline, `blank` whether it holds nothing but our own marked creation; `stranger` the
-    newest commit in force by somebody else since `last`; `pair` the batch number that Delta itself keeps for our query;
-    `baseline` whether the version at which a rebase began this epoch is in force.
+    the table holds any pair of this pipeline, `rebased` whether the ledger tells of a rebase of it, `blank` whether it holds
+    nothing but our own marked creation; `stranger` the newest commit in force by somebody else since `last`; `pair` the batch
+    number that Delta itself keeps for our query; `baseline` whether the version at which a rebase began this epoch is in force.
     `quarantine_lost` says which records the quarantine lacks that the target proves; `retention` names the tables on which pairs expire.
     """
 
@@ -62,6 +62,7 @@ class TableFacts:
     last: LastWritten | None = None
     left_out: LastWritten | None = None
     ours: bool = False
+    rebased: bool = False
     blank: bool = False
     stranger: Stranger | None = None
     pair: int | None = None
@@ -166,8 +167,9 @@ class _Known:
 
 
 def _checkpoint_lost(known: _Known) -> Refused | None:
-    lost = known.checkpoint.empty and known.table.id is not None and known.table.ours
-    return refusals.checkpoint_lost(known.name, known.checkpoint.path, known.table.path) if lost else None
+    # A rebase of a table without batches counts too: its baseline says what was read or jumped over.
+    lost = known.checkpoint.empty and known.table.id is not None and (known.table.ours or known.table.rebased)
+    return refusals.checkpoint_lost(known.name, known.checkpoint.path, known.table.path, batches=known.table.ours) if lost else None
 
 
 def _table_foreign(known: _Known) -> Refused | None:

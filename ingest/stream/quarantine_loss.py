@@ -112,9 +112,7 @@ def _left_out(log: DeltaLog, target: InForce, summary: LedgerSummary, everything
 def _holds(target: InForce, mark: Mark, summary: LedgerSummary) -> bool:
     """Whether the target has this batch in force."""
     query, number = mark.id.query_id, mark.id.number
-    if query in summary.ended:
-        return number <= summary.ended[query]
-    if number <= summary.last_batch(query):
+    if number <= summary.ended.get(query, summary.last_batch(query)):
         return True
     # A later one too: batches in force have no hole, and the log may no longer have the one that is asked for.
     return any(c.mark is not None and c.mark.id.query_id == query and c.mark.id.number >= number for c in target.commits())
@@ -127,7 +125,8 @@ def _never_there(log: DeltaLog, places: Places, state: State, proven: Mapping[st
     for commit in chain.commits():
         if commit.mark is not None:
             held.setdefault(commit.mark.id.query_id, commit.mark.id.number)
-    if chain.before_the_log() >= 0:
+    # A RESTORE to before the log has jumped over commits that nobody knows any more, and keeps their pairs.
+    if chain.before_the_log() == min(log.versions(), default=0) - 1:
         for query in proven:
             pair = state.pairs.get(app_id(places.pipeline, places.table, query, "quarantine"), -1)
             held[query] = max(held.get(query, -1), pair)

@@ -10,10 +10,11 @@ from ingest.errors import InvalidInput, Refused
 from ingest.stream import refusals
 from ingest.stream.assessment import Assessment
 from ingest.stream.binding import Binding, FormerEpoch, Rebase
+from ingest.stream.decide import LastWritten
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import LedgerSummary
-from ingest.stream.mark import Mark
 from ingest.stream.preflight import BrokerFacts
+from ingest.stream.unbroken import last_unbroken
 
 Kind = Literal["table", "earliest", "latest", "offsets"]
 
@@ -57,45 +58,41 @@ class RebasePlan:
 
 
 def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
-    """What the table proves to have read: its newest batch in force tells where, or the newest epoch's baseline if none followed it."""
-    newest: dict[str, tuple[Mark, int]] = {}
-    versions = set()
+    """What the table proves to have read: its newest batch in force without a hole before it tells where, or the newest epoch's
+    baseline if none followed it."""
+    summary, horizon = assessment.summary, in_force.before_the_log()
+    versions, epochs = set(), dict(summary.epochs)
     for commit in in_force.commits():
         versions.add(commit.version)
         mark = commit.mark
         if mark is not None and f"{mark.pipeline}.{mark.table}" == name:
-            newest.setdefault(mark.id.query_id, (mark, commit.version))
-    summary, horizon = assessment.summary, in_force.before_the_log()
-    for query_id, last in summary.last.items():
-        # A rebase has said which batches of an epoch that it ended were in force; the ledger's last row may be a later one.
-        if query_id not in newest and query_id not in summary.ended and 0 <= last.version <= horizon:
-            newest[query_id] = (last.mark, last.version)
-    epochs = {**summary.epochs, **{query: mark.epoch for query, (mark, _) in newest.items()}}
+            epochs[mark.id.query_id] = mark.epoch
+    newest = {query: last for query in epochs if (last := last_unbroken(in_force, summary, query)) is not None}
     former = tuple(
         FormerEpoch(
             query_id,
             epoch,
             _last_batch(query_id, newest, summary, horizon),
-            newest[query_id][0].topic if query_id in newest else "",
-            newest[query_id][0].topic_id if query_id in newest else "",
-            tuple((each.partition, each.end) for each in newest[query_id][0].ranges) if query_id in newest else (),
+            newest[query_id].mark.topic if query_id in newest else "",
+            newest[query_id].mark.topic_id if query_id in newest else "",
+            tuple((each.partition, each.end) for each in newest[query_id].mark.ranges) if query_id in newest else (),
         )
         for query_id, epoch in sorted(epochs.items(), key=lambda item: item[1])
     )
     version = max(versions, default=-1)
-    last_mark = max(newest.values(), key=lambda each: each[1], default=None)
+    last = max(newest.values(), key=lambda each: each.version, default=None)
     begins = [begin for begin in summary.begins.values() if begin.table_version in versions or begin.table_version <= horizon]
     begin = max(begins, key=lambda each: (each.table_version, epochs[each.query_id]), default=None)
-    if begin is not None and begin.query_id not in newest and (last_mark is None or begin.table_version >= last_mark[1]):
+    if begin is not None and begin.query_id not in newest and (last is None or begin.table_version >= last.version):
         return TableEnd(version, begin.topic_id, begin.baseline, former)
-    if last_mark is None:
+    if last is None:
         return TableEnd(version, "", {}, former)
-    return TableEnd(version, last_mark[0].topic_id, {each.partition: each.end for each in last_mark[0].ranges}, former)
+    return TableEnd(version, last.mark.topic_id, {each.partition: each.end for each in last.mark.ranges}, former)
 
 
-def _last_batch(query_id: str, newest: Mapping[str, tuple[Mark, int]], summary: LedgerSummary, horizon: int) -> int:
+def _last_batch(query_id: str, newest: Mapping[str, LastWritten], summary: LedgerSummary, horizon: int) -> int:
     if query_id in newest:
-        return newest[query_id][0].id.number
+        return newest[query_id].mark.id.number
     if horizon >= 0 and query_id in summary.ended:
         return summary.ended[query_id]
     return 0 if query_id in summary.begins else -1

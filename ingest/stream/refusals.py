@@ -9,11 +9,12 @@ from ingest.stream.decide import LastWritten, ranges_text
 from ingest.stream.offsets import PlannedBatch
 
 
-def checkpoint_lost(name: str, checkpoint: str, table: str) -> Refused:
-    """A table with our batches and no checkpoint."""
+def checkpoint_lost(name: str, checkpoint: str, table: str, *, batches: bool = True) -> Refused:
+    """A table with our batches, or with none and a rebase that was begun, and no checkpoint."""
+    found = f"{table} holds batches of {name}" if batches else f"the ledger tells of a rebase of {name}"
     return Refused(
         "CHECKPOINT_LOST",
-        f"{checkpoint} holds no checkpoint, but {table} holds batches of {name}.",
+        f"{checkpoint} holds no checkpoint, but {found}.",
         expected="the checkpoint that wrote the table: a new one would plan batch numbers that the table believes to have.",
         remedy=f"put the checkpoint back; or `ingest rebase {name} --to table` makes a new one that goes on where the table ends.",
     )
@@ -84,7 +85,7 @@ def checkpoint_torn(file: str, name: str) -> Refused:
     """A checkpoint that cannot be read."""
     return Refused(
         "CHECKPOINT_TORN",
-        f"{name}: the file {file} is missing, empty or not in the format that Spark writes.",
+        f"{name}: the file {file} is missing, empty or not in the format in which it is written.",
         expected="the complete file: without it the batch's offset range is unknown, and a guess could lose records.",
         remedy=f"restore the file from a backup of the checkpoint; or `ingest rebase {name} --to table` makes a new checkpoint that "
         "goes on where the table ends, and keeps the old one aside.",

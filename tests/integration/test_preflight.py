@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from delta.tables import DeltaTable
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import NewPartitions
+from pyspark.sql import SparkSession
 
 from ingest import faults
 from ingest.errors import Refused
@@ -510,6 +512,38 @@ def test_a_batch_that_a_restore_took_away_before_spark_noted_it_is_not_skipped(l
     one.rebase()
     one.run()
     assert one.ids() == ["a", "b"]
+    balanced(one)
+
+
+@pytest.mark.parametrize(("overwritten", "begins"), [(False, 1), (True, 0)], ids=["restored", "overwritten"])
+def test_a_batch_that_slipped_in_behind_a_restore_or_an_overwrite_proves_none_before_it(
+    lane: MakeLane, monkeypatch: pytest.MonkeyPatch, overwritten: bool, begins: int
+) -> None:
+    """I2: between the last look at the table and its MERGE, which Delta then lets through."""
+    one = two_batches(lane)
+    one.send(order("c"))
+    for_path = DeltaTable.forPath
+
+    def late(session: SparkSession, path: str) -> DeltaTable:
+        if path == one.places.target:
+            monkeypatch.undo()
+            other = one.session.newSession()
+            if overwritten:
+                other.read.format("delta").load(path).where("false").write.format("delta").mode("overwrite").save(path)
+            else:
+                other.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 1").collect()
+        return for_path(session, path)
+
+    monkeypatch.setattr(DeltaTable, "forPath", late)
+    stopped = one.stopped()
+    assert (stopped.code, stopped.exit_code) == ("TABLE_REWOUND", 5)
+    assert [mark.id.number for _, mark in one.batches()][-1] == 2, "the batch was merged"
+    error = refused(one, "TABLE_REWOUND")
+    assert "has done batch 2" in error.found, error
+    done = one.rebase()
+    assert done.binding.rebase is not None and done.binding.rebase.baseline == ((0, begins),), "where the first hole is"
+    one.run()
+    assert one.ids() == ["a", "b", "c"] and one.quarantine().count() == 1
     balanced(one)
 
 

@@ -114,7 +114,6 @@ class Driver:
         """Spark: the batch at hand again, then new ones."""
         files, root = self.world.files, self.places.checkpoint
         if table.checkpoint.query_id() is None:
-            self.world.events |= {"start beside an epoch"} if summarise(self.world, self.places.ledger).epochs else set()
             self._spark_writes(f"{root}/metadata", json.dumps({"id": self.world.new_id("q")}))
         planned, done = table.checkpoint.numbers("offsets"), table.checkpoint.numbers("commits")
         number, again = 0, False

@@ -22,28 +22,18 @@ class Known:
 
 LOST = ("I4", "LOST")
 KNOWN = (
-    Known("slipped-in", lambda world, found: found.promise in (*LOST, "I1") and "slipped in" in world.events),
-    Known("skipped-unseen", lambda world, found: "COMMIT_MISSING" in found.what),
-    Known("quarantine-ahead", lambda world, found: "BATCH_DIFFERS → BATCH_DIFFERS" in found.what and _quarantine_ahead(world)),
-    Known("abandoned-epoch", lambda world, found: found.promise in LOST and "start beside an epoch" in world.events),
     Known("restore-cleaned-up", lambda world, found: found.promise in (*LOST, "I1", "I2") and "restore cleaned up" in world.events),
-    Known("binding-lost", lambda world, found: found.promise in LOST and "binding lost" in world.events),
-    Known("left-out-since", lambda world, found: found.promise == "I2" and "bypass" in world.events),
-    Known("left-out-since", lambda world, found: "TABLE_OWNED → TABLE_OWNED → TABLE_OWNED" in found.what and "left out" in world.events),
+    Known("stands-by-another", lambda world, found: found.promise == "LOST" and bool(world.truth.quarantine_lost) and _replayed(world)),
     Known("binding-race", lambda world, found: found.promise in LOST and "bypass" in world.events and world.topic.id != "T0"),
-    Known("dropped-at-work", lambda world, found: world.truth.dropped_at_work and "bypass" in world.events),
-    Known("initial-offsets-torn", lambda world, found: "sources/0/0 cannot be read') → SparkFailed" in found.what),
-    Known("initial-offsets-unseen", lambda world, found: "instead of 0') → SparkFailed" in found.what),
     Known("contract-race", lambda world, found: "CONTRACT_CHANGED → CONTRACT_CHANGED → CONTRACT_CHANGED" in found.what),
     Known("contract-race", lambda world, found: "not counts of a batch" in found.what and "bypass" in world.events),
 )
 
 
-def _quarantine_ahead(world: World) -> bool:
-    """Whether the quarantine's last batch is none of the target's."""
-    target, quarantine = world.tables[HOME.target], world.tables[HOME.quarantine]
-    last = next((commit.mark for commit in quarantine.in_force() if commit.mark is not None), None)
-    return last is not None and all(commit.mark is None or commit.mark.id != last.id for commit in target.in_force())
+def _replayed(world: World) -> bool:
+    """Whether a batch in force has met records that stood in quarantine, or in the table, before."""
+    marks = [commit.mark for commit in world.tables[HOME.target].in_force() if commit.mark is not None]
+    return any(counts.replayed for mark in marks for _, counts in mark.counts)
 
 
 def known(world: World, violation: Violation) -> str | None:

@@ -34,7 +34,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "GAP_NOT_ACCEPTED": (ACCEPT,),
     "CONTRACT_CHANGED": ("the former contract",),
     "BATCHES_MISSING": (START,),
-    "BATCH_DIFFERS": (START,),
+    "BATCH_DIFFERS": (TO_TABLE,),
     "LOCKED": (START,),
 }
 
@@ -75,8 +75,11 @@ def mend(world: World, error: Exception, way: int) -> None:
     again = isinstance(error, RunStopped) and error.code in ("TABLE_OWNED", "TABLE_REWOUND") and "start" in error.remedy
     ways = (START,) if again else REMEDIES.get(error.code, (START,))
     remedy = ways[way % len(ways)]
-    if error.code == "TABLE_REWOUND" and "a ledger may be moved away" in error.remedy and error.found.startswith(_tables()[2]):
-        world.apply(("drop", 2))
+    if error.code == "TABLE_REWOUND" and "bring the ledger back" in error.remedy:
+        if way % 2 == 0:
+            _to_newest(world, 2)
+        else:
+            world.apply(("drop", 2))
     elif remedy == NEWEST:
         _to_newest(world, 1 if error.code == "QUARANTINE_REWOUND" else 0)
     elif remedy == "move the table away":

@@ -30,13 +30,15 @@ class Violation(BaseException):
 
 class Truth:
     """Watches a world. `recorded` are gaps in the ledger (topic id, partition, start, end), `origins` where the first start
-    began, `quarantine_lost` positions that somebody took from the quarantine, with whether a run was at work."""
+    began, `quarantine_lost` positions that somebody took from the quarantine, with whether a run was at work,
+    `accepted` those that a rebase was told to pass over."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.recorded: set[tuple[str, int, int, int]] = set()
         self.origins: dict[tuple[str, int], int] = {}
         self.quarantine_lost: dict[Position, bool] = {}
+        self.accepted: set[Position] = set()
         self.deleted: set[int] = set()
         self.dropped_at_work = False
 
@@ -64,9 +66,6 @@ class Truth:
         if table.path == HOME.ledger:
             rows = ledger_rows(table)
             self.recorded |= {(r.topic_id, r.partition, r.start_offset, r.end_offset) for r in rows if r.kind == "gap_accepted"}
-            begun = {row.query_id: row.epoch for row in rows if row.kind == "rebase" and row.epoch > 0}
-            if len(set(begun.values())) < len(begun):
-                self.world.events.add("start beside an epoch")
             if len({row.query_id for row in rows}) == 1 and rows[0].kind == "rebase":  # a rebase where no batch was ever read
                 self.began(rows[0].topic_id, ((row.partition, row.start_offset) for row in rows))
         elif table.path == HOME.target:
@@ -84,7 +83,6 @@ class Truth:
         if mark.epoch > 0 and mark.id.number == 1:
             self._rebased(writer.places)
         slipped = writer.looked_at not in table.newest.force
-        self.world.events |= {"slipped in"} if slipped else set()
         if not slipped and not self.dropped_at_work:  # a table made anew under a run: the next start refuses it (TABLE_REPLACED)
             self._joins(mark, marks)
         if writer.read_topic == mark.topic_id:
@@ -149,9 +147,10 @@ class Truth:
                 position = (topic.id, partition, offset)
                 if (record.id in rows and record.kind != "poison") or record.id in self.deleted or position in quarantine:
                     continue
-                if position in self.quarantine_lost and (offset < topic.log_start[partition] or "bypass" in self.world.events):
-                    # Somebody took it from the quarantine; Kafka holds it no longer, and the operator has accepted that, or a driver
-                    # without locks has looked at the quarantine since, and remembered it so.
+                # Accepted by word, since a rebase went past it or Kafka holds it no longer; or a driver without locks has looked at the
+                # quarantine since, and remembered it so.
+                excused = position in self.accepted or offset < topic.log_start[partition] or "bypass" in self.world.events
+                if position in self.quarantine_lost and excused:
                     continue
                 raise Violation("LOST", f"{record} at {position} is in no table and in no recorded gap")
 

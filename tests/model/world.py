@@ -232,6 +232,8 @@ class World:
         def act() -> None:
             try:
                 operator.rebase(self, PLACES[place], kind, offsets, accept_gap=accept)
+                if accept and kind != "table":
+                    self.truth.accepted |= set(self.truth.quarantine_lost)
             except Crash:
                 pass
             except Exception as error:
@@ -277,7 +279,6 @@ class World:
         if self.files.read(f"{root}/{log}") is None:
             return
         if missing:
-            self.events |= {"binding lost"} if "binding" in log else set()
             self.files.remove(f"{root}/{log}")
         else:
             self.files.put(f"{root}/{log}", b"")
@@ -286,7 +287,6 @@ class World:
         table = self.tables.get(TABLES[which][0])
         if table is None or table.number - back < table.log_from or back < 1:
             return
-        self.events |= {"left out"} if which == 0 else set()
         with self.truth.harm(which):
             table.restore(table.number - back, by_time=by_time)
 

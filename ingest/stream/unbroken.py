@@ -1,0 +1,53 @@
+"""The last batch of a query up to which none is missing: what follows a hole does not count (I2).
+
+Between the last look at the table and a MERGE somebody can restore or overwrite it: the batch that is merged then is in force,
+and batches before it are not. So a commit in force proves its own batch, and those before it only as far as their commits
+are in force too, down to what the ledger vouches for, or to where the query began.
+"""
+
+from __future__ import annotations
+
+from ingest.stream.decide import LastWritten
+from ingest.stream.in_force import InForce
+from ingest.stream.ledger_summary import LedgerSummary
+
+
+def last_unbroken(chain: InForce, summary: LedgerSummary, query_id: str, baseline: int | None = None) -> LastWritten | None:
+    """The last batch of `query_id` in force before which none is missing; None if there is none.
+
+    `baseline` is the target's version at which a rebase began this query, where the ledger does not know it.
+    """
+    begin = summary.begins.get(query_id)
+    baseline = baseline if begin is None else begin.table_version
+    # Of an epoch that a rebase has ended, the ledger's last row may be one behind a hole.
+    vouched = summary.last.get(query_id) if query_id not in summary.ended else None
+    found: list[LastWritten] = []
+    for commit in chain.commits():
+        if commit.version == baseline:
+            return _whole(found, 0)
+        if commit.mark is not None and commit.mark.id.query_id == query_id:
+            found.append(LastWritten(commit.mark, commit.version))
+            if vouched is not None and commit.mark.id == vouched.mark.id:
+                return _whole(found, vouched.mark.id.number - 1)
+    horizon = chain.before_the_log()
+    # The ledger vouches only for what Delta has cleaned up, not for a table that was deleted and made anew.
+    if vouched is not None and 0 <= vouched.version <= horizon:
+        return _whole(found, vouched.mark.id.number, vouched)
+    if not found:
+        return None
+    first, oldest = found[-1].mark, min(commit.version for commit in chain.commits())
+    if horizon >= 0:
+        # What was before the log nobody knows any more, but that a RESTORE has jumped over some of it, or that a rebase ended it.
+        jumped = horizon < oldest - 1 or first.id.number > summary.ended.get(query_id, first.id.number) + 1
+        return None if jumped else _whole(found, first.id.number - 1)
+    if first.epoch == 0:
+        return _whole(found, -1)
+    return None if baseline is not None or oldest > 0 else _whole(found, 0)
+
+
+def _whole(found: list[LastWritten], number: int, last: LastWritten | None = None) -> LastWritten | None:
+    """The last of `found` (newest first) that follows on batch `number`, which is `last`, without a hole."""
+    for each in reversed(found):
+        if each.mark.id.number == number + 1:
+            last, number = each, number + 1
+    return last
