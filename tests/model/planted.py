@@ -140,7 +140,6 @@ BUGS = (
     Bug("the unfinished batch under today's contract", _contract_of_today, begin=UNFINISHED),
     Bug("expired records not noticed", _no_expiry),
     Bug("without TABLE_REWOUND", lambda: _without("_table_rewound")),
-    Bug("without CHECKPOINT_OLD", lambda: _without("_checkpoint_old"), begin=BACKED_UP),
     Bug("without CHECKPOINT_TORN", lambda: _without("_checkpoint_torn")),
     Bug("without QUARANTINE_REWOUND", lambda: _without("_quarantine_rewound"), begin=QUARANTINED),
     Bug("without TABLE_OWNED", lambda: _without("_table_owned")),
