@@ -3,6 +3,9 @@
 .PHONY: help setup browser demo test check faults bench lock lock-jars clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
+# A Spark application of the tests keeps about one core busy. Each worker has a broker and a Spark of its own (about 3 GB);
+# the files are taken in their order, the longest first.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 help:  ## print these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +25,7 @@ test: setup  ## lint, types and the tests, less those marked slow
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/pytest -m "not slow"
+	@$(BIN)/pytest -m "not slow" $(WORKERS)
 
 check: setup  ## lint, types and the unit tests (under a minute)
 	@$(BIN)/ruff check --quiet .
@@ -31,10 +34,11 @@ check: setup  ## lint, types and the unit tests (under a minute)
 	@$(BIN)/pytest -q tests/unit
 
 faults: setup  ## the tests marked slow: every refusal, planted bugs, kills at random (about half an hour)
-	@$(BIN)/pytest -m slow
+	@$(BIN)/pytest -m slow $(WORKERS)
 
 bench: setup  ## how fast is it, beside Delta's own sink and a MERGE by hand (about ten minutes; writes docs/benchmarks/)
-	@PYTHONPATH=. $(BIN)/python bench/throughput.py --json docs/benchmarks/throughput.json
+	@$(BIN)/python -m bench.throughput --json docs/benchmarks/throughput.json
+	@$(BIN)/python -m bench.verify --json docs/benchmarks/verify.json
 
 lock:  ## pin the newest fitting packages with their sums in requirements.lock
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv

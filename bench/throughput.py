@@ -1,6 +1,6 @@
 """How fast is it, side by side: decode only, Delta's own sink, MERGE in foreachBatch as people write it, and ours with all promises.
 
-    .venv/bin/python bench/throughput.py [--events 2000000] [--rounds 4] [--json docs/benchmarks/throughput.json]
+    .venv/bin/python -m bench.throughput [--events 2000000] [--rounds 4] [--json docs/benchmarks/throughput.json]
 
 One broker, one topic, one Spark application. The rivals take turns, each reading the whole topic into a new table; the first
 round is cold (Java compiles as it goes), the others are warm. Ratios of medians are what counts: the seconds are this machine's.
@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ingest import __version__, event_id, spark
+from bench.events import COLUMNS, PARTITIONS, SCHEMA, TOPIC, produce
+from ingest import __version__, spark
 from ingest.contract import Contract
 from ingest.kafka_options import KafkaOptions
 from ingest.local.broker import Broker
@@ -36,20 +36,6 @@ from ingest.places import Places
 from ingest.stream.batch import BatchReport
 from ingest.stream.query import TableQuery, Trigger
 from ingest.stream.topic import describe
-
-COLUMNS = {
-    "order_id": "STRING",
-    "customer_id": "STRING",
-    "status": "STRING",
-    "currency": "STRING",
-    "amount": "DECIMAL(18,2)",
-    "quantity": "INT",
-    "ordered_at": "TIMESTAMP",
-}
-SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-TOPIC, PARTITIONS = "events", 4
-DUPLICATES = 0.05
-SIDE_BY_SIDE = "rivals side by side in one Spark application on one broker"
 
 
 @dataclass
@@ -60,37 +46,6 @@ class Rival:
     run: Callable[[Path], int]
     seconds: list[float] = field(default_factory=list)
     rows: int = 0
-
-
-def produce(servers: str, events: int) -> int:
-    """Send `events` JSON events of about 226 bytes with time-ordered ids, one in twenty sent again; returns the records sent."""
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20, "batch.size": 1_000_000})
-    sent, last = 0, b""
-    for number in range(events):
-        last = json.dumps(
-            {
-                "order_id": event_id.mint(),
-                "customer_id": f"customer-{number % 100_000:08}",
-                "status": ("placed", "paid", "shipped", "cancelled")[number % 4],
-                "currency": "EUR",
-                "amount": f"{number % 100_000 / 100:.2f}",
-                "quantity": number % 9 + 1,
-                "ordered_at": f"2026-01-{number % 28 + 1:02}T{number % 24:02}:00:00.{number % 1000:03}Z",
-            },
-            separators=(",", ":"),
-        ).encode()
-        for _ in range(2 if number % round(1 / DUPLICATES) == 0 else 1):
-            while True:
-                try:
-                    producer.produce(TOPIC, last, partition=number % PARTITIONS)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-            sent += 1
-        if number % 10_000 == 0:
-            producer.poll(0)
-    producer.flush()
-    return sent
 
 
 class Bench:
@@ -137,8 +92,12 @@ class Bench:
         writer.trigger(availableNow=True).start().awaitTermination()
         return self.count(folder / "t")
 
-    def ours(self, folder: Path) -> int:
-        """`ingest run --once` with its preflight, quarantine, MERGE, counts and ledger."""
+    def watched(self, folder: Path) -> int:
+        """Ours, with conflicts across batches looked for in the table too."""
+        return self.ours(folder, conflicts="table")
+
+    def ours(self, folder: Path, **more: str) -> int:
+        """`ingest run --once` with its preflight, quarantine, MERGE, counts and ledger; `more` goes into the contract."""
         columns = [{"name": n, "type": t, "nullable": n != "order_id"} for n, t in COLUMNS.items()]
         contract = Contract.model_validate(
             {
@@ -148,11 +107,13 @@ class Bench:
                 "columns": columns,
                 "event_id": ["order_id"],
                 "rules": [{"name": "amount_not_negative", "check": "amount >= 0"}],
+                **more,
             }
         )
         kafka = KafkaOptions(self.servers)
         places = Places(str(folder / "lake"), str(folder / "c"), "bench", "events")
-        query = TableQuery(contract, places, kafka, describe(kafka, TOPIC), self.reports.append)
+        listen = self.reports.append if not more else lambda _: None
+        query = TableQuery(contract, places, kafka, describe(kafka, TOPIC), listen)
         query.start(self.session, Trigger(once=True), self.cap)
         while not query.poll():
             time.sleep(0.01)
@@ -174,7 +135,7 @@ def measure(rivals: list[Rival], rounds: int, folder: Path) -> None:
             began = time.monotonic()
             rival.rows = rival.run(own)
             rival.seconds.append(time.monotonic() - began)
-            print(f"round {number}: {rival.name:22} {rival.seconds[-1]:6.1f} s, {rival.rows:,} rows", flush=True)
+            print(f"round {number}: {rival.name:27} {rival.seconds[-1]:6.1f} s, {rival.rows:,} rows", flush=True)
             shutil.rmtree(own)
 
 
@@ -249,6 +210,7 @@ def main() -> None:
             Rival("native Delta sink", bench.native),
             Rival("MERGE in foreachBatch", bench.merge),
             Rival("oncelake", bench.ours),
+            Rival("oncelake, conflicts: table", bench.watched),
         ]
         rivals = [rival for rival in rivals if chosen.only is None or chosen.only in rival.name]
         measure(rivals, chosen.rounds, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +72,11 @@ def pages_folder(places: Places) -> Path:
     """Where the Data Docs of a table go: under a local lake, else in the working folder, since GX writes them as plain files."""
     parent = local_path(places.lake) / "docs" if is_local(places.lake) else Path("data_docs").resolve()
     return parent / places.table
+
+
+def spark_log(lake: str, verb: str) -> Path:
+    """Where the output of Spark goes in one run of a verb."""
+    return log_folder(lake) / f"spark-{verb}-{time.strftime('%Y%m%dT%H%M%S')}.log"
 
 
 def log_folder(lake: str) -> Path:

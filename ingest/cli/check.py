@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,11 +34,11 @@ def check(
     """Validate tables with their Great Expectations suites; exit 1 if a critical expectation fails."""
     from ingest import spark
     from ingest.contract import load_contracts
-    from ingest.places import Places, log_folder
+    from ingest.places import Places, spark_log
     from ingest.quality.suite import load_suites
 
     suites = load_suites(project, load_contracts(project, tables or []), named=bool(tables))
-    session = spark.start(master, log_folder(lake) / f"spark-check-{time.strftime('%Y%m%dT%H%M%S')}.log")
+    session = spark.start(master, spark_log(lake, "check"))
     try:
         tables_at = [(suite, Places(lake, checkpoints, suite.contract.pipeline, suite.contract.table)) for suite in suites]
         code = check_all(session, tables_at, everything=everything, as_json=as_json)
@@ -92,14 +91,14 @@ def suggest(
     """Write a first expectation suite from what a table holds now, for a person to prune."""
     from ingest import spark
     from ingest.contract import load_contracts
-    from ingest.places import Places, log_folder
+    from ingest.places import Places, spark_log
     from ingest.quality.suggest import refuse_existing, suggest_suite
 
     (contract,) = load_contracts(project, [table])
     path = project / "expectations" / f"{contract.table}.json"
     if not stdout and not force:
         refuse_existing(path)
-    session = spark.start(master, log_folder(lake) / f"spark-suggest-{time.strftime('%Y%m%dT%H%M%S')}.log")
+    session = spark.start(master, spark_log(lake, "suggest"))
     try:
         text = suggest_suite(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table))
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -58,14 +57,14 @@ def apply(
     """Change the tables in place as far as their contracts ask for it; a contract that needs a new table is refused (exit 3)."""
     from ingest import spark
     from ingest.contract import load_contracts
-    from ingest.places import Places, log_folder
+    from ingest.places import Places, spark_log
     from ingest.stream import lock
     from ingest.stream.alter import alter
 
     contracts = [(each, Places(lake, checkpoints, each.pipeline, each.table)) for each in load_contracts(project, tables or [])]
     for _, places in contracts:
         lock.wait_for(places)
-    session = spark.start(master, log_folder(lake) / f"spark-apply-{time.strftime('%Y%m%dT%H%M%S')}.log")
+    session = spark.start(master, spark_log(lake, "apply"))
     rows: list[dict[str, Any]] = []
     try:
         for contract, places in contracts:
@@ -112,6 +111,6 @@ def _differences(
 
 def _session(master: str, lake: str) -> SparkSession:
     from ingest import spark
-    from ingest.places import log_folder
+    from ingest.places import spark_log
 
-    return spark.start(master, log_folder(lake) / f"spark-plan-{time.strftime('%Y%m%dT%H%M%S')}.log")
+    return spark.start(master, spark_log(lake, "plan"))

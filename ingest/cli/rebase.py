@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,7 +42,7 @@ def rebase(
     from ingest import spark
     from ingest.contract import load_contracts
     from ingest.kafka_options import KafkaOptions
-    from ingest.places import Places, log_folder
+    from ingest.places import Places, spark_log
     from ingest.stream import lock
     from ingest.stream.rebase import Rebaser
     from ingest.stream.topic import describe
@@ -54,7 +53,7 @@ def rebase(
     topic = describe(kafka, contract.source.topic)
     aim = parse_aim(to, kafka, topic)
     lock.wait_for(places)
-    session = spark.start(master, log_folder(lake) / f"spark-rebase-{time.strftime('%Y%m%dT%H%M%S')}.log")
+    session = spark.start(master, spark_log(lake, "rebase"))
     try:
         rebaser = Rebaser(session, contract, places, kafka, topic)
         if rebaser.interrupted and not dry_run:
@@ -117,6 +116,8 @@ def print_plan(name: str, planned: RebasePlan) -> None:
     rebase = planned.rebase
     for partition, start, end in rebase.gaps:
         print(f"{name}: LEFT OUT: partition {partition} [{start}, {end}), {end - start} offsets that no batch has read")
+    for partition, start, end in planned.not_regained:
+        print(f"{name}: NOT REGAINED: what the quarantine has lost of partition {partition} [{start}, {end})")
     if planned.read_again:
         again = sum(end - start for _, start, end in planned.read_again)
         print(f"{name}: {again} offsets are read again. No id that the table holds is added twice;")

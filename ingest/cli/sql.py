@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -126,7 +125,7 @@ def _engine(
     """The tables as they are, or were, and what answers."""
     from ingest.errors import InvalidInput
     from ingest.files import files_of, is_local
-    from ingest.places import log_folder
+    from ingest.places import spark_log
     from ingest.sql.catalog import at_time, at_version, catalog, parse_at
     from ingest.sql.engine import with_spark, without_spark
     from ingest.sql.question import contract_named
@@ -140,7 +139,7 @@ def _engine(
     if spark:
         from ingest import spark as sessions
 
-        session = sessions.start(master, log_folder(lake) / f"spark-sql-{time.strftime('%Y%m%dT%H%M%S')}.log")
+        session = sessions.start(master, spark_log(lake, "sql"))
     try:
         files = files_of(lake, session)
         known = catalog(contracts, lake, files)

@@ -56,7 +56,7 @@ def status(
         for contract, answer in zip(contracts, asked, strict=True):
             places = Places(lake, checkpoints, contract.pipeline, contract.table)
             found.append(status_of(contract, places, answer.result(), holder(places.state)))
-    refused = [each for each in found if each.refusal is not None and each.next == "refuse"]
+    refused = [each for each in found if each.refusal is not None and each.next.endswith("refuse")]
     if as_json:
         print_json("status", ok=not refused, tables=[dataclasses.asdict(each) for each in found])
     else:

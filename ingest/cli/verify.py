@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,7 +34,7 @@ def verify(
     from ingest.contract import load_contracts
     from ingest.errors import IngestError, most_severe
     from ingest.kafka_options import KafkaOptions
-    from ingest.places import Places, log_folder
+    from ingest.places import Places, spark_log
     from ingest.prove.against_kafka import against_kafka as reread
     from ingest.prove.verify import verify as verify_table
     from ingest.stream.query import stopped
@@ -44,7 +43,7 @@ def verify(
     contracts = load_contracts(project, tables or [])
     kafka = KafkaOptions.from_environment(bootstrap_servers)
     topics = {c.name: describe(kafka, c.source.topic) for c in contracts} if against_kafka else {}
-    session = spark.start(master, log_folder(lake) / f"spark-verify-{time.strftime('%Y%m%dT%H%M%S')}.log")
+    session = spark.start(master, spark_log(lake, "verify"))
     found: list[Verified] = []
     errors: list[IngestError] = []
     try:

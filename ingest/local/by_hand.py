@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ingest import spark
 from ingest.contract import Contract, load_contracts
 from ingest.files import LocalFiles
-from ingest.places import Places, log_folder
+from ingest.places import Places, spark_log
 from ingest.stream.delta_log import DeltaLog
 
 Point = Literal["during_target", "after_target"]
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--max-records-per-batch", type=int, required=True)
     parser.add_argument("--kill", type=Kill.parse, help="during_target@<batch> or after_target@<batch>")
     chosen = parser.parse_args(arguments)
-    session = spark.start(chosen.master, log_folder(chosen.lake) / f"spark-{time.strftime('%Y%m%dT%H%M%S')}.log", name="by hand")
+    session = spark.start(chosen.master, spark_log(chosen.lake, "by-hand"), name="by hand")
     print("running: Spark is up", flush=True)
     queries = []
     for contract in load_contracts(Path(chosen.project), chosen.tables):

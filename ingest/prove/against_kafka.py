@@ -22,7 +22,7 @@ from ingest.files import files_of, is_local
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.prove.balance import Finding
-from ingest.prove.count import POSITION, SHOWN_MAX, taken
+from ingest.prove.count import POSITION, SHOWN_MAX, deletes, taken
 from ingest.prove.intervals import Offsets
 from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import records_at, scan
@@ -132,7 +132,7 @@ def _positions(session: SparkSession, table: str, topic_id: str, columns: tuple[
 def _removed_positions(session: SparkSession, log: DeltaLog, topic_id: str) -> dict[int, Offsets]:
     """Positions of rows that DELETE commits took, as far as the versions before and after can still be read."""
     found: dict[int, list[int]] = {}
-    for commit in (each for each in log.newest_first() if each.operation == "DELETE" and each.version > 0):
+    for commit in deletes(log):
         try:
             gone = taken(session, log.table, commit).where(F.col("_topic_id") == topic_id).collect()
         except PySparkException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from ingest.prove.balance import Finding, Segment
 from ingest.stream.delta_log import Commit, DeltaLog
+from ingest.stream.in_force import InForce, leaves_out
 
 # A list of a thousand broken ids helps nobody; the first ones lead to the cause.
 SHOWN_MAX = 20
@@ -64,8 +65,23 @@ class Removed:
     untold: int
 
 
-def removed(session: SparkSession, log: DeltaLog, short: Sequence[Segment]) -> Removed:
-    """Rows that DELETE commits took out of segments that lack some, counted from the versions before and after.
+def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
+    """The DELETE commits up to `version` (None: the newest) but for those that a RESTORE undid, which have taken nothing.
+
+    Behind a replacement or an overwrite, which end the chain of commits in force, they still have: it was made of what they left.
+    """
+    while version is None or version >= 0:
+        last: Commit | None = None
+        for last in InForce(log, version).commits():
+            if last.operation == "DELETE" and last.version > 0:
+                yield last
+        if last is None or last.operation == "RESTORE" or not leaves_out(last):
+            return
+        version = last.version - 1
+
+
+def removed(session: SparkSession, table: str, commits: Iterable[Commit], short: Sequence[Segment]) -> Removed:
+    """Rows that the DELETE `commits` took out of segments that lack some, counted from the versions before and after.
 
     Where VACUUM has taken the files of those versions, the figure in the commit has to do.
     """
@@ -73,9 +89,9 @@ def removed(session: SparkSession, log: DeltaLog, short: Sequence[Segment]) -> R
         return Removed({}, 0)
     found = dict.fromkeys(short, 0)
     untold = 0
-    for commit in (each for each in log.newest_first() if each.operation == "DELETE" and each.version > 0):
+    for commit in commits:
         try:
-            gone = count(session, taken(session, log.table, commit), short).by_segment
+            gone = count(session, taken(session, table, commit), short).by_segment
         except PySparkException:
             untold += int(commit.metrics.get("numDeletedRows") or 0)
             continue

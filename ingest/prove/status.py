@@ -10,7 +10,9 @@ from ingest.contract import Contract
 from ingest.errors import IngestError
 from ingest.files import LocalFiles
 from ingest.places import Places
+from ingest.stream import contract_change
 from ingest.stream.assessment import assess
+from ingest.stream.contract_kept import stored_contract
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger_reader import read_summary
 from ingest.stream.preflight import BrokerFacts, Refuse, Resume, Run, Skip
@@ -51,9 +53,11 @@ def status(contract: Contract, places: Places, broker: BrokerFacts | IngestError
     newest = log.commit(versions[-1]) if versions else None
     last = table.last.mark.id.number if table.last is not None else -1
     decision = known.decision
-    refusal = decision.error.as_dict() if isinstance(decision, Refuse) else None
-    if refusal is None and isinstance(broker, IngestError):
-        refusal = broker.as_dict()
+    refused: IngestError | None = decision.error if isinstance(decision, Refuse) else _contract_refused(contract, places, files, log)
+    begin = _next(decision)
+    if refused is not None and not isinstance(decision, Refuse):
+        begin = "refuse" if not isinstance(decision, Run) else f"{begin} (under its own contract), then refuse"
+    refusal = refused.as_dict() if refused is not None else broker.as_dict() if isinstance(broker, IngestError) else None
     return Status(
         contract.name,
         places.checkpoint,
@@ -71,9 +75,21 @@ def status(contract: Contract, places: Places, broker: BrokerFacts | IngestError
             facts,
         ),
         running,
-        _next(decision),
+        begin,
         refusal,
     )
+
+
+def _contract_refused(contract: Contract, places: Places, files: LocalFiles, log: DeltaLog) -> IngestError | None:
+    """What a start says of a contract that its table cannot follow, or of a kept one that cannot be read."""
+    state = log.state()
+    if state is None:
+        return None
+    try:
+        contract_change.refuse(contract, places.target, contract_change.changes(contract, stored_contract(files, places), state))
+    except IngestError as error:
+        return error
+    return None
 
 
 def _next(decision: object) -> str:

@@ -6,7 +6,8 @@ It does not re-add what the ledger says of itself: rows are counted by their pro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,13 +18,12 @@ from ingest.files import files_of
 from ingest.places import Places
 from ingest.prove.against_kafka import Reread
 from ingest.prove.balance import Finding, Segment, Total, check, segments, total
-from ingest.prove.count import POSITION, Counted, Removed, both, count, doubled, removed
+from ingest.prove.count import POSITION, Counted, Removed, both, count, deletes, doubled, removed
 from ingest.stream.decode import event_id_columns
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce
-from ingest.stream.ledger import summarise
 from ingest.stream.ledger_row import LedgerRow, count_rows
-from ingest.stream.ledger_summary import LedgerSummary
+from ingest.stream.ledger_summary import LedgerSummary, summary_of
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import CheckpointFiles
 
@@ -60,17 +60,18 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
             expected="a table that `ingest run` has made.",
             remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
         )
-    # What a run commits while we look must not look like a fault: the checkpoint is read first, the target at one version.
+    # What a run commits while we look must not look like a fault: each follows on what it was read after, the checkpoint on the
+    # ledger's rows (read once), these on the target at one version, and the target on the quarantine.
     done = _done(session, places)
-    summary = summarise(session, places)
     kept = [LedgerRow(**row.asDict()) for row in session.read.format("delta").load(places.ledger).collect()]
+    summary = _summary(kept)
     told = [row for row in kept if row.kind == "rebase" and row.partition >= 0]
     epochs = [row for row in told if row.batch_id <= summary.ended.get(row.query_id, row.batch_id)]
     accepted = [row for row in kept if row.kind == "gap_accepted"]
     # A rebase has said which batches of the epochs before were in force; the others are read again by a later one.
     batches = [r for r in kept if r.kind == "batch" and r.batch_id <= summary.ended.get(r.query_id, r.batch_id)]
     version = log.versions()[-1]
-    commits = [(each, each.mark) for each in InForce(log).commits() if each.version <= version]
+    commits = [(each, each.mark) for each in InForce(log, version).commits()]
     ours = [(each, mark) for each, mark in commits if mark is not None and f"{mark.pipeline}.{mark.table}" == places.name]
     late = _unledgered(session, places, ours, summary)
     rows = batches + late
@@ -81,7 +82,8 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
     in_target = count(session, positions, parts)
     records = quarantine.select(*(F.col(name[1:]).alias(name) for name in POSITION), "state")
     in_quarantine = count(session, records.select(*POSITION), parts)
-    gone = removed(session, log, [p for i, p in enumerate(parts) if in_target.by_segment.get(i, 0) < p.inserted])
+    short = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) < part.inserted]
+    gone = removed(session, places.target, deletes(log, version), short)
     findings = [
         *check(rows, epochs, accepted),
         *_differs(rows, ours),
@@ -103,6 +105,16 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
         tuple(rows),
         tuple(findings),
     )
+
+
+def _summary(kept: Sequence[LedgerRow]) -> LedgerSummary:
+    """What these very rows say of each checkpoint; a summary of the ledger read at another moment could know more batches."""
+    batches = [asdict(row) for row in kept if row.kind == "batch"]
+    newest: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for row in sorted(batches, key=lambda row: int(row["batch_id"])):
+        key = (row["query_id"], row["topic_id"], row["partition"])
+        newest[key] = {**row, "reached": max(row["end_offset"], newest.get(key, row).get("reached", 0))}
+    return summary_of(newest.values(), [asdict(row) for row in kept if row.kind == "rebase"], ())
 
 
 def _of_batches(quarantine: DataFrame, rows: Sequence[LedgerRow]) -> DataFrame:

@@ -9,8 +9,8 @@ from ingest.files import files_of
 from ingest.places import Places
 from ingest.stream import commit, contract_change, lock
 from ingest.stream.contract_change import Change
+from ingest.stream.contract_kept import stored_contract
 from ingest.stream.delta_log import DeltaLog
-from ingest.stream.opening import stored_contract
 from ingest.stream.rules import check_rules
 
 

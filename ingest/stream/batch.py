@@ -25,7 +25,8 @@ from ingest.stream.ledger import Ledger
 from ingest.stream.ledger_row import inserted_by_partition
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import CheckpointFiles, PlannedBatch
-from ingest.stream.tally import rank, tally_of
+from ingest.stream.standing import mark_standing, quarantined_by
+from ingest.stream.tally import Tally, rank, tally_of
 from ingest.stream.topic import Topic
 
 
@@ -99,14 +100,15 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     if isinstance(decision, Skip):
         return _report(table, planned, decision.mark.counts, 0, clock, decision.version, skipped=True)
 
-    _refuse_other_contract(table, planned)
+    begun = _begun(table, planned)
 
-    # 3 Decode once; one ordinary aggregation counts, so that retried tasks count once.
+    # 3 Decode once; one ordinary aggregation counts, so that retried tasks count once. What stands somewhere already stays there.
     source = Source(table.topic.name, table.topic.id, planned.planned_at)
-    ranked = rank(decode(records, table.contract, source), table.contract).persist()
+    events = _with_standing(decode(records, table.contract, source), table, planned, begun=begun)
+    ranked = rank(events, table.contract, judge=not begun).persist()
     try:
         tally = tally_of(ranked, table.contract)
-        if table.contract.conflicts == "table":
+        if table.contract.conflicts == "table" and not begun:
             once, ranked = ranked, mark_conflicts(ranked, table.contract, table.places.target, tally.bounds).persist()
             tally = tally_of(ranked, table.contract)
             once.unpersist()
@@ -114,13 +116,12 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
         clock.lap("decode")
 
         # 4 Quarantine first: a target commit of batch N then proves quarantine N.
-        counts = _quarantine(with_bytes(ranked, records, tally.conflicts), tally.counts, table, planned)
+        counts = _quarantine(with_bytes(ranked, records, tally.conflicts), tally, table, planned, begun=begun)
         faults.at("after_quarantine", number)
         clock.lap("quarantine")
 
         # 5 The target: its commit carries pair, ranges and counts. 6 Conflicts and unknown outcomes: inside commit.
         winners = ranked.where("__rank = 1").select(*(F.col(f"`{f.name}`") for f in target_fields(table.contract)))
-        counts = _count_replayed(winners, counts, table, planned)
         faults.at("during_target", number, table.places.checkpoint)
         mark = table.mark(planned, sorted(counts.items()))
         outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds, lambda: _decide(table, planned))
@@ -146,13 +147,17 @@ def _decide(table: Table, planned: PlannedBatch) -> Write | Skip:
     return decide(table.mark(planned), table.ledger.last_written(planned.id.query_id))
 
 
-def _refuse_other_contract(table: Table, planned: PlannedBatch) -> None:
-    """A batch whose quarantine was committed under another contract cannot be ended under this one: other records might fail now,
-    and one that is in neither table would be lost. Raises RunStopped CONTRACT_CHANGED."""
-    marks = (each.mark for each in table.ledger.quarantine_log.newest_first())
-    newest = next((mark for mark in marks if mark is not None), None)
-    if newest is None or newest.id != planned.id or newest.contract_hash == table.contract.hash:
-        return
+def _begun(table: Table, planned: PlannedBatch) -> bool:
+    """Whether a former attempt has committed the quarantine of this batch.
+
+    Under another contract such a batch cannot be ended: other records might fail now, and one that is in neither table would be
+    lost. Raises RunStopped CONTRACT_CHANGED, and as `Ledger.quarantine_mark`.
+    """
+    newest = table.ledger.quarantine_mark()
+    if newest is None or newest.id != planned.id:
+        return False
+    if newest.contract_hash == table.contract.hash:
+        return True
     raise RunStopped(
         "CONTRACT_CHANGED",
         f"batch {planned.id.number} of {table.contract.name} was begun under contract {newest.contract_hash}: its quarantine is committed, "
@@ -160,6 +165,11 @@ def _refuse_other_contract(table: Table, planned: PlannedBatch) -> None:
         expected="the contract that the batch was begun with, until the batch is done.",
         remedy=f"put the former contract back ({table.places.state}/contract.json holds it), run once, then change it again.",
     )
+
+
+def _with_standing(events: DataFrame, table: Table, planned: PlannedBatch, *, begun: bool) -> DataFrame:
+    again = table.ledger.read_before(planned.ranges, table.topic.id)
+    return mark_standing(events, table.places, planned.id, table.topic.id, planned.ranges, begun=begun, read_before=again)
 
 
 def _refuse_poisoned(counts: dict[int, Counts], contract: Contract, planned: PlannedBatch) -> None:
@@ -177,9 +187,10 @@ def _refuse_poisoned(counts: dict[int, Counts], contract: Contract, planned: Pla
     )
 
 
-def _quarantine(ranked: DataFrame, counts: dict[int, Counts], table: Table, planned: PlannedBatch) -> dict[int, Counts]:
-    """Commit the records that are no rows; returns the counts with those at their own position already moved to `replayed`."""
-    if not any(c.quarantined for c in counts.values()):
+def _quarantine(ranked: DataFrame, tally: Tally, table: Table, planned: PlannedBatch, *, begun: bool) -> dict[int, Counts]:
+    """Commit the records that are no rows; returns the counts with those that stood there by other batches moved to `replayed`."""
+    counts = tally.counts
+    if not begun and not any(c.quarantined for c in counts.values()):
         return counts
     ids = [F.col(f"`{name}`").cast("string") for name in event_id_columns(table.contract)]
     event_id = ids[0] if len(ids) == 1 else F.when(F.concat(*ids).isNotNull(), F.to_json(F.array(*ids)))
@@ -204,24 +215,34 @@ def _quarantine(ranked: DataFrame, counts: dict[int, Counts], table: Table, plan
         F.lit("ingest run").alias("state_by"),
     )
     outcome = commit.merge_quarantine(failed, table.ledger.quarantine_log, mark, lambda: _decide(table, planned))
+    if begun:
+        return _as_begun(ranked, tally, table, planned)
     expected = {partition: c.quarantined for partition, c in counts.items()}
     stored = inserted_by_partition(ranked.sparkSession, table.places.quarantine, outcome.commit, expected, "partition")
-    return {
-        partition: Counts(c.read, stored.get(partition, 0), c.losers, c.quarantined - stored.get(partition, 0))
-        for partition, c in counts.items()
-    }
+    return {p: Counts(c.read, stored.get(p, 0), c.losers, c.replayed + c.quarantined - stored.get(p, 0)) for p, c in counts.items()}
 
 
-def _count_replayed(winners: DataFrame, counts: dict[int, Counts], table: Table, planned: PlannedBatch) -> dict[int, Counts]:
-    """Count winners that the target holds at their own position: possible only where another checkpoint has read before."""
-    if not table.ledger.read_before(planned.ranges, table.topic.id):
-        return counts
-    ids = event_id_columns(table.contract)
-    position = [name for name in ("_topic_id", "_partition", "_offset") if name not in ids]
-    target = winners.sparkSession.read.format("delta").load(table.places.target).select(*ids, *position)
-    found = winners.join(target, [*ids, *position], "leftsemi").groupBy("_partition").count().collect()
-    there = {row["_partition"]: row["count"] for row in found}
-    return {p: Counts(c.read, c.quarantined, c.losers, c.replayed + there.get(p, 0)) for p, c in counts.items()}
+def _as_begun(ranked: DataFrame, tally: Tally, table: Table, planned: PlannedBatch) -> dict[int, Counts]:
+    """The counts of a batch whose quarantine an earlier attempt has committed: what that put there was read, whatever Kafka holds now.
+
+    Raises RunStopped QUARANTINE_REWOUND for records that belong there and are not: Delta would skip a second MERGE.
+    """
+    if tally.absent:
+        raise RunStopped(
+            "QUARANTINE_REWOUND",
+            f"the quarantine of batch {planned.id.number} of {table.contract.name} was committed by an earlier attempt, but {tally.absent} "
+            f"records that belong there are not in {table.places.quarantine}. Its rows were not written.",
+            expected="all of them: they were deleted, or another version of ingest has decoded them.",
+            remedy=f"bring the quarantine back (RESTORE TABLE to its newest state) and run again; or `ingest rebase {table.contract.name} "
+            "--to table` reads the batch again: what stands in quarantine is not doubled, what is missing comes back.",
+        )
+    held = quarantined_by(ranked, table.places, planned.id)
+    counts = {}
+    for partition in sorted({*tally.counts, *held}):
+        c, there = tally.counts.get(partition, Counts()), held.get(partition, 0)
+        standing = tally.standing.get(partition, 0)
+        counts[partition] = Counts(c.read + there - standing, there, c.losers, c.replayed + c.quarantined - standing)
+    return counts
 
 
 def _report(

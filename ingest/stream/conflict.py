@@ -28,7 +28,7 @@ def refuse_losers_of_other_payload(ranked: DataFrame, window: WindowSpec) -> Dat
 def mark_conflicts(ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]]) -> DataFrame:
     """Against the table: of an id that the target holds its payload decides, for every copy in the batch.
 
-    One with another payload, from another position, is refused; one with the same is a duplicate, also where it had been
+    One with another payload that is not the row itself is refused; one with the same is a duplicate, also where it had been
     refused for the sake of an earlier copy in the batch.
     """
     ids = event_id_columns(contract)
@@ -41,14 +41,13 @@ def mark_conflicts(ranked: DataFrame, contract: Contract, target: str, bounds: M
     )
     # Somebody's own INSERT may have doubled an id; a join must not double records.
     there = there.groupBy(*(f"__id{number}" for number in range(len(ids)))).agg(F.min("__there").alias("__there"))
-    refused = F.coalesce(F.col("__reason") == CONFLICT, F.lit(False))
+    # What stands in quarantine stays there.
+    refused = F.coalesce(F.col("__reason") == CONFLICT, F.lit(False)) & F.col("__stands").isNull()
     same_id = F.col("__reason").isNull() | refused
     for number, name in enumerate(ids):
         same_id &= F.col(f"`{name}`") == F.col(f"__id{number}")
     found = ranked.join(there, same_id, "left")
-    own = (F.col("__there._topic_id") == F.col("_topic_id")) & (F.col("__there._partition") == F.col("_partition"))
-    own &= F.col("__there._offset") == F.col("_offset")
-    equal = F.coalesce((F.col("__there.hash") == F.col(PAYLOAD_HASH)) | own, F.lit(False))
+    equal = F.coalesce((F.col("__there.hash") == F.col(PAYLOAD_HASH)) | (F.col("__rank") == 0), F.lit(False))
     found = found.withColumn("__pardoned", refused & equal)
     found = found.withColumn("__reason", F.when(~F.col("__pardoned"), F.col("__reason")))
     found = found.withColumn("__rank", F.when(F.col("__pardoned"), F.lit(LOSER)).otherwise(F.col("__rank")))
@@ -65,7 +64,8 @@ def with_bytes(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFra
         F.col("partition").alias("_partition"), F.col("offset").alias("_offset"), *(F.col(name[2:]).alias(f"{name}_again") for name in RAW)
     )
     conflicting = ranked.where(F.col("__reason") == CONFLICT).drop(*RAW)
-    again = conflicting.join(raw, ["_partition", "_offset"]).withColumnsRenamed({f"{name}_again": name for name in RAW})
+    # Compaction may take a record between the two reads; without its bytes it is still a conflict that was found.
+    again = conflicting.join(raw, ["_partition", "_offset"], "left").withColumnsRenamed({f"{name}_again": name for name in RAW})
     others = ranked.where(F.col("__reason").isNull() | (F.col("__reason") != CONFLICT))
     return others.unionByName(again)
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ingest.files import Files
-from ingest.stream.mark import Mark, Statement, app_id
+from ingest.stream.mark import Mark, Statement
 
 # A data file and, where rows of it are deleted by a deletion vector, which one: together they say what is read of it.
 FileKey = tuple[str, str]
@@ -100,11 +100,6 @@ class DeltaLog:
         """The commits from the newest to the oldest that is still there."""
         for version in reversed(self.versions()):
             yield self.commit(version)
-
-    def last_with(self, pipeline: str, table: str, query_id: str, statement: Statement) -> Commit | None:
-        """The newest commit that carries a pair of this query and statement."""
-        app = app_id(pipeline, table, query_id, statement)
-        return next((commit for commit in self.newest_first() if app in commit.transactions), None)
 
     def state(self) -> State | None:
         """The table's state at its newest version, from the last checkpoint of the log and the commits after it; None without a table."""

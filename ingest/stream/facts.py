@@ -9,12 +9,13 @@ from ingest.files import Files
 from ingest.places import Places
 from ingest.stream.binding import Binding, read_binding
 from ingest.stream.decide import LastWritten
-from ingest.stream.delta_log import Commit, DeltaLog, State
+from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import LedgerSummary
-from ingest.stream.mark import Statement, app_id
+from ingest.stream.mark import app_id
 from ingest.stream.offsets import CheckpointFiles, CheckpointTorn, PlannedBatch
 from ingest.stream.preflight import CheckpointFacts, Stranger, TableFacts
+from ingest.stream.quarantine_loss import Seen, quarantine_loss
 
 RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -36,8 +37,7 @@ def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
             planned = _planned(checkpoint, query_id, planned_number, binding)
     except CheckpointTorn as error:
         torn = torn or error.file
-    found = bool(files.names(places.checkpoint))
-    return CheckpointFacts(places.checkpoint, found, query_id, planned, committed, torn, binding)
+    return CheckpointFacts(places.checkpoint, query_id, planned, committed, torn, binding)
 
 
 def _planned(checkpoint: CheckpointFiles, query_id: str, number: int, binding: Binding | None) -> PlannedBatch:
@@ -122,8 +122,8 @@ def _created_by(commit: Commit, places: Places) -> bool:
         return False
 
 
-def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summary: LedgerSummary) -> TableFacts:
-    """What the target, the quarantine and the ledger say, seen from this checkpoint."""
+def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summary: LedgerSummary, seen: Seen | None) -> TableFacts:
+    """What the tables say, seen from this checkpoint; `seen` is what a start remembered of the quarantine."""
     history = TableHistory.of(files, places, summary)
     state = history.log.state()
     if state is None:
@@ -150,8 +150,7 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         pair is None or query_id is None or written >= pair or history.has(query_id, pair),
         _baseline_in_force(checkpoint, history),
         places.quarantine,
-        _quarantine_proven(history, query_id, summary),
-        _quarantine_last(quarantine, quarantine_state, places, query_id),
+        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen),
         tuple(path for path, each in states if each is not None and RETENTION in each.properties),
     )
 
@@ -159,33 +158,3 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
 def _baseline_in_force(checkpoint: CheckpointFacts, history: TableHistory) -> bool:
     rebase = checkpoint.binding.rebase if checkpoint.binding else None
     return rebase is not None and history.in_force.holds(rebase.table_version)
-
-
-def _quarantine_proven(history: TableHistory, query_id: str | None, summary: LedgerSummary) -> int:
-    """The last batch of this query in force that put records into quarantine; -1 for none."""
-    if query_id is None:
-        return -1
-    known = summary.last_batch(query_id)
-    for commit in history.in_force.commits():
-        mark = commit.mark
-        if mark is None or mark.id.query_id != query_id:
-            continue
-        if any(counts.quarantined for _, counts in mark.counts):
-            return mark.id.number
-        if mark.id.number <= known:
-            break  # what is older is in the ledger
-    return summary.quarantined.get(query_id, -1)
-
-
-def _quarantine_last(log: DeltaLog, state: State | None, places: Places, query_id: str | None) -> int:
-    """The last batch of this query that the quarantine holds, in force; -1 for none."""
-    if state is None or query_id is None:
-        return -1
-    chain = InForce(log)
-    for commit in chain.commits():
-        mark = commit.mark
-        if mark is not None and mark.id.query_id == query_id:
-            return mark.id.number
-    statement: Statement = "quarantine"
-    pair = state.pairs.get(app_id(places.pipeline, places.table, query_id, statement), -1)
-    return pair if chain.before_the_log() >= 0 else -1

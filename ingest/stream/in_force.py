@@ -26,9 +26,10 @@ def leaves_out(commit: Commit) -> bool:
 
 @dataclass
 class InForce:
-    """The commits in force of one table. `commits()` may be walked in part; what is known so far is kept."""
+    """The commits in force of one table, as it was at `version` (None: its newest). They may be walked in part; what is known is kept."""
 
     log: DeltaLog
+    version: int | None = None
     _walked: list[Commit] = field(default_factory=list)
     _next: int | None = None
     _before: int = -1
@@ -59,7 +60,7 @@ class InForce:
 
     def _step(self) -> bool:
         if self._next is None:
-            versions = self.log.versions()
+            versions = [each for each in self.log.versions() if self.version is None or each <= self.version]
             self._floor = _first_of_the_unbroken(versions)
             self._next = versions[-1] if versions else -1
         if self._next < 0:

@@ -46,12 +46,13 @@ def summarise_with_spark(session: SparkSession, places: Places) -> LedgerSummary
     batches = rows.where("kind = 'batch'")
     newest = F.max(F.struct("batch_id", *(name for name in rows.columns if name != "batch_id"))).alias("row")
     last = batches.groupBy("query_id", "topic_id", "partition").agg(newest, F.max("end_offset").alias("reached")).collect()
-    proven = batches.where("quarantined > 0").groupBy("query_id").agg(F.max("batch_id").alias("batch")).collect()
+    proven = batches.where("quarantined > 0").groupBy("query_id", "topic_id", "partition")
+    proven_rows = proven.agg(F.max("batch_id").alias("batch"), F.min("start_offset").alias("start")).collect()
     rebases = rows.where("kind = 'rebase'").collect()
     return summary_of(
         [{**row["row"].asDict(), "reached": row["reached"]} for row in last],
         [row.asDict() for row in rebases],
-        {row["query_id"]: row["batch"] for row in proven},
+        [row.asDict() for row in proven_rows],
     )
 
 
@@ -69,6 +70,7 @@ class Ledger:
     _pending: list[tuple[Commit, Mark]] = field(default_factory=list)
     _appended_at: float = 0.0
     _reached: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    _quarantine_seen: int = -1
 
     @staticmethod
     def of(places: Places, files: Files) -> Ledger:
@@ -81,6 +83,7 @@ class Ledger:
         `last` is the last batch of this checkpoint, as preflight has found it.
         """
         self.query_id, self._last = query_id, last
+        self._quarantine_seen = max(self.quarantine_log.versions(), default=-1)
         self._reached.update(known.reached)
         for commit in InForce(self.target_log).commits():
             mark = commit.mark
@@ -129,6 +132,25 @@ class Ledger:
             expected="every batch that the checkpoint has done, in force in the table.",
             remedy=f"start again: preflight says what is missing, and `ingest rebase {self.places.name} --to table` reads it again.",
         )
+
+    def quarantine_mark(self) -> Mark | None:
+        """The newest batch whose records the quarantine holds. Raises RunStopped QUARANTINE_REWOUND if some were taken away since
+        the last call, or the start."""
+        versions = self.quarantine_log.versions()
+        since = [self.quarantine_log.commit(version) for version in versions if version > self._quarantine_seen]
+        newest = max(versions, default=-1)
+        whole = newest >= self._quarantine_seen and not any(leaves_out(each) for each in since)
+        if not whole and not InForce(self.quarantine_log).holds(self._quarantine_seen):
+            raise RunStopped(
+                "QUARANTINE_REWOUND",
+                f"{self.places.quarantine} was restored, replaced or overwritten while the run was at work: its version "
+                f"{self._quarantine_seen} is no longer in force.",
+                expected="every record that was put into quarantine.",
+                remedy=f"start again: preflight says what is missing, and `ingest rebase {self.places.name} --to table` reads it again.",
+            )
+        self._quarantine_seen = newest
+        marks = (each.mark for each in self.quarantine_log.newest_first())
+        return next((mark for mark in marks if mark is not None), None)
 
     def read_before(self, ranges: Iterable[OffsetRange], topic_id: str) -> bool:
         """Whether another checkpoint's batches have read any of these offsets before."""

@@ -13,7 +13,9 @@ SELECT * FROM (
          row_number() OVER (PARTITION BY query_id, topic_id, partition ORDER BY batch_id DESC) AS place
   FROM ledger WHERE kind = 'batch'
 ) WHERE place = 1"""
-QUARANTINED = "SELECT query_id, max(batch_id) AS batch FROM ledger WHERE kind = 'batch' AND quarantined > 0 GROUP BY query_id"
+QUARANTINED = """\
+SELECT query_id, topic_id, partition, max(batch_id) AS batch, min(start_offset) AS start
+FROM ledger WHERE kind = 'batch' AND quarantined > 0 GROUP BY query_id, topic_id, partition"""
 REBASES = "SELECT * FROM ledger WHERE kind = 'rebase'"
 
 
@@ -30,4 +32,4 @@ def read_summary(places: Places) -> LedgerSummary:
         columns = {name: table.column(name).to_pylist() for name in table.column_names}
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
-    return summary_of(rows(NEWEST), rows(REBASES), {row["query_id"]: row["batch"] for row in rows(QUARANTINED)})
+    return summary_of(rows(NEWEST), rows(REBASES), rows(QUARANTINED))

@@ -23,12 +23,16 @@ class EpochBegin:
 
 @dataclass(frozen=True)
 class LedgerSummary:
-    """`last` and `quarantined` (the last batch with records in quarantine) are by query id, `reached` by (query id, topic id,
-    partition); `epochs` is the epoch of each query id, `ended` the last batch in force (-1: none) of those that a rebase has
-    followed, `begins` how rebased ones began."""
+    """What is known by query id: `last`, its last batch; `quarantined`, the last with records in quarantine; `epochs`, its epoch;
+    `ended`, the last batch in force (-1: none) of those that a rebase has followed; `begins`, how rebased ones began.
+
+    `quarantined_from` is where the first batch with records in quarantine began, by (topic id, partition); `reached` how far was
+    read, by (query id, topic id, partition).
+    """
 
     last: dict[str, LastWritten] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
+    quarantined_from: dict[tuple[str, int], int] = field(default_factory=dict)
     reached: dict[tuple[str, str, int], int] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
@@ -39,9 +43,11 @@ class LedgerSummary:
         return self.last[query_id].mark.id.number if query_id in self.last else -1
 
 
-def summary_of(newest: Iterable[Mapping[str, Any]], rebases: Iterable[Mapping[str, Any]], quarantined: Mapping[str, int]) -> LedgerSummary:
-    """From the newest batch row of each (query id, topic id, partition), with `reached`, its greatest end offset; and all
-    rows of kind rebase."""
+def summary_of(
+    newest: Iterable[Mapping[str, Any]], rebases: Iterable[Mapping[str, Any]], quarantined: Iterable[Mapping[str, Any]]
+) -> LedgerSummary:
+    """From the newest batch row of each (query id, topic id, partition), with `reached`, its greatest end offset; all rows of
+    kind rebase; and of batches with records in quarantine the last, `batch`, and the least `start`, by the same three."""
     batches: dict[str, list[Mapping[str, Any]]] = {}
     reached: dict[tuple[str, str, int], int] = {}
     epochs: dict[str, int] = {}
@@ -50,17 +56,30 @@ def summary_of(newest: Iterable[Mapping[str, Any]], rebases: Iterable[Mapping[st
         batches.setdefault(row["query_id"], []).append(row)
         reached[row["query_id"], row["topic_id"], row["partition"]] = row["reached"]
     last = {}
+    newest_rows: dict[str, Mapping[str, Any]] = {}
     for query_id, rows in batches.items():
         number = max(row["batch_id"] for row in rows)
         last[query_id] = _last_of([row for row in rows if row["batch_id"] == number])
+        newest_rows[query_id] = next(row for row in rows if row["batch_id"] == number)
     told = list(rebases)
     epochs |= {row["query_id"]: row["epoch"] for row in told}
-    ended, begins = _epochs(told, epochs)
-    return LedgerSummary(last, dict(quarantined), reached, epochs, ended, begins)
+    ended, begins = _epochs(told, epochs, newest_rows)
+    proven: dict[str, int] = {}
+    first: dict[tuple[str, int], int] = {}
+    for row in quarantined:
+        proven[row["query_id"]] = max(proven.get(row["query_id"], -1), row["batch"])
+        key = (row["topic_id"], row["partition"])
+        first[key] = min(first.get(key, row["start"]), row["start"])
+    return LedgerSummary(last, proven, first, reached, epochs, ended, begins)
 
 
-def _epochs(rebases: list[Mapping[str, Any]], epochs: dict[str, int]) -> tuple[dict[str, int], dict[str, EpochBegin]]:
-    """An epoch's first rebase rows are its begin (but for epoch 0, which has none); of its ends the newest counts."""
+def _epochs(
+    rebases: list[Mapping[str, Any]], epochs: dict[str, int], newest_rows: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, int], dict[str, EpochBegin]]:
+    """An epoch's first rebase rows are its begin (but for epoch 0, which has none); of its ends the newest counts.
+
+    An epoch that has committed since was not ended: its checkpoint was put back after a rebase that was cut off.
+    """
     newest_epoch = max(epochs.values(), default=0)
     ended: dict[str, int] = {}
     begins: dict[str, EpochBegin] = {}
@@ -73,7 +92,10 @@ def _epochs(rebases: list[Mapping[str, Any]], epochs: dict[str, int]) -> tuple[d
                 baseline = {row["partition"]: row["start_offset"] for row in begin}
                 begins[query_id] = EpochBegin(query_id, begin[0]["topic_id"], begin[0]["target_version"], baseline)
         if epochs[query_id] < newest_epoch:
-            ended[query_id] = max((row["committed_at"], row["batch_id"]) for row in rows)[1]
+            end = max(rows, key=lambda row: (row["committed_at"], row["batch_id"]))
+            newest = newest_rows.get(query_id, end)
+            if not all(newest[name] > end[name] for name in ("batch_id", "committed_at", "target_version")):
+                ended[query_id] = end["batch_id"]
     return ended, begins
 
 

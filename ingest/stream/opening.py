@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from pyspark.sql import SparkSession
 
 from ingest.contract import Contract
-from ingest.files import Files, files_of
+from ingest.files import files_of
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.stream import commit, contract_change
 from ingest.stream.assessment import assess
 from ingest.stream.binding import Binding, write_binding
+from ingest.stream.contract_kept import CONTRACT_FILE, stored_contract
 from ingest.stream.decide import LastWritten
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger import Ledger, append_rows, summarise
@@ -20,9 +21,8 @@ from ingest.stream.ledger_row import project_rebase
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId
 from ingest.stream.preflight import BrokerFacts, Refuse, Run
+from ingest.stream.quarantine_loss import write_seen
 from ingest.stream.topic import Topic, bounds
-
-CONTRACT_FILE = "contract.json"
 
 
 class Opening:
@@ -93,6 +93,8 @@ class Opening:
         if anew or self.unfinished is None or self._files.read(path) is None:
             self._files.write(path, self._contract.to_json().encode())
 
+        write_seen(self._files, self._places.state, DeltaLog(self._lake, self._places.quarantine).state())
+
     def ledger(self) -> Ledger:
         """The ledger, completed from the target's log and, after a rebase, with the rows that this left."""
         checkpoint, summary = self._assessment.checkpoint, self._assessment.summary
@@ -106,13 +108,6 @@ class Opening:
                 append_rebase(self._session, ledger.ledger_log, binding, baseline, self._places)
         ledger.complete(self._session, checkpoint.query_id, last, summary)
         return ledger
-
-
-def stored_contract(files: Files, places: Places) -> Contract | None:
-    """The contract that the last batch was begun with; None where nothing was ever begun. Raises InvalidInput CONTRACT_DAMAGED."""
-    path = f"{places.state}/{CONTRACT_FILE}"
-    data = files.read(path)
-    return Contract.from_json(data.decode(errors="replace"), path) if data is not None else None
 
 
 def baseline_mark(binding: Binding, query_id: str, places: Places, contract: Contract) -> Mark:

@@ -14,17 +14,17 @@ from ingest.stream import refusals
 from ingest.stream.binding import Binding
 from ingest.stream.decide import LastWritten
 from ingest.stream.offsets import PlannedBatch
+from ingest.stream.quarantine_loss import Lost
 
 
 @dataclass(frozen=True)
 class CheckpointFacts:
     """A checkpoint: `planned` is the last batch in its offset log, `committed` the last in its commit log (-1: none).
 
-    `torn` is the file, if any, without which it cannot be continued; `found` says whether there is anything at all.
+    `torn` is the file, if any, without which it cannot be continued.
     """
 
     path: str
-    found: bool = False
     query_id: str | None = None
     planned: PlannedBatch | None = None
     committed: int = -1
@@ -54,8 +54,7 @@ class TableFacts:
     the table holds any pair of this pipeline, `blank` whether it holds nothing but our own marked creation; `stranger` the
     newest commit in force by somebody else since `last`; `pair` the batch number that Delta itself keeps for our query;
     `baseline` whether the version at which a rebase began this epoch is in force.
-    `quarantine_proven` is the last batch that the target proves to have quarantined, `quarantine_last` the last that the
-    quarantine holds; `retention` names the tables on which pairs expire.
+    `quarantine_lost` says which records the quarantine lacks that the target proves; `retention` names the tables on which pairs expire.
     """
 
     path: str
@@ -69,8 +68,7 @@ class TableFacts:
     pair_known: bool = True
     baseline: bool = False
     quarantine: str = ""
-    quarantine_proven: int = -1
-    quarantine_last: int = -1
+    quarantine_lost: Lost | None = None
     retention: tuple[str, ...] = ()
 
 
@@ -123,12 +121,8 @@ Decision = Start | Run | Resume | Skip | Refuse
 def decide(table_name: str, checkpoint: CheckpointFacts, table: TableFacts, broker: BrokerFacts | None) -> Decision:
     """What a start of `table_name` (`pipeline.table`) has to do. Without `broker` its rows are left out."""
     known = _Known(table_name, checkpoint, table, broker)
-    for row in ROWS:
-        if refused := row(known):
-            return Refuse(refused)
-    if broker is not None:
-        for refused in _broker_refusals(known, broker):
-            return Refuse(refused)
+    if (refused := next(refusals_of(table_name, checkpoint, table, broker), None)) is not None:
+        return Refuse(refused)
     planned = checkpoint.planned
     if planned is None:
         return Start()
@@ -138,6 +132,14 @@ def decide(table_name: str, checkpoint: CheckpointFacts, table: TableFacts, brok
         assert table.last is not None
         return Skip(planned.id.number, table.last.version)
     return Run(planned.id.number)
+
+
+def refusals_of(table_name: str, checkpoint: CheckpointFacts, table: TableFacts, broker: BrokerFacts | None) -> Iterator[Refused]:
+    """All refusals that hold, the upper ones first."""
+    known = _Known(table_name, checkpoint, table, broker)
+    yield from (refused for row in ROWS if (refused := row(known)) is not None)
+    if broker is not None:
+        yield from _broker_refusals(known, broker)
 
 
 @dataclass(frozen=True)
@@ -231,9 +233,9 @@ def _checkpoint_torn(known: _Known) -> Refused | None:
 
 def _quarantine_rewound(known: _Known) -> Refused | None:
     table = known.table
-    if table.quarantine_last >= table.quarantine_proven:
+    if table.quarantine_lost is None:
         return None
-    return refusals.quarantine_rewound(known.name, table.quarantine, table.quarantine_proven, table.quarantine_last)
+    return refusals.quarantine_rewound(known.name, table.quarantine, table.quarantine_lost.what)
 
 
 def _history_gone(known: _Known) -> Refused | None:
@@ -267,6 +269,7 @@ def _broker_refusals(known: _Known, broker: BrokerFacts) -> Iterator[Refused]:
         yield refusals.topic_other(known.name, binding.topic, broker.topic)
     if binding is not None and binding.topic_id and broker.topic_id and binding.topic_id != broker.topic_id:
         yield refusals.topic_recreated(known.name, broker.topic, binding.topic_id, broker.topic_id)
+        return  # offsets of the one mean nothing in the other
     if planned is None:
         return
     done = known.checkpoint.committed == planned.id.number or known.written == planned.id.number

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from ingest import faults
 from ingest.contract import Contract
-from ingest.errors import Refused
+from ingest.errors import InvalidInput, Refused
 from ingest.files import Files, files_of, is_local
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
@@ -25,12 +25,14 @@ from ingest.spark import jvm_pid
 from ingest.stream import commit, lock
 from ingest.stream.assessment import Assessment, assess
 from ingest.stream.binding import Binding, read_binding, write_binding
+from ingest.stream.contract_kept import CONTRACT_FILE, stored_contract
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger import summarise
 from ingest.stream.offsets import CheckpointFiles
-from ingest.stream.opening import CONTRACT_FILE, append_rebase, baseline_mark
-from ingest.stream.preflight import BrokerFacts, Refuse
+from ingest.stream.opening import append_rebase, baseline_mark
+from ingest.stream.preflight import BrokerFacts
+from ingest.stream.quarantine_loss import write_seen
 from ingest.stream.rebase_plan import Aim, RebasePlan, plan, table_end
 from ingest.stream.topic import Topic, bounds
 
@@ -79,10 +81,14 @@ class Rebaser:
         """What would be done. Raises Refused for what a rebase does not mend, GAP_NOT_ACCEPTED, InvalidInput OFFSETS_INVALID."""
         broker = BrokerFacts(self.topic.name, self.topic.id, bounds(self.kafka, self.topic))
         known = self._assess(broker)
-        decision = known.decision
-        if isinstance(decision, Refuse) and (decision.error.code in NOT_MENDED or self._of_another_pipeline(known)):
-            raise decision.error
+        stranger = known.table.stranger
+        others = ("TABLE_OWNED",) if stranger is not None and stranger.pipeline != self.places.name else ()
+        for refused in known.refusals:
+            if refused.code in NOT_MENDED + others:
+                raise refused
         end = table_end(known, InForce(DeltaLog(self._lake, self.places.target)), self.places.name)
+        if known.table.quarantine_lost is not None:
+            end = replace(end, lost=known.table.quarantine_lost.starts)
         return plan(self.places.name, aim, end, broker, known.table.id or "", accept_gap=accept_gap)
 
     def publish(self, planned: RebasePlan) -> Rebased:
@@ -134,19 +140,25 @@ class Rebaser:
         ends = {str(partition): offset for partition, offset in planned.rebase.baseline}
         offsets = ["v1", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}}), json.dumps({self.topic.name: ends})]
         state = f"{self._prepared}/oncelake"
-        stored = self._files.read(f"{self.places.state}/{CONTRACT_FILE}") or self.contract.to_json().encode()
         self._files.write(f"{self._prepared}/metadata", json.dumps({"id": query_id}).encode())
         self._files.write(f"{self._prepared}/offsets/0", "\n".join(offsets).encode())
         self._files.write(f"{self._prepared}/commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
-        self._files.write(f"{state}/{CONTRACT_FILE}", stored)
+        # Without it a start asks the table's own properties what the contract may not change; today's would hide a change.
+        if (stored := self._contract_in_force()) is not None:
+            self._files.write(f"{state}/{CONTRACT_FILE}", stored.to_json().encode())
+        # What the quarantine lacks by now, this rebase reads again as far as that can be done.
+        write_seen(self._files, state, DeltaLog(self._lake, self.places.quarantine).state())
         write_binding(self._files, state, planned.binding)
 
     def _assess(self, broker: BrokerFacts) -> Assessment:
         return assess(self._files, self._lake, self.places, summarise(self.session, self.places), broker)
 
-    def _of_another_pipeline(self, known: Assessment) -> bool:
-        stranger = known.table.stranger
-        return stranger is not None and stranger.pipeline != self.places.name
+    def _contract_in_force(self) -> Contract | None:
+        """The one kept in the old checkpoint; None where there is none, or it is damaged."""
+        try:
+            return stored_contract(self._files, self.places)
+        except InvalidInput:
+            return None
 
     def _binding_prepared(self) -> Binding | None:
         try:

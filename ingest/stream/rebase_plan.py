@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ingest.errors import InvalidInput, Refused
@@ -28,20 +28,26 @@ class Aim:
 
 @dataclass(frozen=True)
 class TableEnd:
-    """Where the batches in force end, by partition, and how each epoch stands; `version` is the table's newest."""
+    """Where the batches in force end, by partition, and how each epoch stands; `version` is the table's newest.
+
+    `lost` is where the first records lie that the quarantine has lost, by topic id and partition.
+    """
 
     version: int
     topic_id: str
     ends: Mapping[int, int]
     former: tuple[FormerEpoch, ...]
+    lost: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class RebasePlan:
-    """What a rebase will do. `read_again` are (partition, start, end) that batches in force have read before."""
+    """What a rebase will do. `read_again` are (partition, start, end) that batches in force have read before; `not_regained` those
+    that would have to be read again for the sake of the quarantine, and will not be."""
 
     binding: Binding
     read_again: tuple[tuple[int, int, int], ...]
+    not_regained: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def rebase(self) -> Rebase:
@@ -108,7 +114,9 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
     if behind:
         raise refusals.broker_behind(name, broker.topic, behind)
     for partition, (earliest, latest) in broker.bounds.items():
-        start = {"earliest": earliest, "latest": latest}.get(aim.kind, max(earliest, reached.get(partition, 0)))
+        # What the quarantine has lost is read again: the table goes no further than its quarantine.
+        whole = min(reached.get(partition, 0), end.lost.get((broker.topic_id, partition), reached.get(partition, 0)))
+        start = {"earliest": earliest, "latest": latest}.get(aim.kind, max(earliest, whole))
         start = given.get(partition, start)
         if partition in given and not earliest <= start <= latest:
             raise _invalid(f"partition {partition} holds [{earliest}, {latest}), {start} is not in it", broker)
@@ -126,10 +134,25 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
             expected="no offset left out, or your word that it may be.",
             remedy=f"`ingest rebase {name} --to table` where Kafka still holds them; else add --accept-gap: verify will always show them.",
         )
+    here = {p: start for (topic_id, p), start in end.lost.items() if topic_id == broker.topic_id}
+    not_regained = tuple((p, start, baseline[p]) for p, start in sorted(here.items()) if p in baseline and start < baseline[p])
+    if not accept_gap and (not_regained or len(here) < len(end.lost)):
+        raise _not_regained(name, not_regained)
     epoch = max((each.epoch for each in end.former), default=-1) + 1
     rebase = Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version)
     predecessors = tuple(each.query_id for each in end.former)
-    return RebasePlan(Binding(broker.topic, broker.topic_id, table_id, max(epoch, 1), predecessors, rebase), again)
+    return RebasePlan(Binding(broker.topic, broker.topic_id, table_id, max(epoch, 1), predecessors, rebase), again, not_regained)
+
+
+def _not_regained(name: str, lost: Sequence[tuple[int, int, int]]) -> Refused:
+    each = ", ".join(f"partition {p} [{start}, {stop})" for p, start, stop in lost) or "offsets of a topic that is no more"
+    return Refused(
+        "GAP_NOT_ACCEPTED",
+        f"the quarantine of {name} has lost records of {each}, which the new checkpoint would not read again.",
+        expected="every record that is no row in quarantine, or your word that those may be missing.",
+        remedy=f"bring the quarantine back (RESTORE TABLE to its newest state); or `ingest rebase {name} --to table` where Kafka still "
+        "holds them; else add --accept-gap: verify will always show that they are missing.",
+    )
 
 
 def _invalid(found: str, broker: BrokerFacts) -> InvalidInput:

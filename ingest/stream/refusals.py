@@ -91,15 +91,14 @@ def checkpoint_torn(file: str, name: str) -> Refused:
     )
 
 
-def quarantine_rewound(name: str, quarantine: str, proven: int, last: int) -> Refused:
+def quarantine_rewound(name: str, quarantine: str, what: str) -> Refused:
     """A quarantine that lacks records which the target's commits prove."""
-    holds = f"ends with batch {last}" if last >= 0 else "holds none"
     return Refused(
         "QUARANTINE_REWOUND",
-        f"the target's commits prove records in quarantine up to batch {proven} of {name}; {quarantine} {holds}.",
+        f"{quarantine} lacks records that the target's commits of {name} prove: {what}.",
         expected="all of them: the quarantine was deleted, restored to an older state or replaced.",
-        remedy=f"bring the quarantine back (RESTORE TABLE to its newest state); or `ingest rebase {name} --to earliest` reads all that "
-        "Kafka still holds again: rows are not doubled, and what is missing in quarantine comes back.",
+        remedy=f"bring the quarantine back (RESTORE TABLE to its newest state); or `ingest rebase {name} --to table` reads again from the "
+        "first range that is missing there: rows are not doubled, and what Kafka still holds comes back.",
     )
 
 

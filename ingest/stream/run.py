@@ -17,7 +17,7 @@ from ingest import spark
 from ingest.contract import Contract
 from ingest.errors import IngestError, RunStopped
 from ingest.kafka_options import KafkaOptions
-from ingest.places import Places, log_folder
+from ingest.places import Places, spark_log
 from ingest.stream import lock, platform
 from ingest.stream.batch import BatchReport
 from ingest.stream.query import TableQuery, Trigger, stopped
@@ -110,7 +110,7 @@ class Run:
                 results[contract.name].error = error
         if not queries:
             return list(results.values())
-        log = log_folder(self.lake) / f"spark-{time.strftime('%Y%m%dT%H%M%S')}.log"
+        log = spark_log(self.lake, "run")
         session = spark.start(self.master, log)
         # Spark's own handler of Ctrl-C would cancel the batch at hand.
         signal.signal(signal.SIGINT, self._on_signal)

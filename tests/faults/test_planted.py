@@ -74,7 +74,7 @@ class Bug:
 MERGE = (
     "outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds, lambda: _decide(table, planned))"
 )
-QUARANTINE = "counts = _quarantine(with_bytes(ranked, records, tally.conflicts), tally.counts, table, planned)"
+QUARANTINE = "counts = _quarantine(with_bytes(ranked, records, tally.conflicts), tally, table, planned, begun=begun)"
 NO_QUARANTINE = "counts = tally.counts"
 AFTER_TARGET = 'faults.at("after_target", number)'
 SET_PAIR = ("session.conf.set(APP_ID, mark.app_id(statement))", "session.conf.set(VERSION, str(mark.id.number))")

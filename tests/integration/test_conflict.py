@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pyspark.sql import DataFrame
 
+from ingest.stream.conflict import with_bytes
 from tests.integration.desk import Desk
 from tests.integration.lane import Lane, Record, order
 
@@ -68,3 +70,18 @@ def test_a_winner_that_conflicts_with_the_table_does_not_hide_its_later_copies(d
     assert counts(one, 1) == (0, 1, 2, 0)
     assert [row["offset"] for row in one.quarantine()] == [1, 3]
     assert one.rows("id", "n") == [("a", 1)]
+
+
+def test_a_conflict_whose_record_is_compacted_while_the_batch_is_at_work_is_kept_without_its_bytes(
+    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I5: raw bytes of a right record are read a second time; what was counted for quarantine goes there in any case."""
+
+    def compacted(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFrame:
+        return with_bytes(ranked, records.where("offset <> 1"), conflicts)
+
+    monkeypatch.setattr("ingest.stream.batch.with_bytes", compacted)
+    one = desk({"n": "INT"})
+    one.batch(order("a", n=1), order("a", n=2), order("a", n=3))
+    assert counts(one, 0) == (1, 0, 2, 0)
+    assert [(row["offset"], row["value"] is None) for row in one.quarantine()] == [(1, True), (2, False)]

@@ -10,7 +10,11 @@ import pytest
 from ingest import faults
 from ingest.contract import Contract
 from ingest.errors import Refused
+from ingest.kafka_options import KafkaOptions
+from ingest.prove.status import Status, status
 from ingest.stream.alter import alter, differences
+from ingest.stream.preflight import BrokerFacts
+from ingest.stream.topic import look
 from tests.integration.lane import Lane, order
 
 pytestmark = pytest.mark.integration
@@ -26,6 +30,13 @@ def changed(lane: Lane, **more: Any) -> Contract:
 
 def columns(*names_and_types: tuple[str, str, bool]) -> list[dict[str, Any]]:
     return [{"name": name, "type": kind, "nullable": nullable} for name, kind, nullable in names_and_types]
+
+
+def shown(lane: Lane) -> Status:
+    """What `ingest status` shows, with the broker as it is."""
+    kafka = KafkaOptions(lane.bootstrap_servers)
+    topic, bounds = look(kafka, lane.contract.source.topic, 10)
+    return status(lane.contract, lane.places, BrokerFacts(topic.name, topic.id, bounds), None)
 
 
 ID = ("id", "STRING", False)
@@ -45,7 +56,12 @@ def test_an_unfinished_batch_is_finished_under_the_contract_it_was_begun_with(la
     one.run()
     one.send(order("e", n=5), order("bad", n=50))
     unfinished(one, monkeypatch, 1)
-    one.contract = changed(one, rules=[{"name": "large", "check": "n >= 10"}])
+    one.contract = changed(one, columns=[*columns(ID, ("n", "INT", True), ("more", "INT", True))])
+    told = shown(one)
+    assert told.next == "run batch 1 again: it was planned and is not in the table (under its own contract), then refuse"
+    assert told.refusal is not None and told.refusal["code"] == "CONTRACT_CHANGED"
+    one.contract = changed(one, columns=columns(ID, ("n", "INT", True)), rules=[{"name": "large", "check": "n >= 10"}])
+    assert shown(one).refusal is None
     one.send(order("f", n=5), order("good", n=50))
     reports = one.run()
     assert [report.number for report in reports] == [1, 2]
@@ -116,6 +132,7 @@ def test_what_the_table_cannot_follow_is_refused_before_anything_runs(lane: Make
     before = one.versions()
     error = one.stopped()
     assert (error.code, error.exit_code) == ("CONTRACT_CHANGED", 3) and told in error.found
+    assert (shown(one).next, shown(one).refusal) == ("refuse", error.as_dict()), "status says what a start says"
     with pytest.raises(Refused, match="CONTRACT_CHANGED"):
         alter(one.session, one.contract, one.places)
     assert one.versions() == before

@@ -123,9 +123,9 @@ def test_a_restore_in_the_middle_of_a_batch_stops_it_before_it_is_written(desk: 
     one.batch(order("a"))
     one.batch(order("b"))
 
-    def restored_meanwhile(*arguments: Any) -> Any:
+    def restored_meanwhile(*arguments: Any, **named: Any) -> Any:
         one.session.sql(f"RESTORE TABLE delta.`{one.places.target}` TO VERSION AS OF 1").collect()
-        return rank(*arguments)
+        return rank(*arguments, **named)
 
     monkeypatch.setattr("ingest.stream.batch.rank", restored_meanwhile)
     with pytest.raises(RunStopped, match="TABLE_REWOUND"):

@@ -17,6 +17,7 @@ from ingest import faults
 from ingest.errors import Refused
 from ingest.stream import commit, lock
 from tests.integration.lane import Lane, Record, order
+from tests.integration.records import contract
 
 pytestmark = pytest.mark.integration
 
@@ -228,6 +229,49 @@ def test_a_quarantine_that_lost_its_records_is_refused_and_filled_again(lane: Ma
     one.rebase("earliest")
     one.run()
     assert one.quarantine().count() == 1 and one.ids() == ["a", "b"]
+    balanced(one)
+
+
+def test_a_quarantine_restored_under_a_later_epoch_is_refused_and_a_rebase_to_the_table_fetches_what_it_lacks(lane: MakeLane) -> None:
+    """The records of a former checkpoint: the newest batch of the current one stands there, as if nothing had happened."""
+    one = two_batches(lane)
+    one.rebase()
+    one.send("[", order("c"))
+    one.run()
+    one.sql("RESTORE TABLE {} TO VERSION AS OF 0", "quarantine")
+    one.send("]")
+    error = refused(one, "QUARANTINE_REWOUND")
+    assert "(RESTORE) left out 2 commits" in error.found and "--to table" in error.remedy
+    done = one.rebase()
+    assert done.binding.rebase is not None and done.binding.rebase.baseline == ((0, 1),), "where batch 1 of the first epoch began"
+    (report,) = one.run()
+    assert (report.inserted, report.replayed, report.quarantined) == (0, 2, 3)
+    assert one.ids() == ["a", "b", "c"] and one.quarantine().count() == 3
+    balanced(one)
+    one.send(order("d"))
+    one.run()
+    assert one.ids() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.slow
+def test_a_quarantine_restored_while_a_run_is_at_work_stops_it(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = two_batches(lane)
+    one.send("[", order("c"))
+    at = faults.at
+
+    def restored(point: str, batch: int, *more: str) -> None:
+        if (point, batch) == ("after_offset_log", 2):
+            one.session.newSession().sql(f"RESTORE TABLE delta.`{one.places.quarantine}` TO VERSION AS OF 0").collect()
+        at(point, batch, *more)
+
+    monkeypatch.setattr(faults, "at", restored)
+    assert one.stopped().code == "QUARANTINE_REWOUND"
+    monkeypatch.undo()
+    refused(one, "QUARANTINE_REWOUND")
+    one.rebase()
+    one.run()
+    assert one.ids() == ["a", "b", "c"] and one.quarantine().count() == 2
+    balanced(one)
 
 
 @pytest.mark.slow
@@ -380,6 +424,66 @@ def test_a_rebase_that_was_cut_off_is_finished_by_the_next(lane: MakeLane, monke
     assert report.records_read == 1
     assert one.ids() == ["a", "b", "c"]
     balanced(one)
+
+
+def test_a_checkpoint_put_back_after_a_rebase_was_cut_off_goes_on_and_its_batches_count(
+    lane: MakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger has the rows of that rebase already; they ended nothing."""
+    one = two_batches(lane)
+
+    class Cut(Exception):
+        pass
+
+    def cut(point: str, batch: int) -> None:
+        if point == "rebase_ledger":
+            raise Cut
+
+    monkeypatch.setattr(faults, "at", cut)
+    with pytest.raises(Cut):
+        one.rebase("earliest")
+    monkeypatch.undo()
+    (aside,) = Path(one.places.checkpoint).parent.glob("*.aside-*")
+    shutil.rmtree(one.places.checkpoint, ignore_errors=True)
+    aside.rename(one.places.checkpoint)
+    one.send(order("c"), "[")
+    (report,) = one.run()
+    assert (report.number, report.inserted, report.quarantined) == (2, 1, 1)
+    verified = one.verified()
+    assert verified.findings == () and (verified.total.batches, verified.target_rows) == (3, 3)
+    one.rebase()
+    one.send(order("d"))
+    one.run()
+    assert one.ids() == ["a", "b", "c", "d"]
+    balanced(one)
+
+
+@pytest.mark.slow
+def test_a_damaged_contract_beside_the_checkpoint_is_left_behind_by_a_rebase(lane: MakeLane) -> None:
+    """And what it would have told of the event id the table's own property tells."""
+    one = lane({"n": "STRING!"})
+    one.send(order("a", n="1"))
+    one.run()
+    one.checkpoint("oncelake/contract.json").write_text("{")
+    assert one.stopped().code == "CONTRACT_DAMAGED"
+    one.rebase()
+    before = one.contract
+    one.contract = contract({"id": "STRING!", "n": "STRING!"}, topic=before.source.topic, event_id=("id", "n"))
+    assert "the event id is" in refused(one, "CONTRACT_CHANGED").found
+    one.contract = before
+    one.send(order("c", n="1"))
+    one.run()
+    assert one.ids() == ["a", "c"]
+
+
+@pytest.mark.slow
+def test_a_rebase_says_first_what_it_does_not_mend(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    one.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 7 days')")
+    one.sql("RESTORE TABLE {} TO VERSION AS OF 0", "quarantine")
+    refused(one, "QUARANTINE_REWOUND")
+    with pytest.raises(Refused, match="TXN_RETENTION"):
+        one.rebase()
 
 
 def test_a_table_that_another_writer_holds_is_locked_and_its_holder_is_named(lane: MakeLane) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ingest import faults
@@ -56,6 +58,50 @@ def test_a_row_that_a_delete_took_is_removed_and_no_finding_one_that_an_overwrit
     assert (result.findings, result.removed) == ((), 1)
     one.target().where("id != 'c'").write.format("delta").mode("overwrite").save(one.places.target)
     assert where(found(one)) == {("ROWS_DIFFER", 1, 0, 3, 5)}
+
+
+def test_a_delete_that_a_restore_undid_has_removed_nothing(desk: MakeDesk) -> None:
+    """I4: one that is in force is told from it, though both are in the log."""
+    one = filled(desk)
+    version = one.table.ledger.target_log.versions()[-1]
+    one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id = 'a'")
+    one.session.sql(f"RESTORE TABLE delta.`{one.places.target}` TO VERSION AS OF {version}")
+    one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id IN ('a', 'c')")
+    result = found(one)
+    assert (result.findings, result.removed, result.target_rows) == ((), 2, 2)
+
+
+class Busy:
+    """A session beside which something is committed before each of its reads."""
+
+    def __init__(self, session: SparkSession, commits: Iterable[Callable[[], object]]) -> None:
+        self._session = session
+        self._commits = iter(commits)
+
+    @property
+    def read(self) -> Any:
+        next(self._commits, lambda: None)()
+        return self._session.read
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+def test_a_run_that_commits_while_the_tables_are_read_is_no_fault(desk: MakeDesk) -> None:
+    """A batch, an appended ledger and a DELETE between any two reads: each read follows on what it was read after."""
+    one = filled(desk)
+
+    def batch(number: int) -> Callable[[], object]:
+        def make() -> None:
+            one.batch(order(f"new{number}"), "{", order("a"))
+            one.ledger()
+            one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id = 'new{number}'")
+
+        return make
+
+    busy: Any = Busy(one.session, [batch(number) for number in range(3)])
+    assert verify(busy, one.contract, one.places).findings == ()
+    assert found(one).findings == ()
 
 
 def test_a_doubled_row_a_row_of_no_batch_and_a_lost_quarantine_record_are_found(desk: MakeDesk) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ingest import databricks, doctor, spark
 from ingest.cli import app as application
 from ingest.files import is_local
-from ingest.places import Places, log_folder
+from ingest.places import Places, log_folder, pages_folder
 from ingest.stream import lock
 
 pytestmark = pytest.mark.unit
@@ -52,12 +52,13 @@ def test_elsewhere_a_path_is_the_machines_disk_as_before() -> None:
 
 
 @pytest.mark.usefixtures("on_databricks")
-def test_a_volume_is_given_to_spark_as_it_was_written_and_no_lock_or_log_is_put_into_it() -> None:
+def test_a_volume_is_given_to_spark_as_it_was_written_and_no_lock_log_or_page_is_put_into_it() -> None:
     places = Places(f"{VOLUME}/lake/", f"{VOLUME}/checkpoints", "shop", "orders")
     assert places.target == f"{VOLUME}/lake/shop/orders/target"
     assert places.checkpoint == f"{VOLUME}/checkpoints/shop/orders"
     assert lock.folders(places) == []
     assert not str(log_folder(f"{VOLUME}/lake")).startswith("/Volumes")
+    assert pages_folder(places) == Path.cwd() / "data_docs/orders", "GX writes plain files, and the pages of the docs say where"
 
 
 def test_the_doctor_asks_for_java_and_jars_only_where_no_platform_brings_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

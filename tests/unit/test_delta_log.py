@@ -17,7 +17,6 @@ from ingest.stream.offsets import BatchId, OffsetRange
 
 Put = Callable[..., None]
 MARK = Mark("shop", "orders", BatchId("q-1", 7), 0, "hash", "orders", "topic-id", (OffsetRange(0, 5, 9),), ())
-OTHER = Mark("shop", "orders", BatchId("q-1", 8), 0, "hash", "orders", "topic-id", (OffsetRange(0, 9, 11),), ())
 
 
 @pytest.fixture
@@ -49,17 +48,6 @@ def test_a_commit_is_ours_only_with_both_metadata_and_pair(log: DeltaLog, put: P
     put(5, mark=MARK, pair=(MARK.app_id("quarantine"), 7))
     put(6)
     assert [commit.mark for commit in log.since(-1)] == [MARK, None, None, None, None, MARK, None]
-
-
-def test_the_last_commit_of_a_query_and_statement_is_found_behind_those_of_others(log: DeltaLog, put: Put) -> None:
-    put(0)
-    put(1, mark=MARK, pair=(MARK.app_id("target"), 7))
-    put(2, mark=OTHER, pair=(OTHER.app_id("target"), 8))
-    put(3, mark=OTHER)
-    put(4, mark=OTHER, pair=(OTHER.app_id("ledger"), 8))
-    found = log.last_with("shop", "orders", "q-1", "target")
-    assert found is not None and (found.version, found.mark) == (2, OTHER)
-    assert log.last_with("shop", "orders", "q-2", "target") is None
 
 
 def test_added_files_tell_their_rows_and_partition(log: DeltaLog, put: Put) -> None:

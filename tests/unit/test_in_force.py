@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.files import LocalFiles
+from ingest.prove.count import deletes
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.in_force import InForce
 
@@ -133,3 +134,25 @@ def test_a_batch_is_in_force_exactly_when_its_rows_can_still_be_there(
         write(table, version, operation, parameters, *actions)
         states.append((files, force))
     assert set(chain(table)[0]) == states[-1][1]
+
+
+def test_what_was_in_force_at_a_version_knows_nothing_of_later_commits(tmp_path: Path) -> None:
+    for version in range(4):
+        write(tmp_path, version, "MERGE")
+    write(tmp_path, 4, "RESTORE", {"version": "1"})
+    at = InForce(DeltaLog(LocalFiles(), str(tmp_path)), 3)
+    assert [commit.version for commit in at.commits()] == [3, 2, 1, 0]
+
+
+def test_a_delete_counts_unless_a_restore_undid_it_also_behind_an_overwrite(tmp_path: Path) -> None:
+    for version, operation in enumerate(("CREATE TABLE", "DELETE", "MERGE", "DELETE")):
+        write(tmp_path, version, operation)
+    write(tmp_path, 4, "RESTORE", {"version": 2})
+    write(tmp_path, 5, "WRITE", {"mode": "Overwrite"})
+    write(tmp_path, 6, "DELETE")
+    write(tmp_path, 7, "DELETE")
+    log = DeltaLog(LocalFiles(), str(tmp_path))
+    assert [commit.version for commit in deletes(log, 6)] == [6, 1]
+    assert [commit.version for commit in deletes(log)] == [7, 6, 1]
+    write(tmp_path, 8, "RESTORE", {"version": 0})
+    assert list(deletes(log)) == []

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.stream.delta_log import Commit
 from ingest.stream.ledger_row import LedgerRow, project
+from ingest.stream.ledger_summary import summary_of
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import BatchId, OffsetRange
 from ingest.stream.tables import LEDGER_FIELDS
@@ -53,3 +55,33 @@ def test_a_partition_without_records_has_a_row_too() -> None:
 
 def test_a_row_has_the_tables_columns_in_their_order() -> None:
     assert [field.name for field in dataclasses.fields(LedgerRow)] == [field.name for field in LEDGER_FIELDS]
+
+
+def ledger_row(kind: str, query: str, epoch: int, batch: int, version: int, minute: int) -> dict[str, Any]:
+    """A ledger row of partition 0 up to offset 10 (batch + 1), appended in this minute."""
+    at = datetime(2025, 1, 2, tzinfo=UTC) + timedelta(minutes=minute)
+    start, end = (10 * batch, 10 * batch + 10) if kind == "batch" else (10 * batch + 10, 10 * batch + 10)
+    head = (1, kind, "shop", "orders", epoch, query, batch, "orders", "id", 0, start, end)
+    return {**dataclasses.asdict(LedgerRow(*head, 0, 0, 0, 0, 0, end - start, version, "hash", at)), "reached": end}
+
+
+def test_a_rebase_says_which_batches_of_an_epoch_were_in_force() -> None:
+    rebases = [ledger_row("rebase", "q-0", 0, 1, 4, 5), ledger_row("rebase", "q-1", 1, 0, 4, 5)]
+    assert summary_of([ledger_row("batch", "q-0", 0, 2, 3, 3)], rebases, ()).ended == {"q-0": 1}
+
+
+def test_an_epoch_that_goes_on_after_a_rebase_was_cut_off_is_not_ended() -> None:
+    """Its checkpoint was put back: batches that it commits then are in force, whatever the rows of the rebase say."""
+    rebases = [ledger_row("rebase", "q-0", 0, 1, 2, 5), ledger_row("rebase", "q-1", 1, 0, 2, 5)]
+    assert summary_of([ledger_row("batch", "q-0", 0, 2, 3, 6)], rebases, ()).ended == {}
+    again = [*rebases, ledger_row("rebase", "q-0", 0, 2, 3, 8), ledger_row("rebase", "q-2", 2, 0, 3, 8)]
+    assert summary_of([ledger_row("batch", "q-0", 0, 2, 3, 6)], again, ()).ended == {"q-0": 2, "q-1": 0}
+
+
+def test_the_first_offsets_of_batches_in_quarantine_are_told_by_topic_and_partition() -> None:
+    rows = [
+        {"query_id": q, "topic_id": "id", "partition": p, "batch": b, "start": s}
+        for q, p, b, s in (("q", 0, 4, 7), ("r", 0, 1, 3), ("q", 1, 6, 2))
+    ]
+    summary = summary_of((), (), rows)
+    assert summary.quarantined == {"q": 6, "r": 1} and summary.quarantined_from == {("id", 0): 3, ("id", 1): 2}

@@ -13,7 +13,20 @@ from ingest.stream.binding import Binding, Rebase
 from ingest.stream.decide import LastWritten
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId, OffsetRange, PlannedBatch
-from ingest.stream.preflight import BrokerFacts, CheckpointFacts, Refuse, Resume, Run, Skip, Start, Stranger, TableFacts, decide
+from ingest.stream.preflight import (
+    BrokerFacts,
+    CheckpointFacts,
+    Refuse,
+    Resume,
+    Run,
+    Skip,
+    Start,
+    Stranger,
+    TableFacts,
+    decide,
+    refusals_of,
+)
+from ingest.stream.quarantine_loss import Lost
 
 QUERY, TOPIC_ID, TABLE_ID = "q-1", "topic-id", "table-id"
 NAME = "shop.orders"
@@ -37,7 +50,7 @@ def written(number: int, end: int | None = None) -> LastWritten:
 def checkpoint(n: int = 1, committed: int | None = None, **more: Any) -> CheckpointFacts:
     """One that has planned `n` and done `committed` (default: all but the last)."""
     done = n - 1 if committed is None else committed
-    known: dict[str, Any] = {"found": True, "query_id": QUERY, "planned": planned(n) if n >= 0 else None, "binding": BINDING}
+    known: dict[str, Any] = {"query_id": QUERY, "planned": planned(n) if n >= 0 else None, "binding": BINDING}
     return CheckpointFacts("checkpoints/shop/orders", committed=done, **{**known, **more})
 
 
@@ -112,7 +125,7 @@ REFUSED: dict[str, tuple[CheckpointFacts, TableFacts, BrokerFacts]] = {
     "CHECKPOINT_OLD": (checkpoint(1, 1), table(2), broker()),
     "TABLE_REWOUND": (checkpoint(2, 2), table(1, left_out=written(2)), broker()),
     "CHECKPOINT_TORN": (checkpoint(1, 1, torn="metadata"), table(1), broker()),
-    "QUARANTINE_REWOUND": (checkpoint(1, 1), table(1, quarantine_proven=1, quarantine_last=0), broker()),
+    "QUARANTINE_REWOUND": (checkpoint(1, 1), table(1, quarantine_lost=Lost("version 3 (RESTORE) left out 1 commits")), broker()),
     "HISTORY_GONE": (checkpoint(1, 1), table(-1, pair=1, pair_known=False, ours=True, blank=False), broker()),
     "TXN_RETENTION": (checkpoint(1, 1), table(1, retention=("lake/target",)), broker()),
     "TOPIC_CHANGED": (checkpoint(1, 1), table(1), broker(topic="other")),
@@ -169,7 +182,7 @@ def test_a_partition_added_later_whose_first_records_are_gone_is_expired_too() -
 
 def test_of_several_refusals_the_upper_row_is_reported() -> None:
     """Every pair of faults of the checkpoint and the table that can meet, and the broker's come last."""
-    owned, both = Stranger(9, "other.pipeline", "q-2"), table(2, retention=("lake/target",), quarantine_proven=2)
+    owned, both = Stranger(9, "other.pipeline", "q-2"), table(2, retention=("lake/target",), quarantine_lost=Lost("it does"))
     assert code(decide(NAME, EMPTY, replace(both, stranger=owned), broker())) == "CHECKPOINT_LOST"
     assert code(decide(NAME, checkpoint(1, 1), replace(both, stranger=owned), broker())) == "TABLE_OWNED"
     assert code(decide(NAME, checkpoint(1, 1), replace(both, id="another"), broker())) == "TABLE_REPLACED"
@@ -177,7 +190,7 @@ def test_of_several_refusals_the_upper_row_is_reported() -> None:
     assert code(decide(NAME, checkpoint(3, 3), both, broker())) == "TABLE_REWOUND"
     assert code(decide(NAME, checkpoint(2, 2, torn="metadata"), both, broker())) == "CHECKPOINT_TORN"
     assert code(decide(NAME, checkpoint(2, 2), both, broker())) == "QUARANTINE_REWOUND"
-    assert code(decide(NAME, checkpoint(2, 2), replace(both, quarantine_proven=-1), broker(topic_id="x"))) == "TXN_RETENTION"
+    assert code(decide(NAME, checkpoint(2, 2), replace(both, quarantine_lost=None), broker(topic_id="x"))) == "TXN_RETENTION"
 
 
 def test_a_predecessor_is_no_stranger_and_another_pipeline_always_is() -> None:
@@ -199,3 +212,15 @@ def test_a_baseline_that_is_no_longer_in_force_is_no_batch_0() -> None:
     assert code(decide(NAME, checkpoint(0, 0, binding=binding), facts, broker())) == "TABLE_REWOUND"
     gone = TableFacts("lake/target")
     assert code(decide(NAME, checkpoint(0, 0, binding=binding), gone, broker())) == "TABLE_REWOUND"
+
+
+def test_all_refusals_that_hold_are_told_for_a_rebase_mends_only_some() -> None:
+    both = table(2, retention=("lake/target",), quarantine_lost=Lost("it does"))
+    found = [each.code for each in refusals_of(NAME, checkpoint(1, 1), both, broker(topic="other"))]
+    assert found == ["CHECKPOINT_OLD", "QUARANTINE_REWOUND", "TXN_RETENTION", "TOPIC_CHANGED"]
+
+
+def test_a_topic_made_anew_with_fewer_partitions_has_lost_none_of_ours() -> None:
+    """A rebase mends the one and not the other."""
+    found = [each.code for each in refusals_of(NAME, checkpoint(1, 1), table(1), broker(topic_id="another", bounds={1: (0, 5)}))]
+    assert found == ["TOPIC_RECREATED"]

@@ -1,0 +1,151 @@
+"""Whether the quarantine still holds what the target's commits prove: RESTORE, REPLACE or a copy put back take records away (I5, I6).
+
+A start remembers beside the checkpoint which table it saw, and at which version; the next one looks only at what came since. A
+DELETE of rows is somebody's own decision, and `ingest verify` tells of it; it leaves every commit in force.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+
+from ingest.files import Files
+from ingest.places import Places
+from ingest.stream.delta_log import DeltaLog, State
+from ingest.stream.in_force import InForce, leaves_out
+from ingest.stream.ledger_summary import LedgerSummary
+from ingest.stream.mark import Mark, app_id
+
+FILE = "quarantine.json"
+# (topic id, partition) → offset
+Starts = dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The quarantine as a start, a run's end or a rebase saw it and found it whole, or accepted what it lacks."""
+
+    table_id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Records that were in quarantine and are not: how that shows, and where the first of them lie."""
+
+    what: str
+    starts: Mapping[tuple[str, int], int] = field(default_factory=dict)
+
+
+def read_seen(files: Files, state: str) -> Seen | None:
+    """What was remembered in the folder `state`; None if nothing can be read: then all of the history is looked at."""
+    try:
+        told = json.loads(files.read(f"{state}/{FILE}") or b"")
+        return Seen(str(told["table_id"]), int(told["version"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def write_seen(files: Files, state: str, now: State | None) -> None:
+    """Remember the quarantine as it is now."""
+    if now is not None and read_seen(files, state) != (seen := Seen(now.id, now.version)):
+        files.write(f"{state}/{FILE}", json.dumps(asdict(seen)).encode())
+
+
+def proven_marks(target: InForce, summary: LedgerSummary) -> list[Mark]:
+    """The batches in force that have quarantined records and that the ledger does not know yet."""
+    found = []
+    for commit in target.commits():
+        mark = commit.mark
+        if mark is None:
+            continue
+        if mark.id.number <= summary.last_batch(mark.id.query_id):
+            break  # what is older is in the ledger
+        if any(counts.quarantined for _, counts in mark.counts):
+            found.append(mark)
+    return found
+
+
+def quarantine_loss(
+    log: DeltaLog, state: State | None, places: Places, target: InForce, summary: LedgerSummary, seen: Seen | None
+) -> Lost | None:
+    """What the quarantine lacks, if it lacks anything."""
+    if seen is not None and state is not None and (seen.table_id, True) == (state.id, seen.version <= state.version):
+        if not any(leaves_out(commit) for commit in log.since(seen.version)):
+            return None
+        lost = _left_out(log, places, state, target, summary)
+        return lost
+    recent = proven_marks(target, summary)
+    proven = {query: batch for query, batch in summary.quarantined.items() if batch <= summary.ended.get(query, batch)}
+    for mark in recent:
+        proven[mark.id.query_id] = max(proven.get(mark.id.query_id, -1), mark.id.number)
+    everything = _starts(summary.quarantined_from, recent)
+    if not proven:
+        return None
+    if state is None:
+        return Lost("does not exist", everything)
+    if seen is not None and seen.table_id != state.id:
+        return Lost(f"has the table id {state.id}, it was {seen.table_id}: it was made anew", everything)
+    if seen is not None:
+        return Lost(f"ends with version {state.version}, it had reached version {seen.version}: a copy was put back", everything)
+    return _left_out(log, places, state, target, summary) or _never_there(log, places, state, proven, everything)
+
+
+def _left_out(log: DeltaLog, places: Places, state: State, target: InForce, summary: LedgerSummary) -> Lost | None:
+    """Commits of the quarantine that are in its log and no longer in force, of batches that the target holds."""
+    chain = InForce(log)
+    held = {commit.version for commit in chain.commits()}
+    floor = min(held, default=0)
+    out = [(c.version, c.mark) for c in log.newest_first() if c.version not in held and c.mark is not None]
+    lost = [(version, mark) for version, mark in out if _holds(target, mark, summary)]
+    if not lost:
+        return None
+    by = next((c for c in chain.commits() if leaves_out(c)), None)
+    how = f"version {by.version} ({by.operation})" if by is not None else f"version {floor}"
+    version, mark = lost[-1]
+    what = f"{how} left out {len(lost)} commits, the first of them version {version}, batch {mark.id.number} of query {mark.id.query_id}"
+    return Lost(what, _starts({}, [mark for _, mark in lost]))
+
+
+def _holds(target: InForce, mark: Mark, summary: LedgerSummary) -> bool:
+    """Whether the target has this batch in force."""
+    query, number = mark.id.query_id, mark.id.number
+    if query in summary.ended:
+        return number <= summary.ended[query]
+    if number <= summary.last_batch(query):
+        return True
+    return any(c.mark is not None and c.mark.id == mark.id for c in target.commits())
+
+
+def _never_there(log: DeltaLog, places: Places, state: State, proven: Mapping[str, int], everything: Starts) -> Lost | None:
+    """Batches that the target proves and of which neither the quarantine's log nor its pairs know."""
+    chain = InForce(log)
+    held: dict[str, int] = {}
+    for commit in chain.commits():
+        if commit.mark is not None:
+            held.setdefault(commit.mark.id.query_id, commit.mark.id.number)
+    if chain.before_the_log() >= 0:
+        for query in proven:
+            pair = state.pairs.get(app_id(places.pipeline, places.table, query, "quarantine"), -1)
+            held[query] = max(held.get(query, -1), pair)
+    short = {query: batch for query, batch in proven.items() if held.get(query, -1) < batch}
+    if not short:
+        return None
+    query, batch = next(iter(short.items()))
+    there = held.get(query, -1)
+    return Lost(
+        f"holds {'none' if there < 0 else f'records up to batch {there}'} of query {query}, the target proves batch {batch}", everything
+    )
+
+
+def _starts(known: Mapping[tuple[str, int], int], marks: Iterable[Mark]) -> Starts:
+    """The first offsets of batches with records in quarantine, by topic id and partition."""
+    starts = dict(known)
+    for mark in marks:
+        counts = dict(mark.counts)
+        for each in mark.ranges:
+            if each.partition in counts and counts[each.partition].quarantined:
+                key = (mark.topic_id, each.partition)
+                starts[key] = min(starts.get(key, each.start), each.start)
+    return starts

@@ -1,0 +1,167 @@
+"""What a quarantine has lost shows in its log, its table id or its version, and a rebase begins where the first of it lies (I5, I6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.errors import Refused
+from ingest.files import LocalFiles
+from ingest.places import Places
+from ingest.stream.delta_log import DeltaLog
+from ingest.stream.in_force import InForce
+from ingest.stream.ledger_summary import LedgerSummary
+from ingest.stream.mark import Counts, Mark
+from ingest.stream.offsets import BatchId, OffsetRange
+from ingest.stream.preflight import BrokerFacts
+from ingest.stream.quarantine_loss import Lost, Seen, quarantine_loss, read_seen, write_seen
+from ingest.stream.rebase_plan import Aim, RebasePlan, TableEnd, plan
+
+TOPIC, TABLE = "topic-id", "quarantine-id"
+
+
+def mark(query: str, number: int) -> Mark:
+    """Batch n covers [10n, 10n + 10) of partition 0 and quarantines one record."""
+    ranges = (OffsetRange(0, 10 * number, 10 * number + 10),)
+    return Mark("shop", "orders", BatchId(query, number), 0, "hash", "orders", TOPIC, ranges, ((0, Counts(10, 1)),))
+
+
+class Tables:
+    """Target and quarantine as their logs tell; every batch is in both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.places = Places(str(folder), str(folder / "checkpoints"), "shop", "orders")
+        self.versions = {"target": 0, "quarantine": 0}
+        for table in self.versions:
+            self.write(table, "CREATE TABLE", {}, {"metaData": {"id": TABLE}})
+
+    def write(self, table: str, operation: str, parameters: Mapping[str, Any], *actions: Mapping[str, Any], of: Mark | None = None) -> None:
+        version = self.versions[table]
+        info = {"timestamp": 1_735_787_100_123 + version, "operation": operation, "operationParameters": parameters}
+        lines: list[Any] = [{"commitInfo": {**info, "userMetadata": of and of.to_json()}}, *actions]
+        if of is not None:
+            lines.append({"txn": {"appId": of.app_id("target" if table == "target" else "quarantine"), "version": of.id.number}})
+        path = Path(self.places.root, table, "_delta_log", f"{version:020}.json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(map(json.dumps, lines)))
+        self.versions[table] += 1
+
+    def batch(self, query: str, number: int) -> None:
+        for table in ("quarantine", "target"):
+            self.write(table, "MERGE", {}, of=mark(query, number))
+
+    def restore(self, version: int) -> None:
+        self.write("quarantine", "RESTORE", {"version": version})
+
+    def lost(self, seen: Seen | None = None, **summary: Any) -> Lost | None:
+        log, target = DeltaLog(LocalFiles(), self.places.quarantine), DeltaLog(LocalFiles(), self.places.target)
+        return quarantine_loss(log, log.state(), self.places, InForce(target), LedgerSummary(**summary), seen)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    """Batches 0 and 1 of the query q-0, 1 and 2 of q-1: versions 1 to 4."""
+    made = Tables(tmp_path)
+    for query, number in (("q-0", 0), ("q-0", 1), ("q-1", 1), ("q-1", 2)):
+        made.batch(query, number)
+    return made
+
+
+@pytest.mark.parametrize("seen", [None, Seen(TABLE, 2), Seen(TABLE, 4)])
+def test_a_whole_quarantine_has_lost_nothing_and_a_delete_of_rows_or_an_optimize_takes_no_commit_away(
+    tables: Tables, seen: Seen | None
+) -> None:
+    for operation in ("DELETE", "OPTIMIZE", "VACUUM END"):
+        tables.write("quarantine", operation, {})
+    assert tables.lost(seen) is None
+
+
+def test_a_restore_has_lost_the_batches_of_every_epoch_behind_it_also_when_others_came_after(tables: Tables) -> None:
+    tables.restore(1)
+    tables.batch("q-1", 3)
+    for seen in (None, Seen(TABLE, 4)):
+        lost = tables.lost(seen)
+        assert lost is not None and lost.starts == {(TOPIC, 0): 10}
+        assert "version 5 (RESTORE) left out 3 commits" in lost.what and "batch 1 of query q-0" in lost.what
+
+
+def test_what_a_rebase_has_seen_and_a_restore_that_brings_all_back_are_no_loss(tables: Tables) -> None:
+    tables.restore(1)
+    assert tables.lost(Seen(TABLE, 5)) is None, "a rebase began after it"
+    tables.restore(4)
+    assert tables.lost(Seen(TABLE, 4)) is None and tables.lost() is None
+
+
+def test_a_batch_that_the_target_does_not_hold_is_nothing_to_lose(tables: Tables) -> None:
+    """Cut off between the two commits, or ended by a rebase before it was in force."""
+    tables.write("quarantine", "MERGE", {}, of=mark("q-1", 3))
+    tables.restore(4)
+    assert tables.lost(Seen(TABLE, 4)) is None and tables.lost() is None
+
+
+def test_a_table_made_anew_a_copy_put_back_and_no_table_at_all_have_lost_everything(tables: Tables) -> None:
+    everything = {(TOPIC, 0): 0}
+    for seen in (Seen("another", 4), Seen(TABLE, 9)):
+        lost = tables.lost(seen)
+        assert lost is not None and lost.starts == everything
+    folder = Path(tables.places.quarantine, "_delta_log")
+    for version in (3, 4):
+        (folder / f"{version:020}.json").unlink()
+    lost = tables.lost()
+    assert lost is not None and lost.starts == everything and "the target proves batch 2" in lost.what
+    for path in folder.iterdir():
+        path.unlink()
+    lost = tables.lost()
+    assert lost is not None and lost.starts == everything
+
+
+def test_what_the_ledger_alone_remembers_counts_too(tables: Tables) -> None:
+    """The target's log was cleaned up: the ledger has the batches of before."""
+    known: dict[str, Any] = {"quarantined": {"q-9": 7}, "quarantined_from": {(TOPIC, 1): 30}}
+    lost = tables.lost(**known)
+    assert lost is not None and lost.starts == {(TOPIC, 0): 0, (TOPIC, 1): 30} and "of query q-9" in lost.what
+    assert tables.lost(**known, ended={"q-9": 6}) is None, "a rebase has ended that epoch before it"
+    assert tables.lost(Seen(TABLE, 4), **known) is None
+
+
+def test_what_was_seen_is_kept_beside_the_checkpoint_and_damage_to_it_only_costs_a_longer_look(tables: Tables, tmp_path: Path) -> None:
+    state = str(tmp_path / "state")
+    assert read_seen(LocalFiles(), state) is None
+    write_seen(LocalFiles(), state, DeltaLog(LocalFiles(), tables.places.quarantine).state())
+    assert read_seen(LocalFiles(), state) == Seen(TABLE, 4)
+    for text in ("", "{", "[]", '{"table_id": 1}'):
+        (tmp_path / "state/quarantine.json").write_text(text)
+        assert read_seen(LocalFiles(), state) is None
+
+
+def planned(aim: Aim, *, earliest: int = 0, lost: Mapping[tuple[str, int], int], accept_gap: bool = False) -> RebasePlan:
+    """A rebase of a table that has read both partitions up to 100."""
+    broker = BrokerFacts("orders", TOPIC, {0: (earliest, 200), 1: (earliest, 200)})
+    return plan("shop.orders", aim, TableEnd(9, TOPIC, {0: 100, 1: 100}, (), lost), broker, "table-id", accept_gap=accept_gap)
+
+
+def test_a_rebase_to_the_table_begins_at_the_first_range_that_the_quarantine_lacks() -> None:
+    made = planned(Aim("table"), lost={(TOPIC, 0): 30})
+    assert made.rebase.baseline == ((0, 30), (1, 100))
+    assert (made.read_again, made.not_regained, made.rebase.gaps) == (((0, 30, 100),), (), ())
+
+
+@pytest.mark.parametrize(
+    ("aim", "earliest", "lost", "left"),
+    [
+        (Aim("table"), 50, {(TOPIC, 0): 30}, ((0, 30, 50),)),
+        (Aim("offsets", ((0, 60),)), 0, {(TOPIC, 0): 30}, ((0, 30, 60),)),
+        (Aim("table"), 0, {("another topic", 0): 30}, ()),
+    ],
+    ids=["expired", "later offsets", "another topic"],
+)
+def test_what_a_rebase_would_not_regain_must_be_accepted(
+    aim: Aim, earliest: int, lost: dict[tuple[str, int], int], left: tuple[tuple[int, int, int], ...]
+) -> None:
+    with pytest.raises(Refused, match=r"GAP_NOT_ACCEPTED.*the quarantine of shop\.orders has lost"):
+        planned(aim, earliest=earliest, lost=lost)
+    assert planned(aim, earliest=earliest, lost=lost, accept_gap=True).not_regained == left
