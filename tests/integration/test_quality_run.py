@@ -22,7 +22,7 @@ from tests.integration.suites import COLUMNS, COUNT, STATUS
 
 pytestmark = pytest.mark.integration
 
-ENDS_WITHIN_S = 120.0
+ENDS_WITHIN_S = 300.0
 
 
 @pytest.fixture
