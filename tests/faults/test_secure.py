@@ -103,12 +103,19 @@ def started_no_spark(lake: Pipeline) -> bool:
     return not list(lake.lake.rglob("spark-*")) and not lake.checkpoint().exists()
 
 
+def command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # a short-lived child of a driver ended since it was listed
+        return ""
+
+
 def test_events_arrive_through_tls_and_the_password_is_found_nowhere(door: Door, lake: Pipeline) -> None:
     """Every file of lake, checkpoints, logs, output and the broker itself, and the command lines of all processes."""
     lake.produce(3000, poison=20)
     driver = lake.start(environment=door.login())
     until(lambda: batch_lines(driver.said, "shop.orders") or driver.process.poll() is not None, "the first batch")
-    commands = [" ".join(process.cmdline()) for process in [*driver.left(), psutil.Process(door.broker.pid)]]
+    commands = [command_line(process) for process in [*driver.left(), psutil.Process(door.broker.pid)]]
     driver.ended(0)
     assert len(lake.written()) > 1, "more than one batch, so that the JVM was still there when it was looked at"
     assert sum("spark" in command for command in commands) >= 1 and CANARY not in "".join(commands)
