@@ -30,6 +30,10 @@ from ingest.stream.topic import Ends, Topic, diagnose
 # Kafka's own numbers (60 s a call, 120 s a poll) make that three minutes, even for a topic that was deleted.
 PATIENCE = {"kafka.default.api.timeout.ms": "30000", "kafkaConsumer.pollTimeoutMs": "60000"}
 
+# After the last records of a topic a consumer at once asks for more; Spark's next question on that connection (where does the topic
+# end?) waits behind that one, for half a second of every batch with Kafka's own number.
+PROMPT = {"kafka.fetch.max.wait.ms": "50"}
+
 # Spark writes commits/N right after foreachBatch has returned; only a broken disk makes that take seconds.
 COMMIT_LOG_WITHIN_S = 30.0
 
@@ -124,6 +128,7 @@ class TableQuery:
         options = {
             # Kafka refuses a call's time limit below the request's; whoever sets that has thought about both.
             **({} if "request.timeout.ms" in self._kafka.options else PATIENCE),
+            **PROMPT,
             **self._kafka.for_spark(),
             "subscribe": source.topic,
             "startingOffsets": source.starting_offsets,
