@@ -144,7 +144,6 @@ def _json(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]
     """Texts of a known shape are read at once; of all others each token is looked at."""
     columns = [(column.name, column.data_type, column.nullable) for column in contract.columns]
     sure = F.col("__sure")
-    frame = frame.withColumn("__text", F.col("__value").cast("string"))
     frame = _with_quick(frame, columns, others=contract.unknown_fields == "ignore")
     frame, checks = _closely(frame, contract, columns)
     at = {name: F.col("__wire.r")[0][name] for name, _, _ in columns}
@@ -160,7 +159,7 @@ def _json(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]
 def _with_quick(frame: DataFrame, columns: list[Field], *, others: bool) -> DataFrame:
     """Add `__quick`, the event of a text whose shape is known, and `__sure`, whether it is the right one."""
     fields = [(name, kind) for name, kind, _ in columns]
-    text, ordered, loose = F.col("__text"), json_shape.in_order(fields), json_shape.in_any_order(fields, others=others)
+    text, ordered, loose = F.col("__value").cast("string"), json_shape.in_order(fields), json_shape.in_any_order(fields, others=others)
     nothing = F.lit(None).cast(T.StructType([T.StructField(name, J.nullable(kind)) for name, kind in fields]))
     if ordered is None or loose is None:
         return frame.withColumn("__quick", nothing).withColumn("__sure", F.lit(False))
@@ -189,7 +188,7 @@ def _read_as(kind: T.DataType) -> T.DataType:
 def _closely(frame: DataFrame, contract: Contract, columns: list[Field]) -> tuple[DataFrame, list[Column]]:
     """Add `__wire`, the parsed text of records that are not sure, and `_unknown` where it is kept; what can be wrong with them."""
     event = T.StructType([T.StructField(name, J.wire_type(kind)) for name, kind, _ in columns])
-    text = F.col("__text")
+    text = F.col("__value").cast("string")
     wire = _from_json(F.concat(F.lit(OPEN), text, F.lit(CLOSE)), _wrapped(event))
     # A whole-record fault leaves no event; parsing is spared and no column can be half right.
     blank = (
