@@ -33,7 +33,7 @@ check: setup  ## lint, types and the unit tests (under a minute)
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q tests/unit
 
-faults: setup  ## the tests marked slow: every refusal, planted bugs, kills at random (about half an hour)
+faults: setup  ## the tests marked slow: every refusal, planted bugs, kills at random (about an hour)
 	@$(BIN)/pytest -m slow $(WORKERS)
 
 model: setup  ## a million random schedules of faults against the engine's decisions (docs/model.md; SEED=1 SCHEDULES=1000000)

@@ -44,6 +44,7 @@ def hang(lake: Pipeline, point: str, *arguments: str) -> tuple[Driver, int]:
     return driver, batch
 
 
+@pytest.mark.slow
 def test_beyond_the_quarantine_limit_the_run_stops_with_nothing_of_the_batch_written(lake: Pipeline) -> None:
     """I5: the limit is raised in the contract, and the tests that follow read on; the oracle misses nothing in the end."""
     lake.write_contracts(max_share=0.001)
@@ -78,6 +79,7 @@ def test_without_its_jvm_python_ends_with_one_clear_error(lake: Pipeline) -> Non
     assert batch not in lake.written()
 
 
+@pytest.mark.slow
 def test_without_its_python_the_jvm_keeps_the_lock_until_it_is_gone_and_a_new_start_waits_for_it(lake: Pipeline) -> None:
     killed, batch = hang(lake, "after_quarantine")
     os.kill(killed.pid, signal.SIGKILL)

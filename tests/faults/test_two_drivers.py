@@ -36,6 +36,7 @@ def lake(pipeline: PipelineFactory) -> Pipeline:
     return made
 
 
+@pytest.mark.slow
 def test_a_second_driver_is_locked_out_and_with_the_locks_bypassed_no_event_is_stored_twice(lake: Pipeline, tmp_path: Path) -> None:
     """The first stands still in the middle of a MERGE; a second one that ignores its locks writes the same batch and goes on; then
     the first wakes up and commits."""

@@ -31,41 +31,30 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-# Compiling a plan pays off after many rows; a batch of a handful spends most of its time there. What compiled code makes of a record is
-# tested by those of decode, and by every run of the real command in tests/faults.
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-
-
 @pytest.fixture
-def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session for tests of many small batches: plans are interpreted, not compiled."""
-    for key, value in INTERPRETED.items():
-        spark.conf.set(key, value)
-    yield spark
-    for key in INTERPRETED:
-        spark.conf.unset(key)
-
-
-@pytest.fixture
-def lane(interpreted: SparkSession, broker: Broker, topic: Callable[..., str], tmp_path: Path) -> Callable[..., Lane]:
+def lane(spark: SparkSession, broker: Broker, topic: Callable[..., str], tmp_path: Path) -> Iterator[Callable[..., Lane]]:
     """`lane(columns, partitions=1, **contract)` makes a lane on a fresh topic."""
+    from tests.integration.interpreted import interpreted
     from tests.integration.lane import Lane
     from tests.integration.records import contract
 
     def make(columns: Mapping[str, str] | None = None, *, partitions: int = 1, **more: Any) -> Lane:
         rules = contract(columns, topic=topic(partitions), **more)
-        return Lane(interpreted, rules, broker.bootstrap_servers, tmp_path)
+        return Lane(spark, rules, broker.bootstrap_servers, tmp_path)
 
-    return make
+    with interpreted(spark):
+        yield make
 
 
 @pytest.fixture
-def desk(interpreted: SparkSession, tmp_path: Path) -> Callable[..., Desk]:
+def desk(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Desk]]:
     """`desk(columns, partitions=1, **contract)` makes empty tables to which batches can be given without Kafka."""
     from tests.integration.desk import Desk
+    from tests.integration.interpreted import interpreted
     from tests.integration.records import contract
 
     def make(columns: Mapping[str, str] | None = None, *, partitions: int = 1, **more: Any) -> Desk:
-        return Desk(interpreted, contract(columns, **more), tmp_path, partitions)
+        return Desk(spark, contract(columns, **more), tmp_path, partitions)
 
-    return make
+    with interpreted(spark):
+        yield make

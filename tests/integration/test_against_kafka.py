@@ -44,6 +44,7 @@ def test_every_record_and_every_gap_has_its_place(lane: MakeLane) -> None:
     assert again.unverifiable == 0
 
 
+@pytest.mark.slow
 def test_a_row_that_vanished_behind_the_logs_back_is_lost_and_one_that_appeared_is_told(lane: MakeLane) -> None:
     one = filled(lane)
     one.target().where("id <> 'c'").write.format("delta").mode("overwrite").save(one.places.target)

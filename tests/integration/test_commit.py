@@ -144,7 +144,7 @@ class Gate:
     "statement",
     [
         pytest.param("UPDATE delta.`{}` SET n = 7 WHERE id = 'a'", id="update"),
-        pytest.param("DELETE FROM delta.`{}` WHERE id = 'b'", id="delete"),
+        pytest.param("DELETE FROM delta.`{}` WHERE id = 'b'", id="delete", marks=pytest.mark.slow),
         pytest.param("OPTIMIZE delta.`{}`", id="optimize"),
         pytest.param("VACUUM delta.`{}`", id="vacuum", marks=pytest.mark.slow),
     ],

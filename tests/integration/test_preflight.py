@@ -70,6 +70,7 @@ def test_a_lost_checkpoint_is_refused_and_rebased_to_the_tables_end(lane: MakeLa
     balanced(one)
 
 
+@pytest.mark.slow
 def test_an_older_checkpoint_is_refused_and_rebased_to_the_tables_end(lane: MakeLane) -> None:
     one = two_batches(lane)
     kept = one.folder / "kept"
@@ -234,6 +235,7 @@ def test_a_quarantine_that_lost_its_records_is_refused_and_filled_again(lane: Ma
     balanced(one)
 
 
+@pytest.mark.slow
 def test_a_quarantine_restored_under_a_later_epoch_is_refused_and_a_rebase_to_the_table_fetches_what_it_lacks(lane: MakeLane) -> None:
     """The records of a former checkpoint: the newest batch of the current one stands there, as if nothing had happened."""
     one = two_batches(lane)
@@ -403,6 +405,7 @@ def test_rebase_to_earliest_and_to_offsets_adds_nothing_twice(lane: MakeLane) ->
     balanced(one)
 
 
+@pytest.mark.slow
 def test_a_rebase_that_was_cut_off_is_finished_by_the_next(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between moving the old checkpoint aside and renaming the new one there is none: a start refuses, the next rebase finishes."""
     one = two_batches(lane)
@@ -428,6 +431,7 @@ def test_a_rebase_that_was_cut_off_is_finished_by_the_next(lane: MakeLane, monke
     balanced(one)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_put_back_after_a_rebase_was_cut_off_goes_on_and_its_batches_count(
     lane: MakeLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -503,6 +507,7 @@ def test_a_table_that_another_writer_holds_is_locked_and_its_holder_is_named(lan
     assert one.ids() == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_a_batch_that_a_restore_took_away_before_spark_noted_it_is_not_skipped(lane: MakeLane) -> None:
     """I2: Delta keeps the pair of batch 1, and would skip its MERGE."""
     one = two_batches(lane)
@@ -515,6 +520,7 @@ def test_a_batch_that_a_restore_took_away_before_spark_noted_it_is_not_skipped(l
     balanced(one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("overwritten", "begins"), [(False, 1), (True, 0)], ids=["restored", "overwritten"])
 def test_a_batch_that_slipped_in_behind_a_restore_or_an_overwrite_proves_none_before_it(
     lane: MakeLane, monkeypatch: pytest.MonkeyPatch, overwritten: bool, begins: int

@@ -28,6 +28,7 @@ from ingest.sql.description import describe
 from ingest.sql.engine import Ask, with_spark, without_spark
 from ingest.sql.question import questions
 from tests.integration.desk import Desk
+from tests.integration.interpreted import interpreted
 from tests.integration.records import contract
 from tests.integration.suites import COUNT, UNIQUE, suite_of
 
@@ -66,6 +67,11 @@ def rules(event_time: str = "at", table: str = "events", pipeline: str = "t") ->
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Four batches in two partitions: rows, duplicates, quarantine of three kinds, gaps, an empty batch; two validation runs."""
+    with interpreted(spark):
+        return tables(spark, tmp_path_factory)
+
+
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("sql")
     desk = Desk(spark, rules(), folder, partitions=2)
     whole = {
@@ -134,7 +140,8 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
     def answer(name: str) -> list[tuple[Any, ...]]:
         return both(questions()[name].of(desk.contract, known, SINCE))[0]
 
-    assert [row[1:] for row in answer("rows-by-hour")] == [(32, 22, 5, 5, 0)]
+    # The batches may have come in two hours.
+    assert [sum(column) for column in zip(*(row[1:] for row in answer("rows-by-hour")), strict=True)] == [32, 22, 5, 5, 0]
     assert [row[1:5] for row in answer("duplicates-by-partition")] == [(0, 15, 3, 1), (1, 17, 2, 1)]
     assert [(row[0], row[2], row[3], row[6]) for row in answer("quarantine-by-reason")] == [
         ("malformed_json", 2, 2, "1:12"),
@@ -152,7 +159,8 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
     late = both(questions()["failed-expectations"].of(desk.contract, known, datetime.now(UTC)))[0]
     assert [row[1:] for row in late] == failed[:2], "of the last run, however long ago"
     longest = datetime(2025, 1, 2, 3, 5, 0, 123000, tzinfo=UTC) - datetime(2024, 12, 24, tzinfo=UTC)
-    assert [(row[1], row[5]) for row in answer("delay-by-hour")] == [(21, longest)]
+    delays = answer("delay-by-hour")
+    assert (sum(row[1] for row in delays), max(row[5] for row in delays)) == (21, longest)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +376,8 @@ def test_the_command_takes_questions_versions_files_and_says_what_is_wrong(inges
     assert (done.code, json.loads(done.out)["error"]["code"]) == (2, "SQL_TABLE_UNKNOWN")
     assert "t.events is left out: it was made at" in done.error and "Traceback" not in done.error
     done = ingest("--question", "rows-by-hour", "--format", "csv")
-    assert done.out.splitlines()[1].endswith(",32,22,5,5,0")
+    hours = [[int(cell) for cell in line.split(",")[1:]] for line in done.out.splitlines()[1:]]
+    assert [sum(column) for column in zip(*hours, strict=True)] == [32, 22, 5, 5, 0]
     done = ingest("--tables")
     assert "events (also t.events), version 4" in done.out and "  Amount" in done.out
     done = ingest("DROP TABLE events")

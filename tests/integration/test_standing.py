@@ -20,7 +20,7 @@ MakeLane = Callable[..., Lane]
 FIGURES = ("records_read", "inserted", "duplicate", "quarantined", "replayed")
 
 
-@pytest.mark.parametrize("conflicts", ["batch", "table"])
+@pytest.mark.parametrize("conflicts", ["batch", pytest.param("table", marks=pytest.mark.slow)])
 def test_after_a_rebase_to_the_earliest_the_copy_that_is_the_row_keeps_its_place(lane: MakeLane, conflicts: str) -> None:
     """The row came from partition 1; in the new batch a copy in partition 0 has the lesser position."""
     one = lane({"n": "INT"}, partitions=2, conflicts=conflicts)
@@ -40,6 +40,7 @@ def test_after_a_rebase_to_the_earliest_the_copy_that_is_the_row_keeps_its_place
     assert one.verified().findings == ()
 
 
+@pytest.mark.slow
 def test_a_row_that_a_newer_rule_would_refuse_stays_a_row_when_it_is_read_again(lane: MakeLane) -> None:
     one = lane({"n": "INT"})
     one.send(order("a", n=1), order("b", n=5))
@@ -53,6 +54,7 @@ def test_a_row_that_a_newer_rule_would_refuse_stays_a_row_when_it_is_read_again(
     assert one.verified().findings == ()
 
 
+@pytest.mark.slow
 def test_a_copy_that_conflicted_stays_in_quarantine_when_it_is_read_again_without_the_other(lane: MakeLane) -> None:
     """After the rebase the batches are so small that the conflicting copy meets nobody, and the row was deleted."""
     one = lane({"n": "INT"})
@@ -84,7 +86,7 @@ def findings(desk: Desk) -> list[str]:
     return [str(each) for each in verify(desk.session, desk.contract, desk.places).findings]
 
 
-@pytest.mark.parametrize("poison", [(), ("{",)], ids=["alone", "beside poison"])
+@pytest.mark.parametrize("poison", [pytest.param((), id="alone", marks=pytest.mark.slow), pytest.param(("{",), id="beside poison")])
 @pytest.mark.parametrize(
     "statement",
     [
@@ -111,6 +113,7 @@ def test_cut_off_after_the_quarantine_a_conflict_stays_one_though_its_row_is_gon
     assert findings(one) == []
 
 
+@pytest.mark.slow
 def test_cut_off_after_the_quarantine_a_row_that_came_since_makes_no_conflict_that_would_be_lost(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +130,7 @@ def test_cut_off_after_the_quarantine_a_row_that_came_since_makes_no_conflict_th
     assert findings(one) == []
 
 
+@pytest.mark.slow
 def test_a_record_that_kafka_compacted_after_it_was_quarantined_still_counts(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a copy that conflicted with one that is gone now does not become the row beside its place in quarantine."""
     one = desk({"n": "INT"})

@@ -60,6 +60,7 @@ def test_a_row_that_a_delete_took_is_removed_and_no_finding_one_that_an_overwrit
     assert where(found(one)) == {("ROWS_DIFFER", 1, 0, 3, 5)}
 
 
+@pytest.mark.slow
 def test_a_delete_that_a_restore_undid_has_removed_nothing(desk: MakeDesk) -> None:
     """I4: one that is in force is told from it, though both are in the log."""
     one = filled(desk)
@@ -87,6 +88,7 @@ class Busy:
         return getattr(self._session, name)
 
 
+@pytest.mark.slow
 def test_a_run_that_commits_while_the_tables_are_read_is_no_fault(desk: MakeDesk) -> None:
     """A batch, an appended ledger and a DELETE between any two reads: each read follows on what it was read after."""
     one = filled(desk)
@@ -120,6 +122,7 @@ def test_a_doubled_row_a_row_of_no_batch_and_a_lost_quarantine_record_are_found(
     assert ("QUARANTINE_DIFFERS", 0, 0, 0, 3) in where(found(one))
 
 
+@pytest.mark.slow
 def test_a_record_in_target_and_quarantine_is_found(desk: MakeDesk) -> None:
     """I4: a position is in one of them."""
     one = filled(desk)
@@ -127,6 +130,7 @@ def test_a_record_in_target_and_quarantine_is_found(desk: MakeDesk) -> None:
     assert "IN_BOTH" in {f.code for f in found(one).findings}
 
 
+@pytest.mark.slow
 def test_a_ledger_that_was_changed_is_found(desk: MakeDesk) -> None:
     """I4: rows are counted, the ledger is not believed."""
     one = filled(desk)
@@ -134,6 +138,7 @@ def test_a_ledger_that_was_changed_is_found(desk: MakeDesk) -> None:
     assert where(found(one)) == {("ROWS_DIFFER", 1, 0, 3, 5), ("LEDGER_DIFFERS", 1, None, None, None)}
 
 
+@pytest.mark.slow
 def test_a_batch_that_the_checkpoint_has_done_and_the_table_lacks_is_found(desk: MakeDesk) -> None:
     """I2."""
     one = filled(desk)
@@ -154,6 +159,7 @@ def test_killed_between_quarantine_and_target_the_table_still_balances(desk: Mak
     assert found(one).findings == ()
 
 
+@pytest.mark.slow
 def test_a_batch_begun_under_another_contract_is_not_ended_under_this_one(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     """I5: a record that fails only now would be in neither table; the run stops instead, and goes on once the contract is back."""
     one = filled(desk)
