@@ -135,8 +135,9 @@ class HadoopFiles:
             return []
         # No name holds a slash, so that nothing but the beginning of the next path looks like one.
         parent = f"{paths[0].getParent().toString()}/"
-        text = self._jvm.java.util.Arrays.toString(paths)  # type: ignore[union-attr]
-        return sorted(text[1 + len(parent) : -1].split(f", {parent}"))
+        # Java's own Arrays.toString is not found by Py4J, which takes no Path[] for an Object[].
+        text = self._jvm.scala.runtime.ScalaRunTime.stringOf(paths).removeprefix("Array(").removesuffix(")")  # type: ignore[union-attr]
+        return sorted(text.removeprefix(parent).split(f", {parent}"))
 
     def read(self, path: str) -> bytes | None:
         """See Files.read."""
