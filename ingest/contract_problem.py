@@ -58,7 +58,7 @@ class ContractInvalid(InvalidInput):
 
 
 def _numbered(lines: Iterable[str]) -> str:
-    return "".join(f"\n  {number:2}. {line}" for number, line in enumerate(lines, 1)) + "\n"
+    return "".join(f"\n  {number:2}. {line}" for number, line in enumerate(lines, 1))
 
 
 def refusal(found: str, expected: str) -> PydanticCustomError:

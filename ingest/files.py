@@ -46,6 +46,10 @@ class Files(Protocol):
         """The whole file, or None if it does not exist."""
         ...
 
+    def stamp(self, path: str) -> str | None:
+        """What tells this very file from another that is put in its place later (made when, how large); None if it does not exist."""
+        ...
+
     def write(self, path: str, data: bytes) -> None:
         """Put `data` at `path`, in place of what was there, never half."""
         ...
@@ -75,6 +79,14 @@ class LocalFiles:
             return Path(path).read_bytes()
         except FileNotFoundError:
             return None
+
+    def stamp(self, path: str) -> str | None:
+        """See Files.stamp."""
+        try:
+            status = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
     def write(self, path: str, data: bytes) -> None:
         """See Files.write: a temporary file, fsync, rename."""
@@ -114,11 +126,18 @@ class HadoopFiles:
         return hadoop_path.getFileSystem(self._configuration), hadoop_path
 
     def names(self, folder: str) -> list[str]:
-        """See Files.names."""
+        """See Files.names. However many there are, they come over from the JVM in one answer."""
         system, path = self._resolve(folder)
         if not system.exists(path):  # type: ignore[attr-defined]
             return []
-        return sorted(status.getPath().getName() for status in system.listStatus(path))  # type: ignore[attr-defined]
+        paths = self._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(system.listStatus(path))  # type: ignore[union-attr,attr-defined]
+        if not len(paths):
+            return []
+        # No name holds a slash, so that nothing but the beginning of the next path looks like one.
+        parent = f"{paths[0].getParent().toString()}/"
+        # Java's own Arrays.toString is not found by Py4J, which takes no Path[] for an Object[].
+        text = self._jvm.scala.runtime.ScalaRunTime.stringOf(paths).removeprefix("Array(").removesuffix(")")  # type: ignore[union-attr]
+        return sorted(text.removeprefix(parent).split(f", {parent}"))
 
     def read(self, path: str) -> bytes | None:
         """See Files.read."""
@@ -131,6 +150,19 @@ class HadoopFiles:
             return bytes(stream.readAllBytes())
         finally:
             stream.close()
+
+    def stamp(self, path: str) -> str | None:
+        """See Files.stamp."""
+        from py4j.protocol import Py4JJavaError  # not there where nothing but the disk is read
+
+        system, hadoop_path = self._resolve(path)
+        try:
+            status = system.getFileStatus(hadoop_path)  # type: ignore[attr-defined]
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() != "java.io.FileNotFoundException":
+                raise
+            return None
+        return f"{status.getModificationTime()}-{status.getLen()}"
 
     def write(self, path: str, data: bytes) -> None:
         """See Files.write: object stores put a file whole when it is closed; create() replaces."""

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from ingest.contract_problem import one_of, shown
-from ingest.row_rule_words import BARE_WORDS, REASONS, SPECIAL_TIMES, reason_of
+from ingest.row_rule_words import BARE_WORDS, REASONS, is_special_time, reason_of
 from ingest.sql_type import Array, Map, SqlType, Struct
 
 Finding = tuple[str, str]
 SAME_ANSWER = "a predicate over one row that gives the same answer whenever and wherever it runs"
+TIME_WORDS = ("date", "timestamp", "timestamp_ltz", "timestamp_ntz")
 PREDICATE = "one deterministic SQL predicate, such as amount >= 0"
 
 
@@ -45,7 +47,7 @@ def rule_problems(check: str, columns: Mapping[str, SqlType | None] | None) -> l
     tree = trees[0]
     if not isinstance(tree, exp.Condition) or isinstance(tree, exp.Query):
         return [(f"{shown(check)} is no predicate", PREDICATE)]
-    findings = [*_functions(tokens, columns or {}), *_shapes(tree), *_times(tree, columns or {})]
+    findings = [*_functions(tokens, columns or {}), *_shapes(tree), *_times(tree, columns or {}), *_escapes(tokens, check)]
     if columns is not None:
         findings += _columns(tree, columns)
     return list(dict.fromkeys(findings))
@@ -98,11 +100,18 @@ def _shapes(tree: exp.Expr) -> Iterator[Finding]:
 
 
 def _times(tree: exp.Expr, columns: Mapping[str, SqlType | None]) -> Iterator[Finding]:
-    """Texts such as 'now', which Spark turns into the current time when it casts them."""
+    """Texts such as 'now', which Spark turns into the current time when it casts them. What only becomes one is Spark's to find."""
     for literal in tree.find_all(exp.Literal):
-        if literal.is_string and SPECIAL_TIMES.match(literal.name) and not _is_text(literal.parent, columns):
+        if literal.is_string and is_special_time(literal.name) and not _is_text(literal.parent, columns):
             expected = "a literal such as TIMESTAMP '2024-01-01 00:00:00Z', or a comparison with a STRING column"
             yield f"{shown(literal.name)} becomes the current time when it is cast", expected
+
+
+def _escapes(tokens: list[Token], check: str) -> Iterator[Finding]:
+    """Escapes in TIMESTAMP '…' and DATE '…', which Spark reads before anything else can look at it: `\\156ow` is 'now'."""
+    for before, token in pairwise(tokens):
+        if before.text.lower() in TIME_WORDS and token.token_type is TokenType.STRING and "\\" in check[token.start : token.end + 1]:
+            yield f"an escape in a {before.text.upper()} literal", "a literal such as TIMESTAMP '2024-01-01 00:00:00Z'"
 
 
 def _is_text(parent: exp.Expr | None, columns: Mapping[str, SqlType | None]) -> bool:

@@ -51,7 +51,13 @@ BARE_WORDS = frozenset(
     ]
 )
 
-SPECIAL_TIMES = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+# Java's trim(), by which Spark looks for them, takes all control characters for blanks.
+_SPECIAL_TIMES = re.compile(r"[\s\x00-\x20]*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+
+
+def is_special_time(text: str) -> bool:
+    """Whether Spark takes this text, cast to a date or timestamp, for the time at which it runs; a zone may follow."""
+    return _SPECIAL_TIMES.match(text) is not None
 
 
 def reason_of(name: str) -> str | None:

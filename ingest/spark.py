@@ -6,16 +6,19 @@ NULL instead of ending the batch for good; names are compared without case, as D
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest import class_archive, databricks, jars
+import psutil
+
+from ingest import class_archive, databricks, jars, jvm_folder
 from ingest.errors import Unfit
 from ingest.local import java
 
@@ -40,6 +43,9 @@ PINNED = {
 # What a session that the platform has started has from the platform (another Delta, another catalog), or cannot take any more:
 # Spark refuses to set what is no SQL setting while it runs, so this one belongs into the cluster's own configuration.
 FIXED_AT_START = frozenset({"spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.redaction.regex"})
+
+# It has only hooks to run by then: those remove its files.
+JVM_ENDS_WITHIN_S = 5.0
 
 LOG4J = """\
 status = error
@@ -84,10 +90,13 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
+    scratch = jvm_folder.make(log.parent)
     properties = log.with_suffix(".log4j2.properties")
     properties.write_text(LOG4J.format(log=log.resolve()), encoding="utf-8")
     # -Xss4m: a Python exception inside foreachBatch meets a recursive regex in the JVM.
     options = f"-Xss4m -Dlog4j2.configurationFile={properties.resolve().as_uri()} -Dderby.system.home={log.parent.resolve()}"
+    # In quotes: a folder's name may hold a blank.
+    options += f' "-Djava.io.tmpdir={scratch}"'
     own = os.environ.get("INGEST_DRIVER_JAVA_OPTIONS", "")
     options = " ".join(filter(None, (options, "" if "Archive" in own else class_archive.option(), own)))
     builder = SparkSession.builder.appName(name).master(master)
@@ -105,7 +114,7 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
         builder = builder.config("spark.sql.shuffle.partitions", str(local_cores(master)))
     for key, value in PINNED.items():
         builder = builder.config(key, value)
-    with _output_to(log):
+    with _output_to(log), _none_left_behind(scratch):
         try:
             session = builder.getOrCreate()
         except Exception as error:
@@ -115,6 +124,7 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
                 expected="a Spark session.",
                 remedy=f"read {log}; `ingest doctor` checks what Spark needs.",
             ) from error
+    atexit.register(_end_jvm, session, scratch)
     return session
 
 
@@ -176,6 +186,38 @@ def jvm_exit(session: SparkSession, wait_s: float = 0) -> int | None:
         return process.wait(wait_s)
     except subprocess.TimeoutExpired:
         return None
+
+
+@contextmanager
+def _none_left_behind(scratch: Path) -> Iterator[None]:
+    """A start that is broken off (Ctrl-C, a signal) kills what it has launched: a JVM that is only coming up notices seconds later."""
+    before = set(psutil.Process().children())
+    try:
+        yield
+    except Exception:
+        jvm_folder.remove(scratch)
+        raise
+    except BaseException:
+        launched = [child for child in psutil.Process().children(recursive=True) if child not in before]
+        for child in launched:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(launched, timeout=5)
+        jvm_folder.remove(scratch)
+        raise
+
+
+def _end_jvm(session: SparkSession, scratch: Path) -> None:
+    """Let the JVM end and tidy up as Python does; it would a moment later anyway. One that takes longer is left to itself."""
+    process: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    with suppress(Exception):  # a JVM that is gone; where a command has failed it was not stopped yet
+        session.stop()
+    if process is not None and process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+        if jvm_exit(session, JVM_ENDS_WITHIN_S) is None:
+            return
+    jvm_folder.remove(scratch)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 class Silent:
     """Shows nothing: `--json` prints one document at the end."""
+
+    @property
+    def gone(self) -> bool:
+        """See Display."""
+        return bool(_unread)
 
     def ready(self, tables: Sequence[str], log: Path) -> None:
         """See Display."""
@@ -35,7 +41,7 @@ class Silent:
 
     def note(self, text: str) -> None:
         """See Display."""
-        print(f"note: {text}", file=sys.stderr, flush=True)
+        _say(f"note: {text}", sys.stderr)
 
 
 class Lines(Silent):
@@ -43,7 +49,7 @@ class Lines(Silent):
 
     def ready(self, tables: Sequence[str], log: Path) -> None:
         """See Display.ready."""
-        print(f"running: {', '.join(tables) or 'nothing'} · Spark's output: {log}", flush=True)
+        _say(f"running: {', '.join(tables) or 'nothing'} · Spark's output: {log}", sys.stdout)
 
     def batch(self, report: BatchReport, lag: int | None) -> None:
         """See Display.batch."""
@@ -53,15 +59,12 @@ class Lines(Silent):
             else f"read {report.records_read} · inserted {report.inserted} · duplicate {report.duplicate}"
             f" · quarantined {report.quarantined} · replayed {report.replayed} · {rate(report):,.0f} rows/s"
         )
-        print(
-            f"{clock()} {report.table} batch {report.number}: {what} · lag {'unknown' if lag is None else lag}"
-            f" · version {report.target_version}",
-            flush=True,
-        )
+        lag_text = "unknown" if lag is None else str(lag)
+        _say(f"{clock()} {report.table} batch {report.number}: {what} · lag {lag_text} · version {report.target_version}", sys.stdout)
 
     def stopping(self) -> None:
         """See Display.stopping."""
-        print("stopping: the batch at hand is ended first", flush=True)
+        _say("stopping: the batch at hand is ended first", sys.stdout)
 
 
 @dataclass
@@ -118,6 +121,33 @@ class Panel(Silent):
             lag = "unknown" if r.lag is None else f"{r.lag:,}"
             table.add_row(name, *(f"{cell:,}" if cell >= 0 else "–" for cell in cells), f"{r.rows_per_s:,.0f}", lag, r.committed_at)
         self._live.update(table, refresh=True)
+
+
+# Descriptors that nobody reads any more (`ingest run | head -1`).
+_unread: set[int] = set()
+
+
+@contextmanager
+def unread(*streams: TextIO) -> Iterator[None]:
+    """Let what is printed inside be lost where its reader is gone.
+
+    The streams go to /dev/null from then on, else Python would complain of them once more when it ends.
+    """
+    try:
+        yield
+        for stream in streams:
+            stream.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in streams:
+            os.dup2(nowhere, stream.fileno())
+            _unread.add(stream.fileno())
+        os.close(nowhere)
+
+
+def _say(text: str, stream: TextIO) -> None:
+    with unread(stream):
+        print(text, file=stream, flush=True)
 
 
 @contextmanager

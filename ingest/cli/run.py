@@ -42,7 +42,9 @@ def run(
     as_json: o.Json = False,
 ) -> None:
     """Move events from Kafka into the Delta tables, exactly once, until all is read (--once) or it is told to stop."""
-    from ingest.cli.progress import display
+    # Importing Spark takes a second: a stop asked for meanwhile is as clean as a later one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    from ingest.cli.progress import display, unread
     from ingest.contract import load_contracts
     from ingest.errors import InvalidInput, most_severe
     from ingest.kafka_options import KafkaOptions
@@ -63,14 +65,15 @@ def run(
     with display(quiet=as_json) as shown:
         results = job.execute(shown)
     errors = [result.error for result in results if result.error is not None]
-    if as_json:
-        rows: list[dict[str, Any]] = [{**vars(r), "error": r.error.as_dict() if r.error else None} for r in results]
-        if watch is not None:
-            rows = [{**row, "checks": [as_row(each) for each in watch.found.get(row["table"], [])]} for row in rows]
-        print_json("run", ok=not errors and not (watch and watch.failed), tables=rows, error=errors[0] if errors else None)
-    else:
-        for error in errors:
-            print_error(error)
+    with unread(sys.stdout, sys.stderr):  # what became of the tables is in the exit code as well
+        if as_json:
+            rows: list[dict[str, Any]] = [{**vars(r), "error": r.error.as_dict() if r.error else None} for r in results]
+            if watch is not None:
+                rows = [{**row, "checks": [as_row(each) for each in watch.found.get(row["table"], [])]} for row in rows]
+            print_json("run", ok=not errors and not (watch and watch.failed), tables=rows, error=errors[0] if errors else None)
+        else:
+            for error in errors:
+                print_error(error)
     if errors or (watch and watch.failed):
         sys.exit(most_severe([*(error.exit_code for error in errors), *([1] if watch and watch.failed else [])]))
     if job.interrupted == signal.SIGINT:
@@ -79,6 +82,7 @@ def run(
 
 def _watch(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> Watch:
     """The suites, read before Spark starts. What a check finds is printed where something failed, and at the end."""
+    from ingest.cli.progress import unread
     from ingest.quality.suite import load_suites
     from ingest.quality.watch import Watch
 
@@ -86,10 +90,12 @@ def _watch(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> Watc
 
     def show(checked: Checked) -> None:
         if not quiet and (checked.failed or checked.page):
-            print_checked(checked)
+            with unread(sys.stdout):
+                print_checked(checked)
 
     def say_missed(table: str, code: str) -> None:
-        print(f"note: {table} was not checked ({code}): tried again in a minute", file=sys.stderr, flush=True)
+        with unread(sys.stderr):
+            print(f"note: {table} was not checked ({code}): tried again in a minute", file=sys.stderr, flush=True)
 
     return Watch(suites, show, say_missed)
 

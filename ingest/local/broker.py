@@ -88,7 +88,12 @@ class Broker:
             if shutil.disk_usage(self.folder).free < DISK_FREE_BYTES_MIN:
                 raise _disk_full(self.folder)
             fixed_port = self._wanted_port or (state.port if state else 0)
+            # Native libraries are unpacked there; a broker that was killed has left them.
+            scratch = self.folder / "tmp"
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir()
             command = [str(executable), *_HEAP, f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
+            command += [f"-Djava.io.tmpdir={scratch}"]
             command += ["-cp", os.pathsep.join(map(str, jars))]
             for tries_left in reversed(range(_PORT_TRIES)):
                 port = fixed_port or free_port()

@@ -151,7 +151,7 @@ def append_ledger(rows: DataFrame, log: DeltaLog, mark: Mark) -> Outcome:
     """Append `rows` (the ledger's columns) that reach up to the batch of `mark`; raises as merge_target."""
 
     def append(_: SparkSession) -> bool:
-        before = log.versions()[-1]
+        before = log.newest()
         rows.write.format("delta").mode("append").save(log.table)
         # An append says nothing of whether it was skipped; only the log does.
         return _find(log, mark, "ledger", after=before) is not None
@@ -176,7 +176,9 @@ def _commit(session: SparkSession, log: DeltaLog, mark: Mark, statement: Stateme
     tries = 0
     while True:
         tries += 1
-        before = log.versions()[-1]
+        before = log.newest()
+        if before < 0:
+            raise _gone(log.table, mark, statement)
         try:
             with _pair(session, mark, statement):
                 executed = write(session)
@@ -198,6 +200,16 @@ def _commit(session: SparkSession, log: DeltaLog, mark: Mark, statement: Stateme
         return Written(commit) if executed else AlreadyWritten(commit)
 
 
+def _gone(table: str, mark: Mark, statement: Statement) -> RunStopped:
+    """The error for a table that was dropped or moved away while the run was at work: an append would make a new one in its place."""
+    return RunStopped(
+        "QUARANTINE_REWOUND" if statement == "quarantine" else "TABLE_REWOUND",
+        f"{table} has no commit any more: it was dropped or moved away before batch {mark.id} was written. Nothing was written to it.",
+        expected="the table as the batch before left it.",
+        remedy="put it back and start again; preflight says what is missing otherwise, and what mends it.",
+    )
+
+
 def _rewound(table: str, mark: Mark, statement: Statement, commit: Commit | None) -> RunStopped:
     """The error for what Delta skips by its pair, though no commit in force has it: a RESTORE keeps the pairs of what it takes away."""
     which = "the log has no commit of it" if commit is None else f"its version {commit.version} is no longer in force"
@@ -215,9 +227,7 @@ def _rewound(table: str, mark: Mark, statement: Statement, commit: Commit | None
 
 def _find(log: DeltaLog, mark: Mark, statement: Statement, *, after: int) -> Commit | None:
     """The commit of this very batch. Raises RunStopped if the pair was used for other ranges."""
-    for commit in log.newest_first():
-        if commit.version <= after:
-            return None
+    for commit in log.newest_first() if after < 0 else reversed(log.since(after)):
         # The operation too: another statement on this very session would have carried the pair in our place.
         if commit.transactions.get(mark.app_id(statement)) == mark.id.number and commit.operation == OPERATION[statement]:
             if commit.mark is None or (commit.mark.ranges, commit.mark.topic_id) != (mark.ranges, mark.topic_id):

@@ -73,16 +73,34 @@ class State:
 
 
 class DeltaLog:
-    """The log of the table at `table`; every call looks at the files anew."""
+    """The log of the table at `table`; every call looks at the files anew.
+
+    The folder of a table that lives long holds tens of thousands of files, and a listing costs as much. So the newest commit is
+    remembered, and what follows it is asked for by name. The folder is listed at the first look; when the commit that was the newest
+    is gone or another (the table was made again, the log cleaned up); and when a checkpoint of the log is ahead of all that was found.
+    """
 
     def __init__(self, files: Files, table: str) -> None:
         self._files = files
         self.table = table
         self._folder = f"{table}/_delta_log"
+        self._tip: tuple[int, str] | None = None  # the newest commit that was seen, and its stamp
 
     def versions(self) -> list[int]:
         """The versions whose commit files are still there, ascending (old ones are cleaned up after 30 days by default)."""
         return _commit_versions(self._files.names(self._folder))
+
+    def newest(self) -> int:
+        """The newest version whose commit file is there; -1 if there is none."""
+        if self._tip is not None and self._stamp(self._tip[0]) == self._tip[1]:
+            while (stamp := self._stamp(self._tip[0] + 1)) is not None:
+                self._tip = self._tip[0] + 1, stamp
+            if self._checkpoint_told() <= self._tip[0]:
+                return self._tip[0]
+        newest = max(self.versions(), default=-1)
+        stamp = self._stamp(newest) if newest >= 0 else None
+        self._tip = (newest, stamp) if stamp is not None else None
+        return newest
 
     def exists(self) -> bool:
         """Whether there is a Delta table: a commit or a checkpoint of the log."""
@@ -94,12 +112,24 @@ class DeltaLog:
 
     def since(self, version: int) -> list[Commit]:
         """The commits after `version`, ascending."""
-        return [self.commit(found) for found in self.versions() if found > version]
+        try:
+            return [self.commit(each) for each in range(version + 1, self.newest() + 1)]
+        except FileNotFoundError:  # cleaned up: only a listing tells where the log begins
+            return [self.commit(found) for found in self.versions() if found > version]
 
     def newest_first(self) -> Iterator[Commit]:
         """The commits from the newest to the oldest that is still there."""
-        for version in reversed(self.versions()):
-            yield self.commit(version)
+        version = self.newest()
+        while version >= 0:
+            try:
+                commit = self.commit(version)
+            except FileNotFoundError:  # the log begins behind it, or has a gap
+                break
+            yield commit
+            version -= 1
+        older = [found for found in self.versions() if found < version] if version >= 0 else []
+        for found in reversed(older):
+            yield self.commit(found)
 
     def state(self) -> State | None:
         """The table's state at its newest version, from the last checkpoint of the log and the commits after it; None without a table."""
@@ -133,10 +163,24 @@ class DeltaLog:
             pairs,
         )
 
+    def _path(self, version: int) -> str:
+        return f"{self._folder}/{version:020}.json"
+
+    def _stamp(self, version: int) -> str | None:
+        return self._files.stamp(self._path(version))
+
+    def _checkpoint_told(self) -> int:
+        """The version of the log's last checkpoint; -1 without one. Delta cleans up only what a checkpoint holds."""
+        data = self._files.read(f"{self._folder}/_last_checkpoint")
+        try:
+            return int(json.loads(data)["version"]) if data else -1
+        except (ValueError, KeyError, TypeError):
+            return -1  # Delta writes it over the former one; a torn one tells nothing
+
     def _actions(self, version: int) -> list[dict[str, Any]]:
-        data = self._files.read(f"{self._folder}/{version:020}.json")
+        data = self._files.read(self._path(version))
         if data is None:
-            raise FileNotFoundError(f"{self._folder}/{version:020}.json")
+            raise FileNotFoundError(self._path(version))
         return [json.loads(line) for line in data.splitlines() if line.strip()]
 
 

@@ -84,7 +84,7 @@ class Ledger:
         `last` is the last batch of this checkpoint, as preflight has found it.
         """
         self.query_id, self._last = query_id, last
-        self._quarantine_seen = max(self.quarantine_log.versions(), default=-1)
+        self._quarantine_seen = self.quarantine_log.newest()
         self._reached.update(known.reached)
         for commit in InForce(self.target_log).commits():
             mark = commit.mark
@@ -138,9 +138,8 @@ class Ledger:
     def quarantine_mark(self) -> Mark | None:
         """The newest batch whose records the quarantine holds. Raises RunStopped QUARANTINE_REWOUND if some were taken away since
         the last call, or the start."""
-        versions = self.quarantine_log.versions()
-        since = [self.quarantine_log.commit(version) for version in versions if version > self._quarantine_seen]
-        newest = max(versions, default=-1)
+        newest = self.quarantine_log.newest()
+        since = self.quarantine_log.since(self._quarantine_seen)
         whole = newest >= self._quarantine_seen and not any(leaves_out(each) for each in since)
         if not whole and not InForce(self.quarantine_log).holds(self._quarantine_seen):
             raise RunStopped(

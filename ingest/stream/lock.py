@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,18 +56,24 @@ def folders(places: Places) -> list[Path]:
     return [Path(folder) for location, folder in each if is_local(location)]
 
 
-def wait_for(places: Places) -> None:
+def wait_for(places: Places, say: Callable[[str], object] = lambda _: None) -> None:
     """Return once no JVM holds a lock of this table. Raises as `wait_until_free`."""
     for folder in folders(places):
-        wait_until_free(folder)
+        wait_until_free(folder, say)
 
 
-def wait_until_free(folder: Path) -> None:
-    """Return once no JVM holds the lock in `folder`. Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds, 60 by default."""
+def wait_until_free(folder: Path, say: Callable[[str], object] = lambda _: None) -> None:
+    """Return once no JVM holds the lock in `folder`; `say` is told once that it has to wait, and for whom.
+
+    Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds, 60 by default.
+    """
     wait_s = _wait_s()
     path = folder / "lock"
-    deadline = time.monotonic() + wait_s
+    deadline, told = time.monotonic() + wait_s, False
     while path.exists() and not is_free(path):
+        if not told:
+            say(f"waiting up to {wait_s:g} s for {path}, held by {who(path)}")
+            told = True
         if time.monotonic() > deadline:
             raise _locked(path, wait_s)
         time.sleep(0.05)

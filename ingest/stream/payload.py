@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -12,7 +14,11 @@ from ingest.contract import RAW_COLUMNS, Contract
 
 
 def payload_hash(contract: Contract) -> Column:
-    """XXH64 of the decoded columns, a BIGINT. A column that is NULL leaves it as it is, so that one added later changes nothing."""
+    """XXH64 of the decoded columns, a BIGINT. A column that is NULL leaves it as it is, so that one added later changes nothing.
+
+    Tables keep it (`conflicts: table`), so it stays what it was for values without a NULL in an array or map. Such a NULL is told
+    apart; two values without any that differ only in where an inner array or map ends (`[[1, 2]]`, `[[1], [2]]`) still have one hash.
+    """
     columns = RAW_COLUMNS if contract.source.format == "raw" else contract.columns
     return F.xxhash64(*(part for column in columns for part in _parts(column.name, column.data_type, F.col(f"`{column.name}`"))))
 
@@ -25,6 +31,26 @@ def _parts(name: str, kind: T.DataType, value: Column) -> Iterator[Column]:
             yield from _parts(f"{name}.{field.name}", field.dataType, value[field.name])
     else:
         yield _hashable(kind, value)
+        if isinstance(kind, T.ArrayType | T.MapType):
+            yield _nulls(kind, value)
+
+
+def _nulls(kind: T.DataType, value: Column) -> Column:
+    """Where NULLs are in an array or map, which XXH64 passes over: `[null, 1]` is not `[1, null]`. Itself NULL if there are none."""
+    text = F.to_json(_hashable(kind, value), {"ignoreNullFields": "false"})
+    return F.when(_has_null(kind, value), F.xxhash64(F.lit("with nulls"), text))
+
+
+def _has_null(kind: T.DataType, value: Column) -> Column:
+    """Whether something inside of this value is NULL; NULL if itself is."""
+    if isinstance(kind, T.StructType):
+        missing = (value[field.name].isNull() | _has_null(field.dataType, value[field.name]) for field in kind.fields)
+        return reduce(or_, missing, F.lit(False))
+    if isinstance(kind, T.ArrayType | T.MapType):
+        inner = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType
+        items = value if isinstance(kind, T.ArrayType) else F.map_values(value)
+        return F.exists(items, lambda item: item.isNull() | _has_null(inner, item))
+    return F.lit(False)
 
 
 def _hashable(kind: T.DataType, value: Column) -> Column:

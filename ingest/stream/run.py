@@ -29,8 +29,17 @@ POLL_S = 0.1
 JVM_ENDS_WITHIN_S = 5.0
 
 
+class Interrupted(BaseException):
+    """Raised by a signal that comes before any query has started, wherever the start waits just then: nothing has to be ended first."""
+
+
 class Display(Protocol):
     """Shows a run while it works; called from one thread."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody reads what is shown any more."""
+        ...
 
     def ready(self, tables: Sequence[str], log: Path) -> None:
         """Spark is up, the queries have started."""
@@ -80,7 +89,7 @@ class TableResult:
 
 @dataclass
 class Run:
-    """The settings of a run; `interrupted` is the signal that ended it, if one did."""
+    """The settings of a run; `interrupted` is the signal that ended it, if one did: SIGPIPE where its reader is gone."""
 
     contracts: Sequence[Contract]
     lake: str
@@ -96,29 +105,24 @@ class Run:
 
     def execute(self, display: Display) -> list[TableResult]:
         """Run to the end. Raises IngestError only for what concerns all tables; one table's error is in its result."""
-        signal.signal(signal.SIGTERM, self._on_signal)
         results = {c.name: TableResult(c.name) for c in self.contracts}
-        queries: list[TableQuery] = []
-        for contract in self.contracts:
-            places = Places(self.lake, self.checkpoints, contract.pipeline, contract.table)
-            try:
-                topic = describe(self.kafka, contract.source.topic)  # before seconds are spent on Spark
-                if not topic.id:
-                    display.note(f"{contract.name}: the broker tells no topic id, so a topic that is made anew cannot be noticed")
-                lock.wait_for(places)
-                queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch))
-            except IngestError as error:
-                results[contract.name].error = error
-        if not queries:
-            return list(results.values())
         log = spark_log(self.lake, "run")
-        session = spark.start(self.master, log)
-        # Spark's own handler of Ctrl-C would cancel the batch at hand.
-        signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            queries = self._prepare(display, results)
+            if not queries:
+                return list(results.values())
+            session = spark.start(self.master, log)
+            # From here on a signal only sets a flag. Spark's own handler of Ctrl-C would cancel the batch at hand.
+            self._listen(at_once=False)
+        except Interrupted:
+            display.note("stopped before anything was read")
+            return list(results.values())
         try:
             platform.ensure(session, self.lake)
             started = []
             for query in queries:
+                if self.interrupted is not None:
+                    break
                 try:
                     query.start(session, self.trigger, self.max_records)
                     started.append(query)
@@ -139,11 +143,40 @@ class Run:
                 spark.end(session)
         return list(results.values())
 
+    def _prepare(self, display: Display, results: dict[str, TableResult]) -> list[TableQuery]:
+        """The queries of the tables whose topic is there and whose locks are free; what holds another one up is in its result."""
+        self._listen(at_once=True)
+        queries: list[TableQuery] = []
+        for contract in self.contracts:
+            places = Places(self.lake, self.checkpoints, contract.pipeline, contract.table)
+            try:
+                topic = describe(self.kafka, contract.source.topic)  # before seconds are spent on Spark
+                if not topic.id:
+                    display.note(f"{contract.name}: the broker tells no topic id, so a topic that is made anew cannot be noticed")
+                lock.wait_for(places, display.note)
+                queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch))
+            except IngestError as error:
+                results[contract.name].error = error
+        return queries
+
+    def _listen(self, *, at_once: bool) -> None:
+        """Let SIGTERM and Ctrl-C end the run: `at_once` wherever it is, else after the batch at hand."""
+
+        def heard(number: int, _: Any) -> None:
+            first, self.interrupted = self.interrupted is None, number
+            if at_once and first:
+                raise Interrupted
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, heard)
+
     def _watch(self, session: SparkSession, queries: Sequence[TableQuery], display: Display, results: dict[str, TableResult]) -> None:
         told = False
         refused: dict[str, IngestError] = {}
         active = list(queries)
         while active:
+            if display.gone and self.interrupted is None:
+                self.interrupted = signal.SIGPIPE
             if self.interrupted is not None:
                 if not told:
                     display.stopping()
@@ -195,9 +228,6 @@ class Run:
     def _on_batch(self, report: BatchReport) -> None:
         with self._guard:
             self._reports.append(report)
-
-    def _on_signal(self, number: int, _: Any) -> None:
-        self.interrupted = number
 
 
 def _jvm_gone(code: int, log: Path) -> RunStopped:

@@ -42,13 +42,18 @@ def until(look: Callable[[], T], what: str | Callable[[], str], deadline_s: floa
 class Driver:
     """A run of the command in a session of its own; `log` is all that it says, stdout and stderr.
 
-    `code` is the folder that holds the package `ingest`: this repository, or a copy with a bug planted in it.
+    `code` is the folder that holds the package `ingest`: this repository, or a copy with a bug planted in it. `reader` is a command that
+    reads its stdout through a pipe; the process is then the shell that holds both, and ends with the run's exit code.
     """
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path, code: Path = REPOSITORY) -> None:
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], log: Path, code: Path = REPOSITORY, reader: str = ""
+    ) -> None:
         self.mark = uuid.uuid4().hex
         self.log = log
         command = [sys.executable, "-c", "from ingest.cli.app import main; main()", *arguments]
+        if reader:
+            command = ["bash", "-c", f'"$@" | {reader}; exit ${{PIPESTATUS[0]}}', "bash", *command]
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 command,

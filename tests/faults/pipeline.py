@@ -97,8 +97,8 @@ class Pipeline:
         """`ingest run` with these arguments (`--once` if none are given) and this fault."""
         return self.command("run", *(arguments or ("--once",)), fault=fault, environment=environment)
 
-    def command(self, *words: str, fault: str | None = None, environment: Mapping[str, str] | None = None) -> Driver:
-        """`ingest` with these words, on this scenario's places."""
+    def command(self, *words: str, fault: str | None = None, environment: Mapping[str, str] | None = None, reader: str = "") -> Driver:
+        """`ingest` with these words, on this scenario's places; `reader` as in Driver."""
         more = {"INGEST_FAULT": fault} if fault else {}
         places = {
             "INGEST_PROJECT": str(self.project),
@@ -109,11 +109,10 @@ class Pipeline:
         log = self.folder / f"run-{len(self.drivers)}.log"
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
-        # A JVM that is killed cannot tidy up; what it leaves goes with the scenario's folder.
-        outside = {"TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary)}
+        # A Python that is killed cannot tidy up; what it leaves goes with the scenario's folder. What its JVM leaves is in the lake.
+        outside = {"TMPDIR": str(temporary)}
         settings = {**with_jvm(), **places, **outside, **self.environment, **more, **(environment or {})}
-        settings["INGEST_DRIVER_JAVA_OPTIONS"] += f" -Djava.io.tmpdir={temporary}"
-        driver = Driver(list(words), settings, log, self.code)
+        driver = Driver(list(words), settings, log, self.code, reader)
         self.drivers.append(driver)
         return driver
 

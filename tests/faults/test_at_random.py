@@ -36,6 +36,7 @@ def test_killed_at_random_times_nothing_is_lost_or_doubled(pipeline: PipelineFac
     written = lake.written()
     assert written == lake.numbers("commits") == list(range(len(written)))
     lake.judge().assert_clean()
+    lake.command("verify").ended(0)
 
 
 def holds_the_lock(lake: Pipeline, driver: Driver) -> None:
@@ -64,5 +65,6 @@ def test_a_broker_killed_in_the_middle_of_a_batch_stalls_or_stops_the_run_and_lo
                 assert "ingest: " in driver.ended(5)
             lake.complete()
             lake.judge().assert_clean()
+            lake.command("verify").ended(0)
         finally:
             lake.close()

@@ -6,8 +6,10 @@ The fault `hang` stops a driver at a known place in a batch, so that a signal me
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +21,8 @@ from tests.faults.pipeline import Pipeline
 pytestmark = pytest.mark.timeout(900)
 
 IMPATIENT = {"INGEST_LOCK_WAIT_S": "0.5"}
+# What a person or a supervisor takes for at once; a loaded machine gets the double.
+AT_ONCE_S = 4.0
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +100,48 @@ def test_without_its_python_the_jvm_keeps_the_lock_until_it_is_gone_and_a_new_st
     assert lake.numbers("commits")[-1] == lake.written()[-1] == batch + 1, "Ctrl-C ends the batch at hand, too"
 
 
+def ends_at_once(driver: Driver, number: int, code: int) -> str:
+    """Send a signal; the driver must end within a moment, and leave nothing that could end later."""
+    before = time.monotonic()
+    driver.interrupt() if number == signal.SIGINT else driver.signal(number)
+    assert driver.died() == code, driver.said
+    assert time.monotonic() - before < AT_ONCE_S
+    assert not driver.jvms(), "a JVM that ends by itself, later"
+    assert "stopped before anything was read" in driver.said and "Traceback" not in driver.said
+    return driver.said
+
+
+def test_a_start_that_waits_for_a_lock_hears_a_stop_at_once(lake: Pipeline) -> None:
+    planned = lake.numbers("offsets")
+    with lake.lock().open("r+b") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+            driver = lake.start("--every", "0s")
+            until(lambda driver=driver: "note: waiting up to 60 s for " in driver.said, "a driver that waits")  # type: ignore[misc]
+            ends_at_once(driver, number, code)
+    assert lake.numbers("offsets") == planned
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
+def test_a_start_hears_a_stop_while_spark_comes_up_and_leaves_no_jvm(lake: Pipeline, number: int, code: int) -> None:
+    planned = lake.numbers("offsets")
+    driver = lake.start("--every", "0s")
+    until(driver.jvms, "a JVM")
+    ends_at_once(driver, number, code)
+    assert lake.numbers("offsets") == planned
+
+
+def test_a_run_whose_reader_goes_away_ends_the_batch_at_hand_and_stops_quietly(lake: Pipeline) -> None:
+    """`ingest run | head -1`: exit code 0, as on SIGTERM."""
+    said = lake.command("run", "--every", "0s", reader="head -1").ended(0)
+    assert said.startswith("running: shop.orders") and len(said.splitlines()) == 1
+    assert lake.numbers("commits")[-1] == lake.written()[-1], "ended, and in the commit log"
+
+
 def test_after_all_of_them_the_oracle_finds_nothing(lake: Pipeline) -> None:
     until(lambda: not any(driver.left() for driver in lake.drivers), "the end of all drivers")
     lake.complete()
     written = lake.written()
     assert written == lake.numbers("commits") == list(range(len(written)))
     lake.judge().assert_clean()
+    assert not (lake.lake / "logs" / "tmp").exists(), "what killed JVMs have left is removed by the next start"

@@ -8,10 +8,15 @@ from collections.abc import Callable
 import pytest
 from deltalake import DeltaTable as Reader
 from deltalake import QueryBuilder
-from pyspark.sql import Row
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
+from pyspark.sql import DataFrame, Row, SparkSession
 
-from ingest.errors import RunStopped
+from ingest.errors import InvalidInput, RunStopped
+from ingest.stream.batch import BatchReport, Table, process
+from ingest.stream.rules import check_rules
 from tests.integration.lane import Lane, Record, order
+from tests.integration.records import contract
 
 pytestmark = pytest.mark.integration
 
@@ -228,3 +233,52 @@ def test_a_rule_that_spark_cannot_evaluate_is_refused_before_the_first_batch(lan
     assert (error.code, error.exit_code) == ("RULE_INVALID", 2)
     assert "odd" in error.found and check in error.found
     assert not list(one.checkpoint("offsets").glob("*"))
+
+
+CHANGING = {
+    "at > concat('no', 'w')": "'now'",
+    "at > concat(' ', upper('to'), 'DAY utc')": "' TODAY utc'",
+    "CAST(reverse('yadot') AS DATE) > DATE '2024-01-01'": "'today'",
+    "to_date(CASE WHEN true THEN 'yester' || 'day' END) < DATE '2024-01-01'": "'yesterday'",
+    "to_timestamp(replace('tXmorrow', 'X', 'o')) > at": "'tomorrow'",
+    "local > CAST(X'6e6f77' AS STRING)": "'now'",
+    "n + length(try_to_timestamp('no' || 'w')) > 0": "'now'",
+}
+
+
+def test_a_rule_whose_answer_depends_on_when_it_runs_is_refused_however_it_is_written(spark: SparkSession) -> None:
+    """I9: Spark takes some texts for the current time once it has put them together; a replay would decide otherwise."""
+    columns = {"n": "INT", "at": "TIMESTAMP", "local": "TIMESTAMP_NTZ", "s": "STRING"}
+    for check, text in CHANGING.items():
+        with pytest.raises(InvalidInput) as caught:
+            check_rules(spark, contract(columns, rules=[{"name": "odd", "check": check}]))
+        assert caught.value.code == "RULE_INVALID"
+        assert "odd" in caught.value.found and f"casts {text} to a time" in caught.value.found
+    good = ["at > concat('2024-01-01', ' 00:00:00Z')", "at > 'epoch'", "s = concat('no', 'w')", "s <> 'now' OR at > CAST(s AS TIMESTAMP)"]
+    good += ["concat('no', 'w') = s", "to_date(s) > to_date('2024-' || '01-01')", "CAST('2024-01-01' AS TIMESTAMP_NTZ) < local"]
+    check_rules(spark, contract(columns, rules=[{"name": f"r{at}", "check": check} for at, check in enumerate(good)]))
+
+
+def test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_written(
+    lane: MakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I4, I5: what Spark was to read and Kafka no longer holds must not become a batch without it."""
+    one = lane({"n": "INT"})
+    one.send(order("a"))
+    one.run()
+    one.send(*(order(name) for name in "bcd"))
+    partition = TopicPartition(one.contract.source.topic, 0)
+
+    def expired_meanwhile(records: DataFrame, number: int, table: Table) -> BatchReport:
+        client = KafkaAdminClient(bootstrap_servers=one.bootstrap_servers)
+        client.delete_records({partition: 3})
+        client.close()
+        return process(records, number, table)
+
+    monkeypatch.setattr("ingest.stream.query.process", expired_meanwhile)
+    error = one.stopped()
+    assert (error.code, error.exit_code) == ("QUERY_FAILED", 5)
+    assert [mark.id.number for _, mark in one.batches()] == [0] and one.ids() == ["a"]
+    monkeypatch.undo()
+    error = one.stopped()
+    assert error.code == "RECORDS_EXPIRED" and "partition 0 [1, 3): 2 offsets" in error.found

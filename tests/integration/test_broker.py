@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka import Producer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
@@ -175,3 +176,20 @@ def test_recycled_process_id_is_never_killed(own: Broker) -> None:
     finally:
         stranger.kill()
         stranger.wait()
+
+
+def test_native_libraries_are_unpacked_in_the_brokers_own_folder(own: Broker) -> None:
+    """In the machine's folder for temporary files a broker that is killed leaves them for good."""
+    own.start()
+    own.create_topic("packed", configs={"compression.type": "zstd"})  # so that the broker unpacks and packs again
+    for codec in ("lz4", "snappy"):
+        producer = Producer({"bootstrap.servers": own.bootstrap_servers, "compression.type": codec})
+        producer.produce("packed", b"x" * 10_000)
+        assert producer.flush(30) == 0
+    mapped = [Path(each.path) for each in psutil.Process(own.pid).memory_maps() if ".so" in each.path]
+    unpacked = [path for path in mapped if any(word in path.name for word in ("lz4", "snappy", "zstd"))]
+    assert unpacked, "the codecs are pure Java now: look for another witness"
+    assert {path.parent for path in unpacked} == {own.folder / "tmp"}
+    own.kill()
+    own.start()
+    assert not any(path.exists() for path in unpacked), "what a killed broker left is removed by the next start"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from ingest.errors import RunStopped
+from ingest.files import LocalFiles
 from ingest.stream import commit
 from ingest.stream.decide import Skip, decide
 from ingest.stream.tally import rank
@@ -131,3 +133,37 @@ def test_a_restore_in_the_middle_of_a_batch_stops_it_before_it_is_written(desk: 
     with pytest.raises(RunStopped, match="TABLE_REWOUND"):
         one.batch(order("c"))
     assert one.rows("id") == [("a",)]
+
+
+def test_a_batch_lists_no_folder_of_a_log(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing costs as much as a table is old; what follows the commits that are known is asked for by name."""
+    one = desk()
+    listed: list[str] = []
+    names = LocalFiles.names
+
+    def counted(self: LocalFiles, folder: str) -> list[str]:
+        if folder.endswith("_delta_log"):
+            listed.append(folder)
+        return names(self, folder)
+
+    monkeypatch.setattr(LocalFiles, "names", counted)
+    one.batch(order("a"), "no JSON")
+    one.table.ledger.append(one.session)
+    assert len(listed) <= 3, "once each of target, quarantine and ledger"
+    listed.clear()
+    one.batch(order("b"), "no JSON")
+    one.batch(order("c"))
+    one.table.ledger.append(one.session)
+    assert listed == []
+    assert one.rows("id") == [("a",), ("b",), ("c",)]
+
+
+def test_a_table_that_is_dropped_in_the_middle_of_a_batch_is_not_made_anew_by_it(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I2: an append to a folder without a log would make a table of its own there."""
+    one = desk()
+    one.batch(order("a"))
+    shutil.rmtree(one.places.ledger)
+    one.batch(order("b"))
+    with pytest.raises(RunStopped, match=r"TABLE_REWOUND.*was dropped or moved away"):
+        one.table.ledger.append(one.session)
+    assert not Path(one.places.ledger).exists()

@@ -176,6 +176,10 @@ class ModelLog(DeltaLog):
         found = self._tables.get(self.table)
         return list(range(found.log_from, len(found.versions))) if found is not None else []
 
+    def newest(self) -> int:
+        found = self._tables.get(self.table)
+        return found.number if found is not None else -1
+
     def exists(self) -> bool:
         return self.table in self._tables
 

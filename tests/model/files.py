@@ -27,6 +27,9 @@ class ModelFiles:
         folder, _, name = path.rpartition("/")
         return self.folders.get(folder, {}).get(name)
 
+    def stamp(self, path: str) -> str | None:
+        raise NotImplementedError("the model's logs are read without files")
+
     def write(self, path: str, data: bytes) -> None:
         self.world.point("file")
         self.put(path, data)

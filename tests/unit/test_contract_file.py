@@ -236,6 +236,7 @@ def test_all_problems_of_all_files_are_reported_together_in_order(tmp_path: Path
         "tables/orders.yml:16 rules[0].check",
     ]
     assert caught.value.found.startswith("4 problems:\n   1. tables/events.yml:4 event_id: ")
+    assert not (caught.value.found + caught.value.expected).endswith("\n") and not caught.value.found.endswith("\n")
     assert "\n   4. one of order_id, amount" in caught.value.expected
     assert caught.value.remedy.startswith("edit tables/events.yml, tables/orders.yml")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,18 @@ from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId, OffsetRange
 
 Put = Callable[..., None]
+
+
+class Counted(LocalFiles):
+    """The disk, and how often a folder was listed."""
+
+    listings = 0
+
+    def names(self, folder: str) -> list[str]:
+        self.listings += 1
+        return super().names(folder)
+
+
 MARK = Mark("shop", "orders", BatchId("q-1", 7), 0, "hash", "orders", "topic-id", (OffsetRange(0, 5, 9),), ())
 
 
@@ -90,3 +103,66 @@ def test_only_commit_files_count_as_versions(log: DeltaLog, put: Put, tmp_path: 
     assert [c.version for c in log.since(20)] == [100]
     with pytest.raises(FileNotFoundError):
         log.commit(21)
+
+
+@pytest.fixture
+def files() -> Counted:
+    return Counted()
+
+
+@pytest.fixture
+def followed(files: Counted, tmp_path: Path, put: Put) -> DeltaLog:
+    """A log of four commits that was looked at."""
+    for version in range(4):
+        put(version)
+    log = DeltaLog(files, str(tmp_path))
+    assert log.newest() == 3
+    assert files.listings == 1
+    return log
+
+
+def test_new_commits_are_asked_for_by_name(followed: DeltaLog, files: Counted, put: Put) -> None:
+    """A log of 20,000 commits takes 0.1 s to list: nothing that a batch does may list it again."""
+    assert followed.since(3) == []
+    put(4)
+    put(5)
+    assert followed.newest() == 5
+    assert [c.version for c in followed.since(3)] == [4, 5]
+    assert [c.version for c in followed.newest_first()] == [5, 4, 3, 2, 1, 0]
+    assert files.listings == 1
+
+
+def test_a_table_made_again_is_seen_whatever_version_it_has(followed: DeltaLog, put: Put, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "_delta_log")
+    assert followed.newest() == -1
+    assert followed.since(3) == []
+    put(0)
+    assert followed.newest() == 0
+    assert [c.version for c in followed.newest_first()] == [0]
+    for version in range(1, 7):
+        put(version)
+    shutil.rmtree(tmp_path / "_delta_log")
+    put(0, mark=MARK, pair=(MARK.app_id("target"), 7))
+    put(6)  # another file under the name of the newest that was seen
+    put(9)
+    assert followed.newest() == 9
+    assert [c.version for c in followed.newest_first()] == [9, 6, 0]
+
+
+def test_commits_that_were_cleaned_up_hide_none_behind_them(followed: DeltaLog, put: Put, tmp_path: Path) -> None:
+    """Delta removes what a checkpoint holds; here all that was seen and more, while the log was not looked at."""
+    for version in range(4, 12):
+        put(version)
+    for version in range(9):
+        (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    assert followed.newest() == 11
+    assert [c.version for c in followed.since(3)] == [9, 10, 11]
+    assert [c.version for c in followed.newest_first()] == [11, 10, 9]
+
+
+def test_a_checkpoint_ahead_of_the_newest_commit_found_asks_for_a_listing(followed: DeltaLog, put: Put, tmp_path: Path) -> None:
+    """A clean-up that could not remove the very commit that was seen last."""
+    put(9)
+    (tmp_path / "_delta_log" / "_last_checkpoint").write_text('{"version": 8, "size": 3}')
+    assert followed.newest() == 9
+    assert [c.version for c in followed.since(3)] == [9]

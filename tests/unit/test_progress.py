@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +71,33 @@ def test_silence_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_a_terminal_it_is_lines() -> None:
     with progress.display(quiet=False) as shown:
         assert isinstance(shown, Lines)
+
+
+HEAD = """\
+import signal, sys
+from tests.unit.test_progress import report
+from ingest.cli.progress import Lines, unread
+lines = Lines()
+lines.ready(["shop.orders"], __import__("pathlib").Path("spark.log"))
+sys.stdin.readline()  # until the reader is gone
+assert not lines.gone
+lines.batch(report(), 5)
+lines.batch(report(), 4)
+assert lines.gone
+with unread(sys.stdout, sys.stderr):
+    print("the end")
+"""
+
+
+def test_a_reader_that_goes_away_is_noticed_and_nothing_is_raised() -> None:
+    """`ingest run | head -1` ended as a bug of ours; Python itself must not complain either when it ends."""
+    command = [sys.executable, "-c", HEAD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None and process.stderr is not None
+        assert process.stdout.readline().startswith("running: shop.orders")
+        process.stdout.close()
+        process.stdin.write("\n")
+        process.stdin.close()
+        said = process.stderr.read()
+        assert process.wait(60) == 0, said
+    assert said == ""

@@ -1,0 +1,125 @@
+"""The payload's hash: equal for equal payloads, different for different ones, and what tables hold stays what it was (I3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.integration.records import contract, decoded
+
+pytestmark = pytest.mark.integration
+
+COLUMNS = {
+    "n": "INT",
+    "list": "ARRAY<STRING>",
+    "map": "MAP<STRING, STRING>",
+    "items": "ARRAY<STRUCT<a: STRING, b: STRING, c: INT>>",
+    "box": "STRUCT<list: ARRAY<INT>, map: MAP<STRING, INT>, inner: STRUCT<x: INT, y: ARRAY<STRING>>>",
+    "lists": "ARRAY<ARRAY<INT>>",
+    "maps": "MAP<STRING, ARRAY<STRING>>",
+}
+PAYLOADS = 3000
+
+
+def hashes(spark: SparkSession, payloads: list[dict[str, Any]]) -> list[int]:
+    texts = [json.dumps({"id": "e", **payload}) for payload in payloads]
+    rows = decoded(spark, contract(COLUMNS, conflicts="table"), texts)
+    assert [row["__reason"] for row in rows] == [None] * len(rows)
+    return [row["_payload_hash"] for row in rows]
+
+
+class Payloads:
+    """Small payloads, often with NULLs: what one hash could mix up comes up many times."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+
+    def text(self) -> str | None:
+        return self.chance.choice([None, "", "p", "q", "null"])
+
+    def number(self) -> int | None:
+        return self.chance.choice([None, 0, 1])
+
+    def some(self, one: Any, most: int = 3) -> list[Any] | None:
+        return self.chance.choice([None, [], [one() for _ in range(self.chance.randint(1, most))]])
+
+    def by_name(self, one: Any) -> dict[str, Any] | None:
+        return None if self.chance.random() < 0.2 else {k: one() for k in self.chance.sample("pqr", self.chance.randint(0, 3))}
+
+    def item(self) -> dict[str, Any] | None:
+        return None if self.chance.random() < 0.2 else {"a": self.text(), "b": self.text(), "c": self.number()}
+
+    def box(self) -> dict[str, Any] | None:
+        inner = self.chance.choice([None, {"x": self.number(), "y": self.some(self.text, 2)}])
+        return None if self.chance.random() < 0.2 else {"list": self.some(self.number), "map": self.by_name(self.number), "inner": inner}
+
+    def payload(self) -> dict[str, Any]:
+        values: dict[str, Callable[[], Any]] = {
+            "n": self.number,
+            "list": lambda: self.some(self.text),
+            "map": lambda: self.by_name(self.text),
+            "items": lambda: self.some(self.item, 2),
+            "box": self.box,
+            # Without any NULL the hash cannot tell where inner arrays end (see payload_hash).
+            "lists": lambda: [*(self.some(lambda: self.some(self.number, 2)) or []), None],
+            "maps": lambda: {**(self.by_name(lambda: self.some(self.text, 2)) or {}), "z": None},
+        }
+        name = self.chance.choice(list(values))
+        return {name: values[name]()}
+
+
+def canonical(value: dict[str, Any]) -> str:
+    """One text a payload: a column that is NULL is one that is missing, and the order of a map means nothing."""
+    return json.dumps({k: v for k, v in value.items() if v is not None}, sort_keys=True)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_two_different_payloads_have_different_hashes_and_equal_ones_the_same(spark: SparkSession, seed: int) -> None:
+    make = Payloads(seed)
+    payloads = [make.payload() for _ in range(PAYLOADS)]
+    by_hash: dict[int, set[str]] = {}
+    for payload, hashed in zip(payloads, hashes(spark, payloads), strict=True):
+        by_hash.setdefault(hashed, set()).add(canonical(payload))
+    assert [same for same in by_hash.values() if len(same) > 1] == []
+    different = {canonical(payload) for payload in payloads}
+    assert len(by_hash) == len(different) > 400
+
+
+def test_nulls_in_collections_are_told_apart(spark: SparkSession) -> None:
+    """XXH64 passes over NULL: each of these groups had one hash."""
+    groups: list[list[dict[str, Any]]] = [
+        [{"list": each} for each in ([], [None], [None, None])],
+        [{"list": each} for each in (["p"], [None, "p"], ["p", None])],
+        [{"map": each} for each in ({"p": None, "q": "r"}, {"p": "q", "r": None})],
+        [{"items": each} for each in ([{"a": "p"}], [{"b": "p"}], [{"a": "p"}, None], [None, {"a": "p"}], [{"a": "p"}, {}])],
+        [{"box": {"list": each}} for each in ([1], [None, 1], [1, None])],
+        [{"lists": each} for each in ([[1], None], [None, [1]], [[1, None]], [[None, 1]], [[1], [None]], [[1]])],
+    ]
+    payloads = [payload for group in groups for payload in group]
+    found = hashes(spark, payloads)
+    assert len(set(found)) == len(payloads)
+
+
+# Tables hold these: another hash would make every copy of a row that is sent again a conflict.
+STORED: list[tuple[dict[str, Any], int]] = [
+    ({}, 8048215902960732604),
+    ({"n": 1}, 8081762136712174688),
+    ({"list": []}, 7863250038098701084),
+    ({"list": ["p", ""]}, 4607357948551472941),
+    ({"map": {"q": "r", "p": "q"}}, -1943720545246397921),
+    ({"items": [{"a": "p", "b": "q", "c": 1}, {"a": "", "b": "null", "c": 0}]}, 1213212825694003808),
+    ({"box": {"list": [0, 1], "map": {"p": 1}, "inner": {"x": None, "y": ["p"]}}}, -7239699113439901881),
+    ({"box": {"inner": {}}}, 4997111944483479109),
+    ({"lists": [[1, 0], [], [1]]}, -6640028875774689255),
+    ({"maps": {"p": ["q"], "q": []}}, 5147249920465860168),
+    ({"n": 0, "list": ["é"], "map": {}, "items": [], "box": {}, "lists": [], "maps": {}}, -2964677244987046673),
+]
+
+
+def test_what_tables_hold_stays_what_it_was_without_a_null_inside(spark: SparkSession) -> None:
+    assert hashes(spark, [payload for payload, _ in STORED]) == [stored for _, stored in STORED]

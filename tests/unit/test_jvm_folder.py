@@ -1,0 +1,50 @@
+"""Folders for what JVMs put down for a while: those of ended runs are removed, those in use never."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ingest import jvm_folder
+
+
+@pytest.fixture
+def ended() -> int:
+    """The process id of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_folder_is_made_anew_and_removed_with_the_one_above_it(tmp_path: Path) -> None:
+    first, second = jvm_folder.make(tmp_path), jvm_folder.make(tmp_path)
+    assert first != second and {first.parent, second.parent} == {tmp_path / "tmp"}
+    (first / "liblz4-java.so").touch()
+    jvm_folder.remove(first)
+    assert second.is_dir() and not first.exists()
+    jvm_folder.remove(second)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_run_has_left_is_removed_unless_its_jvm_or_another_host_may_still_use_it(tmp_path: Path, ended: int) -> None:
+    root = tmp_path / "tmp"
+    left, used, elsewhere, alive = (
+        root / f"{host}-{pid}-x{at}"
+        for at, (host, pid) in enumerate([(socket.gethostname(), ended)] * 2 + [("elsewhere", ended), (socket.gethostname(), os.getpid())])
+    )
+    for folder in (left, used, elsewhere, alive):
+        folder.mkdir(parents=True)
+    jvm = subprocess.Popen([sys.executable, "-c", "input()", f"-Djava.io.tmpdir={used}"], stdin=subprocess.PIPE)
+    try:
+        made = jvm_folder.make(tmp_path)
+        assert {*root.iterdir()} == {used, elsewhere, alive, made}
+    finally:
+        jvm.kill()
+        jvm.communicate()
+    jvm_folder.make(tmp_path)
+    assert not used.exists()
