@@ -53,11 +53,12 @@ def send(producer: TransactionalProducer, topic: str, *values: bytes) -> None:
 def test_records_of_several_topics_and_partitions_appear_together(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
     first, second = topic(3), topic(2)
     with make().transaction() as transaction:
-        for number in range(40):
-            transaction.send((first, second)[number % 2], b"%d" % number, key=b"%d" % number)
-        transaction._made.flush()
+        sent = [transaction.send((first, second)[number % 2], b"%d" % number, key=b"%d" % number) for number in range(40)]
+        transaction.flush()
         assert len(topics.values(first, "read_uncommitted")) == 20 and topics.values(first) == topics.values(second) == []
     assert (len(topics.values(first)), len(topics.values(second))) == (20, 20)
+    places = {(at.topic, at.partition, at.offset) for at in (future.get(timeout=0) for future in sent)}
+    assert places == {(record.topic, record.partition, record.offset) for name in (first, second) for record in topics.read(name)}
 
 
 def test_an_exception_aborts_and_the_producer_goes_on(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
