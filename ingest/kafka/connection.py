@@ -30,6 +30,7 @@ def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
     try:
         made = KafkaProducer(**{**kafka.for_python(), **options})
         if options.get("transactional_id") is not None:
+            _never_ask_for_another_epoch(made)
             made.init_transactions()
     except KafkaError as error:
         if made is not None:
@@ -41,6 +42,16 @@ def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
             remedy="check the address and the rights; `ingest broker start` starts an embedded broker.",
         ) from error
     return made
+
+
+def _never_ask_for_another_epoch(made: Any) -> None:
+    """A transactional producer whose epoch is refused has come to its end; kafka-python 3.0.12 would go on with a new one (KIP-360).
+
+    It asks for it (InitProducerId) unseen, in its own thread, also for a producer that was fenced. While the successor has a
+    transaction open the broker compares no epochs in that request (TransactionCoordinator, state Ongoing): it aborts that transaction
+    and fences the successor. Brokers before 2.7 even give the zombie its id back. With this such an error is fatal, as on older brokers.
+    """
+    made._transaction_manager._supports_epoch_bump = lambda: False
 
 
 def end(made: Any) -> None:

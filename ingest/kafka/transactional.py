@@ -51,14 +51,27 @@ class Transaction:
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> None:
+    ) -> Any:
         """Hand a record over; waits when too much is in flight. Records of one key, and of one partition, keep their order.
 
-        Raises kafka.errors.KafkaError and TimeoutError, which abort the transaction on their way out.
+        Returns kafka-python's future: after the commit its `get(timeout=0)` tells partition and offset. Raises
+        kafka.errors.KafkaError and TimeoutError, which abort the transaction on their way out.
         """
         future = self._made.send(topic, value, key, list(headers), partition, timestamp_ms)
         self._in_flight.add(future, len(value or b"") + len(key or b""), self._within_s)
         self.records += 1
+        return future
+
+    def flush(self) -> None:
+        """Wait until the brokers have every record so far, which nobody sees before the commit; the commit itself does this too.
+
+        Raises TransactionAborted when one was not acknowledged, and kafka.errors.KafkaError and TimeoutError as `send`.
+        """
+        self._made.flush(timeout=self._within_s)
+        self._in_flight.drain(self._within_s)
+        if self._in_flight.errors:
+            first = self._in_flight.errors[0]
+            raise TransactionAborted(f"{len(self._in_flight.errors)} record(s) were not acknowledged ({type(first).__name__}: {first})")
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
         """Commit the input's next offsets with this transaction, as the member of `group` that read it.
@@ -128,7 +141,7 @@ class TransactionalProducer:
             on_step("begun")
             yield transaction
             if transaction._group is not None or transaction.records:
-                self._check_acknowledged(made)
+                transaction.flush()
             on_step("flushed")
             if transaction._group is not None:
                 offsets, group = transaction._group
@@ -156,13 +169,6 @@ class TransactionalProducer:
         if self._made is None:  # it could not be replaced when it was lost
             self._made = producer(self._kafka, self._options)
         return self._made
-
-    def _check_acknowledged(self, made: Any) -> None:
-        made.flush(timeout=self._within_s)
-        self._in_flight.drain(self._within_s)
-        if self._in_flight.errors:
-            first = self._in_flight.errors[0]
-            raise TransactionAborted(f"{len(self._in_flight.errors)} record(s) were not acknowledged ({type(first).__name__}: {first})")
 
     def _fail(self, made: Any, error: BaseException, *, asked_to_commit: bool, late: bool) -> None:
         """Leave no transaction open, and turn the client's error into what it means; returns if `error` shall be raised as it is."""

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ingest.errors import InvalidInput, RunStopped
-from ingest.local.line import COMMIT_TIMEOUT_S, Line
+from ingest.kafka.transactional import COMMIT_WITHIN_S
+from ingest.local.line import Line
 from ingest.local.manifest import Ending, Manifest, PoisonAt
 from ingest.local.plan import Mix, Topic, Transaction, plan
 from ingest.local.sample import ORDERS, PAYMENTS
@@ -57,7 +58,7 @@ def produce_sample(
     topics: Mapping[str, str] = DEFAULT_TOPICS,
     transactional_id: str | None = None,
     kafka_options: Mapping[str, Any] | None = None,
-    commit_timeout_s: float = COMMIT_TIMEOUT_S,
+    commit_timeout_s: float = COMMIT_WITHIN_S,
     progress: Callable[[int], None] | None = None,
 ) -> Produced:
     """Write `events` distinct events and all that surrounds them (see `plan`) into existing topics.
@@ -126,30 +127,14 @@ class _Run:
         )
 
     def _commit(self, transaction: Transaction, meanwhile: Callable[[], None]) -> None:
-        """Commit, in as many attempts as it takes: after an unknown outcome or an error all records are sent again."""
+        """Commit, with what is to be aborted open around it."""
         lost = transaction.alongside
-        half = 0 if lost is None else len(lost.records) // 2
-        lost_open = lost is not None and self._abort_begin(lost, half)
-        done = False
-        for attempt in range(1, ATTEMPTS_MAX + 1):
-            self._log.begin(transaction, attempt)
-            ending, poison_at = self._line.transact(transaction.records, None if done else meanwhile)
-            done = True
-            self._end(transaction, attempt, ending, poison_at)
-            if ending == "committed":
-                break
+        if lost is None:
+            self._until_committed(transaction, meanwhile)
         else:
-            raise RunStopped(
-                "PRODUCER_GAVE_UP",
-                f"transaction {transaction.number} did not commit in {ATTEMPTS_MAX} attempts.",
-                expected="a broker that answers.",
-                remedy="see to the broker, then run the producer again with a new manifest and another seed.",
-            )
-        if lost is not None:
-            if lost_open:
-                lost_open = self._aborting.attempt(lambda: self._aborting.send(lost.records[half:], flush=True))
-            if lost_open:
-                self._aborting.abort()
+            self._log.begin(lost, 1)
+            with self._aborting.abandoned(lost.records):
+                self._until_committed(transaction, meanwhile)
             self._end(lost, 1, "aborted", ())
             self._aborted_records += len(lost.records)
         self._sent += len(transaction.records)
@@ -158,15 +143,20 @@ class _Run:
         if self._progress is not None:
             self._progress(self._sent)
 
-    def _abort_begin(self, lost: Transaction, half: int) -> bool:
-        """Open the transaction to be aborted and see that its first half is in the log before anything else."""
-        self._log.begin(lost, 1)
-
-        def first_half() -> None:
-            self._aborting.begin()
-            self._aborting.send(lost.records[:half], flush=True)
-
-        return self._aborting.attempt(first_half)
+    def _until_committed(self, transaction: Transaction, meanwhile: Callable[[], None]) -> None:
+        """In as many attempts as it takes: after an unknown outcome or an error all records are sent again."""
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            self._log.begin(transaction, attempt)
+            ending, poison_at = self._line.transact(transaction.records, meanwhile if attempt == 1 else None)
+            self._end(transaction, attempt, ending, poison_at)
+            if ending == "committed":
+                return
+        raise RunStopped(
+            "PRODUCER_GAVE_UP",
+            f"transaction {transaction.number} did not commit in {ATTEMPTS_MAX} attempts.",
+            expected="a broker that answers.",
+            remedy="see to the broker, then run the producer again with a new manifest and another seed.",
+        )
 
     def _end(self, transaction: Transaction, attempt: int, ending: Ending, poison_at: Iterable[PoisonAt]) -> None:
         self._log.end(transaction, attempt, ending, poison_at)

@@ -1,0 +1,61 @@
+"""`ingest semantics`: what each delivery mode costs and keeps, measured here and now."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_json
+
+Seed = Annotated[int, typer.Option("--seed", help="Where the faults strike; the same for all modes.")]
+Records = Annotated[int | None, typer.Option("--records", min=1, help="Records in each trial of a fault (2,000; with --quick 300).")]
+Group = Annotated[int | None, typer.Option("--group", min=1, help="Records in a group of these trials (100; with --quick 20).")]
+Quick = Annotated[bool, typer.Option("--quick", help="Short measurements and few records: to see it work, not to quote it.")]
+Faults = Annotated[list[str] | None, typer.Option("--fault", metavar="NAME", help="Only this fault; can be given several times.")]
+Html = Annotated[Path | None, typer.Option("--html", help="Write tables and charts into this file; it needs no network.")]
+Png = Annotated[Path | None, typer.Option("--png", help="Write the charts into this file.")]
+
+
+@app.command()
+def semantics(
+    seed: Seed = 1,
+    records: Records = None,
+    group: Group = None,
+    quick: Quick = False,
+    fault: Faults = None,
+    html: Html = None,
+    png: Png = None,
+    as_json: o.Json = False,
+) -> None:
+    """Run all delivery modes under the same faults and the same load, on an embedded broker; exit 1 if one broke its promise."""
+    from ingest.kafka.semantics import run as trials
+    from ingest.kafka.semantics.chart import picture
+    from ingest.kafka.semantics.page import page
+    from ingest.kafka.semantics.png import png as encoded
+    from ingest.kafka.semantics.table import tables
+
+    faults = trials.chosen(fault or [])
+    size = (trials.QUICK if quick else trials.FULL).of(records, group)
+    for path in (html, png):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.open("ab").close()  # a file that cannot be written is better known before minutes of work
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    result = trials.run(size, seed=seed, faults=faults, say=say)
+    if html is not None:
+        html.write_text(page(result), encoding="utf-8")
+    if png is not None:
+        png.write_bytes(encoded(picture(result)))
+    if as_json:
+        print_json("semantics", ok=not result.broken, **result.as_dict())
+    else:
+        print("\n\n".join(table.text() for table in tables(result)))
+    if result.broken:
+        raise typer.Exit(1)

@@ -1,0 +1,186 @@
+"""What `ingest semantics` counts and draws, without a broker: the judge, the promises, the tables, the page and the picture."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ingest.errors import InvalidInput
+from ingest.kafka.semantics import glyphs, run
+from ingest.kafka.semantics.chart import charts, picture
+from ingest.kafka.semantics.drawing import Box, Drawing, Words
+from ingest.kafka.semantics.judge import Verdict, judge
+from ingest.kafka.semantics.page import page
+from ingest.kafka.semantics.png import SCALE, png
+from ingest.kafka.semantics.reader import summary
+from ingest.kafka.semantics.result import Latency, Result, Speed, Trial
+from ingest.kafka.semantics.table import tables
+from ingest.kafka.semantics.told import Entry, Told
+
+pytestmark = pytest.mark.unit
+
+CLEAN = Verdict(lost=0, doubled=0, reordered=0, lost_though_told=0, hidden=0)
+
+
+def trial(mode: str, **harm: int) -> Trial:
+    return Trial(mode, "reply_lost", 100, 1, 0, 1.0, Verdict(**{**vars(CLEAN), **harm}))
+
+
+def speed(mode: str, group: int | None, of_forget: float) -> Speed:
+    return Speed(mode, group, 20_000 * of_forget, 1.0, of_forget, Latency(1_000.0, 2_000, 3.0, 9.0, 20.0, 40.0))
+
+
+@pytest.fixture
+def result() -> Result:
+    modes = {"at_most_once": 1.0, "at_least_once": 0.85, "idempotent": 0.95, "exactly_once": 0.4}
+    speeds = [speed(mode, group, part) for group in (None, 1, 100) for mode, part in modes.items()]
+    trials = (trial("at_most_once", lost=7), trial("at_least_once", doubled=5), trial("idempotent"), trial("exactly_once", hidden=30))
+    return Result(1, 100, 10, 1.5, 3, {"cores": 2, "python": "<3>"}, trials, tuple(speeds))
+
+
+class TestJudge:
+    def test_what_came_once_and_in_order_is_clean(self) -> None:
+        assert judge(6, [[0, 2, 4], [1, 3, 5]], [[0, 2, 4], [1, 3, 5]]) == CLEAN
+
+    def test_a_record_that_nobody_sees_is_lost_and_worse_if_the_sender_was_told_of_it(self) -> None:
+        told = [Entry("begun", 0, 6), Entry("delivered", 0, 4), Entry("unknown", 4, 6)]
+        assert judge(6, [[0, 2], [1]], [[0, 2], [1]], told) == Verdict(3, 0, 0, 1, 0)
+
+    def test_copies_are_doubled_and_not_reordered(self) -> None:
+        assert judge(4, [[0, 2, 0, 2, 2], [1, 3, 1]], [[0, 2, 0, 2, 2], [1, 3, 1]]) == Verdict(0, 4, 0, 0, 0)
+
+    def test_a_first_copy_behind_a_later_record_is_reordered(self) -> None:
+        assert judge(6, [[0, 4, 2], [3, 1, 5]], [[0, 4, 2], [3, 1, 5]]) == Verdict(0, 0, 2, 0, 0)
+
+    def test_aborted_records_are_hidden(self) -> None:
+        assert judge(2, [[0], [1]], [[0, 0, 0], [1]]) == Verdict(0, 0, 0, 0, 2)
+
+    def test_a_record_that_nobody_offered_is_a_bug(self) -> None:
+        with pytest.raises(ValueError, match=r"\[9\], expected 0 to 3"):
+            judge(4, [[0, 9]], [[0, 9]])
+
+
+def test_a_sender_goes_on_where_its_log_ends(tmp_path: Path) -> None:
+    told = Told(tmp_path / "told")
+    assert (told.entries(), told.after("delivered")) == ([], 0)
+    for word, first, end in (("begun", 0, 10), ("delivered", 0, 10), ("begun", 10, 20), ("failed", 10, 20)):
+        told.write(word, first, end)  # type: ignore[arg-type]
+    assert (Told(tmp_path / "told").after("delivered"), told.after("begun")) == (10, 20)
+    with pytest.raises(ValueError, match="expected one of"):
+        told.write("sent", 0, 1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="first <= end"):
+        told.write("begun", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "harm", "broken"),
+    [
+        ("at_most_once", {"lost": 3, "reordered": 1}, ()),
+        ("at_most_once", {"doubled": 1}, ("1 doubled",)),
+        ("at_least_once", {"doubled": 9}, ()),
+        ("at_least_once", {"lost": 2, "lost_though_told": 1}, ("2 lost", "1 lost that were told as delivered")),
+        ("idempotent", {"doubled": 9, "hidden": 1}, ()),
+        ("exactly_once", {"hidden": 50}, ()),
+        ("exactly_once", {"lost": 1, "doubled": 2, "reordered": 3}, ("1 lost", "2 doubled", "3 reordered")),
+    ],
+)
+def test_each_mode_is_held_to_its_own_promise(mode: str, harm: dict[str, int], broken: tuple[str, ...]) -> None:
+    assert trial(mode, **harm).broken == broken
+
+
+def test_a_claim_is_held_against_what_was_measured(result: Result) -> None:
+    assert [(claim.mode, claim.says) for claim in result.claims] == [
+        ("at_least_once", "as claimed"),
+        ("idempotent", "more"),
+        ("exactly_once", "less"),
+    ]
+
+
+def test_the_json_of_a_run_holds_all_of_it(result: Result) -> None:
+    document = json.loads(json.dumps(result.as_dict()))
+    assert [each["lost"] for each in document["trials"]] == [7, 0, 0, 0] and document["trials"][0]["broken"] == []
+    assert len(document["speeds"]) == 12 and document["speeds"][0]["latency"]["p99_ms"] == 20.0
+    assert (document["seed"], document["machine"]["cores"], document["claims"][2]["says"]) == (1, 2, "less")
+
+
+def test_the_tables_say_what_broke(result: Result) -> None:
+    text = "\n".join(table.text() for table in tables(result))
+    assert "BROKEN" not in text and re.search(r"reply lost +at most once +7 +0", text)
+    worse = Result(**{**vars(result), "trials": (trial("exactly_once", lost=4),)})
+    assert "BROKEN: 4 lost" in tables(worse)[0].text() and worse.broken == worse.trials
+    assert '<td class="broken">BROKEN: 4 lost</td>' in page(worse)
+
+
+def test_the_page_is_whole_without_a_network_and_escapes_what_it_shows(result: Result) -> None:
+    text = page(result)
+    assert "python &lt;3&gt;" in text and "<3>" not in text
+    assert not re.search(r"https?://|<script|<link|<img|@import|url\(", text)
+    assert text.count("<svg ") == len(charts(result)) == 4 and text.count("<table>") == 3
+    assert text.count("<td>") + text.count('<td class="broken">') == sum(len(table.rows) * len(table.heads) for table in tables(result))
+
+
+def decoded(data: bytes) -> Any:
+    """The picture's dots, read as the PNG specification says; each chunk's sum is checked."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    chunks, at = {}, 8
+    while at < len(data):
+        (size,) = struct.unpack_from(">I", data, at)
+        kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + size]
+        assert struct.unpack_from(">I", data, at + 8 + size) == (zlib.crc32(kind + body),)
+        chunks[kind], at = body, at + 12 + size
+    width, height, depth, color, *rest = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
+    assert (depth, color, rest) == (8, 2, [0, 0, 0])
+    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), dtype=np.uint8).reshape(height, 1 + 3 * width)
+    assert not rows[:, 0].any()
+    return rows[:, 1:].reshape(height, width, 3)
+
+
+def test_the_picture_shows_boxes_and_words_where_they_were_put() -> None:
+    drawing = Drawing(40, 20, "small", [Box(10, 5, 4, 3, "#0072b2"), Words(30, 18, "1", "middle", "#ff0000")])
+    dots = decoded(png(drawing))
+    assert dots.shape == (20 * SCALE, 40 * SCALE, 3)
+    blue = (dots == (0, 0x72, 0xB2)).all(axis=2)
+    assert blue.sum() == 4 * 3 * SCALE**2 and blue[5 * SCALE : 8 * SCALE, 10 * SCALE : 14 * SCALE].all()
+    red = np.argwhere((dots == (255, 0, 0)).all(axis=2))
+    assert red[:, 0].max() < 18 * SCALE <= red[:, 0].max() + 2 and abs(red[:, 1].mean() - 30 * SCALE) < 3
+    assert '<rect x="10.0" y="5.0" width="4.0" height="3.0" fill="#0072b2"/>' in drawing.svg()
+
+
+def test_the_picture_of_a_run_has_every_chart(result: Result) -> None:
+    drawing = picture(result)
+    assert decoded(png(drawing)).shape == (drawing.height * SCALE, drawing.width * SCALE, 3)
+    texts = {shape.text for shape in drawing.shapes if isinstance(shape, Words)}
+    assert {"Harm by fault, records", "Throughput, records a second", "exactly once", "no groups", "7 lost"} <= texts
+    letters = set("".join(texts)) - {" "}
+    hollow = glyphs.rows("\N{SNOWMAN}")
+    assert not [letter for letter in letters if glyphs.rows(letter) == hollow], "a letter that the picture cannot draw"
+
+
+def test_no_two_letters_look_the_same() -> None:
+    letters = [letter for letter in glyphs._GLYPHS if letter not in "-–"]
+    assert len({str(glyphs.rows(letter)) for letter in letters}) == len(letters) > 70
+    assert all(len(glyphs.rows(letter)) == glyphs.HEIGHT for letter in letters)
+
+
+def test_percentiles_are_those_of_records_that_were_met() -> None:
+    found = summary([float(number) for number in range(1, 101)])
+    assert found == {"records": 100, "p50_ms": 51.0, "p95_ms": 96.0, "p99_ms": 100.0, "max_ms": 100.0}
+    assert summary([7.0]) == {"records": 1, "p50_ms": 7.0, "p95_ms": 7.0, "p99_ms": 7.0, "max_ms": 7.0}
+
+
+def test_a_fault_that_does_not_exist_and_too_few_records_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"FAULT_UNKNOWN.*rebalance"):
+        run.chosen(["flood"])
+    assert [fault.name for fault in run.chosen(["rebalance", "reply_lost"])] == ["reply_lost", "rebalance"]
+    with pytest.raises(InvalidInput, match=r"SEMANTICS_SIZE.*at least 100"):
+        run.FULL.of(99, None)
+    with pytest.raises(InvalidInput, match=r"2000 records in groups of 500"):
+        run.FULL.of(None, 500)
+    assert [run.FULL.of(*each).group for each in ((None, None), (500, None), (5_000, None), (5_000, 500))] == [100, 50, 100, 500]
