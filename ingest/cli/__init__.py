@@ -7,5 +7,5 @@ from importlib import import_module
 
 def register() -> None:
     """Import the modules that add their verbs to the application; they import what is heavy only inside a verb."""
-    for group in ("run", "verify", "check", "status", "sql", "rebase", "plan", "log", "transactions", "demo", "broker", "doctor"):
+    for group in ("run", "verify", "check", "status", "sql", "rebase", "plan", "log", "transactions", "demo", "chaos", "broker", "doctor"):
         import_module(f"ingest.cli.{group}")
