@@ -40,6 +40,7 @@ NO_CODES = {
     *("PROVENANCE_IN_RULES", "RAW_COLUMNS"),  # names that contract.py exports
     *("SINGLE_USER", "JAVA_TOOL_OPTIONS"),
     "END_TXN",  # a request of Kafka's protocol
+    *("LD_PRELOAD", "FAKETIME_DONT_FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC"),
 }
 ENVIRONMENT = "INGEST_"
 # Options of pip, uv, databricks, Chromium and bench.
