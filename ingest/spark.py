@@ -99,8 +99,10 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     # The state of a Delta log of ours is small; its default of 50 tasks costs more than it saves.
     builder = builder.config("spark.databricks.delta.snapshotPartitions", "2")
     if master.startswith("local"):
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
         builder = builder.config("spark.sql.shuffle.partitions", str(local_cores(master)))
+    if master.startswith(("local", "spark://127.0.0.1:")):
+        # On a cluster of this machine alone executors find the driver where they are themselves.
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in PINNED.items():
         builder = builder.config(key, value)
     with _output_to(log):

@@ -13,10 +13,10 @@ from ingest.chaos.worker import marked
 ROUNDS_MAX = 50  # a process that was just being started shows up in the next look
 
 
-def clear(mark: str, folder: str) -> None:
-    """SIGKILL to all that carry the mark, until a look finds none; then the folder goes."""
+def clear(mark: str, folder: str, *, besides: int = 0) -> None:
+    """SIGKILL to all that carry the mark, but for this process and `besides`, until a look finds none; then the folder goes."""
     for _ in range(ROUNDS_MAX):
-        left = marked(mark)
+        left = [process for process in marked(mark) if process.pid != besides]
         if not left:
             break
         for process in left:

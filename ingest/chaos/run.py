@@ -19,6 +19,7 @@ from typing import Final
 
 from ingest.chaos.blows import strike
 from ingest.chaos.events import Bodies, bodies, compared_columns, refuse_unfit
+from ingest.chaos.guard import clear
 from ingest.chaos.machine import libfaketime, small_disk
 from ingest.chaos.scene import Counts, Say, Scene
 from ingest.chaos.schedule import schedule
@@ -92,7 +93,8 @@ def run(options: Options, say: Say) -> Report:
         try:
             _rounds(report, folder, pools, guard, mark, say)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            # Whoever was just being started when it was interrupted is known by the mark alone.
+            clear(mark, str(folder), besides=guard.pid)
             raise
         if report.ok:
             shutil.rmtree(folder, ignore_errors=True)

@@ -41,7 +41,7 @@ class Worker:
         self.output = output
         self.started_s = time.monotonic()
         self._process, _ = launch(
-            command, marker=command[0], output=output, cwd=output.parent, die_with_parent=True, env={**inherited(), **environment}
+            command, marker=command[0], output=output, cwd=Path.cwd(), die_with_parent=True, env={**inherited(), **environment}
         )
 
     @property
@@ -127,7 +127,7 @@ class Guard:
     def __init__(self, mark: str, folder: Path) -> None:
         command = [sys.executable, "-m", "ingest.chaos.guard", mark, str(folder)]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd="/"
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
 
     @property
