@@ -11,8 +11,7 @@ from typing import Final
 
 import psutil
 
-from ingest.chaos import upkeep
-from ingest.chaos.machine import libfaketime, moved_clock
+from ingest.chaos import clock, upkeep
 from ingest.chaos.scene import Scene
 from ingest.chaos.schedule import Strike
 from ingest.chaos.worker import Worker, until
@@ -184,9 +183,8 @@ def _disk_full(scene: Scene, blow: Strike) -> None:
 
 def _clock(scene: Scene, blow: Strike) -> None:
     _kill_all_of(scene, _driver(scene))
-    library = libfaketime()
-    assert library is not None
-    scene.clock = moved_clock(library, blow.chance)
+    assert scene.clock_library is not None
+    scene.clock = clock.moved(scene.clock_library, blow.chance)
     scene.start_driver()
     scene.clock = {}
 

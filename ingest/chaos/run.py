@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ingest.chaos import clock
 from ingest.chaos.blows import strike
+from ingest.chaos.disk import small_disk
 from ingest.chaos.events import Bodies, bodies, compared_columns, refuse_unfit
 from ingest.chaos.guard import clear
-from ingest.chaos.machine import libfaketime, small_disk
 from ingest.chaos.scene import Counts, Say, Scene
 from ingest.chaos.schedule import schedule
 from ingest.chaos.worker import MARK, Guard, marked
@@ -123,7 +124,8 @@ def _round(report: Report, folder: Path, pools: Sequence[Bodies], seconds: float
     options = report.options
     with ExitStack() as stack:
         disk = stack.enter_context(small_disk(folder / "disk")) if "disk-full" in options.faults else None
-        faults = _allowed(report, has_disk=disk is not None)
+        library = clock.library(folder) if "clock" in options.faults else None
+        faults = _allowed(report, has_disk=disk is not None, has_clock=library is not None)
         broker = stack.enter_context(Broker(folder / "broker"))
         proxy = stack.enter_context(Proxy(broker.bootstrap_servers))
         settings = {
@@ -131,7 +133,9 @@ def _round(report: Report, folder: Path, pools: Sequence[Bodies], seconds: float
             "seed": str(options.seed),
             "rate": options.rate,
         }
-        scene = Scene(folder, options.contracts, broker, proxy, settings, say, batch_records=BATCH_RECORDS, disk=disk)
+        scene = Scene(
+            folder, options.contracts, broker, proxy, settings, say, batch_records=BATCH_RECORDS, disk=disk, clock_library=library
+        )
         stack.callback(scene.close)
         if disk is not None:
             stack.callback(_keep, scene, folder)
@@ -200,15 +204,13 @@ def sorted_like(pools: Sequence[Bodies], contracts: Sequence[Contract]) -> list[
     return [by_name[pool.contract.name] for pool in pools]
 
 
-def _allowed(report: Report, *, has_disk: bool) -> tuple[str, ...]:
+def _allowed(report: Report, *, has_disk: bool, has_clock: bool) -> tuple[str, ...]:
     """The chosen faults less those that this machine does not allow."""
     asked = report.options.faults
     if "disk-full" in asked and not has_disk:
         report.left_out["disk-full"] = "no tmpfs can be mounted in a mount namespace of ours (root, or CAP_SYS_ADMIN, on Linux)"
-    if "clock" in asked and libfaketime() is None:
-        report.left_out["clock"] = (
-            "libfaketime is not installed (Debian's package libfaketime; INGEST_CHAOS_LIBFAKETIME names another place)"
-        )
+    if "clock" in asked and not has_clock:
+        report.left_out["clock"] = "neither a C compiler (cc) nor libfaketime is here, or this is no Linux"
     return tuple(fault for fault in asked if fault not in report.left_out)
 
 

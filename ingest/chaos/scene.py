@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ingest.chaos.machine import SmallDisk
+from ingest.chaos.disk import SmallDisk
 from ingest.chaos.worker import Worker, until
 from ingest.chaos.writer import Settings
 from ingest.contract import Contract, load_contracts
@@ -75,6 +75,7 @@ class Scene:
         *,
         batch_records: int,
         disk: SmallDisk | None,
+        clock_library: Path | None,
     ) -> None:
         self.folder, self.broker, self.proxy, self.say, self.disk = folder, broker, proxy, say, disk
         self.home = disk.folder if disk else folder  # of lake and checkpoints
@@ -84,6 +85,7 @@ class Scene:
         self.excused: dict[str, set[tuple[str, ...]]] = {contract.name: set() for contract in contracts}
         self.own_versions: dict[str, set[int]] = {contract.name: set() for contract in contracts}
         self.manifests: list[Path] = []
+        self.clock_library = clock_library
         self.clock: Mapping[str, str] = {}
         self.driver: Worker | None = None
         self.writer: Worker | None = None

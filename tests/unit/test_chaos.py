@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,10 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
+from ingest.chaos import clock
 from ingest.chaos.blows import BLOWS
 from ingest.chaos.events import Events, bodies, compared_columns, refuse_unfit
 from ingest.chaos.guard import clear
-from ingest.chaos.machine import libfaketime, moved_clock
 from ingest.chaos.schedule import FAULTS, HOLD_S_MAX, MEANINGS, WEIGHTS, WORK_S_MAX, chosen, schedule
 from ingest.chaos.worker import MARK, Worker, marked
 from ingest.contract import Contract, load_contracts
@@ -155,14 +157,27 @@ def test_poison_goes_through_all_kinds_and_what_has_no_readable_id_has_none_for_
 
 def test_a_moved_clock_is_up_to_a_day_off() -> None:
     library = Path("/lib/x.so")
-    assert [moved_clock(library, chance)["FAKETIME"] for chance in (0, 0.5, 1)] == ["-86400", "+0", "+86400"]
+    assert [clock.moved(library, chance)["FAKETIME"] for chance in (0, 0.5, 1)] == ["-86400", "+0", "+86400"]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_our_library_moves_the_wall_clock_and_not_the_monotonic_one(tmp_path: Path) -> None:
+    library = clock.library(tmp_path)
+    assert library == tmp_path / "clock_shift.so"
+    look = "import time, datetime; print(time.time(), datetime.datetime.now().timestamp(), time.monotonic())"
+    environment = {**os.environ, **clock.moved(library, 0.25)}
+    out = subprocess.run([sys.executable, "-c", look], env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    wall, day, monotonic = map(float, out.split())
+    assert abs(wall + clock.DAY_S / 2 - time.time()) < 60
+    assert abs(day - wall) < 60
+    assert abs(monotonic - time.monotonic()) < 60
 
 
 def test_libfaketime_is_where_the_variable_says_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_CHAOS_LIBFAKETIME", str(tmp_path / "none.so"))
-    assert libfaketime() is None
+    assert clock.library(tmp_path) is None
     (tmp_path / "none.so").touch()
-    assert libfaketime() == tmp_path / "none.so"
+    assert clock.library(tmp_path) == tmp_path / "none.so"
 
 
 SLEEPER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); time.sleep(600)"

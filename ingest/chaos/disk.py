@@ -1,4 +1,4 @@
-"""What the machine has to allow for some faults: a small disk of our own, and a clock that can be moved. Without it they are left out."""
+"""A small disk of our own, to be filled: a tmpfs, where the machine lets us mount one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from glob import glob
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +16,6 @@ _MNT_DETACH: Final = 2
 DISK_BYTES: Final = 768 * 1024 * 1024
 # So little that no Parquet file of a batch fits, and no log entry of a few of them.
 ROOM_LEFT_BYTES: Final = 16 * 1024
-FAKETIME_VARIABLE: Final = "INGEST_CHAOS_LIBFAKETIME"
-FAKETIME_PLACES: Final = (
-    "/usr/lib/*/faketime/libfaketimeMT.so.1",
-    "/usr/lib*/faketime/libfaketimeMT.so.1",
-    "/usr/local/lib/faketime/libfaketimeMT.so.1",
-)
-_DAY_S: Final = 86_400
 
 
 class SmallDisk:
@@ -68,20 +60,6 @@ def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
         yield disk
     finally:
         disk.unmount()
-
-
-def libfaketime() -> Path | None:
-    """The library that moves a process's clock: named by INGEST_CHAOS_LIBFAKETIME, or where distributions put it."""
-    named = os.environ.get(FAKETIME_VARIABLE)
-    found = [named] if named else [path for place in FAKETIME_PLACES for path in sorted(glob(place))]
-    return next((Path(path) for path in found if Path(path).is_file()), None)
-
-
-def moved_clock(library: Path, chance: float) -> dict[str, str]:
-    """The environment of a process that lives up to a day ahead or behind; `chance` from 0 (behind) to 1."""
-    shift_s = round((2 * chance - 1) * _DAY_S)
-    # Timeouts and polls use the monotonic clock, which no administrator ever moves.
-    return {"LD_PRELOAD": str(library), "FAKETIME": f"{shift_s:+d}", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
 
 
 def _try(returned: int) -> None:
