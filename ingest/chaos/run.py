@@ -148,11 +148,13 @@ def _round(report: Report, folder: Path, pools: Sequence[Bodies], seconds: float
             strike(scene, blow)
             say(blow.fault, f"strike {blow.number}; {scene.batches_done()} batches done, {scene.counts.starts} starts so far")
         say("chaos", "no more faults; all is read to the end")
-        if not scene.findings:
-            scene.finish()
+        scene.finish()
+        if scene.read_to_the_end:
+            _judge(report, scene, pools, say)
         else:
-            scene.close()
-        _judge(report, scene, pools, say)
+            report.notes.append(f"round {report.rounds}: not judged by the oracle, since not all was read")
+        report.counts.add(scene.counts)
+        report.findings += [f"round {report.rounds}: {finding}" for finding in scene.findings]
         scene.close()
 
 
@@ -163,7 +165,7 @@ def _keep(scene: Scene, folder: Path) -> None:
 
 
 def _judge(report: Report, scene: Scene, pools: Sequence[Bodies], say: Say) -> None:
-    """Ask the oracle about each table, also after a finding of ours: it tells whether data suffered."""
+    """Ask the oracle about each table."""
     for pool, contract in zip(pools, sorted_like(pools, scene.contracts), strict=True):
         say("oracle", f"reads {contract.name}: topic, target, quarantine, ledger and every version")
         verdict, counts = _verdict(scene, pool, contract)
@@ -173,8 +175,6 @@ def _judge(report: Report, scene: Scene, pools: Sequence[Bodies], say: Say) -> N
         report.tables.setdefault(contract.name, Counts()).add(counts)
         scene.counts.records += counts.records
         scene.counts.batches += counts.batches
-    report.counts.add(scene.counts)
-    report.findings += [f"round {report.rounds}: {finding}" for finding in scene.findings]
 
 
 def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[Verdict, Counts]:

@@ -89,6 +89,8 @@ class Scene:
         self.clock: Mapping[str, str] = {}
         self.driver: Worker | None = None
         self.writer: Worker | None = None
+        self.producing = True
+        self.read_to_the_end = False
         self._fruitless = 0
         self._done_at_start = 0
         self._write_project(contracts, batch_records)
@@ -123,7 +125,7 @@ class Scene:
         """Start again whoever has ended. Never blocks for long."""
         if not self.broker.running:
             self.broker.start()
-        if self.writer is None or self.writer.poll() is not None:
+        if self.producing and (self.writer is None or self.writer.poll() is not None):
             self.start_writer()
         if self.driver is not None and (code := self.driver.poll()) is not None:
             self.driver.gone()
@@ -208,29 +210,29 @@ class Scene:
         self.findings.append(f"ingest run ended with exit code {code}, which no fault explains: {_last(driver)} ({driver.output.name})")
 
     def finish(self) -> None:
-        """The producer stops, the driver stops in order, and what is left is read to the end. Adds to `findings`."""
+        """The producer stops, the driver stops in order, and what is left is read to the end, also after a finding: the oracle
+        can then tell whether data suffered. Adds to `findings`."""
         self._stop_writer()
-        if self.driver is not None and self.driver.poll() is None:
+        if not self.findings:
             self.wait(self.working, END_WITHIN_S)
         if self.driver is not None:
             self.driver.signal(signal.SIGTERM)
             code = self.driver.ended(END_WITHIN_S)
-            if code != 0:
+            if code != 0 and not self.findings:
                 self.findings.append(f"asked to stop, ingest run ended with {code}: {_last(self.driver)} ({self.driver.output.name})")
-                self.driver.kill()
-            self.driver = None
-        if self.findings:
-            return
+            self.driver.kill()
         self.clock = {}
         last = self.start_driver("--once")
         code = last.ended(END_WITHIN_S)
         if code != 0:
             self.findings.append(f"with no fault left, ingest run --once ended with {code}: {_last(last)} ({last.output.name})")
             last.kill()
+        self.read_to_the_end = code == 0
         self.driver = None
 
     def _stop_writer(self) -> None:
         """In order, so that no transaction is left open; one that was killed just now is followed by another."""
+        self.producing = False
         for _ in range(5):
             writer = self.writer
             if writer is None or writer.poll() is not None:
