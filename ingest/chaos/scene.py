@@ -53,6 +53,10 @@ class Counts:
     records: int = 0
     ends: Counter[str] = field(default_factory=Counter)
 
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON (dataclasses.asdict makes nonsense of a Counter)."""
+        return {**vars(self), "strikes": dict(self.strikes), "ends": dict(self.ends)}
+
     def add(self, other: Counts) -> None:
         """Sum up rounds."""
         self.strikes += other.strikes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import sys
 import time
@@ -110,7 +109,7 @@ def _more(report: Report) -> dict[str, Any]:
         "left_out": report.left_out,
         "rounds": report.rounds,
         "seconds": round(report.seconds, 1),
-        "counts": dataclasses.asdict(report.counts),
+        "counts": report.counts.as_dict(),
         "findings": report.findings,
         "notes": report.notes,
         "folder": str(report.folder) if report.folder else None,

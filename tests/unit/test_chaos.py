@@ -21,6 +21,7 @@ from ingest.chaos import clock
 from ingest.chaos.blows import BLOWS
 from ingest.chaos.events import Events, bodies, compared_columns, refuse_unfit
 from ingest.chaos.guard import clear
+from ingest.chaos.scene import Counts
 from ingest.chaos.schedule import FAULTS, HOLD_S_MAX, MEANINGS, WEIGHTS, WORK_S_MAX, chosen, schedule
 from ingest.chaos.worker import MARK, Worker, marked
 from ingest.contract import Contract, load_contracts
@@ -217,6 +218,23 @@ def wait_until(look: object, within_s: float = 30) -> None:
     while not look():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_counts_of_rounds_are_added_up_and_become_json() -> None:
+    one, other = Counts(sigkills=2, records=10), Counts(sigkills=3, batches=4)
+    one.strikes.update({"kill-jvm": 2})
+    other.strikes.update({"kill-jvm": 1, "clock": 1})
+    other.ends.update({"5 JVM_GONE": 3})
+    one.add(other)
+    assert json.loads(json.dumps(one.as_dict())) == {
+        "strikes": {"kill-jvm": 3, "clock": 1},
+        "sigkills": 5,
+        "starts": 0,
+        "writers": 0,
+        "batches": 4,
+        "records": 10,
+        "ends": {"5 JVM_GONE": 3},
+    }
 
 
 def report(ok: bool = True, faults: tuple[str, ...] = FAULTS) -> dict[str, object]:
