@@ -107,7 +107,8 @@ class Cluster:
         for worker in self.workers:
             for process in worker.processes():
                 with suppress(psutil.NoSuchProcess):
-                    if EXECUTOR in process.cmdline():
+                    # A child that an executor has just forked still has its command line.
+                    if EXECUTOR in process.cmdline() and process.ppid() == worker.process.pid:
                         found.append(process)
         return found
 
