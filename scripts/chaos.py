@@ -36,10 +36,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def row(report: dict[str, Any], day: dt.date, commit: str) -> str:
-    """A run as a line of the table."""
+    """A run as a line of the table; its minutes are those in which faults were dealt."""
     counts = report["counts"]
     verdict = "clean" if report["ok"] else f"{len(report['findings'])} findings"
-    figures = [f"{report['minutes']:g}", named(report["faults"]), counts["sigkills"], counts["batches"], f"{counts['records']:,}", verdict]
+    figures = [
+        f"{report['seconds_of_faults'] / 60:.1f}",
+        named(report["faults"]),
+        counts["sigkills"],
+        counts["batches"],
+        f"{counts['records']:,}",
+        verdict,
+    ]
     return f"| {day} | {commit} | {report['seed']} | " + " | ".join(map(str, figures)) + " |"
 
 

@@ -54,7 +54,8 @@ class Options:
 
 @dataclass
 class Report:
-    """What a run came to. `left_out` are faults that this machine does not allow, each with the reason; `folder` is kept if not ok."""
+    """What a run came to. `seconds` are all, `dealt_s` those in which faults were dealt; `left_out` are faults that this machine
+    does not allow, each with the reason; `folder` is kept if not ok."""
 
     options: Options
     counts: Counts = field(default_factory=Counts)
@@ -64,6 +65,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    dealt_s: float = 0.0
     folder: Path | None = None
 
     @property
@@ -141,12 +143,14 @@ def _round(report: Report, folder: Path, pools: Sequence[Bodies], seconds: float
             stack.callback(_keep, scene, folder)
         (scene.lake / SCRATCH).touch()
         say("chaos", f"round {report.rounds}: {seconds:.0f} s of {', '.join(faults)}")
-        deadline = time.monotonic() + seconds
+        began = time.monotonic()
+        deadline = began + seconds
         for blow in schedule(f"{options.seed}/{report.rounds}", faults):
             if time.monotonic() > deadline or scene.findings:
                 break
             strike(scene, blow)
             say(blow.fault, f"strike {blow.number}; {scene.batches_done()} batches done, {scene.counts.starts} starts so far")
+        report.dealt_s += time.monotonic() - began
         say("chaos", "no more faults; all is read to the end")
         scene.finish()
         if scene.read_to_the_end:

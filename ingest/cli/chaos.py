@@ -109,6 +109,7 @@ def _more(report: Report) -> dict[str, Any]:
         "left_out": report.left_out,
         "rounds": report.rounds,
         "seconds": round(report.seconds, 1),
+        "seconds_of_faults": round(report.dealt_s, 1),
         "counts": report.counts.as_dict(),
         "findings": report.findings,
         "notes": report.notes,

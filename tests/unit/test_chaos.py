@@ -239,7 +239,7 @@ def test_counts_of_rounds_are_added_up_and_become_json() -> None:
 
 def report(ok: bool = True, faults: tuple[str, ...] = FAULTS) -> dict[str, object]:
     counts = {"sigkills": 12, "batches": 34, "records": 56_789, "ends": {}}
-    return {"seed": 7, "minutes": 2.0, "faults": list(faults), "ok": ok, "findings": [] if ok else ["a", "b"], "counts": counts}
+    return {"seed": 7, "seconds_of_faults": 121.3, "faults": list(faults), "ok": ok, "findings": [] if ok else ["a", "b"], "counts": counts}
 
 
 def test_a_run_becomes_a_line_of_the_page_and_the_totals_are_counted_from_all_lines() -> None:
@@ -249,7 +249,7 @@ def test_a_run_becomes_a_line_of_the_page_and_the_totals_are_counted_from_all_li
     table, after = rest.split(script.END)
     empty += "\n".join(line for line in table.splitlines() if not line.startswith("| 2")) + "\n" + script.END + after
     line = script.row(report(), dt.date(2026, 1, 31), "abc1234")
-    assert line == "| 2026-01-31 | abc1234 | 7 | 2 | all | 12 | 34 | 56,789 | clean |"
+    assert line == "| 2026-01-31 | abc1234 | 7 | 2.0 | all | 12 | 34 | 56,789 | clean |"
     once = script.with_run(empty, line)
     assert "**1 runs, 2 minutes of faults, 12 SIGKILLs, 34 batches, 56,789 records; none with findings.**" in once
     bad = script.row(report(ok=False, faults=FAULTS[:-1]), dt.date(2026, 1, 31), "abc1234")
