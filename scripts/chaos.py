@@ -38,7 +38,8 @@ def main(arguments: Sequence[str]) -> int:
 def row(report: dict[str, Any], day: dt.date, commit: str) -> str:
     """A run as a line of the table; its minutes are those in which faults were dealt."""
     counts = report["counts"]
-    verdict = "clean" if report["ok"] else f"{len(report['findings'])} findings"
+    found = len(report["findings"])
+    verdict = "clean" if report["ok"] else f"{found} finding{'s' * (found > 1)}"
     figures = [
         f"{report['seconds_of_faults'] / 60:.1f}",
         named(report["faults"]),
@@ -64,7 +65,7 @@ def with_run(page: str, line: str) -> str:
     table, after = rest.split(END)
     table = table.rstrip("\n") + f"\n{line}\n"
     head, old = before.split(TOTAL)
-    return f"{head}{TOTAL}\n{total(table)}\n{old[old.index(chr(10) * 2) :]}{RUNS}{table}{END}{after}"
+    return f"{head}{TOTAL}\n{total(table)}{old[old.index(chr(10) * 2) :]}{RUNS}{table}{END}{after}"
 
 
 def total(table: str) -> str:

@@ -258,3 +258,4 @@ def test_a_run_becomes_a_line_of_the_page_and_the_totals_are_counted_from_all_li
     assert "**2 runs, 4 minutes of faults, 24 SIGKILLs, 68 batches, 113,578 records; 1 with findings.**" in twice
     assert twice.count("SIGKILLs, ") == 1 and twice.index(line) < twice.index(bad) and "text" in twice
     assert twice.split(script.END)[1] == after
+    assert "\n\n\n" not in twice
