@@ -65,5 +65,27 @@ def test_an_executor_killed_in_the_middle_of_a_merge_is_replaced_and_every_count
     nothing_is_lost_or_doubled(lake, cluster)
 
 
+def test_a_worker_lost_in_the_middle_of_a_merge_leaves_the_rest_to_the_other(lake: Pipeline, cluster: Cluster) -> None:
+    driver = in_the_middle_of_a_merge(lake, cluster)
+    cluster.kill_worker(0)
+    try:
+        assert len(cluster.executors()) == 1
+        driver.proceed()
+        driver.ended(0)
+        nothing_is_lost_or_doubled(lake, cluster)
+    finally:
+        cluster.start_worker()
+
+
+def test_a_cluster_ends_without_a_trace(tmp_path: Path) -> None:
+    with Cluster(tmp_path / "one", workers=1) as running:
+        members = [process for worker in running.workers for process in worker.processes()]
+        assert members
+        told = running.told()
+        assert told is not None and told["url"] == running.master_url
+    assert not [process for process in members if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    assert running.told() is None
+
+
 def running(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
