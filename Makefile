@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test check faults model bench lock lock-jars clean
+.PHONY: help setup browser demo test check faults chaos model bench lock lock-jars clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # A Spark application of the tests keeps about one core busy. Each worker has a broker and a Spark of its own (about 3 GB);
@@ -35,6 +35,10 @@ check: setup  ## lint, types and the unit tests (under a minute)
 
 faults: setup  ## the tests marked slow: every refusal, planted bugs, kills at random (about an hour)
 	@$(BIN)/pytest -m slow $(WORKERS)
+
+chaos: setup  ## random faults against a scratch lake, judged; a line in docs/chaos.md (MINUTES=2 SEED=1 FAULTS=kill-jvm,clock RATE=4000)
+	@PYTHONPATH=. $(BIN)/python scripts/chaos.py --minutes $(or $(MINUTES),2) --seed $(or $(SEED),1) --rate $(or $(RATE),4000) \
+		$(if $(FAULTS),--faults $(FAULTS)) --project .
 
 model: setup  ## a million random schedules of faults against the engine's decisions (docs/model.md; SEED=1 SCHEDULES=1000000)
 	@PYTHONPATH=. $(BIN)/python -m tests.model.explore --seed $(or $(SEED),1) --schedules $(or $(SCHEDULES),1000000)

@@ -110,8 +110,10 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     # A batch is cached for a second and read two or three times: to compress it takes longer than all of that.
     builder = builder.config("spark.sql.inMemoryColumnarStorage.compressed", "false")
     if master.startswith("local"):
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
         builder = builder.config("spark.sql.shuffle.partitions", str(local_cores(master)))
+    if master.startswith(("local", "spark://127.0.0.1:")):
+        # On a cluster of this machine alone executors find the driver where they are themselves.
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in PINNED.items():
         builder = builder.config(key, value)
     with _output_to(log), _none_left_behind(scratch):

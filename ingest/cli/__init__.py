@@ -19,6 +19,7 @@ def register() -> None:
         "transactions",
         "semantics",
         "demo",
+        "chaos",
         "broker",
         "doctor",
     ):

@@ -3,7 +3,8 @@
 Lines, by `event`:
 - `sample`: first; `version`, `seed`, `topics` (partitions by topic) and `hash`: how values are hashed.
 - `begin`: before the first record of a transaction is sent. `txn`, `attempt`, `intent` (commit or abort), `topics`: by topic
-  the parallel lists `ids`, `hashes`, `partitions`, in the order sent; `poison`: a list of
+  the parallel lists `ids` (the parts of an id of several columns with U+001F between them), `hashes`, `partitions`, in the
+  order sent; `poison`: a list of
   `{kind, topic, partition, id, hash}`, id null where none can be read, hash null for a tombstone.
 - `committed`, `aborted`, `unknown`: how that attempt ended; `poison_at`: `[kind, topic, partition, offset]` as delivered.
 - `done`: last, the summary. A begin without an end means that the producer died: its outcome is unknown.

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
-from ingest.local.poison import POISON_KINDS, poison
+from ingest.local.poison import POISON_KINDS, Poison, poison
 from ingest.local.sample import PAYMENTS, SampleEvent, Shop
 
 # A retry comes at most this many transactions later: across micro-batches, but soon enough that small samples hold some.
@@ -66,8 +66,40 @@ class Mix:
             raise ValueError(f"{self}: expected duplicate_share and aborted_share between 0 and 1.")
 
 
-def plan(mix: Mix, topics: Mapping[str, Topic], seed: int) -> Iterator[Transaction]:
+class Source(Protocol):
+    """Where events come from: endless, each of an id that comes nowhere else."""
+
+    def events(self, count: int) -> Iterator[SampleEvent]:
+        """`count` events; a topic in one is a key of the plan's `topics`."""
+        ...
+
+    def poison(self, number: int) -> Poison:
+        """A broken record; `number` 0, 1, 2 … goes through all kinds in turn."""
+        ...
+
+
+class ShopSource:
+    """Orders and payments of the shop; `kinds` are the topics wanted."""
+
+    def __init__(self, seed: int | str, kinds: Mapping[str, object], payment_share: float) -> None:
+        self._shop = Shop(seed)
+        self._payment_share = payment_share if PAYMENTS in kinds else 0.0
+        self._poison = [kind for kind in POISON_KINDS if kind.topic in kinds]
+
+    def events(self, count: int) -> Iterator[SampleEvent]:
+        return self._shop.events(count, self._payment_share)
+
+    def poison(self, number: int) -> Poison:
+        return poison(self._poison[number % len(self._poison)], self._shop)
+
+
+SourceOf = Callable[[str], Source]
+
+
+def plan(mix: Mix, topics: Mapping[str, Topic], seed: int, source_of: SourceOf | None = None) -> Iterator[Transaction]:
     """The transactions in the order in which they are to end; `topics` says where ORDERS and PAYMENTS (optional) go.
+
+    `source_of(name)` gives other events than the shop's: one source for what is committed, one of other ids for what is aborted.
 
     Every one of `mix.events` distinct events is in at least one transaction meant to commit. `duplicate_share` of them come
     again: a third in the same transaction, the others in a later one and half of those in another partition. Ids of aborted
@@ -75,10 +107,9 @@ def plan(mix: Mix, topics: Mapping[str, Topic], seed: int) -> Iterator[Transacti
     alongside. Poison is spread evenly and goes through all kinds in turn.
     """
     random = Random(f"plan/{seed}")
-    shop, aborted_shop = Shop(seed), Shop(f"aborted/{seed}")
-    payment_share = mix.payment_share if PAYMENTS in topics else 0.0
-    source = shop.events(mix.events, payment_share)
-    kinds = [kind for kind in POISON_KINDS if kind.topic in topics]
+    source_of = source_of or (lambda name: ShopSource(name, topics, mix.payment_share))
+    given, aborted = source_of(f"{seed}"), source_of(f"aborted/{seed}")
+    source = given.events(mix.events)
     partitions = {topic.name: topic.partitions for topic in topics.values()}
     due: dict[int, list[Record]] = defaultdict(list)
     number = made = poisoned = 0
@@ -97,7 +128,7 @@ def plan(mix: Mix, topics: Mapping[str, Topic], seed: int) -> Iterator[Transacti
                 else:
                     due[number + random.randint(1, RETRY_DELAY_TRANSACTIONS_MAX)].append(_moved(record, partitions, random))
         for _ in range(mix.poison * made // mix.events - poisoned if mix.events else min(mix.poison - poisoned, room)):
-            broken = poison(kinds[poisoned % len(kinds)], shop)
+            broken = given.poison(poisoned)
             poisoned += 1
             record = _record(SampleEvent(broken.topic, "", broken.key, b""), topics)
             record = record._replace(value=broken.value, event_id=broken.event_id, poison=broken.kind)
@@ -108,7 +139,7 @@ def plan(mix: Mix, topics: Mapping[str, Topic], seed: int) -> Iterator[Transacti
         aborts += mix.aborted_share
         if aborts >= 1 and records:
             aborts -= 1
-            lost = aborted_shop.events(max(mix.transaction_records // 2, 1), payment_share)
+            lost = aborted.events(max(mix.transaction_records // 2, 1))
             alongside = Transaction(number + 1_000_000, "abort", tuple(_record(event, topics) for event in lost))
         if records:
             yield Transaction(number, "commit", tuple(records), len(retries), alongside)

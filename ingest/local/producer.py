@@ -19,7 +19,7 @@ from ingest.errors import InvalidInput, RunStopped
 from ingest.kafka.transactional import COMMIT_WITHIN_S
 from ingest.local.line import Line
 from ingest.local.manifest import Ending, Manifest, PoisonAt
-from ingest.local.plan import Mix, Topic, Transaction, plan
+from ingest.local.plan import Mix, SourceOf, Topic, Transaction, plan
 from ingest.local.sample import ORDERS, PAYMENTS
 
 DEFAULT_TOPICS: Final = {ORDERS: "orders", PAYMENTS: "payments"}
@@ -60,11 +60,13 @@ def produce_sample(
     kafka_options: Mapping[str, Any] | None = None,
     commit_timeout_s: float = COMMIT_WITHIN_S,
     progress: Callable[[int], None] | None = None,
+    source_of: SourceOf | None = None,
 ) -> Produced:
     """Write `events` distinct events and all that surrounds them (see `plan`) into existing topics.
 
-    `topics` names the topic for ORDERS and, if payments are wanted, for PAYMENTS. `kafka_options` are added to kafka-python's
-    (security, say). `progress` is called after each commit with the count of records sent so far.
+    `topics` names the topic for ORDERS and, if payments are wanted, for PAYMENTS; with `source_of` (see `plan`) for the kinds
+    that its events name. `kafka_options` are added to kafka-python's (security, say). `progress` is called after each commit
+    with the count of records sent so far.
     Raises Unfit (BROKER_UNREACHABLE), InvalidInput (MANIFEST_EXISTS, TOPIC_UNKNOWN, SAMPLE_MIX), RunStopped
     (PRODUCER_FENCED, PRODUCER_GAVE_UP).
     """
@@ -81,7 +83,7 @@ def produce_sample(
     ):
         known = {kind: Topic(topic, line.partitions(topic)) for kind, topic in topics.items()}
         log.sample(seed=seed, topics={topic.name: topic.partitions for topic in known.values()})
-        produced = _Run(log, line, aborting, progress).run(plan(mix, known, seed))
+        produced = _Run(log, line, aborting, progress).run(plan(mix, known, seed, source_of))
         log.done(asdict(produced))
     return produced
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from ingest import spark
@@ -129,7 +129,8 @@ class Run:
                 except IngestError as error:
                     results[query.contract.name].error = error
                 except Exception as error:
-                    if spark.jvm_exit(session) is not None:
+                    cut_off = isinstance(error, Py4JNetworkError | OSError)
+                    if spark.jvm_exit(session, JVM_ENDS_WITHIN_S if cut_off else 0) is not None:
                         raise
                     results[query.contract.name].error = unfit(error) or stopped(query.contract, self.kafka, error)
             display.ready([q.contract.name for q in started], log)
@@ -139,8 +140,7 @@ class Run:
                 raise
             raise _jvm_gone(code, log) from error
         finally:
-            if spark.jvm_exit(session) is None:
-                spark.end(session)
+            _end(session, log)
         return list(results.values())
 
     def _prepare(self, display: Display, results: dict[str, TableResult]) -> list[TableQuery]:
@@ -228,6 +228,18 @@ class Run:
     def _on_batch(self, report: BatchReport) -> None:
         with self._guard:
             self._reports.append(report)
+
+
+def _end(session: SparkSession, log: Path) -> None:
+    """Stop Spark, unless its JVM is gone; raises RunStopped JVM_GONE where it goes in this very moment."""
+    if spark.jvm_exit(session) is not None:
+        return
+    try:
+        spark.end(session)
+    except (Py4JError, OSError) as error:
+        if (code := spark.jvm_exit(session, JVM_ENDS_WITHIN_S)) is None:
+            raise
+        raise _jvm_gone(code, log) from error
 
 
 def _jvm_gone(code: int, log: Path) -> RunStopped:

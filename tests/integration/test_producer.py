@@ -17,8 +17,8 @@ from ingest.local.line import Line
 from ingest.local.producer import produce_sample
 from ingest.local.proxy import Api, Proxy
 from ingest.local.sample import ORDERS, PAYMENTS
+from ingest.oracle.sources import read_kafka, read_manifests
 from tests.kafka.topics import until
-from tests.oracle_sources import read_kafka, read_manifests
 
 if TYPE_CHECKING:
     from ingest.local.broker import Broker

@@ -40,6 +40,8 @@ NO_CODES = {
     *("PROVENANCE_IN_RULES", "RAW_COLUMNS"),  # names that contract.py exports
     *("SINGLE_USER", "JAVA_TOOL_OPTIONS"),
     "END_TXN",  # a request of Kafka's protocol
+    *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP", "SPARK_DAEMON_MEMORY", "SPARK_DAEMON_JAVA_OPTS"),
+    *("LD_PRELOAD", "FAKETIME_DONT_FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC"),
 }
 ENVIRONMENT = "INGEST_"
 # Options of pip, uv, databricks, Chromium and bench.

@@ -76,6 +76,7 @@ def plain_topic_id(text: str | None) -> str:
 
 
 def id_text(value: object) -> str | None:
+    """A part of an event id as text; None where a value is none."""
     if value is None or isinstance(value, dict | list):
         return None
     if isinstance(value, bool):
@@ -166,16 +167,21 @@ def read_manifests(paths: Iterable[Path], topic: str) -> ManifestView:
     return view
 
 
+def _id(text: str) -> EventId:
+    """An id as a manifest names it: of several columns, the parts with U+001F between them."""
+    return tuple(text.split("\x1f"))
+
+
 def _add(view: ManifestView, begun: Mapping[str, Any], ending: str, topic: str) -> None:
     lists = begun["topics"].get(topic, {"ids": [], "hashes": []})
     if ending == "aborted":
-        view.aborted.update((event_id,) for event_id in lists["ids"])
+        view.aborted.update(map(_id, lists["ids"]))
         return
     known = view.committed if ending == "committed" else view.unknown
     for event_id, digest in zip(lists["ids"], lists["hashes"], strict=True):
-        known.setdefault((event_id,), set()).add(digest)
+        known.setdefault(_id(event_id), set()).add(digest)
     poison = [entry for entry in begun["poison"] if entry["topic"] == topic]
-    view.poison_ids.update((entry["id"],) for entry in poison if entry["id"] is not None)
+    view.poison_ids.update(_id(entry["id"]) for entry in poison if entry["id"] is not None)
     view.poison_committed += len(poison) if ending == "committed" else 0
 
 

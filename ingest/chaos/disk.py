@@ -1,0 +1,68 @@
+"""A small disk of our own, to be filled: a tmpfs, where the machine lets us mount one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+# unshare(2), mount(2): linux/sched.h, linux/mount.h
+_CLONE_NEWNS: Final = 0x00020000
+_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+_MNT_DETACH: Final = 2
+DISK_BYTES: Final = 768 * 1024 * 1024
+# So little that no Parquet file of a batch fits, and no log entry of a few of them.
+ROOM_LEFT_BYTES: Final = 16 * 1024
+
+
+class SmallDisk:
+    """A tmpfs in a mount namespace of this process and its children: it is gone with the last of them, however they end."""
+
+    def __init__(self, folder: Path, size_bytes: int = DISK_BYTES) -> None:
+        """Raises OSError where the machine does not let us. Call it from the main thread, before anything is started."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._ballast = folder / ".ballast"
+        libc = ctypes.CDLL(None, use_errno=True)
+        _try(libc.unshare(_CLONE_NEWNS))
+        _try(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
+        _try(libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={size_bytes},mode=755".encode()))
+
+    def fill(self) -> None:
+        """Leave ROOM_LEFT_BYTES of room."""
+        with self._ballast.open("wb") as file:
+            room = os.statvfs(self.folder)
+            size = room.f_bavail * room.f_frsize - ROOM_LEFT_BYTES
+            if size > 0:
+                os.posix_fallocate(file.fileno(), 0, size)
+
+    def clear(self) -> None:
+        """Room again."""
+        self._ballast.unlink(missing_ok=True)
+
+    def unmount(self) -> None:
+        """What it held is gone."""
+        ctypes.CDLL(None).umount2(os.fsencode(self.folder), _MNT_DETACH)
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
+    """A small disk at `folder`, or None where it cannot be made."""
+    try:
+        disk = SmallDisk(folder)
+    except (OSError, AttributeError):  # AttributeError: no such call outside of Linux
+        yield None
+        return
+    try:
+        yield disk
+    finally:
+        disk.unmount()
+
+
+def _try(returned: int) -> None:
+    if returned != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,224 @@
+"""A chaos run: rounds until the time is up, each with a broker and a lake of its own, each ended by the oracle's verdict.
+
+Rounds, because what the oracle has to hold in memory and to count at every version grows with a round's records and batches.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ingest.chaos import clock
+from ingest.chaos.blows import strike
+from ingest.chaos.disk import small_disk
+from ingest.chaos.events import Bodies, bodies, compared_columns, refuse_unfit
+from ingest.chaos.guard import clear
+from ingest.chaos.scene import Counts, Say, Scene
+from ingest.chaos.schedule import schedule
+from ingest.chaos.worker import MARK, Guard, marked
+from ingest.contract import Contract
+from ingest.faults import SCRATCH
+from ingest.local.broker import Broker
+from ingest.local.interrupt import interrupted_by
+from ingest.local.proxy import Proxy
+from ingest.oracle.judge import Run, Verdict, judge
+from ingest.oracle.sources import read_kafka
+
+ROUND_S: Final = 180.0
+BATCH_RECORDS: Final = 30_000
+# A million records take the oracle's plain consumer about a minute.
+READ_WITHIN_S: Final = 900.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is asked for; `rate` is records a second of the producer, 0 for as many as it can."""
+
+    contracts: Sequence[Contract]
+    minutes: float
+    seed: int
+    faults: tuple[str, ...]
+    rate: int
+    folder: Path | None = None
+    samples: Path | None = None
+
+
+@dataclass
+class Report:
+    """What a run came to. `seconds` are all, `dealt_s` those in which faults were dealt; `left_out` are faults that this machine
+    does not allow, each with the reason; `folder` is kept if not ok."""
+
+    options: Options
+    counts: Counts = field(default_factory=Counts)
+    tables: dict[str, Counts] = field(default_factory=dict)
+    rounds: int = 0
+    findings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    dealt_s: float = 0.0
+    folder: Path | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether neither the oracle nor the run itself found anything."""
+        return not self.findings
+
+
+def run(options: Options, say: Say) -> Report:
+    """Run to the end; `say(who, what)` tells the story. Nothing is left but, where something was found, the folder.
+
+    Raises InvalidInput CHAOS_CONTRACT and CHAOS_SAMPLE, and what Broker.start raises.
+    """
+    for contract in options.contracts:
+        refuse_unfit(contract)
+    began = time.monotonic()
+    report = Report(options)
+    pools = [bodies(contract, str(options.seed), options.samples) for contract in options.contracts]
+    for pool in pools:
+        say("chaos", f"events of {pool.contract.name} are made from {pool.origin}")
+    with ExitStack() as stack:
+        stack.enter_context(interrupted_by(signal.SIGTERM, signal.SIGHUP))
+        folder = _folder(options.folder)
+        mark = os.environ[MARK] = uuid.uuid4().hex
+        stack.callback(os.environ.pop, MARK)
+        guard = Guard(mark, folder)
+        stack.callback(guard.dismiss)
+        try:
+            _rounds(report, folder, pools, guard, mark, say)
+        except BaseException:
+            # Whoever was just being started when it was interrupted is known by the mark alone.
+            clear(mark, str(folder), besides=guard.pid)
+            raise
+        if report.ok:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            report.folder = folder
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def _rounds(report: Report, folder: Path, pools: Sequence[Bodies], guard: Guard, mark: str, say: Say) -> None:
+    left_s = report.options.minutes * 60
+    while left_s > 0 and report.ok:
+        report.rounds += 1
+        seconds = left_s if left_s < 1.5 * ROUND_S else ROUND_S
+        left_s -= seconds
+        here = folder / f"round-{report.rounds}"
+        here.mkdir()
+        _round(report, here, pools, seconds, say)
+        if strays := [f"{p.pid} {p.name()}" for p in marked(mark) if p.pid != guard.pid]:
+            report.findings.append(f"processes are left after round {report.rounds}: {', '.join(strays)}")
+        if report.ok:
+            shutil.rmtree(here)
+
+
+def _round(report: Report, folder: Path, pools: Sequence[Bodies], seconds: float, say: Say) -> None:
+    options = report.options
+    with ExitStack() as stack:
+        disk = stack.enter_context(small_disk(folder / "disk")) if "disk-full" in options.faults else None
+        library = clock.library(folder) if "clock" in options.faults else None
+        faults = _allowed(report, has_disk=disk is not None, has_clock=library is not None)
+        broker = stack.enter_context(Broker(folder / "broker"))
+        proxy = stack.enter_context(Proxy(broker.bootstrap_servers))
+        settings = {
+            "samples": str(options.samples.absolute()) if options.samples else None,
+            "seed": str(options.seed),
+            "rate": options.rate,
+        }
+        scene = Scene(
+            folder, options.contracts, broker, proxy, settings, say, batch_records=BATCH_RECORDS, disk=disk, clock_library=library
+        )
+        stack.callback(scene.close)
+        if disk is not None:
+            stack.callback(_keep, scene, folder)
+        (scene.lake / SCRATCH).touch()
+        say("chaos", f"round {report.rounds}: {seconds:.0f} s of {', '.join(faults)}")
+        began = time.monotonic()
+        deadline = began + seconds
+        for blow in schedule(f"{options.seed}/{report.rounds}", faults):
+            if time.monotonic() > deadline or scene.findings:
+                break
+            strike(scene, blow)
+            say(blow.fault, f"strike {blow.number}; {scene.batches_done()} batches done, {scene.counts.starts} starts so far")
+        report.dealt_s += time.monotonic() - began
+        say("chaos", "no more faults; all is read to the end")
+        scene.finish()
+        if scene.read_to_the_end:
+            _judge(report, scene, pools, say)
+        else:
+            report.notes.append(f"round {report.rounds}: not judged by the oracle, since not all was read")
+        report.counts.add(scene.counts)
+        report.findings += [f"round {report.rounds}: {finding}" for finding in scene.findings]
+        scene.close()
+
+
+def _keep(scene: Scene, folder: Path) -> None:
+    """What stands on a small disk goes with it; where something was found it is copied beside it first."""
+    if scene.findings:
+        shutil.copytree(scene.home, folder / "disk-kept", dirs_exist_ok=True)
+
+
+def _judge(report: Report, scene: Scene, pools: Sequence[Bodies], say: Say) -> None:
+    """Ask the oracle about each table."""
+    for pool, contract in zip(pools, sorted_like(pools, scene.contracts), strict=True):
+        say("oracle", f"reads {contract.name}: topic, target, quarantine, ledger and every version")
+        verdict, counts = _verdict(scene, pool, contract)
+        say("oracle", f"{contract.name}: {counts.records:,} records, {counts.batches} batches, {len(verdict.findings)} findings")
+        scene.findings += verdict.findings
+        report.notes += [f"round {report.rounds}: {note}" for note in verdict.notes]
+        report.tables.setdefault(contract.name, Counts()).add(counts)
+        scene.counts.records += counts.records
+        scene.counts.batches += counts.batches
+
+
+def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[Verdict, Counts]:
+    columns, payload = contract.event_id.columns, compared_columns(contract)
+    asked = Run(
+        scene.lake,
+        contract.pipeline,
+        contract.table,
+        contract.source.topic,
+        columns,
+        payload,
+        tuple(path for path in scene.manifests if path.exists()),
+        excused_ids=frozenset(scene.excused[contract.name]),
+        own_versions=frozenset(scene.own_versions[contract.name]),
+        # Made from the types alone, an event may break a rule; which ones do, only Spark could say.
+        valid_in_quarantine=bool(contract.rules) and pool.origin == "the column types",
+    )
+    kafka = read_kafka(scene.broker.bootstrap_servers, contract.source.topic, columns, payload, timeout_s=READ_WITHIN_S)
+    verdict = judge(asked, kafka)
+    batches = scene.batches_done_of(contract)
+    return verdict, Counts(records=len(kafka.records), batches=batches)
+
+
+def sorted_like(pools: Sequence[Bodies], contracts: Sequence[Contract]) -> list[Contract]:
+    """The scratch contracts in the order of the user's."""
+    by_name = {contract.name: contract for contract in contracts}
+    return [by_name[pool.contract.name] for pool in pools]
+
+
+def _allowed(report: Report, *, has_disk: bool, has_clock: bool) -> tuple[str, ...]:
+    """The chosen faults less those that this machine does not allow."""
+    asked = report.options.faults
+    if "disk-full" in asked and not has_disk:
+        report.left_out["disk-full"] = "no tmpfs can be mounted in a mount namespace of ours (root, or CAP_SYS_ADMIN, on Linux)"
+    if "clock" in asked and not has_clock:
+        report.left_out["clock"] = "neither a C compiler (cc) nor libfaketime is here, or this is no Linux"
+    return tuple(fault for fault in asked if fault not in report.left_out)
+
+
+def _folder(asked: Path | None) -> Path:
+    if asked is not None:
+        asked.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix="ingest-chaos-", dir=asked)).absolute()

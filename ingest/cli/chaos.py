@@ -1,0 +1,117 @@
+"""`ingest chaos`: faults at random against scratch copies of the project's tables, and the oracle's verdict."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingest.cli.app import app, print_json
+from ingest.cli.options import PROJECT_DEFAULT, Json, Project
+
+if TYPE_CHECKING:
+    from ingest.chaos.run import Report
+
+SEED_DEFAULT = 1
+RATE_DEFAULT = 4000
+
+
+@app.command()
+def chaos(
+    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all of tables/ if none is named.")] = None,
+    project: Project = PROJECT_DEFAULT,
+    minutes: Annotated[
+        float, typer.Option("--minutes", min=0.1, help="How long faults are dealt; reading to the end and judging come on top.")
+    ] = 2.0,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed deals the same faults in the same order.")] = SEED_DEFAULT,
+    faults: Annotated[
+        str | None, typer.Option("--faults", help="Names with commas between them; docs/chaos.md lists them. Default: all.")
+    ] = None,
+    rate: Annotated[
+        int, typer.Option("--rate", min=0, help="Records a second that the producer writes; 0: as many as it can.")
+    ] = RATE_DEFAULT,
+    samples: Annotated[
+        Path | None, typer.Option("--samples", help="Folder with <table>.jsonl: sample events, one JSON object a line; ids are replaced.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", help="Where the scratch folder is made (default: the system's); it stays if something was found."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Strike an embedded broker, a producer and `ingest run` at random, on a scratch lake, and judge what is left (exit 1: findings)."""
+    from ingest.chaos.run import Options, run
+    from ingest.chaos.schedule import chosen
+    from ingest.contract import load_contracts
+
+    options = Options(load_contracts(project, tables or []), minutes, seed, chosen(faults), rate, folder, samples)
+    began = time.monotonic()
+
+    def say(who: str, what: str) -> None:
+        print(f"{time.monotonic() - began:7.1f} s  {who:<15}| {what}", file=sys.stderr if as_json else sys.stdout, flush=True)
+
+    report = run(options, say)
+    if as_json:
+        print_json("chaos", ok=report.ok, tables=_rows(report), **_more(report))
+    else:
+        _print(report, _again(tables or [], project, report))
+    if not report.ok:
+        sys.exit(1)
+
+
+def _again(tables: list[str], project: Path, report: Report) -> str:
+    asked = report.options
+    words = ["ingest", "chaos", *tables, "--minutes", f"{asked.minutes:g}", "--seed", str(asked.seed), "--faults", ",".join(asked.faults)]
+    words += ["--rate", str(asked.rate)]
+    words += ["--project", str(project)] if project != PROJECT_DEFAULT else []
+    words += ["--samples", str(asked.samples)] if asked.samples else []
+    return shlex.join(words)
+
+
+def _print(report: Report, again: str) -> None:
+    counts = report.counts
+    print(f"\nseed {report.options.seed}, {report.rounds} round(s), {report.seconds:.0f} s in all")
+    print(f"  strikes   {', '.join(f'{name} {times}' for name, times in sorted(counts.strikes.items())) or 'none'}")
+    print(f"  SIGKILLs  {counts.sigkills}")
+    print(f"  starts    ingest run {counts.starts}, producer {counts.writers}")
+    print(f"  ends by itself: {', '.join(f'{end} ×{times}' for end, times in sorted(counts.ends.items())) or 'none'}")
+    print(f"  batches   {counts.batches}")
+    print(f"  records   {counts.records:,}")
+    for fault, reason in report.left_out.items():
+        print(f"  left out  {fault}: {reason}")
+    for note in report.notes:
+        print(f"  note      {note}")
+    if report.ok:
+        print("verdict: clean. Every record is accounted for, no id is lost, none is there twice.")
+        return
+    print(f"verdict: {len(report.findings)} finding(s)")
+    for finding in report.findings:
+        print(f"  {finding}")
+    print(f"kept:  {report.folder}")
+    print(f"again: {again}")
+
+
+def _rows(report: Report) -> list[dict[str, Any]]:
+    return [{"table": name, "records": counts.records, "batches": counts.batches} for name, counts in report.tables.items()]
+
+
+def _more(report: Report) -> dict[str, Any]:
+    asked = report.options
+    return {
+        "seed": asked.seed,
+        "minutes": asked.minutes,
+        "rate": asked.rate,
+        "faults": [fault for fault in asked.faults if fault not in report.left_out],
+        "left_out": report.left_out,
+        "rounds": report.rounds,
+        "seconds": round(report.seconds, 1),
+        "seconds_of_faults": round(report.dealt_s, 1),
+        "counts": report.counts.as_dict(),
+        "findings": report.findings,
+        "notes": report.notes,
+        "folder": str(report.folder) if report.folder else None,
+    }

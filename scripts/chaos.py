@@ -1,0 +1,94 @@
+"""Run `ingest chaos --json` with the arguments given and append the run to docs/chaos.md; the totals there are counted anew."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ingest.chaos.schedule import FAULTS
+
+PROJECT = Path(__file__).parents[1]
+PAGE = PROJECT / "docs" / "chaos.md"
+# What stands between these lines is the script's.
+TOTAL, RUNS, END = "<!-- total -->", "<!-- runs -->", "<!-- end -->"
+
+
+def main(arguments: Sequence[str]) -> int:
+    done = subprocess.run([sys.executable, "-m", "ingest", "chaos", "--json", *arguments], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode not in (0, 1) or not done.stdout.strip():
+        print(done.stdout, end="")
+        return done.returncode
+    report = json.loads(done.stdout)
+    line = row(report, dt.datetime.now(dt.UTC).date(), commit())
+    PAGE.write_text(with_run(PAGE.read_text(encoding="utf-8"), line), encoding="utf-8")
+    print(line)
+    print("ends of `ingest run` by itself:", json.dumps(report["counts"]["ends"]))
+    for finding in report["findings"]:
+        print(f"finding: {finding}")
+    if report["folder"]:
+        print(f"kept in {report['folder']}")
+    return done.returncode
+
+
+def row(report: dict[str, Any], day: dt.date, commit: str) -> str:
+    """A run as a line of the table; its minutes are those in which faults were dealt."""
+    counts = report["counts"]
+    found = len(report["findings"])
+    verdict = "clean" if report["ok"] else f"{found} finding{'s' * (found > 1)}"
+    figures = [
+        f"{report['seconds_of_faults'] / 60:.1f}",
+        named(report["faults"]),
+        counts["sigkills"],
+        counts["batches"],
+        f"{counts['records']:,}",
+        verdict,
+    ]
+    return f"| {day} | {commit} | {report['seed']} | " + " | ".join(map(str, figures)) + " |"
+
+
+def named(faults: Sequence[str]) -> str:
+    """`all`, `all but clock`, or the names."""
+    missing = [fault for fault in FAULTS if fault not in faults]
+    if not missing:
+        return "all"
+    return f"all but {', '.join(missing)}" if len(missing) <= len(FAULTS) // 2 else ", ".join(faults)
+
+
+def with_run(page: str, line: str) -> str:
+    """The page with one more run and its totals counted from all its lines."""
+    before, rest = page.split(RUNS)
+    table, after = rest.split(END)
+    table = table.rstrip("\n") + f"\n{line}\n"
+    head, old = before.split(TOTAL)
+    return f"{head}{TOTAL}\n{total(table)}{old[old.index(chr(10) * 2) :]}{RUNS}{table}{END}{after}"
+
+
+def total(table: str) -> str:
+    """The sums over the table's lines."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("| 2")]
+    minutes = sum(float(cells[3]) for cells in rows)
+    sums = [sum(int(cells[number].replace(",", "")) for cells in rows) for number in (5, 6, 7)]
+    bad = sum(cells[8] != "clean" for cells in rows)
+    return (
+        f"**{len(rows)} runs, {minutes:g} minutes of faults, {sums[0]:,} SIGKILLs, {sums[1]:,} batches, {sums[2]:,} records; "
+        f"{bad or 'none'} with findings.**"
+    )
+
+
+def commit() -> str:
+    """The commit at hand; with a + where the working copy differs from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+    changed = [line for line in git("status", "--porcelain", "--untracked-files=no").splitlines() if not line.endswith("docs/chaos.md")]
+    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

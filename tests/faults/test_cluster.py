@@ -1,0 +1,91 @@
+"""Two machines' worth of Spark: the same command on a standalone cluster, and what is lost there is done again, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ingest.local.cluster import Cluster
+from tests.faults.conftest import PipelineFactory
+from tests.faults.driver import Driver, until
+from tests.faults.pipeline import Pipeline
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+BATCHES = 3
+DEFAULTS = """\
+spark.executor.memory 768m
+spark.sql.shuffle.partitions 4
+spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster"), workers=2, cores=1, memory_mb=768) as running:
+        yield running
+
+
+@pytest.fixture
+def lake(pipeline: PipelineFactory, cluster: Cluster, tmp_path: Path, quick: Mapping[str, str]) -> Pipeline:
+    """A scenario of three batches whose runs are on the cluster."""
+    (tmp_path / "spark-defaults.conf").write_text(DEFAULTS, encoding="utf-8")
+    made = pipeline(batch=1500)
+    made.environment = {**quick, "INGEST_MASTER": cluster.master_url, "SPARK_CONF_DIR": str(tmp_path)}
+    made.produce(3600, poison=40)
+    return made
+
+
+def in_the_middle_of_a_merge(lake: Pipeline, cluster: Cluster) -> Driver:
+    """A run whose driver stands still after the first data file of batch 1, before its commit."""
+    driver = lake.start("--once", fault="during_target:hang@1")
+    driver.stopped()
+    assert lake.written() == [0]
+    assert len(cluster.executors()) == 2
+    return driver
+
+
+def nothing_is_lost_or_doubled(lake: Pipeline, cluster: Cluster) -> None:
+    assert lake.written() == lake.numbers("commits")
+    assert len(lake.written()) >= BATCHES
+    lake.judge().assert_clean()
+    until(lambda: not cluster.executors(), "the end of all executors")
+
+
+def test_an_executor_killed_in_the_middle_of_a_merge_is_replaced_and_every_count_is_exact(lake: Pipeline, cluster: Cluster) -> None:
+    driver = in_the_middle_of_a_merge(lake, cluster)
+    victim = cluster.executors()[0]
+    victim.kill()
+    until(lambda: not running(victim), "the end of the executor")
+    driver.proceed()
+    driver.ended(0)
+    nothing_is_lost_or_doubled(lake, cluster)
+
+
+def test_a_worker_lost_in_the_middle_of_a_merge_leaves_the_rest_to_the_other(lake: Pipeline, cluster: Cluster) -> None:
+    driver = in_the_middle_of_a_merge(lake, cluster)
+    cluster.kill_worker(0)
+    try:
+        assert len(cluster.executors()) == 1
+        driver.proceed()
+        driver.ended(0)
+        nothing_is_lost_or_doubled(lake, cluster)
+    finally:
+        cluster.start_worker()
+
+
+def test_a_cluster_ends_without_a_trace(tmp_path: Path) -> None:
+    with Cluster(tmp_path / "one", workers=1) as running:
+        members = [process for worker in running.workers for process in worker.processes()]
+        assert members
+        told = running.told()
+        assert told is not None and told["url"] == running.master_url
+    assert not [process for process in members if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    assert running.told() is None
+
+
+def running(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

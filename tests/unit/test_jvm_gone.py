@@ -1,0 +1,50 @@
+"""A JVM that is killed while its run ends: its sockets close first, and the run must still say what happened."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ingest.errors import RunStopped
+from ingest.stream import run
+
+pytestmark = pytest.mark.unit
+
+
+class Dying:
+    """A session whose JVM closes its sockets, and is gone a moment later."""
+
+    def __init__(self, *, dies: bool) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        self.dies = dies
+        self.sparkContext: Any = SimpleNamespace(_gateway=SimpleNamespace(proc=self.process))
+
+    def stop(self) -> None:
+        if self.dies:
+            self.process.kill()
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_spark_that_is_told_to_stop_while_its_jvm_dies_is_a_jvm_that_is_gone() -> None:
+    session: Any = Dying(dies=True)
+    with pytest.raises(RunStopped) as stopped:
+        run._end(session, Path("spark.log"))
+    assert (stopped.value.code, stopped.value.exit_code) == ("JVM_GONE", 5)
+    assert "signal 9" in stopped.value.found
+    run._end(session, Path("spark.log"))  # gone already: nothing to stop
+
+
+def test_a_jvm_that_lives_and_does_not_answer_is_not_said_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "JVM_ENDS_WITHIN_S", 0.2)
+    session: Any = Dying(dies=False)
+    try:
+        with pytest.raises(ConnectionRefusedError):
+            run._end(session, Path("spark.log"))
+    finally:
+        session.process.kill()
+        session.process.wait()
