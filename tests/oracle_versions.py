@@ -64,8 +64,9 @@ def quarantine_findings(table: str, lake: Lake, notes: list[str]) -> Iterator[st
         now = {(row[0], row[1]): row[2] for row in rows}
         own = {(app_id.split("/")[-2], version) for app_id, version in commit.txns if app_id.endswith("/quarantine")}
         # Retention and a test may take rows away; nobody else adds any.
-        for batch in sorted(now.keys() | (before or {}).keys()) if before is not None else ():
-            was, count = before.get(batch, 0), now.get(batch, 0)
+        former = now if before is None else before
+        for batch in sorted(now.keys() | former.keys()):
+            was, count = former.get(batch, 0), now.get(batch, 0)
             if was == count or batch in own or (count < was and commit.removes_data):
                 continue
             yield (
