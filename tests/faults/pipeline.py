@@ -10,9 +10,9 @@ from typing import Any
 
 from ingest.local.producer import Produced, produce_sample
 from ingest.local.sample import ORDERS
+from ingest.oracle.judge import Run, Verdict, judge_live
+from ingest.oracle.sources import Commit, read_log
 from tests.faults.driver import REPOSITORY, Driver
-from tests.oracle import Run, Verdict, judge_live
-from tests.oracle_sources import Commit, read_log
 
 # Few columns, so that a batch takes a moment.
 CONTRACT = """\

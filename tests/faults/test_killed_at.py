@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
+from ingest.oracle.judge import Verdict
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import batch_lines
 from tests.faults.pipeline import Pipeline
-from tests.oracle import Verdict
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -13,11 +13,11 @@ import yaml
 from ingest.local.broker import Broker
 from ingest.local.poison import POISON_KINDS, PoisonKind
 from ingest.local.sample import ORDERS, PAYMENTS
+from ingest.oracle.judge import Verdict
+from ingest.oracle.tables import Lake
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import REPOSITORY
 from tests.faults.pipeline import Pipeline
-from tests.oracle import Verdict
-from tests.oracle_tables import Lake
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -15,7 +15,7 @@ from ingest.errors import InvalidInput, RunStopped, Unfit
 from ingest.local.line import Line
 from ingest.local.producer import produce_sample
 from ingest.local.sample import ORDERS, PAYMENTS
-from tests.oracle_sources import read_kafka, read_manifests
+from ingest.oracle.sources import read_kafka, read_manifests
 
 if TYPE_CHECKING:
     from ingest.local.broker import Broker

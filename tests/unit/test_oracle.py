@@ -13,8 +13,8 @@ from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
 
-from tests.oracle import Run, Verdict, judge
-from tests.oracle_sources import KafkaRecord, KafkaView, decode
+from ingest.oracle.judge import Run, Verdict, judge
+from ingest.oracle.sources import KafkaRecord, KafkaView, decode
 
 TOPIC_ID = "dd703122-c569-4932-91ac-151cf85d4dbf"
 APP = "oncelake/shop/orders/q1/target"
@@ -400,7 +400,7 @@ def test_a_rebase_that_reads_everything_again_and_adds_nothing_is_clean(good: Sc
 
 
 def test_a_topic_id_in_kafkas_own_spelling_is_the_same_id() -> None:
-    from tests.oracle_sources import plain_topic_id
+    from ingest.oracle.sources import plain_topic_id
 
     assert plain_topic_id("3XAxIsVpSTKRrBUc-F1Nvw") == TOPIC_ID
 

@@ -14,11 +14,11 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any, Final
 
-from tests import oracle_versions
-from tests.oracle_case import Case, Run, Verdict
-from tests.oracle_log import check_ledger, check_log
-from tests.oracle_sources import EventId, KafkaView, read_kafka, read_manifests
-from tests.oracle_tables import Lake, Position
+from ingest.oracle import versions
+from ingest.oracle.case import Case, Run, Verdict
+from ingest.oracle.log import check_ledger, check_log
+from ingest.oracle.sources import EventId, KafkaView, read_kafka, read_manifests
+from ingest.oracle.tables import Lake, Position
 
 __all__ = ["Run", "Verdict", "judge", "judge_live"]
 
@@ -141,8 +141,8 @@ def check_payloads(case: Case) -> Iterator[str]:
 
 def check_versions(case: Case) -> Iterator[str]:
     """(e) Every version of the target is a prefix by whole batches; a commit of the quarantine is of one batch."""
-    yield from oracle_versions.findings(case.run.table, case.lake, case.run.own_versions, case.notes, case.run.id_columns)
-    yield from oracle_versions.quarantine_findings(case.run.table, case.lake, case.notes)
+    yield from versions.findings(case.run.table, case.lake, case.run.own_versions, case.notes, case.run.id_columns)
+    yield from versions.quarantine_findings(case.run.table, case.lake, case.notes)
 
 
 def _same(stored: Any, sent: Any) -> bool:

@@ -76,6 +76,7 @@ def plain_topic_id(text: str | None) -> str:
 
 
 def id_text(value: object) -> str | None:
+    """A part of an event id as text; None where a value is none."""
     if value is None or isinstance(value, dict | list):
         return None
     if isinstance(value, bool):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.oracle_sources import EventId, KafkaView, ManifestView
-from tests.oracle_tables import Lake, Position
+from ingest.oracle.sources import EventId, KafkaView, ManifestView
+from ingest.oracle.tables import Lake, Position
 
 
 @dataclass(frozen=True)

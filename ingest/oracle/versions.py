@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from deltalake import DeltaTable
 
-from tests.oracle_sources import Commit
-from tests.oracle_tables import Lake, query
+from ingest.oracle.sources import Commit
+from ingest.oracle.tables import Lake, query
 
 # (index of the batch in the log or None, partition) -> rows
 Counts = dict[tuple[int | None, int], int]

@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from tests.oracle_case import Case
-from tests.oracle_sources import Commit, plain_topic_id
-from tests.oracle_tables import LedgerRow, Position
+from ingest.oracle.case import Case
+from ingest.oracle.sources import Commit, plain_topic_id
+from ingest.oracle.tables import LedgerRow, Position
 
 
 def check_log(case: Case) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable, QueryBuilder
 
-from tests.oracle_sources import Commit, EventId, id_text, plain_topic_id, read_log
+from ingest.oracle.sources import Commit, EventId, id_text, plain_topic_id, read_log
 
 LEDGER_COLUMNS = (
     *("kind", "query_id", "batch_id", "topic_id", "partition", "start_offset", "end_offset"),
