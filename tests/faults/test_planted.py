@@ -17,7 +17,7 @@ import pytest
 
 from tests.faults.conftest import PipelineFactory
 from tests.faults.pipeline import Pipeline
-from tests.faults.planted import CAUGHT, PLANTED, copy_with, killed_after_target, plain, raised_after_quarantine, read_again, rebased, run
+from tests.faults.planted import CAUGHT, PLANTED, copy_with, killed_after_target, plain, raised_after_quarantine, run
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -60,9 +60,7 @@ def test_the_oracle_finds_a_planted_bug(name: str, pipeline: PipelineFactory, tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "scenario", [plain, killed_after_target, raised_after_quarantine, rebased, read_again], ids=lambda scenario: scenario.__name__
-)
+@pytest.mark.parametrize("scenario", [plain, killed_after_target, raised_after_quarantine], ids=lambda scenario: scenario.__name__)
 def test_without_a_bug_the_oracle_finds_nothing(scenario: Callable[[Pipeline], None], pipeline: PipelineFactory) -> None:
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=40)
