@@ -110,6 +110,24 @@ LEDGER_FIRST = f"""from ingest.stream.delta_log import Commit
         table.ledger.saw(Commit(version, planned.planned_at, "MERGE", pair, mark.to_json()))
         table.ledger.append(records.sparkSession)
         {MERGE}"""
+PLAN = "planned = table.checkpoint.planned(query_id, number)"
+PLAN_FROM_DATA = f"""{PLAN}
+    seen = records.groupBy("partition").agg(F.min("offset"), F.max("offset")).collect()
+    from dataclasses import replace
+    from ingest.stream.offsets import OffsetRange
+    planned = replace(planned, ranges=tuple(OffsetRange(p, first, last + 1) for p, first, last in sorted(map(tuple, seen))))"""
+PROCESS = "report = process(records, number, self._table)"
+ONE_LATE = f"""begun, self._begun = getattr(self, "_begun", None), (records, number)
+            if begun is None:
+                return
+            records, number = begun
+            {PROCESS}"""
+BOUNDS = """    for name, (least, greatest) in bounds.items():
+        condition &= F.col(f"t.`{name}`").between(least, greatest)
+"""
+RECENT = """    condition &= F.col("t._ingested_at") > F.current_timestamp() - F.expr("INTERVAL 1 SECOND")
+"""
+APP_ID = 'f"oncelake/{pipeline}/{table}/{query_id}/{statement}"'
 PLANTED = {
     "no pair is set": Bug("I1", "stream/commit.py", tuple((line, "pass") for line in SET_PAIR), plain, "adds data without a pair"),
     "no mark is set": Bug("I1", "stream/commit.py", ((SET_MARK, "pass"),), plain, "no userMetadata of ours", poison=0),
@@ -136,6 +154,19 @@ PLANTED = {
         "dropped",
     ),
     "ledger ahead of the target": Bug("I7", "stream/batch.py", ((MERGE, LEDGER_FIRST),), killed_during_target, "no target commit of that"),
+    "an app id that is not tied to the checkpoint": Bug(
+        "I1", "stream/mark.py", ((APP_ID, APP_ID.replace("{query_id}", "always")),), plain, "its pair is (oncelake/shop/orders/always"
+    ),
+    "the pair on the session outside of the batch": Bug(
+        "I1",
+        "stream/commit.py",
+        ((SET_PAIR[0], f"session = SparkSession._instantiatedSession or session\n    {SET_PAIR[0]}"),),
+        plain,
+        "adds data without a pair",
+    ),
+    "ranges taken from the data": Bug("I1", "stream/batch.py", ((PLAN, PLAN_FROM_DATA),), plain, "expected to start"),
+    "Spark's commit log before the write": Bug("I1", "stream/query.py", ((PROCESS, ONE_LATE),), plain, "is lost"),
+    "bounds by the wall clock": Bug("I3", "stream/commit.py", ((BOUNDS, RECENT),), plain, "in the target 2 times"),
 }
 
 CAUGHT = {

@@ -1,14 +1,20 @@
-"""What has become of a table's history: log files cleaned up, files vacuumed, the ledger put back (I2, I7)."""
+"""What has become of a table's history: log files cleaned up, pairs expired, files vacuumed, the ledger put back (I2, I3, I7)."""
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
+from ingest.stream import commit
+from ingest.stream.commit import Written
+from ingest.stream.opening import Opening
 from tests.integration.desk import Desk
 from tests.integration.lane import Lane, order
 
@@ -16,6 +22,7 @@ pytestmark = pytest.mark.integration
 
 MakeLane = Callable[..., Lane]
 MakeDesk = Callable[..., Desk]
+DEADLINE_S = 60
 
 
 def two_batches(lane: MakeLane) -> Lane:
@@ -26,6 +33,51 @@ def two_batches(lane: MakeLane) -> Lane:
     one.send(order("b"), "{")
     one.run()
     return one
+
+
+def expire_pairs(session: SparkSession, table: str) -> None:
+    """Let Delta forget every pair of the table: it does so when the state is read anew after its retention."""
+    jvm: Any = session._jvm
+    deadline, number = time.monotonic() + DEADLINE_S, 0
+    properties = "'delta.setTransactionRetentionDuration' = 'interval 1 seconds', somebody"
+    while True:
+        number += 1
+        session.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ({properties} = '{number}')").collect()
+        logs = jvm.org.apache.spark.sql.delta.DeltaLog
+        logs.clearCache()
+        if logs.forTable(session._jsparkSession, table).unsafeVolatileSnapshot().transactions().isEmpty():
+            return
+        assert time.monotonic() < deadline, "Delta keeps the pairs"
+
+
+def test_a_pair_that_has_expired_stops_no_replay_and_the_event_id_does(desk: MakeDesk) -> None:
+    """I3: Delta executes the MERGE again, which adds nothing."""
+    one = desk()
+    records = one.frame(order("a"), order("b"))
+    one.process(records)
+    mark = one.mark(0, 0, 2, read=2)
+    target = one.table.ledger.target_log
+    first = target.versions()[-1]
+    expire_pairs(one.session, one.places.target)
+    outcome = commit.merge_target(one.target(), one.contract, target, mark, {})
+    assert isinstance(outcome, Written) and outcome.commit.version > first, "Delta has forgotten the pair"
+    assert outcome.commit.transactions == {mark.app_id("target"): 0}
+    assert sorted(one.rows("id")) == [("a",), ("b",)]
+
+
+@pytest.mark.slow
+def test_with_expired_pairs_and_preflight_bypassed_a_batch_that_is_in_the_log_is_not_written_again(
+    lane: MakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I2: the log decides; preflight would have refused the table for the sake of those it no longer has."""
+    one = two_batches(lane)
+    expire_pairs(one.session, one.places.target)
+    one.forget_commit(1)
+    one.send(order("c"))
+    assert one.stopped().code == "TXN_RETENTION"
+    monkeypatch.setattr(Opening, "refuse", lambda _: None)
+    assert [(report.number, report.skipped) for report in one.run()] == [(1, True), (2, False)]
+    assert one.ids() == ["a", "b", "c"] and one.quarantine().count() == 1
 
 
 @pytest.mark.slow
