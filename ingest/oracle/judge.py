@@ -140,8 +140,9 @@ def check_payloads(case: Case) -> Iterator[str]:
 
 
 def check_versions(case: Case) -> Iterator[str]:
-    """(e) Every version of the target is a prefix by whole batches."""
-    yield from versions.findings(case.run.table, case.lake, case.run.own_versions, case.notes)
+    """(e) Every version of the target is a prefix by whole batches; a commit of the quarantine is of one batch."""
+    yield from versions.findings(case.run.table, case.lake, case.run.own_versions, case.notes, case.run.id_columns)
+    yield from versions.quarantine_findings(case.run.table, case.lake, case.notes)
 
 
 def _same(stored: Any, sent: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ingest.oracle.case import Case
@@ -36,6 +36,7 @@ def check_log(case: Case) -> Iterator[str]:
 def _ranges(case: Case, name: str) -> Iterator[str]:
     last: dict[tuple[str, str], tuple[Commit, int]] = {}
     ends: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    begun: list[str] = []
     for commit in case.lake.target_log:
         for app_id, version in commit.txns:
             if not app_id.startswith(name) or not app_id.endswith("/target"):
@@ -48,6 +49,10 @@ def _ranges(case: Case, name: str) -> Iterator[str]:
             if f"{name}{meta['query_id']}/target" != app_id or meta["batch_id"] != version:
                 named = f"query {meta['query_id']} batch {meta['batch_id']}"
                 yield f"{what}: its userMetadata names {named}, its pair is ({app_id}, {version}) (f)"
+            if app_id not in begun:
+                begun.append(app_id)
+            elif begun[-1] != app_id:
+                yield f"{what} is a batch of {app_id}, and {begun[-1]} had begun before it (f)"
             key = (app_id, plain_topic_id(meta.get("topic_id")))
             if key in last and version != last[key][1] + 1:
                 yield f"{what}: batch {version} follows batch {last[key][1]} of {app_id} (f)"
@@ -90,6 +95,21 @@ def check_ledger(case: Case) -> Iterator[str]:
         for partition, (start, end) in commit.ranges.items():
             if start < end and not rows[query_id, batch_id, partition]:
                 yield f"{table}: the ledger lacks query {query_id} batch {batch_id} partition {partition} [{start}, {end}) (g)"
+    yield from _quarantine_ahead(case, commits.keys() | {row.key[:2] for row in lake.ledger})
+
+
+def _quarantine_ahead(case: Case, known: Collection[tuple[str, int]]) -> Iterator[str]:
+    """Once the run is quiet, a batch that has records in quarantine has its commit in the target.
+
+    But for an earlier checkpoint that was lost between the two: the next one reads those records again.
+    """
+    newest = next((c.metadata["query_id"] for c in reversed(case.lake.batches) if c.metadata), None)
+    for (query_id, batch_id, partition), count in sorted(case.lake.quarantined_by.items()):
+        if query_id == newest and (query_id, batch_id) not in known:
+            yield (
+                f"{case.run.table}: the quarantine holds {count} records of query {query_id} batch {batch_id} partition {partition}, "
+                "and the target has no commit of that batch (g)"
+            )
 
 
 def _counts(case: Case, row: LedgerRow, commit: Commit | None, what: str) -> Iterator[str]:

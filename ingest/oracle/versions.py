@@ -1,12 +1,13 @@
-"""(e) Time travel: at every version the target holds the rows of the batches committed so far, whole, and no other.
+"""(e) Time travel: at every version the tables hold the rows of the batches committed so far, whole, and no other.
 
-Rows are counted by batch (by their provenance within each batch's ranges) at each version. A batch's commit may change its
-own count only; nothing else that is not the test's own may change any. The gains fill `Lake.inserted` for the ledger's check.
+Rows of the target are counted by batch (by their provenance within each batch's ranges) at each version. A batch's commit may
+change its own count only; nothing else that is not the test's own may change any. The gains fill `Lake.inserted` for the ledger's
+check. Rows of the quarantine name their batch; there, too, a commit changes the count of its own batch and of no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from deltalake import DeltaTable
 
@@ -17,8 +18,8 @@ from ingest.oracle.tables import Lake, query
 Counts = dict[tuple[int | None, int], int]
 
 
-def findings(table: str, lake: Lake, own_versions: Collection[int], notes: list[str]) -> Iterator[str]:
-    """A sentence for each version that is torn, and the notes of what could not be read."""
+def findings(table: str, lake: Lake, own_versions: Collection[int], notes: list[str], id_columns: Sequence[str] = ()) -> Iterator[str]:
+    """A sentence for each version of the target that is torn, and the notes of what could not be read."""
     batches: list[Commit] = []
     before: Counts | None = {} if lake.target_log and lake.target_log[0].version == 0 else None
     known = {id(batch) for batch in lake.batches}
@@ -32,7 +33,13 @@ def findings(table: str, lake: Lake, own_versions: Collection[int], notes: list[
             notes.append(f"{table}: version {commit.version} cannot be read any more: {str(error)[:120]}")
             before = None
             continue
-        own = commit.version in own_versions or (not is_batch and (commit.adds_data or commit.removes_data))
+        own = commit.version in own_versions
+        if commit.removes_data and not own:
+            yield f"{table}: version {commit.version} ({commit.operation}) takes rows away, and it is no commit of the test (e)"
+            own = True
+        if commit.removes_data and before is not None:
+            # Batches only add: what was doubled between two of them is still there at the last version before rows were taken away.
+            yield from _doubled(table, lake, commit.version - 1, id_columns)
         index = len(batches) - 1 if is_batch else None
         if before is not None and not own:
             yield from _compare(table, lake, commit, batches, index, before, now)
@@ -40,6 +47,42 @@ def findings(table: str, lake: Lake, own_versions: Collection[int], notes: list[
             for partition in commit.ranges:
                 lake.inserted[commit.version, partition] = now.get((index, partition), 0) - _overlapping(batches, before, partition)
         before = now
+
+
+def quarantine_findings(table: str, lake: Lake, notes: list[str]) -> Iterator[str]:
+    """A sentence for each version of the quarantine that changes another batch than its own."""
+    log = lake.quarantine_log
+    before: dict[tuple[str, int], int] | None = {} if log and log[0].version == 0 else None
+    for commit in log:
+        try:
+            delta = DeltaTable(str(lake.folder / "quarantine"), version=commit.version)
+            rows = query(delta, "SELECT query_id, batch_id, COUNT(*) FROM t GROUP BY 1, 2")
+        except Exception as error:  # as above
+            notes.append(f"{table}: version {commit.version} of the quarantine cannot be read any more: {str(error)[:120]}")
+            before = None
+            continue
+        now = {(row[0], row[1]): row[2] for row in rows}
+        own = {(app_id.split("/")[-2], version) for app_id, version in commit.txns if app_id.endswith("/quarantine")}
+        # Retention and a test may take rows away; nobody else adds any.
+        former = now if before is None else before
+        for batch in sorted(now.keys() | former.keys()):
+            was, count = former.get(batch, 0), now.get(batch, 0)
+            if was == count or batch in own or (count < was and commit.removes_data):
+                continue
+            yield (
+                f"{table}: version {commit.version} of the quarantine changes batch {batch[1]} of query {batch[0]} from {was} to {count} "
+                "rows, and is not its commit (e)"
+            )
+        before = now
+
+
+def _doubled(table: str, lake: Lake, version: int, id_columns: Sequence[str]) -> Iterator[str]:
+    if not id_columns:
+        return
+    names = ", ".join(f'"{name}"' for name in id_columns)
+    delta = DeltaTable(str(lake.folder / "target"), version=version)
+    for row in query(delta, f"SELECT {names}, COUNT(*) FROM t GROUP BY {names} HAVING COUNT(*) > 1 LIMIT 20"):
+        yield f"{table}: version {version} holds id {row[:-1]} {row[-1]} times (e)"
 
 
 def _compare(

@@ -153,6 +153,14 @@ class Lane:
         for name in (str(number), f".{number}.crc"):
             (self.checkpoint("offsets") / name).unlink(missing_ok=True)
 
+    def clean_log(self) -> None:
+        """As Delta does after 30 days: a checkpoint of the target's log stays, the commits before it go."""
+        self.sql("ALTER TABLE {} SET TBLPROPERTIES (somebody = 'else')")
+        jvm: Any = self.session._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.session._jsparkSession, self.places.target).checkpoint()
+        for version in self.log().versions()[:-1]:
+            (Path(self.places.target) / f"_delta_log/{version:020}.json").unlink()
+
     def lose_checkpoint(self) -> None:
         shutil.rmtree(self.places.checkpoint)
 

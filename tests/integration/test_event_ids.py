@@ -124,3 +124,14 @@ def test_by_position_a_retry_is_another_event_and_a_replay_is_none(desk: MakeDes
     assert one.process(frame).inserted == 2
     assert one.again(frame).skipped
     assert one.target().count() == 2
+
+
+def test_late_and_out_of_order_nothing_is_lost_and_a_copy_with_another_time_is_the_same_event(desk: MakeDesk) -> None:
+    """I3: no window of time, neither of events nor of the clock, decides what is looked for in the table."""
+    one = desk({"at": "TIMESTAMP"}, event_time="at", conflicts="batch")
+    one.batch(order("a", at="2025-01-02T00:00:00Z"), order("b", at="2025-01-01T00:00:00Z"))
+    late = one.batch(order("c", at="2019-06-01T00:00:00Z"), order("a", at="2024-12-01T00:00:00Z"), order("d", at="2030-01-01T00:00:00Z"))
+    assert (late.inserted, late.duplicate) == (2, 1)
+    last = one.batch(order("b", at="2031-01-01T00:00:00Z"), order("c", at="2031-01-01T00:00:00Z"))
+    assert (last.inserted, last.duplicate) == (0, 2)
+    assert [name for (name,) in one.rows("id")] == ["a", "b", "c", "d"]

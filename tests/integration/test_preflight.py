@@ -287,7 +287,7 @@ def test_a_ledger_that_is_gone_is_made_again_and_without_log_and_ledger_the_star
     assert [row["batch_id"] for row in one.ledger()] == [0, 1, 2]
     balanced(one)
     shutil.rmtree(Path(one.places.root, "ledger"))
-    clean_log(one)
+    one.clean_log()
     refused(one, "HISTORY_GONE")
     one.rebase("earliest")
     one.send(order("d"))
@@ -295,20 +295,10 @@ def test_a_ledger_that_is_gone_is_made_again_and_without_log_and_ledger_the_star
     assert one.ids() == ["a", "b", "c", "d"]
 
 
-def clean_log(lane: Lane) -> None:
-    """As Delta does after 30 days: a checkpoint of the log stays, the commits before it go."""
-    lane.sql("ALTER TABLE {} SET TBLPROPERTIES (somebody = 'else')")
-    jvm = lane.session._jvm
-    assert jvm is not None
-    jvm.org.apache.spark.sql.delta.DeltaLog.forTable(lane.session._jsparkSession, lane.places.target).checkpoint()
-    for version in lane.log().versions()[:-1]:
-        (Path(lane.places.target) / f"_delta_log/{version:020}.json").unlink()
-
-
 @pytest.mark.slow
 def test_with_the_log_cleaned_the_ledger_tells_where_to_go_on(lane: MakeLane) -> None:
     one = two_batches(lane)
-    clean_log(one)
+    one.clean_log()
     one.send(order("c"))
     (report,) = one.run()
     assert (report.number, report.inserted) == (2, 1)

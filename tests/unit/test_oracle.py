@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from arro3.core import Array, DataType, Table
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
 
 from ingest.oracle.judge import Run, Verdict, judge
@@ -68,6 +68,7 @@ class Scene:
     quarantine: list[dict[str, Any]]
     ledger: list[dict[str, Any]]
     manifest: list[dict[str, Any]]
+    quarantine_commits: list[tuple[int, list[dict[str, Any]]]] | None = None  # (batch id, rows); None: a commit a batch
 
     def view(self) -> KafkaView:
         records = {place: decode(data, ["order_id"], ["amount", "ordered_at", "captured"]) for place, data in self.kafka.items()}
@@ -87,8 +88,11 @@ class Scene:
                     app_transactions=[Transaction(commit.app_id, version)] if commit.app_id else None,
                 ),
             )
-        pair = CommitProperties(app_transactions=[Transaction("oncelake/shop/orders/q1/quarantine", 0)])
-        append(folder / "quarantine", self.quarantine, quarantined(0, 0, 0), pair)
+        numbers = [0, *sorted({row["batch_id"] for row in self.quarantine} - {0})]
+        whole = [(number, [row for row in self.quarantine if row["batch_id"] == number]) for number in numbers]
+        for number, rows in self.quarantine_commits or whole:
+            pair = CommitProperties(app_transactions=[Transaction("oncelake/shop/orders/q1/quarantine", number)])
+            append(folder / "quarantine", rows, quarantined(0, 0, 0), pair)
         append(folder / "ledger", self.ledger, ledger(0, 0, 0, 0, 0), CommitProperties())
         manifest = lake / "manifest.jsonl"
         manifest.write_text("".join(json.dumps(line) + "\n" for line in self.manifest) + '{"event":"beg')
@@ -309,6 +313,27 @@ def row_of_a_later_batch(scene: Scene) -> None:
     scene.commits[0].rows.append(scene.commits[1].rows.pop())
 
 
+@plant("version 2 is a batch of oncelake/shop/orders/q1/target, and oncelake/shop/orders/q2/target had begun before it (f)")
+def former_checkpoint_goes_on_behind_its_successor(scene: Scene) -> None:
+    successor = TargetCommit([], 1, {"0": [5, 5], "1": [3, 3]}, query_id="q2", app_id=APP.replace("q1", "q2"))
+    scene.commits.insert(1, successor)
+
+
+@plant("version 1 of the quarantine changes batch 0 of query q1 from 1 to 2 rows, and is not its commit (e)")
+def quarantine_of_a_batch_torn_in_two(scene: Scene) -> None:
+    scene.quarantine_commits = [(0, [quarantined(0, 2, 0)]), (1, [quarantined(0, 1, 0), quarantined(0, 8, 1)])]
+
+
+@plant("version 0 of the quarantine changes batch 1 of query q1 from 0 to 1 rows, and is not its commit (e)")
+def quarantine_of_two_batches_in_one_commit(scene: Scene) -> None:
+    scene.quarantine_commits = [(0, [quarantined(0, 2, 0), quarantined(0, 8, 1)])]
+
+
+@plant("the quarantine holds 1 records of query q1 batch 2 partition 0, and the target has no commit of that batch (g)")
+def quarantine_ahead_of_the_target(scene: Scene) -> None:
+    scene.quarantine.append(quarantined(0, 8, 2))
+
+
 @plant("id ('Z',) is in the target and nobody produced it (a)")
 def row_nobody_produced(scene: Scene) -> None:
     scene.commits[0].rows.append(row(0, 4, "Z"))
@@ -345,10 +370,26 @@ def test_a_quarantined_event_counts_as_accounted_for_where_valid_ones_may_be_the
     assert any("valid event" in finding for finding in judge_again(good, tmp_path))
 
 
-def judge_again(scene: Scene, lake: Path) -> tuple[str, ...]:
-    run = Run(lake, "shop", "orders", "orders", ("order_id",), manifests=(lake / "manifest.jsonl",))
+def judge_again(scene: Scene, lake: Path, **changes: Any) -> tuple[str, ...]:
+    run = Run(lake, "shop", "orders", "orders", ("order_id",), manifests=(lake / "manifest.jsonl",), **changes)
     records = {place: KafkaRecord(r.event_id, (), r.value_hash) for place, r in scene.view().records.items()}
     return judge(run, replace(scene.view(), records=records)).findings
+
+
+def test_an_id_that_was_doubled_for_a_while_is_found_though_a_delete_has_hidden_it(good: Scene, tmp_path: Path) -> None:
+    good.commits[0].rows.append(row(0, 3, "A"))
+    good.judge(tmp_path)
+    DeltaTable(str(tmp_path / "shop/orders/target")).delete("_partition = 0 AND _offset = 3")
+    assert "orders: version 1 holds id ('A',) 2 times (e)" in judge_again(good, tmp_path, own_versions=frozenset({2}))
+
+
+def test_rows_that_are_taken_away_by_another_commit_than_the_tests_own_are_found(good: Scene, tmp_path: Path) -> None:
+    good.judge(tmp_path)
+    DeltaTable(str(tmp_path / "shop/orders/target")).delete("order_id = 'D'")
+    deleted = frozenset({("D",)})
+    found = judge_again(good, tmp_path, excused_ids=deleted)
+    assert found == ("orders: version 2 (DELETE) takes rows away, and it is no commit of the test (e)",)
+    assert judge_again(good, tmp_path, excused_ids=deleted, own_versions=frozenset({2})) == ()
 
 
 def test_a_rebase_that_reads_everything_again_and_adds_nothing_is_clean(good: Scene, tmp_path: Path) -> None:

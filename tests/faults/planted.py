@@ -1,0 +1,208 @@
+"""Bugs planted in a copy of the engine, each with what must find it: a run under the oracle, or a test of the repository.
+
+To add one: a line in PLANTED (a scenario, and what the oracle says) or in CAUGHT (a test that fails), and its row in docs/faults.md.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.driver import REPOSITORY, Driver
+from tests.faults.pipeline import Pipeline
+
+
+def plain(lake: Pipeline) -> None:
+    """Read all, with retries, poison and aborted transactions in it."""
+    run(lake)
+
+
+def killed_after_target(lake: Pipeline) -> None:
+    run(lake, fault="after_target:kill@1")
+    run(lake)
+
+
+def killed_during_target(lake: Pipeline) -> None:
+    """Judged as the kill left it: what is in the ledger must be in the target at any time."""
+    run(lake, fault="during_target:kill@1")
+
+
+def raised_after_quarantine(lake: Pipeline) -> None:
+    run(lake, fault="after_quarantine:raise@1")
+    run(lake)
+
+
+def planned_larger(lake: Pipeline) -> None:
+    """The checkpoint is as old as batch 0, and the next batch is planned larger than the one that the table holds."""
+    run(lake, fault="after_target:kill@1")
+    for name in ("1", ".1.crc"):
+        (lake.checkpoint() / "offsets" / name).unlink(missing_ok=True)
+    run(lake, "--once", "--max-records-per-batch", "100000")
+
+
+def run(lake: Pipeline, *arguments: str, fault: str | None = None) -> None:
+    end(lake.start(*arguments, fault=fault))
+
+
+def end(driver: Driver) -> None:
+    """However it ends."""
+    driver.died()
+    driver.gone()
+
+
+@dataclass(frozen=True)
+class Change:
+    """Each change is (old, new) in one file of the package; `promise` is what it breaks."""
+
+    promise: str
+    file: str
+    changes: tuple[tuple[str, str], ...]
+
+    @property
+    def all(self) -> tuple[tuple[str, str, str], ...]:
+        return tuple((self.file, old, new) for old, new in self.changes)
+
+
+@dataclass(frozen=True)
+class Bug(Change):
+    """One that a run under the oracle shows; `found` is a part of what the oracle must say.
+
+    `also` are changes (file, old, new) that take away what else would have stopped the bug.
+    """
+
+    scenario: Callable[[Pipeline], None]
+    found: str
+    poison: int = 40
+    also: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def all(self) -> tuple[tuple[str, str, str], ...]:
+        return (*super().all, *self.also)
+
+
+@dataclass(frozen=True)
+class Caught(Change):
+    """One that a test of the repository, `path::name`, must fail on."""
+
+    test: str
+
+
+MERGE = (
+    "outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds, lambda: _decide(table, planned))"
+)
+QUARANTINE = "counts = _quarantine(with_bytes(ranked, records, tally.conflicts), tally, table, planned, begun=begun)"
+NO_QUARANTINE = "counts = tally.counts"
+AFTER_TARGET = 'faults.at("after_target", number)'
+SET_PAIR = ("session.conf.set(APP_ID, mark.app_id(statement))", "session.conf.set(VERSION, str(mark.id.number))")
+SET_MARK = "session.conf.set(METADATA, mark.to_json())"
+RANGE = "OffsetRange(partition, before.get(partition, 0), end)"
+SAME_RANGES = "written == number and (last.mark.ranges, last.mark.topic_id) == (batch.ranges, batch.topic_id)"
+RAISE = "            raise\n        finally:\n            self._in_batch = False"
+# Preflight, before the first batch, would refuse this checkpoint as too old.
+OLD = "def _checkpoint_old(known: _Known) -> Refused | None:\n"
+NO_LOOK_BEFORE = ("stream/preflight.py", OLD, f"{OLD}    return None\n")
+LEDGER_FIRST = f"""from ingest.stream.delta_log import Commit
+
+        pair = {{mark.app_id("target"): number}}
+        version = table.ledger.target_log.versions()[-1] + 1
+        table.ledger.saw(Commit(version, planned.planned_at, "MERGE", pair, mark.to_json()))
+        table.ledger.append(records.sparkSession)
+        {MERGE}"""
+PLAN = "planned = table.checkpoint.planned(query_id, number)"
+PLAN_FROM_DATA = f"""{PLAN}
+    seen = records.groupBy("partition").agg(F.min("offset"), F.max("offset")).collect()
+    from dataclasses import replace
+    from ingest.stream.offsets import OffsetRange
+    planned = replace(planned, ranges=tuple(OffsetRange(p, first, last + 1) for p, first, last in sorted(map(tuple, seen))))"""
+PROCESS = "report = process(records, number, self._table)"
+ONE_LATE = f"""begun, self._begun = getattr(self, "_begun", None), (records, number)
+            if begun is None:
+                return
+            records, number = begun
+            {PROCESS}"""
+BOUNDS = """    for name, (least, greatest) in bounds.items():
+        condition &= F.col(f"t.`{name}`").between(least, greatest)
+"""
+RECENT = """    condition &= F.col("t._ingested_at") > F.current_timestamp() - F.expr("INTERVAL 1 SECOND")
+"""
+APP_ID = 'f"oncelake/{pipeline}/{table}/{query_id}/{statement}"'
+PLANTED = {
+    "no pair is set": Bug("I1", "stream/commit.py", tuple((line, "pass") for line in SET_PAIR), plain, "adds data without a pair"),
+    "no mark is set": Bug("I1", "stream/commit.py", ((SET_MARK, "pass"),), plain, "no userMetadata of ours", poison=0),
+    "ranges begin one late": Bug(
+        "I1", "stream/offsets.py", ((RANGE, RANGE.replace("0), end", "-1) + 1, end")),), plain, "expected to start"
+    ),
+    "a skip without a look at the ranges": Bug(
+        "I2", "stream/decide.py", ((SAME_RANGES, "written == number"),), planned_larger, "is lost", also=(NO_LOOK_BEFORE,)
+    ),
+    "no dedup inside a batch": Bug("I3", "stream/batch.py", (('"__rank = 1"', '"__rank >= 1"'),), plain, "in the target 2 times"),
+    "no look into the target": Bug(
+        "I3", "stream/commit.py", (("condition = F.lit(True)", "condition = F.lit(False)"),), plain, "in the target 2 times"
+    ),
+    "aborted records are read": Bug(
+        "I4", "stream/query.py", (('tion.level": source.isolation_level', 'tion.level": "read_uncommitted"'),), plain, "aborted transaction"
+    ),
+    "poison is dropped": Bug("I5", "stream/batch.py", ((QUARANTINE, NO_QUARANTINE),), plain, "dropped"),
+    "an exception is swallowed": Bug("I5", "stream/query.py", ((RAISE, RAISE[18:]),), raised_after_quarantine, "is lost"),
+    "quarantine after the target": Bug(
+        "I7",
+        "stream/batch.py",
+        ((QUARANTINE, NO_QUARANTINE), (AFTER_TARGET, f"{AFTER_TARGET}\n        {QUARANTINE}")),
+        killed_after_target,
+        "dropped",
+    ),
+    "ledger ahead of the target": Bug("I7", "stream/batch.py", ((MERGE, LEDGER_FIRST),), killed_during_target, "no target commit of that"),
+    "an app id that is not tied to the checkpoint": Bug(
+        "I1", "stream/mark.py", ((APP_ID, APP_ID.replace("{query_id}", "always")),), plain, "its pair is (oncelake/shop/orders/always"
+    ),
+    "the pair on the session outside of the batch": Bug(
+        "I1",
+        "stream/commit.py",
+        ((SET_PAIR[0], f"session = SparkSession._instantiatedSession or session\n    {SET_PAIR[0]}"),),
+        plain,
+        "adds data without a pair",
+    ),
+    "ranges taken from the data": Bug("I1", "stream/batch.py", ((PLAN, PLAN_FROM_DATA),), plain, "expected to start"),
+    "Spark's commit log before the write": Bug("I1", "stream/query.py", ((PROCESS, ONE_LATE),), plain, "is lost"),
+    "bounds by the wall clock": Bug("I3", "stream/commit.py", ((BOUNDS, RECENT),), plain, "in the target 2 times"),
+}
+
+CAUGHT = {
+    "a RESTORE is ignored": Caught(
+        "I2",
+        "stream/in_force.py",
+        (('commit.operation == "RESTORE" or (', "("), ('if commit.operation == "RESTORE":', "if False:")),
+        "tests/unit/test_in_force.py::test_a_restore_leaves_out_what_came_after_the_version_it_went_back_to_transitively",
+    ),
+    "the topic's id is not compared": Caught(
+        "I6",
+        "stream/preflight.py",
+        (("binding.topic_id != broker.topic_id", "False"),),
+        "tests/unit/test_preflight.py::test_each_refusal_names_what_was_found_and_the_command_that_mends_it",
+    ),
+    "expired records are not noticed": Caught(
+        "I6",
+        "stream/preflight.py",
+        (("if earliest > needed[p]]", "if False]"),),
+        "tests/unit/test_preflight.py::test_expired_is_what_is_to_be_read_next_and_is_gone",
+    ),
+}
+
+
+def copy_with(bug: Change, folder: Path, *more: str) -> Path:
+    """A copy of the package (and of `more` of the repository) with the bug in it; fails if a place is no longer found, so that no bug
+    is lost in silence."""
+    for name in ("ingest", *more):
+        if (REPOSITORY / name).is_dir():
+            shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(REPOSITORY / name, folder / name)
+    for name, old, new in bug.all:
+        file = folder / "ingest" / name
+        text = file.read_text(encoding="utf-8")
+        assert old in text, f"{name} no longer holds {old!r}: plant this bug anew"
+        file.write_text(text.replace(old, new), encoding="utf-8")
+        compile(text.replace(old, new), file, "exec")
+    return folder
