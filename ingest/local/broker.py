@@ -89,8 +89,7 @@ class Broker:
                 raise _disk_full(self.folder)
             fixed_port = self._wanted_port or (state.port if state else 0)
             # Native libraries are unpacked there; a broker that was killed has left them.
-            scratch = self.folder / "tmp"
-            shutil.rmtree(scratch, ignore_errors=True)
+            scratch = self._without_scratch()
             scratch.mkdir()
             command = [str(executable), *_HEAP, f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
             command += [f"-Djava.io.tmpdir={scratch}"]
@@ -140,7 +139,14 @@ class Broker:
             self._child.wait()  # reap it, else it stays in the process table as a zombie of ours
             self._child = None
             atexit.unregister(self.stop)
+        if ended:
+            self._without_scratch()
         return ended
+
+    def _without_scratch(self) -> Path:
+        scratch = self.folder / "tmp"
+        shutil.rmtree(scratch, ignore_errors=True)
+        return scratch
 
     def _launch(self, command: list[str], port: int) -> None:
         properties = self.folder / "server.properties"

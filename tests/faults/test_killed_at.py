@@ -13,7 +13,7 @@ from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import batch_lines
 from tests.faults.pipeline import Pipeline
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 # Batch by point. The seven restarts of both journeys take five minutes where two tests share a machine.
 KILLS = {"after_quarantine": 1, "during_target": 2, "after_target": 3}
@@ -71,13 +71,11 @@ def travelled(pipeline: Pipeline, kills: Mapping[str, int]) -> Journey:
     return Journey(pipeline, after, pipeline.judge())
 
 
-@pytest.mark.slow
 def test_killed_before_offset_log_the_batch_is_planned_anew(longer_journey: Journey) -> None:
     left = longer_journey.after["before_offset_log"]
     assert (left.offsets, left.commits, left.target) == ([0], [0], [0])
 
 
-@pytest.mark.slow
 def test_killed_after_offset_log_the_same_range_is_written_once(longer_journey: Journey) -> None:
     left = longer_journey.after["after_offset_log"]
     assert (left.offsets[-1], left.commits[-1], left.target[-1], left.quarantine[-1]) == (1, 0, 0, 0)
@@ -112,12 +110,10 @@ def test_killed_after_target_the_batch_is_skipped_and_the_version_stays(journey:
     skipped(journey, "after_target", KILLS["after_target"])
 
 
-@pytest.mark.slow
 def test_killed_after_ledger_the_batch_is_skipped_and_the_version_stays(longer_journey: Journey) -> None:
     skipped(longer_journey, "after_ledger", MORE_KILLS["after_ledger"])
 
 
-@pytest.mark.slow
 def test_killed_after_commit_log_the_batch_is_not_looked_at_again(longer_journey: Journey) -> None:
     left, batch = longer_journey.after["after_commit_log"], MORE_KILLS["after_commit_log"]
     assert batch in left.commits and batch in left.target
@@ -139,6 +135,5 @@ def test_every_batch_is_one_commit_and_the_oracle_finds_no_event_lost_doubled_or
     right_at_the_end(journey)
 
 
-@pytest.mark.slow
 def test_after_the_other_kills_too_every_batch_is_one_commit_and_the_oracle_finds_nothing(longer_journey: Journey) -> None:
     right_at_the_end(longer_journey)

@@ -176,6 +176,7 @@ def test_a_certificate_for_another_host_is_refused(door: Door, lake: Pipeline) -
     assert "made for another host" in said
 
 
+@pytest.mark.slow
 def test_an_expired_certificate_is_refused_and_so_is_one_of_a_strange_authority(door: Door, lake: Pipeline, tmp_path: Path) -> None:
     secure = Secure(Validity(days=5, since_days=10))
     with Broker(tmp_path / "expired", secure=secure) as broker:
@@ -186,6 +187,7 @@ def test_an_expired_certificate_is_refused_and_so_is_one_of_a_strange_authority(
     assert started_no_spark(lake)
 
 
+@pytest.mark.slow
 def test_a_right_that_is_taken_back_during_the_run_ends_it_soon_with_exit_5(door: Door, lake: Pipeline) -> None:
     lake.produce(1000)
     driver = lake.start("--every", "0s", environment=door.login())

@@ -131,6 +131,7 @@ def test_a_start_hears_a_stop_while_spark_comes_up_and_leaves_no_jvm(lake: Pipel
     assert lake.numbers("offsets") == planned
 
 
+@pytest.mark.slow
 def test_a_run_whose_reader_goes_away_ends_the_batch_at_hand_and_stops_quietly(lake: Pipeline) -> None:
     """`ingest run | head -1`: exit code 0, as on SIGTERM."""
     said = lake.command("run", "--every", "0s", reader="head -1").ended(0)

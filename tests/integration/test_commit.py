@@ -145,7 +145,7 @@ class Gate:
     [
         pytest.param("UPDATE delta.`{}` SET n = 7 WHERE id = 'a'", id="update"),
         pytest.param("DELETE FROM delta.`{}` WHERE id = 'b'", id="delete", marks=pytest.mark.slow),
-        pytest.param("OPTIMIZE delta.`{}`", id="optimize"),
+        pytest.param("OPTIMIZE delta.`{}`", id="optimize", marks=pytest.mark.slow),
         pytest.param("VACUUM delta.`{}`", id="vacuum", marks=pytest.mark.slow),
     ],
 )

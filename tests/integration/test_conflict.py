@@ -62,6 +62,7 @@ def test_with_conflicts_table_they_are_found_across_batches_too(desk: MakeDesk) 
     assert sorted(one.rows("id", "n")) == [("a", 1), ("b", 1), ("c", 1)]
 
 
+@pytest.mark.slow
 def test_a_winner_that_conflicts_with_the_table_does_not_hide_its_later_copies(desk: MakeDesk) -> None:
     """Of a, a' in one batch, a' before a: the table's own payload decides, whichever came first in the batch."""
     one = desk({"n": "INT"}, conflicts="table")

@@ -72,6 +72,7 @@ def test_the_next_run_knows_the_last_batch_even_when_the_log_files_are_gone(desk
     assert one.rows("id") == [("a",)]
 
 
+@pytest.mark.slow
 def test_metadata_that_a_commit_of_somebody_else_carries_is_no_batch(desk: MakeDesk) -> None:
     """an OPTIMIZE on the session can carry our userMetadata; without the pair it is not ours."""
     one = desk()

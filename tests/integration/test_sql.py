@@ -211,6 +211,7 @@ def test_an_error_is_one_sentence_under_a_name(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_version_is_of_one_table_and_the_others_stay(spark: SparkSession, tmp_path: Path) -> None:
     desk = Desk(spark, rules(pipeline="v"), tmp_path)
     desk.batch(event("a", "2025-01-02T00:00:00Z"), "{")

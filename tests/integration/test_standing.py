@@ -144,6 +144,7 @@ def test_a_record_that_kafka_compacted_after_it_was_quarantined_still_counts(des
     assert one.rows("id") == [("b",)] and findings(one) == []
 
 
+@pytest.mark.slow
 def test_a_batch_whose_quarantine_lost_its_records_before_the_target_is_refused_and_a_rebase_ends_it(
     lane: MakeLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

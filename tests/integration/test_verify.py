@@ -146,6 +146,7 @@ def test_a_batch_that_the_checkpoint_has_done_and_the_table_lacks_is_found(desk:
     assert ("BATCH_MISSING", 3, None, None, None) in where(found(one))
 
 
+@pytest.mark.slow
 def test_killed_between_quarantine_and_target_the_table_still_balances(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     """I7: the quarantine comes first; what stands there of an unfinished batch is no fault, and the next attempt ends it."""
     one = filled(desk)
