@@ -22,23 +22,28 @@ TOPIC, PARTITIONS = "events", 4
 DUPLICATES = 0.05
 
 
+def order(number: int, *, customers: int) -> bytes:
+    """The event of this number, of about 226 bytes; ids are minted anew, customers come round."""
+    return json.dumps(
+        {
+            "order_id": event_id.mint(),
+            "customer_id": f"customer-{number % customers:08}",
+            "status": ("placed", "paid", "shipped", "cancelled")[number % 4],
+            "currency": "EUR",
+            "amount": f"{number % 100_000 / 100:.2f}",
+            "quantity": number % 9 + 1,
+            "ordered_at": f"2026-01-{number % 28 + 1:02}T{number % 24:02}:00:00.{number % 1000:03}Z",
+        },
+        separators=(",", ":"),
+    ).encode()
+
+
 def produce(servers: str, events: int) -> int:
     """Send `events` JSON events of about 226 bytes with time-ordered ids, one in twenty sent again; returns the records sent."""
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20, "batch.size": 1_000_000})
     sent, last = 0, b""
     for number in range(events):
-        last = json.dumps(
-            {
-                "order_id": event_id.mint(),
-                "customer_id": f"customer-{number % 100_000:08}",
-                "status": ("placed", "paid", "shipped", "cancelled")[number % 4],
-                "currency": "EUR",
-                "amount": f"{number % 100_000 / 100:.2f}",
-                "quantity": number % 9 + 1,
-                "ordered_at": f"2026-01-{number % 28 + 1:02}T{number % 24:02}:00:00.{number % 1000:03}Z",
-            },
-            separators=(",", ":"),
-        ).encode()
+        last = order(number, customers=100_000)
         for _ in range(2 if number % round(1 / DUPLICATES) == 0 else 1):
             while True:
                 try:

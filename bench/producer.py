@@ -25,7 +25,8 @@ from typing import Any
 
 from kafka import KafkaProducer
 
-from ingest import __version__, event_id
+from bench.events import order
+from ingest import __version__
 from ingest.kafka import AtLeastOnce, ExactlyOnce, Grouped, Producer, TransactionalProducer
 from ingest.kafka.mode import compression
 from ingest.local.broker import Broker
@@ -35,29 +36,14 @@ TARGET = 0.8
 PLAIN = "kafka-python, idempotent"
 OURS = "transactional, 1,000 records a transaction"
 
+CUSTOMERS = 1_000
+
 Records = list[tuple[bytes, bytes]]
 
 
 def made(count: int) -> Records:
     """JSON events of about 226 bytes with their keys."""
-    return [
-        (
-            b"customer-%08d" % (number % 1_000),
-            json.dumps(
-                {
-                    "order_id": event_id.mint(),
-                    "customer_id": f"customer-{number % 1_000:08}",
-                    "status": ("placed", "paid", "shipped", "cancelled")[number % 4],
-                    "currency": "EUR",
-                    "amount": f"{number % 100_000 / 100:.2f}",
-                    "quantity": number % 9 + 1,
-                    "ordered_at": f"2026-01-{number % 28 + 1:02}T{number % 24:02}:00:00.{number % 1000:03}Z",
-                },
-                separators=(",", ":"),
-            ).encode(),
-        )
-        for number in range(count)
-    ]
+    return [(b"customer-%08d" % (number % CUSTOMERS), order(number, customers=CUSTOMERS)) for number in range(count)]
 
 
 def plain(servers: str, topic: str, records: Records, codec: str | None) -> float:

@@ -38,7 +38,11 @@ def library(folder: Path) -> Path | None:
 
 def moved(preload: Path, chance: float) -> dict[str, str]:
     """The environment of a process that lives up to a day behind (`chance` 0) or ahead (1)."""
-    shift_s = round((2 * chance - 1) * DAY_S)
+    return shifted(preload, round((2 * chance - 1) * DAY_S))
+
+
+def shifted(preload: Path, shift_s: int) -> dict[str, str]:
+    """The environment of a process whose clock is so many seconds ahead (negative: behind)."""
     # Timeouts and polls use the monotonic clock, which no administrator ever moves.
     faketime = {"FAKETIME": f"{shift_s:+d}", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
     return {"LD_PRELOAD": str(preload), SHIFT: str(shift_s), **faketime}

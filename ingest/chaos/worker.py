@@ -18,7 +18,7 @@ from typing import Final
 
 import psutil
 
-from ingest.local.process import launch
+from ingest.local.process import launch, of_group
 
 MARK: Final = "INGEST_CHAOS_MARK"
 GONE_WITHIN_S: Final = 60.0
@@ -58,12 +58,7 @@ class Worker:
 
     def members(self) -> list[psutil.Process]:
         """The processes of the group that are still there, stopped ones too."""
-        found = []
-        for pid in psutil.pids():
-            with suppress(ProcessLookupError, psutil.NoSuchProcess):
-                if os.getpgid(pid) == self.pid and (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+        return of_group(self.pid)
 
     def jvms(self) -> list[psutil.Process]:
         """Its Java processes."""

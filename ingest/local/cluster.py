@@ -24,7 +24,7 @@ from ingest.errors import Unfit
 from ingest.local import java
 from ingest.local.broker_config import HOST
 from ingest.local.ports import free_port
-from ingest.local.process import launch
+from ingest.local.process import launch, of_group
 
 START_WITHIN_S: Final = 60.0
 GONE_WITHIN_S: Final = 30.0
@@ -40,12 +40,7 @@ class _Member:
     log: Path
 
     def processes(self) -> list[psutil.Process]:
-        found = []
-        for pid in psutil.pids():
-            with suppress(ProcessLookupError, psutil.NoSuchProcess):
-                if os.getpgid(pid) == self.process.pid and (each := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:
-                    found.append(each)
-        return found
+        return of_group(self.process.pid)
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):

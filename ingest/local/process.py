@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 import sys
@@ -83,3 +84,13 @@ def launch(
             preexec_fn=kill_me_with_my_parent if prctl is not None else None,  # noqa: PLW1509 - one system call, no lock, no allocation
         )
     return process, ProcessId(process.pid, psutil.Process(process.pid).create_time(), marker)
+
+
+def of_group(leader: int) -> list[psutil.Process]:
+    """The processes of a group that are still there, stopped ones too; whose leader `launch` started."""
+    found = []
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getpgid(pid) == leader and (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found

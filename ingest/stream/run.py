@@ -136,9 +136,8 @@ class Run:
             display.ready([q.contract.name for q in started], log)
             self._watch(session, started, display, results)
         except (Py4JError, OSError) as error:
-            if (code := spark.jvm_exit(session, JVM_ENDS_WITHIN_S)) is None:
-                raise
-            raise _jvm_gone(code, log) from error
+            _raise_jvm_gone(session, log, error)
+            raise
         finally:
             _end(session, log)
         return list(results.values())
@@ -237,16 +236,18 @@ def _end(session: SparkSession, log: Path) -> None:
     try:
         spark.end(session)
     except (Py4JError, OSError) as error:
-        if (code := spark.jvm_exit(session, JVM_ENDS_WITHIN_S)) is None:
-            raise
-        raise _jvm_gone(code, log) from error
+        _raise_jvm_gone(session, log, error)
+        raise
 
 
-def _jvm_gone(code: int, log: Path) -> RunStopped:
+def _raise_jvm_gone(session: SparkSession, log: Path, error: BaseException) -> None:
+    """What Py4J says of a JVM that is gone, in our words; returns where it is still there."""
+    if (code := spark.jvm_exit(session, JVM_ENDS_WITHIN_S)) is None:
+        return
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-    return RunStopped(
+    raise RunStopped(
         "JVM_GONE",
         f"the JVM of Spark's driver {how} in the middle of the run.",
         expected="a JVM that lives as long as its Python; one that the kernel kills has often had too little memory.",
         remedy=f"read {log}, see to memory (INGEST_DRIVER_MEMORY), and run again: what was at hand is completed then, once.",
-    )
+    ) from error

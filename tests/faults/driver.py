@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,22 +20,19 @@ from typing import TypeVar
 
 import psutil
 
+from tests import polling
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARK = "INGEST_TEST_MARK"
 # Generous: a start costs 10 s on a quiet machine of two cores; a loaded one must not fail a test.
 DEADLINE_S = 300.0
-POLL_S = 0.02
 
 T = TypeVar("T")
 
 
 def until(look: Callable[[], T], what: str | Callable[[], str], deadline_s: float = DEADLINE_S) -> T:
-    """Poll until `look` returns something true, and return that; fails with `what` after the deadline."""
-    deadline = time.monotonic() + deadline_s
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"not within {deadline_s:.0f} s: {what if isinstance(what, str) else what()}"
-        time.sleep(POLL_S)
-    return found
+    """polling.until, with the patience that drivers need."""
+    return polling.until(look, what, deadline_s)
 
 
 class Driver:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -168,3 +168,13 @@ class Lane:
 def order(id: Any, **fields: Any) -> str:
     """A JSON object with this id."""
     return json.dumps({"id": id, **fields}, ensure_ascii=False)
+
+
+def two_batches(lane: Callable[..., Lane], **more: object) -> Lane:
+    """a in batch 0, b and a poison record in batch 1."""
+    one = lane(**more)
+    one.send(order("a"))
+    one.run()
+    one.send(order("b"), "{")
+    one.run()
+    return one

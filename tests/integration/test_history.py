@@ -16,23 +16,13 @@ from ingest.stream import commit
 from ingest.stream.commit import Written
 from ingest.stream.opening import Opening
 from tests.integration.desk import Desk
-from tests.integration.lane import Lane, order
+from tests.integration.lane import Lane, order, two_batches
 
 pytestmark = pytest.mark.integration
 
 MakeLane = Callable[..., Lane]
 MakeDesk = Callable[..., Desk]
 DEADLINE_S = 60
-
-
-def two_batches(lane: MakeLane) -> Lane:
-    """a in batch 0, b and a poison record in batch 1."""
-    one = lane()
-    one.send(order("a"))
-    one.run()
-    one.send(order("b"), "{")
-    one.run()
-    return one
 
 
 def expire_pairs(session: SparkSession, table: str) -> None:

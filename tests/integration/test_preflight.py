@@ -18,23 +18,13 @@ from pyspark.sql import SparkSession
 from ingest import faults
 from ingest.errors import Refused
 from ingest.stream import commit, lock, lock_file
-from tests.integration.lane import Lane, Record, order
+from tests.integration.lane import Lane, Record, order, two_batches
 from tests.integration.records import contract
 
 pytestmark = pytest.mark.integration
 
 MakeLane = Callable[..., Lane]
 DEADLINE_S = 60
-
-
-def two_batches(lane: MakeLane, **more: object) -> Lane:
-    """a in batch 0, b and a poison record in batch 1."""
-    one = lane(**more)
-    one.send(order("a"))
-    one.run()
-    one.send(order("b"), "{")
-    one.run()
-    return one
 
 
 def refused(lane: Lane, code: str) -> Refused:

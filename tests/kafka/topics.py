@@ -9,15 +9,14 @@ from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+from tests import polling
+
 DEADLINE_S = 40.0
 
 
 def until(reached: Callable[[], bool], what: str, timeout_s: float = DEADLINE_S) -> None:
-    """Poll until it is so; fails with `what` after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
-    while not reached():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.05)
+    """polling.until, with the patience that brokers need."""
+    polling.until(reached, what, timeout_s)
 
 
 class Topics:

@@ -22,6 +22,7 @@ from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.ledger_summary import LedgerSummary, summary_of
 from ingest.stream.offsets import BatchId
 from tests.model.delta import ModelLog, Row, Table, Version
+from tests.model.patched import Patch, patched
 
 if TYPE_CHECKING:
     from tests.model.world import World
@@ -233,7 +234,7 @@ def connected(world: Callable[[], World]) -> Iterator[None]:
             hashes[id(self)] = (self, former_hash.fget(self))
         return hashes[id(self)][1]
 
-    patches: list[tuple[Any, str, Any]] = [(module, "DeltaLog", ModelLog) for module in (facts, ledger, opening, rebase)]
+    patches: list[Patch] = [(module, "DeltaLog", ModelLog) for module in (facts, ledger, opening, rebase)]
     patches += [
         (commit, "DeltaTable", Merge),
         (commit, "create_tables", lambda *_: world().create_tables()),
@@ -250,11 +251,5 @@ def connected(world: Callable[[], World]) -> Iterator[None]:
         (Contract, "hash", property(hash_once)),
         (faults, "at", lambda name, *_: world().point(name)),
     ]
-    former = [(module, name, getattr(module, name)) for module, name, _ in patches]
-    try:
-        for module, name, value in patches:
-            setattr(module, name, value)
+    with patched(patches):
         yield
-    finally:
-        for module, name, value in former:
-            setattr(module, name, value)

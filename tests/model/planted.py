@@ -10,9 +10,8 @@ from typing import Any
 from ingest.stream import batch, commit, facts, in_force, ledger, mark, opening, preflight, quarantine_loss, rebase, rebase_plan
 from ingest.stream.decide import LastWritten, Skip, Write, decide
 from ingest.stream.mark import Mark
+from tests.model.patched import Patch, patched
 from tests.model.world import Op, Planted
-
-Patch = tuple[Any, str, Any]
 
 
 @dataclass(frozen=True)
@@ -28,15 +27,8 @@ class Bug:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """As long as this lasts the engine has the bug."""
-        patches = self.patches()
-        former = [(module, name, getattr(module, name)) for module, name, _ in patches]
-        try:
-            for module, name, value in patches:
-                setattr(module, name, value)
+        with patched(self.patches()):
             yield
-        finally:
-            for module, name, value in reversed(former):
-                setattr(module, name, value)
 
 
 def _without(*names: str) -> Sequence[Patch]:

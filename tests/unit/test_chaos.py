@@ -28,8 +28,11 @@ from ingest.contract import Contract, load_contracts
 from ingest.errors import InvalidInput
 from ingest.oracle.sources import decode
 from scripts import chaos as script
+from tests.polling import until
 
 pytestmark = pytest.mark.unit
+
+WITHIN_S = 30
 
 PROJECT = Path(__file__).parents[2]
 CONTRACT: dict[str, Any] = {
@@ -186,7 +189,7 @@ SLEEPER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c',
 
 def test_a_worker_is_killed_with_all_below_it(tmp_path: Path) -> None:
     worker = Worker([sys.executable, "-c", SLEEPER], output=tmp_path / "out", environment={})
-    wait_until(lambda: len(worker.members()) == 2)
+    until(lambda: len(worker.members()) == 2, "the worker and its child", WITHIN_S)
     worker.kill()
     assert worker.poll() == -9
     assert not worker.members()
@@ -196,7 +199,7 @@ def test_the_guard_ends_what_carries_the_mark_stopped_ones_too_and_removes_the_f
     mark, folder = f"unit-{time.monotonic_ns()}", tmp_path / "scratch"
     folder.mkdir()
     worker = Worker([sys.executable, "-c", SLEEPER], output=tmp_path / "out", environment={MARK: mark})
-    wait_until(lambda: len(marked(mark)) == 2)
+    until(lambda: len(marked(mark)) == 2, "two processes with the mark", WITHIN_S)
     psutil.Process(worker.pid).suspend()
     guard = subprocess.Popen([sys.executable, "-m", "ingest.chaos.guard", mark, str(folder)], stdin=subprocess.PIPE, cwd=PROJECT)
     guard.communicate(b"")  # the pipe ends without a word, as when its owner is killed
@@ -210,14 +213,6 @@ def test_a_guard_that_is_dismissed_removes_nothing(tmp_path: Path) -> None:
     guard.communicate(b"done")
     assert tmp_path.exists()
     clear("no-mark", str(tmp_path / "missing"))
-
-
-def wait_until(look: object, within_s: float = 30) -> None:
-    assert callable(look)
-    deadline = time.monotonic() + within_s
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_counts_of_rounds_are_added_up_and_become_json() -> None:

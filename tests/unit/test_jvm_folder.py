@@ -8,9 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ingest import jvm_folder
+from tests.polling import until
+
+DEADLINE_S = 30
 
 
 @pytest.fixture
@@ -41,6 +45,8 @@ def test_what_a_killed_run_has_left_is_removed_unless_its_jvm_or_another_host_ma
         folder.mkdir(parents=True)
     jvm = subprocess.Popen([sys.executable, "-c", "input()", f"-Djava.io.tmpdir={used}"], stdin=subprocess.PIPE)
     try:
+        # A process that has just begun has no command line yet.
+        until(lambda: any(str(used) in word for word in psutil.Process(jvm.pid).cmdline()), "the command line of the JVM", DEADLINE_S)
         made = jvm_folder.make(tmp_path)
         assert {*root.iterdir()} == {used, elsewhere, alive, made}
     finally:
