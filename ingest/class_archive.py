@@ -19,8 +19,8 @@ from ingest.local import java
 
 # A start, two commits and the writing of the archive; what takes longer hangs.
 WITHIN_S = 300
-# About 180 MB each; one for each virtual environment in use.
-KEPT = 3
+# About 180 MB each; one for each virtual environment in use, those used last.
+KEPT = 4
 WARM_UP = """\
 import sys
 from pathlib import Path
@@ -47,9 +47,13 @@ def path() -> Path:
 
 
 def option() -> str:
-    """The JVM's option that uses the archive; empty where there is none."""
+    """The JVM's option that uses the archive, which counts as used by that; empty where there is none."""
     archive = path()
-    return f"-XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:class+path=off" if archive.exists() else ""
+    if not archive.exists():
+        return ""
+    with suppress(OSError):  # a cache of somebody else
+        os.utime(archive)
+    return f"-XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:class+path=off"
 
 
 def make() -> bool:
@@ -71,5 +75,9 @@ def _dump(archive: Path) -> None:
             subprocess.run([sys.executable, "-c", WARM_UP, folder], env=environment, capture_output=True, timeout=WITHIN_S, check=False)
         if made.exists():
             made.replace(archive)
-    for old in sorted(archive.parent.glob("*.jsa"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
+    _remove_least_used(archive.parent)
+
+
+def _remove_least_used(folder: Path) -> None:
+    for old in sorted(folder.glob("*.jsa"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
         old.unlink(missing_ok=True)

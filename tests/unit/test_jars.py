@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -155,3 +156,16 @@ def test_a_cache_that_cannot_take_the_archive_of_classes_costs_time_and_no_error
     monkeypatch.setenv("INGEST_CACHE", str(tmp_path))
     (tmp_path / "classes").write_text("", encoding="utf-8")
     assert class_archive.make() is False
+
+
+def test_the_archive_in_use_outlives_newer_ones_that_nobody_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_CACHE", str(tmp_path))
+    used = class_archive.path()
+    used.parent.mkdir()
+    others = [used.parent / f"{number}.jsa" for number in range(class_archive.KEPT)]
+    for age, archive in enumerate([*reversed(others), used]):
+        archive.touch()
+        os.utime(archive, times=(archive.stat().st_mtime - age - 1,) * 2)
+    assert str(used) in class_archive.option()
+    class_archive._remove_least_used(used.parent)
+    assert {*used.parent.iterdir()} == {used, *others[1:]}
