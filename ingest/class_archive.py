@@ -38,11 +38,13 @@ gateway.proc.wait()
 
 
 def path() -> Path:
-    """Where the archive for this Java and this pyspark is."""
+    """Where the archive for this Java and this pyspark is; an installation made anew has another."""
     import pyspark
 
-    found = java.find()
-    key = f"{found.home} {found.version} {Path(pyspark.__file__).parent} {pyspark.__version__}"
+    found, home = java.find(), Path(pyspark.__file__).parent
+    # Java compares the jars' times and sizes with those of the archive, and does without it where one differs.
+    installed = max((jar.stat().st_mtime_ns for jar in (home / "jars").glob("*.jar")), default=0)
+    key = f"{found.home} {found.version} {home} {pyspark.__version__} {installed}"
     return jars.cache_folder() / "classes" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
 
 

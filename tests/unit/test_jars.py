@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from ingest import class_archive, jars
@@ -169,3 +170,15 @@ def test_the_archive_in_use_outlives_newer_ones_that_nobody_uses(tmp_path: Path,
     assert str(used) in class_archive.option()
     class_archive._remove_least_used(used.parent)
     assert {*used.parent.iterdir()} == {used, *others[1:]}
+
+
+def test_an_installation_that_is_made_anew_in_the_same_folder_has_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java takes no archive of jars with another time, and says nothing: a start would take twice as long for good."""
+    jar = tmp_path / "pyspark" / "jars" / "spark.jar"
+    jar.parent.mkdir(parents=True)
+    jar.touch()
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "pyspark" / "__init__.py"))
+    former = class_archive.path()
+    assert class_archive.path() == former
+    os.utime(jar, times=(0, 0))
+    assert class_archive.path() != former
