@@ -29,6 +29,10 @@ COULD_CLOSE = r"\]\s*,\s*\""
 SHAPED_BYTES_MAX = 1_000_000
 # A high surrogate's escape that no low one follows, or a low one's that follows no high one.
 HALF_CHARACTER = r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+# Possessive: a string of megabytes needs no stack.
+JSON_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+# What a VARIANT changes: it holds 38 digits, and of a number with an exponent what a double holds.
+NUMBER_CHANGED = r"\d{39,}|\d[\d.]{39,}|\d[\d.]{15,}[eE]|\d[eE][+-]?0*(?:2[5-9]\d|[3-9]\d\d|[1-9]\d{3,})"
 
 
 # Name, type, nullable.
@@ -222,7 +226,13 @@ def _closely(frame: DataFrame, contract: Contract, columns: list[Field]) -> tupl
         checks.append(F.when(has_unknown, _fault("unknown_field", F.array_join(unknown, ", "))))
     elif contract.unknown_fields == "keep":
         kept = F.map_filter(F.from_json(text, "map<string,variant>"), lambda key, _: F.array_contains(unknown, key))
-        frame = frame.withColumn("_unknown", F.when(has_unknown, F.transform_values(kept, lambda _, token: token.cast("string"))))
+        frame = frame.withColumn("__kept", F.when(has_unknown, kept))
+        frame = frame.withColumn("_unknown", F.transform_values("__kept", lambda _, token: token.cast("string")))
+        # JSON's null is a token too; NULL in place of a token is one that could not be read.
+        tokens = F.map_values("__kept")
+        read = F.coalesce((F.size(tokens) == F.size(unknown)) & ~F.exists(tokens, lambda token: token.isNull()), F.lit(False))
+        same = read & ~F.regexp_replace(text, JSON_STRING, F.lit('""')).rlike(NUMBER_CHANGED)
+        checks.append(F.when(has_unknown & ~same, _fault("unknown_unreadable", F.array_join(unknown, ", "))))
     return frame, checks
 
 
