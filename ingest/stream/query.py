@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +37,9 @@ PROMPT = {"kafka.fetch.max.wait.ms": "50"}
 
 # Spark writes commits/N right after foreachBatch has returned; only a broken disk makes that take seconds.
 COMMIT_LOG_WITHIN_S = 30.0
+
+# In the words of Java's files, which name the path or do not.
+DISK_FULL = re.compile(r"(?:(?P<path>/[^\n()]+) \()?(?P<what>No space left on device|Disk quota exceeded)")
 
 
 @dataclass(frozen=True)
@@ -215,10 +219,19 @@ class TableQuery:
 
 
 def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> RunStopped:
-    """The error of a table whose query was ended by something that has no name of ours; Kafka's troubles have names."""
-    trouble = kafka_trouble.from_java(kafka, contract.source.topic, kafka_trouble.everything_said(error))
+    """The error of a table whose query was ended by something that has no name of ours; Kafka's troubles and a full disk have names."""
+    said = kafka_trouble.everything_said(error)
+    trouble = kafka_trouble.from_java(kafka, contract.source.topic, said)
     if trouble is not None:
         return diagnose(kafka, contract.source.topic, trouble).stopped(contract.name)
+    if (full := DISK_FULL.search(said)) is not None:
+        where = f" for {full['path']}" if full["path"] else ""
+        return RunStopped(
+            "DISK_FULL",
+            f"{contract.name}: {full['what'].lower()}{where}.",
+            expected="room for the lake, the checkpoints, and what Spark puts down for a while (`df` shows which disk has none).",
+            remedy="free space there, and run again: the batch at hand is done then, once; VACUUM removes what the failed write left.",
+        )
     text = kafka.without_secrets(str(error)).strip().splitlines()
     return RunStopped(
         "QUERY_FAILED",

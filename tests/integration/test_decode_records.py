@@ -178,7 +178,8 @@ def test_a_record_whose_unknown_fields_cannot_be_kept_goes_to_quarantine(spark: 
     """I5: a VARIANT holds the numbers of a DECIMAL(38) or a double. Beyond it `_unknown` had another number."""
     deep = '{"id":"a","x":{"deep":' + "[" * 400 + "]" * 400 + "}}"
     changed = ["1e400", "[1e-400]", '{"x":[2, -1E+309]}', "0." + "1" * 39, "1" * 39, "1234567890123456789e3"]
-    same = {"1.10": "1.1", "1e5": "100000.0", "1e100": "1.0E100", "1" * 38: "1" * 38, "-0.5e-7": "-5.0E-8", '"1e400 \\" 1e400"': '1e400 " 1e400'}
+    same = {"1.10": "1.1", "1e5": "100000.0", "1e100": "1.0E100", "1" * 38: "1" * 38, "-0.5e-7": "-5.0E-8"}
+    same |= {'"1e400 \\" 1e400"': '1e400 " 1e400'}
     values = ['{"id":"a","w":null,"v":[null]}', deep, *(f'{{"id":"a","x":{number},"y":2}}' for number in (*changed, *same))]
     rows = decoded(spark, contract({"n": "INT"}, unknown_fields="keep"), values)
     assert [reason(row) for row in rows] == [None, None, *[("unknown_unreadable", "x, y")] * len(changed), *[None] * len(same)]

@@ -128,6 +128,22 @@ def test_a_stop_that_is_not_of_kafkas_making_is_told_without_the_password() -> N
     assert (found.code, found.found) == ("QUERY_FAILED", "shop.orders: RuntimeError: cannot parse [hidden] of [hidden]")
 
 
+@pytest.mark.parametrize(
+    ("java", "found"),
+    [
+        ("java.io.IOException: No space left on device\n\tat java.base/…", "no space left on device."),
+        ("java.io.FileNotFoundException: /lake/a b/.x.crc (No space left on device)", "no space left on device for /lake/a b/.x.crc."),
+        ("java.nio.file.FileSystemException: /lake/x: Disk quota exceeded", "disk quota exceeded."),
+    ],
+)
+def test_a_full_disk_in_the_middle_of_a_run_has_its_name_however_deep_it_lies(java: str, found: str) -> None:
+    error = RuntimeError("Job aborted due to stage failure")
+    error.__cause__ = OSError(java)
+    (contract,) = load_contracts(REPOSITORY, ["orders"])
+    stop = stopped(contract, KAFKA, error)
+    assert (stop.code, stop.exit_code, stop.found) == ("DISK_FULL", 5, f"shop.orders: {found}")
+
+
 def test_causes_of_an_exception_are_read_even_if_they_go_in_a_circle() -> None:
     outer, inner = RuntimeError("outer"), OSError(f"{ERRORS}TimeoutException: x")
     outer.__cause__, inner.__cause__ = inner, outer
