@@ -2,8 +2,9 @@
 
 Most records are compact objects that hold what the contract says. A text that matches holds UTF-8 and one complete object, only fields
 that may be there, for each a token that its type allows, no more digits than the type keeps, and times in the contract's notation. What
-such a text can still have at fault is asked of the parsed values: a field that is missing, a day that the calendar does not have. All
-other texts, right or wrong, are looked at closely (json_value.py); so a pattern may be too narrow, never too wide.
+such a text can still have at fault is asked of the parsed values: a field that is missing, a day that the calendar does not have, a key
+of a map given twice. All other texts, right or wrong, are looked at closely (json_value.py); so a pattern may be too narrow, never too
+wide.
 
 Repeated groups are possessive: Java walks those in a loop, all others by recursion, as deep as a text is long. A repeated class of
 characters is greedy and ends where it cannot go on: for that Java has a loop of its own.
@@ -90,6 +91,10 @@ def _value(kind: T.DataType, *, top: bool = False) -> str | None:
         case T.StructType():
             members = _members([(f.name, f.dataType) for f in kind.fields]) if _flat_times(kind) else None
             return None if members is None else rf"\{{(?:(?:{'|'.join(members)}){_NEXT})*+\}}"
+        case T.MapType(keyType=T.StringType()) if top:
+            # Whether a key is given twice is asked of the parsed map.
+            item = _value(kind.valueType)
+            return None if item is None else rf"\{{(?:{TEXT}: ?(?:{item}|null){_NEXT})*+\}}"
     return None
 
 

@@ -27,6 +27,7 @@ COLUMNS: list[tuple[str, T.DataType]] = [
     ("at", T.TimestampType()),
     ("day", T.DateType()),
     ("tags", T.ArrayType(T.StringType())),
+    ("labels", T.MapType(T.StringType(), T.IntegerType())),
     ("to", T.StructType([T.StructField("zip", T.ShortType()), T.StructField("city", T.StringType())])),
 ]
 
@@ -45,7 +46,8 @@ def matches(pattern: str | None, text: str) -> bool:
         '{"id":null,"n":0,"money":"1234.56","x":-0.5}',
         '{"id":"é \\u00e9 \\n \\" \\\\","tags":["a",null,"]"],"to":{"city":"x","zip":1}}',
         '{"at":"2026-01-31T08:00:00.123Z","day":"2026-02-31"}',
-        '{"tags":[],"to":{}}',
+        '{"tags":[],"labels":{},"to":{}}',
+        '{"labels":{"a":1,"b \\"":null}}',
     ],
 )
 def test_what_producers_write_has_a_shape(text: str) -> None:
@@ -70,6 +72,10 @@ def test_what_producers_write_has_a_shape(text: str) -> None:
         '{"id":5}',
         '{"id":{"a":1}}',
         '{"n":"5"}',
+        '{"labels":{"a":"1"}}',
+        '{"labels":{"a":1,}}',
+        '{"labels":{a:1}}',
+        '{"labels":[]}',
         '{"n":5.0}',
         '{"n":05}',
         '{"n":+5}',
@@ -125,7 +131,8 @@ def test_fields_that_are_no_column_may_be_scalars_and_never_hide_a_column() -> N
     "kind",
     [
         T.BinaryType(),
-        T.MapType(T.StringType(), T.IntegerType()),
+        T.MapType(T.StringType(), T.DateType()),
+        T.ArrayType(T.MapType(T.StringType(), T.IntegerType())),
         T.ArrayType(T.DateType()),
         T.StructType([T.StructField("at", T.TimestampType())]),
         T.StructType([T.StructField("n", T.IntegerType(), nullable=False)]),
@@ -141,7 +148,9 @@ TOKENS = st.one_of(
     st.text(max_size=8).map(lambda text: json.dumps(text, ensure_ascii=False)),
     st.integers().map(str),
     st.decimals(allow_nan=False, allow_infinity=False).map(str),
-    st.sampled_from(["true", "false", "null", "[]", "{}", '["a"]', '{"zip":5}', "1.50", '"1.5"', '"2026-01-31T08:00:00Z"', '"2026-01-31"']),
+    st.sampled_from(
+        ["true", "false", "null", "[]", "{}", '["a"]', '{"zip":5}', '{"a":5}', "1.50", '"1.5"', '"2026-01-31T08:00:00Z"', '"2026-01-31"']
+    ),
 )
 
 
@@ -151,7 +160,7 @@ def test_a_text_with_a_shape_is_json_of_the_right_types(fields: list[tuple[str, 
     text = "{" + ",".join(f'"{name}":{token}' for name, token in fields) + "}"
     if not matches(in_any_order(COLUMNS, others=True), text):
         return
-    right: dict[str, Any] = {"id": str, "n": int, "ok": bool, "at": str, "day": str, "tags": list, "to": dict}
+    right: dict[str, Any] = {"id": str, "n": int, "ok": bool, "at": str, "day": str, "tags": list, "labels": dict, "to": dict}
     for name, value in json.loads(text).items():
         if value is not None and name in right:
             assert type(value) is right[name], text
