@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -98,7 +99,10 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     # In quotes: a folder's name may hold a blank.
     options += f' "-Djava.io.tmpdir={scratch}"'
     own = os.environ.get("INGEST_DRIVER_JAVA_OPTIONS", "")
-    options = " ".join(filter(None, (options, "" if "Archive" in own else class_archive.option(), own)))
+    # A batch is short work and much garbage: what counts is how much is done, not how short a pause is.
+    said = " ".join((own, os.environ.get("JAVA_TOOL_OPTIONS", ""), os.environ.get("JDK_JAVA_OPTIONS", "")))
+    collector = "" if re.search(r"-XX:\+Use\w+GC\b", said) else "-XX:+UseParallelGC"
+    options = " ".join(filter(None, (options, collector, "" if "Archive" in own else class_archive.option(), own)))
     builder = SparkSession.builder.appName(name).master(master)
     builder = builder.config("spark.jars", ",".join(str(path) for path in files))
     builder = builder.config("spark.driver.memory", memory or os.environ.get("INGEST_DRIVER_MEMORY", "2g"))
@@ -107,6 +111,9 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     builder = builder.config("spark.sql.warehouse.dir", str(log.parent.resolve() / "warehouse"))
     # The state of a Delta log of ours is small; its default of 50 tasks costs more than it saves.
     builder = builder.config("spark.databricks.delta.snapshotPartitions", "2")
+    # A batch has about ninety pieces of generated code, the same in the next one. Of a hundred that Spark keeps with two tables in turn
+    # none would be left: each batch would be compiled anew.
+    builder = builder.config("spark.sql.codegen.cache.maxEntries", "2000")
     # A batch is cached for a second and read two or three times: to compress it takes longer than all of that.
     builder = builder.config("spark.sql.inMemoryColumnarStorage.compressed", "false")
     if master.startswith("local"):

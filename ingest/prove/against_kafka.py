@@ -27,7 +27,7 @@ from ingest.prove.intervals import Offsets
 from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import records_at, scan
 from ingest.prove.placement import Placement, place
-from ingest.stream.decode import HEADERS, Source, decode, event_id_columns
+from ingest.stream.decode import HEADERS, Decoder, Source, event_id_columns
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.topic import Topic
@@ -148,7 +148,7 @@ def _lost(
     """Records that stand nowhere and whose event id the target does not hold."""
     ids = event_id_columns(contract)
     known = target.select(*(F.col(f"`{name}`") for name in ids))
-    offsets = placement.elsewhere.offsets()
+    offsets, decoder = placement.elsewhere.offsets(), Decoder(contract)
     shown = 0
     for begin in range(0, len(offsets), CHUNK):
         found = records_at(reader, placement.partition, offsets[begin : begin + CHUNK])
@@ -156,7 +156,7 @@ def _lost(
             (r.key, r.value, topic.name, placement.partition, r.offset, datetime.fromtimestamp(r.timestamp_ms / 1000, UTC), list(r.headers))
             for r in found
         ]
-        events = decode(session.createDataFrame(rows, RECORD), contract, Source(topic.name, topic.id, datetime.now(UTC)))
+        events = decoder.decode(session.createDataFrame(rows, RECORD), Source(topic.name, topic.id, datetime.now(UTC)))
         lost = events.join(known, list(ids), "leftanti").orderBy("_offset").limit(SHOWN_MAX - shown).collect()
         for row in lost:
             what = "is in neither target nor quarantine, and its event id is not in the target"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,7 +21,7 @@ from ingest.stream import commit
 from ingest.stream.commit import Written
 from ingest.stream.conflict import mark_conflicts, with_bytes
 from ingest.stream.decide import Skip, Write, decide
-from ingest.stream.decode import Source, decode, event_id_columns, target_fields
+from ingest.stream.decode import Decoder, Source, event_id_columns, target_fields
 from ingest.stream.ledger import Ledger
 from ingest.stream.ledger_row import inserted_by_partition
 from ingest.stream.mark import Counts, Mark
@@ -58,6 +59,11 @@ class Table:
     epoch: int
     checkpoint: CheckpointFiles
     ledger: Ledger
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """Made for the first batch, in whose JVM all the others run too."""
+        return Decoder(self.contract)
 
     def mark(self, planned: PlannedBatch, counts: Sequence[tuple[int, Counts]] = ()) -> Mark:
         """Identity, ranges and counts of a batch, as its commits carry them."""
@@ -104,7 +110,7 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
 
     # 3 Decode once; one ordinary aggregation counts, so that retried tasks count once. What stands somewhere already stays there.
     source = Source(table.topic.name, table.topic.id, planned.planned_at)
-    events = _with_standing(decode(records, table.contract, source), table, planned, begun=begun)
+    events = _with_standing(table.decoder.decode(records, source), table, planned, begun=begun)
     ranked = rank(events, table.contract, judge=not begun).persist()
     try:
         tally = tally_of(ranked, table.contract)

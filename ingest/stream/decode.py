@@ -7,6 +7,7 @@ its bytes twice).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -81,33 +82,61 @@ def target_fields(contract: Contract) -> list[T.StructField]:
     return fields
 
 
-def decode(records: DataFrame, contract: Contract, source: Source) -> DataFrame:
-    """Decode what Spark's Kafka source delivers (key, value, headers, topic, partition, offset, timestamp)."""
-    frame = records.select(
-        F.col("key").alias("__key"),
-        F.col("value").alias("__value"),
-        F.col("headers").alias("__headers"),
-        F.lit(source.topic).alias("_topic"),
-        F.lit(source.topic_id).alias("_topic_id"),
-        F.col("partition").alias("_partition"),
-        F.col("offset").alias("_offset"),
-        F.col("timestamp").alias("_kafka_timestamp"),
-        F.timestamp_micros(F.lit(round(source.ingested_at.timestamp() * 1_000_000))).alias("_ingested_at"),
-    )
-    frame, checks = (_raw if contract.source.format == "raw" else _json)(frame, contract)
-    if contract.event_id.kind in ("key", "header"):
-        frame, id_checks = _record_event_id(frame, contract)
-        checks += id_checks
-    frame = frame.withColumn("__fault", F.coalesce(*checks, _no_fault()))
-    for rule in contract.rules:
-        # A rule sees a row only when its columns are right.
-        broken = F.col("__fault").isNull() & ~holds(rule.check)
-        frame = frame.withColumn("__fault", F.when(broken, _fault("broken_rule", F.lit(rule.name))).otherwise(F.col("__fault")))
-    failed = F.col("__fault").isNotNull()
-    kept = [F.when(failed, F.col(name)).alias(name) for name in ("__key", "__value", "__headers")]
-    columns = [F.col(f"`{field.name}`") for field in target_fields(contract) if field.name != PAYLOAD_HASH]
-    columns.append(F.when(~failed, payload_hash(contract)).alias(PAYLOAD_HASH))
-    return frame.select(*columns, F.col("__fault.code").alias("__reason"), F.col("__fault.detail").alias("__detail"), *kept)
+class Decoder:
+    """Decodes batches of one contract.
+
+    Its expressions are put together once: that takes ten thousand calls into the JVM, a second in every batch otherwise. They live as
+    long as the JVM in which they were made.
+    """
+
+    def __init__(self, contract: Contract) -> None:
+        steps, checks = (_raw if contract.source.format == "raw" else _json)(_Steps(), contract)
+        if contract.event_id.kind in ("key", "header"):
+            steps, id_checks = _record_event_id(steps, contract)
+            checks += id_checks
+        steps = steps.with_column("__fault", F.coalesce(*checks, _no_fault()))
+        for rule in contract.rules:
+            # A rule sees a row only when its columns are right.
+            broken = F.col("__fault").isNull() & ~holds(rule.check)
+            steps = steps.with_column("__fault", F.when(broken, _fault("broken_rule", F.lit(rule.name))).otherwise(F.col("__fault")))
+        failed = F.col("__fault").isNotNull()
+        kept = [F.when(failed, F.col(name)).alias(name) for name in ("__key", "__value", "__headers")]
+        columns = [F.col(f"`{field.name}`") for field in target_fields(contract) if field.name != PAYLOAD_HASH]
+        columns.append(F.when(~failed, payload_hash(contract)).alias(PAYLOAD_HASH))
+        self._steps = steps.select(*columns, F.col("__fault.code").alias("__reason"), F.col("__fault.detail").alias("__detail"), *kept)
+
+    def decode(self, records: DataFrame, source: Source) -> DataFrame:
+        """Decode what Spark's Kafka source delivers (key, value, headers, topic, partition, offset, timestamp)."""
+        frame = records.select(
+            F.col("key").alias("__key"),
+            F.col("value").alias("__value"),
+            F.col("headers").alias("__headers"),
+            F.lit(source.topic).alias("_topic"),
+            F.lit(source.topic_id).alias("_topic_id"),
+            F.col("partition").alias("_partition"),
+            F.col("offset").alias("_offset"),
+            F.col("timestamp").alias("_kafka_timestamp"),
+            F.timestamp_micros(F.lit(round(source.ingested_at.timestamp() * 1_000_000))).alias("_ingested_at"),
+        )
+        return self._steps.apply(frame)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """What is to be done with a frame that is not there yet, in the words of a DataFrame."""
+
+    done: tuple[Callable[[DataFrame], DataFrame], ...] = ()
+
+    def select(self, *columns: Column | str) -> _Steps:
+        return _Steps((*self.done, lambda frame: frame.select(*columns)))
+
+    def with_column(self, name: str, column: Column) -> _Steps:
+        return _Steps((*self.done, lambda frame: frame.withColumn(name, column)))
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        for step in self.done:
+            frame = step(frame)
+        return frame
 
 
 def holds(check: str) -> Column:
@@ -123,12 +152,12 @@ def _no_fault() -> Column:
     return F.lit(None).cast("struct<code:string,detail:string>")
 
 
-def _raw(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]]:
+def _raw(steps: _Steps, contract: Contract) -> tuple[_Steps, list[Column]]:
     names = (column.name for column in RAW_COLUMNS)
-    return frame.select("*", *(F.col(f"__{name}").alias(name) for name in names)), []
+    return steps.select("*", *(F.col(f"__{name}").alias(name) for name in names)), []
 
 
-def _record_event_id(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]]:
+def _record_event_id(steps: _Steps, contract: Contract) -> tuple[_Steps, list[Column]]:
     header = contract.event_id.header
     if header is None:
         found, where = F.col("__key"), "the key"
@@ -141,55 +170,58 @@ def _record_event_id(frame: DataFrame, contract: Contract) -> tuple[DataFrame, l
         F.when(text.isNull() | (F.length(found) == 0), _fault("missing_event_id", F.lit(f"{where} is missing or empty"))),
         F.when(~F.is_valid_utf8(text), _fault("not_utf8", F.lit(where))),
     ]
-    return frame.withColumn("_event_id", text), checks
+    return steps.with_column("_event_id", text), checks
 
 
-def _json(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]]:
+def _json(steps: _Steps, contract: Contract) -> tuple[_Steps, list[Column]]:
     """Texts of a known shape are read at once; of all others each token is looked at."""
     columns = [(column.name, column.data_type, column.nullable) for column in contract.columns]
     sure = F.col("__sure")
-    frame = _with_quick(frame, columns, others=contract.unknown_fields == "ignore")
-    frame, checks = _closely(frame, contract, columns)
+    steps = _with_quick(steps, columns, others=contract.unknown_fields == "ignore")
+    steps, checks = _closely(steps, contract, columns)
     at = {name: F.col("__wire.r")[0][name] for name, _, _ in columns}
     slow = F.struct(*(J.value(kind, at[name]).alias(name) for name, kind, _ in columns))
-    frame = frame.withColumn("__event", F.when(sure, F.col("__quick")).otherwise(slow))
+    steps = steps.with_column("__event", F.when(sure, F.col("__quick")).otherwise(slow))
     event = {name: F.col("__event")[name] for name, _, _ in columns}
     missing = [F.when(event[name].isNull(), _fault("missing_event_id", _id_missing(name))) for name in contract.event_id.columns]
     missing += [F.when(event[n].isNull(), _fault("missing_value", F.lit(n))) for n, _, nullable in columns if not nullable]
     found = F.when(sure, F.coalesce(*missing, _no_fault())).otherwise(F.coalesce(*checks))
-    return frame.select("*", *(event[name].alias(name) for name, _, _ in columns)), [found]
+    return steps.select("*", *(event[name].alias(name) for name, _, _ in columns)), [found]
 
 
-def _with_quick(frame: DataFrame, columns: list[Field], *, others: bool) -> DataFrame:
+def _with_quick(steps: _Steps, columns: list[Field], *, others: bool) -> _Steps:
     """Add `__quick`, the event of a text whose shape is known, and `__sure`, whether it is the right one."""
     fields = [(name, kind) for name, kind, _ in columns]
     text, ordered, loose = F.col("__value").cast("string"), json_shape.in_order(fields), json_shape.in_any_order(fields, others=others)
     nothing = F.lit(None).cast(T.StructType([T.StructField(name, J.nullable(kind)) for name, kind in fields]))
     if ordered is None or loose is None:
-        return frame.withColumn("__quick", nothing).withColumn("__sure", F.lit(False))
+        return steps.with_column("__quick", nothing).with_column("__sure", F.lit(False))
     keys = F.json_object_keys(text)
     # Nested, since Spark computes what `|` and `&` have in common even where their left side decides.
     once = F.when(text.rlike(loose), F.size(keys) == F.size(F.array_distinct(keys)))
     known = F.when(text.rlike(ordered), F.lit(True)).otherwise(once)
     short = F.octet_length(text) <= SHAPED_BYTES_MAX
-    frame = frame.withColumn("__shaped", F.coalesce(F.when(short, F.when(F.is_valid_utf8(text), known)), F.lit(False)))
+    steps = steps.with_column("__shaped", F.coalesce(F.when(short, F.when(F.is_valid_utf8(text), known)), F.lit(False)))
     schema = T.StructType([*(T.StructField(name, _read_as(kind)) for name, kind in fields), T.StructField("_corrupt", T.StringType())])
-    frame = frame.withColumn("__read", F.when(F.col("__shaped"), _from_json(text, schema)))
+    steps = steps.with_column("__read", F.when(F.col("__shaped"), _from_json(text, schema)))
     read = {name: F.col("__read")[name] for name, _ in fields}
     quick = F.struct(*((read[name].cast(kind) if isinstance(kind, J.TIMES) else read[name]).alias(name) for name, kind in fields))
-    frame = frame.withColumn("__quick", quick)
+    steps = steps.with_column("__quick", quick)
     sure = F.col("__shaped") & F.col("__read._corrupt").isNull()
     for name, kind in fields:
         if isinstance(kind, J.TIMES):
             sure &= read[name].isNull() == F.col("__quick")[name].isNull()
-    return frame.withColumn("__sure", sure)
+        elif isinstance(kind, T.MapType):
+            keys = F.map_keys(read[name])
+            sure &= read[name].isNull() | (F.size(keys) == F.size(F.array_distinct(keys)))
+    return steps.with_column("__sure", sure)
 
 
 def _read_as(kind: T.DataType) -> T.DataType:
     return T.StringType() if isinstance(kind, J.TIMES) else J.nullable(kind)
 
 
-def _closely(frame: DataFrame, contract: Contract, columns: list[Field]) -> tuple[DataFrame, list[Column]]:
+def _closely(steps: _Steps, contract: Contract, columns: list[Field]) -> tuple[_Steps, list[Column]]:
     """Add `__wire`, the parsed text of records that are not sure, and `_unknown` where it is kept; what can be wrong with them."""
     event = T.StructType([T.StructField(name, J.wire_type(kind)) for name, kind, _ in columns])
     text = F.col("__value").cast("string")
@@ -202,9 +234,9 @@ def _closely(frame: DataFrame, contract: Contract, columns: list[Field]) -> tupl
         .when(_half_character(text), _fault("not_utf8", F.lit("an escape that is half of a character")))
         .when(~F.startswith(F.ltrim(text, F.lit(" \t\r\n")), F.lit("{")), _not_an_object(text))
     )
-    frame = frame.withColumn("__blank", F.when(~F.col("__sure"), blank))
+    steps = steps.with_column("__blank", F.when(~F.col("__sure"), blank))
     looked_at = ~F.col("__sure") & F.col("__blank").isNull()
-    frame = frame.withColumn("__wire", F.when(looked_at, wire)).withColumn("__keys", F.when(looked_at, F.json_object_keys(text)))
+    steps = steps.with_column("__wire", F.when(looked_at, wire)).with_column("__keys", F.when(looked_at, F.json_object_keys(text)))
     one = F.coalesce((F.size("__wire.r") == 1) & (F.col("__wire.z") == 0), F.lit(False))
     second = F.json_array_length(F.concat(F.lit("["), text, F.lit(",0]"))) != 2
     could_close = F.contains(text, F.lit("]")) & text.rlike(COULD_CLOSE)
@@ -226,14 +258,14 @@ def _closely(frame: DataFrame, contract: Contract, columns: list[Field]) -> tupl
         checks.append(F.when(has_unknown, _fault("unknown_field", F.array_join(unknown, ", "))))
     elif contract.unknown_fields == "keep":
         kept = F.map_filter(F.from_json(text, "map<string,variant>"), lambda key, _: F.array_contains(unknown, key))
-        frame = frame.withColumn("__kept", F.when(has_unknown, kept))
-        frame = frame.withColumn("_unknown", F.transform_values("__kept", lambda _, token: token.cast("string")))
+        steps = steps.with_column("__kept", F.when(has_unknown, kept))
+        steps = steps.with_column("_unknown", F.transform_values("__kept", lambda _, token: token.cast("string")))
         # JSON's null is a token too; NULL in place of a token is one that could not be read.
         tokens = F.map_values("__kept")
         read = F.coalesce((F.size(tokens) == F.size(unknown)) & ~F.exists(tokens, lambda token: token.isNull()), F.lit(False))
         same = read & ~F.regexp_replace(text, JSON_STRING, F.lit('""')).rlike(NUMBER_CHANGED)
         checks.append(F.when(has_unknown & ~same, _fault("unknown_unreadable", F.array_join(unknown, ", "))))
-    return frame, checks
+    return steps, checks
 
 
 def _wrapped(event: T.StructType) -> T.StructType:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from ingest.errors import Bug, RunStopped
 from ingest.stream import commit
 from ingest.stream.commit import AlreadyWritten, Outcome, Written
-from ingest.stream.decode import Source, decode, target_fields
+from ingest.stream.decode import Decoder, Source, target_fields
 from ingest.stream.mark import Mark
 from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.lane import order
@@ -30,7 +30,7 @@ CONFS = (commit.APP_ID, commit.VERSION, commit.METADATA)
 
 def rows(desk: Desk, *values: str) -> DataFrame:
     """Rows of the target's columns, as a batch offers them to the MERGE."""
-    events = decode(desk.frame(*values), desk.contract, Source(desk.topic, TOPIC_ID, KAFKA_TIME))
+    events = Decoder(desk.contract).decode(desk.frame(*values), Source(desk.topic, TOPIC_ID, KAFKA_TIME))
     return events.select(*(field.name for field in target_fields(desk.contract)))
 
 

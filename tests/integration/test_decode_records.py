@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from ingest.stream.decode import decode
+from ingest.stream.decode import Decoder
 from tests.integration.records import KAFKA_TIME, SOURCE, contract, decoded, event, kafka_frame, reason
 
 pytestmark = pytest.mark.integration
@@ -118,7 +118,7 @@ def test_a_record_of_10_mb_is_decoded_and_one_with_a_fault_is_kept_whole(spark: 
 def test_provenance_is_the_records_position_and_the_batchs_time(spark: SparkSession) -> None:
     """I5, I9"""
     names = ["_topic", "_topic_id", "_partition", "_offset", "unix_micros(_kafka_timestamp)", "unix_micros(_ingested_at)"]
-    row = decode(kafka_frame(spark, [GOOD]), contract(), SOURCE).selectExpr(*names).first()
+    row = Decoder(contract()).decode(kafka_frame(spark, [GOOD]), SOURCE).selectExpr(*names).first()
     micros = [round(moment.timestamp() * 1_000_000) for moment in (KAFKA_TIME, SOURCE.ingested_at)]
     assert row is not None and list(row) == ["events", "topic-id", 0, 0, *micros]
 
@@ -188,6 +188,14 @@ def test_a_record_whose_unknown_fields_cannot_be_kept_goes_to_quarantine(spark: 
     assert [row["_unknown"]["x"] for row in rows[-len(same) :]] == list(same.values())
     ignored = decoded(spark, contract({"n": "INT"}), values)
     assert [reason(row) for row in ignored] == [None] * len(values)
+
+
+def test_a_key_of_a_map_given_twice_is_found_though_the_text_has_a_known_shape(spark: SparkSession) -> None:
+    """I5: Spark's map would hold both."""
+    values = ['{"id":"a","m":{"k":"1","K":"2","":"é"}}', '{"id":"a","m":{"k":"1","k":"2"}}', '{"id":"a","m":{}}', '{"id":"a","m":null}']
+    rows = decoded(spark, contract({"m": "MAP<STRING, STRING>"}), values)
+    assert [reason(row) for row in rows] == [None, ("duplicate_key", "m"), None, None]
+    assert [rows[at]["m"] for at in (0, 2, 3)] == [{"k": "1", "K": "2", "": "é"}, {}, None]
 
 
 def test_a_row_rule_must_be_true_and_neither_false_nor_null(spark: SparkSession) -> None:
@@ -261,4 +269,4 @@ def test_only_records_at_fault_carry_their_raw_bytes_key_and_headers(spark: Spar
 def test_decoding_keeps_every_record(spark: SparkSession) -> None:
     """I4: one row a record, whatever the record is."""
     values = [value for value, _ in RECORDS.values()]
-    assert decode(kafka_frame(spark, values), contract({"n": "INT"}), SOURCE).count() == len(values)
+    assert Decoder(contract({"n": "INT"})).decode(kafka_frame(spark, values), SOURCE).count() == len(values)
