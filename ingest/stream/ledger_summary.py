@@ -16,6 +16,7 @@ class EpochBegin:
     """The baseline of a rebased epoch: its query id, offsets by partition, and the target's version at that time."""
 
     query_id: str
+    topic: str
     topic_id: str
     table_version: int
     baseline: dict[int, int]
@@ -92,7 +93,8 @@ def _epochs(
         begin = [row for row in rows if began[_moment(row)] == epochs[query_id] > 0]
         if begin:
             baseline = {row["partition"]: row["start_offset"] for row in begin}
-            begins[query_id] = EpochBegin(query_id, begin[0]["topic_id"], begin[0]["target_version"], baseline)
+            topic = begin[0]["topic"], begin[0]["topic_id"]
+            begins[query_id] = EpochBegin(query_id, *topic, begin[0]["target_version"], baseline)
         if epochs[query_id] < newest_epoch:
             end = max(rows, key=lambda row: (began[_moment(row)], row["committed_at"], row["batch_id"]))
             newest = newest_rows.get(query_id, end)
