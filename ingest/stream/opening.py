@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
@@ -70,6 +71,10 @@ class Opening:
         wanted = (self._places.target, self._places.quarantine, self._places.ledger)
         if not all(DeltaLog(self._lake, path).exists() for path in wanted):
             commit.create_tables(self._session, self._contract, self._places)
+        binding, state = self._assessment.checkpoint.binding, self._log.state()
+        # Preflight lets a checkpoint without a committed batch start on a table that is gone: it belongs to the new one from now on.
+        if binding is not None and self._assessment.table.id is None and state is not None:
+            write_binding(self._files, self._places.state, replace(binding, table_id=state.id))
 
     def refuse_changed_contract(self) -> None:
         """Raises Refused CONTRACT_CHANGED if the table is not as the contract says."""

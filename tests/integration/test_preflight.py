@@ -161,6 +161,19 @@ def test_a_dropped_table_that_was_made_empty_again_is_refused_by_its_id(lane: Ma
 
 
 @pytest.mark.slow
+def test_a_checkpoint_without_a_batch_goes_on_with_the_table_that_was_made_anew(lane: MakeLane) -> None:
+    """It is bound to a table that was deleted before anything was in it: the next start but one must not take the new one for another's."""
+    one = lane()
+    one.run()
+    shutil.rmtree(one.places.root)
+    for event in "ab":
+        one.send(order(event))
+        one.run()
+    assert one.ids() == ["a", "b"]
+    balanced(one)
+
+
+@pytest.mark.slow
 def test_a_table_of_somebody_else_is_refused(lane: MakeLane) -> None:
     one = lane()
     one.send(order("a"))
