@@ -37,6 +37,8 @@ class Opening:
         self._files = files_of(places.checkpoint, session)
         self._lake = files_of(places.lake, session)
         self._log = DeltaLog(self._lake, places.target)
+        # As it is before preflight looks at it: what somebody does to it in between, the next start must not take for seen.
+        self._quarantine = DeltaLog(self._lake, places.quarantine).state()
         summary = summarise(session, places)
         broker = BrokerFacts(topic.name, topic.id, bounds(kafka, topic))
         self._assessment = assess(self._files, self._lake, places, summary, broker)
@@ -98,7 +100,8 @@ class Opening:
         if anew or self.unfinished is None or self._files.read(path) is None:
             self._files.write(path, self._contract.to_json().encode())
 
-        write_seen(self._files, self._places.state, DeltaLog(self._lake, self._places.quarantine).state())
+        seen = self._quarantine or DeltaLog(self._lake, self._places.quarantine).state()
+        write_seen(self._files, self._places.state, seen)
 
     def ledger(self) -> Ledger:
         """The ledger, completed from the target's log and, after a rebase, with the rows that this left."""
