@@ -27,6 +27,7 @@ from ingest.stream.ledger_row import LedgerRow, count_rows
 from ingest.stream.ledger_summary import LedgerSummary, summary_of
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import OffsetRange
+from ingest.stream.standing import quarantined_ahead
 from ingest.stream.tables import LEDGER_FIELDS
 
 APPEND_EVERY_S = 60
@@ -96,6 +97,10 @@ class Ledger:
         self._pending.reverse()
         for _, mark in self._pending:
             self._reach(mark)
+        if self._quarantine_seen > 0 and (last is None or last.mark.epoch > 0):  # else no other checkpoint was there before
+            ends = {} if last is None else {each.partition: each.end for each in last.mark.ranges}
+            for place, end in quarantined_ahead(session, self.places, query_id, ends).items():
+                self._reached[place] = max(self._reached.get(place, 0), end)
         return self.append(session)
 
     def last_written(self, query_id: str) -> LastWritten | None:
@@ -154,7 +159,7 @@ class Ledger:
         return next((mark for mark in marks if mark is not None), None)
 
     def read_before(self, ranges: Iterable[OffsetRange], topic_id: str) -> bool:
-        """Whether another checkpoint's batches have read any of these offsets before."""
+        """Whether another checkpoint's batches have read any of these offsets before, be it only as far as their quarantine."""
         starts = {(topic_id, each.partition): each.start for each in ranges}
         others = (((topic, p), end) for (query, topic, p), end in self._reached.items() if query != self.query_id)
         return any(place in starts and end > starts[place] for place, end in others)
