@@ -111,7 +111,8 @@ class Ledger:
         if self._last is None:
             return None
         since = self.target_log.since(self._last.version)
-        if any(leaves_out(commit) for commit in since):
+        # Fewer versions than before: somebody has taken commits out of the log, or put a copy of the table back.
+        if self.target_log.newest() < self._last.version or any(leaves_out(commit) for commit in since):
             since = self._in_force_since()
         for commit in since:
             mark = commit.mark
@@ -134,8 +135,8 @@ class Ledger:
             return list(takewhile(lambda commit: commit.version > version, chain.commits()))[::-1]
         raise RunStopped(
             "TABLE_REWOUND",
-            f"{self.places.target} was restored, replaced or overwritten while the run was at work: batch {self._last.mark.id.number} "
-            f"(version {self._last.version}) is no longer in force.",
+            f"{self.places.target} was restored, replaced, overwritten or put back while the run was at work: "
+            f"batch {self._last.mark.id.number} (version {self._last.version}) is no longer in force.",
             expected="every batch that the checkpoint has done, in force in the table.",
             remedy=f"start again: preflight says what is missing, and `ingest rebase {self.places.name} --to table` reads it again.",
         )
