@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingest.cli import options as o
-from ingest.cli.app import app, print_json
+from ingest.cli.app import app, print_error, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,6 +57,7 @@ def apply(
     """Change the tables in place as far as their contracts ask for it; a contract that needs a new table is refused (exit 3)."""
     from ingest import spark
     from ingest.contract import load_contracts
+    from ingest.errors import IngestError, most_severe
     from ingest.places import Places, spark_log
     from ingest.stream import lock
     from ingest.stream.alter import alter
@@ -66,9 +67,14 @@ def apply(
         lock.wait_for(places)
     session = spark.start(master, spark_log(lake, "apply"))
     rows: list[dict[str, Any]] = []
+    errors: list[IngestError] = []
     try:
         for contract, places in contracts:
-            done = alter(session, contract, places)
+            try:
+                done = alter(session, contract, places)
+            except IngestError as error:
+                errors.append(error)
+                continue
             rows.append({"table": contract.name, "applied": [change.what for change in done]})
             if not as_json:
                 for change in done:
@@ -77,7 +83,12 @@ def apply(
     finally:
         spark.end(session)
     if as_json:
-        print_json("apply", ok=True, tables=rows)
+        print_json("apply", ok=not errors, tables=rows, error=errors[0] if errors else None)
+    else:
+        for failed in errors:
+            print_error(failed)
+    if errors:
+        sys.exit(most_severe([failed.exit_code for failed in errors]))
 
 
 def print_changes(name: str, changes: Sequence[Change]) -> None:

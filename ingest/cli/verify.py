@@ -14,6 +14,7 @@ from ingest.cli.app import app, print_error, print_json
 if TYPE_CHECKING:
     from ingest.prove.against_kafka import Reread
     from ingest.prove.verify import Verified
+    from ingest.stream.topic import Topic
 
 
 @app.command()
@@ -42,12 +43,21 @@ def verify(
 
     contracts = load_contracts(project, tables or [])
     kafka = KafkaOptions.from_environment(bootstrap_servers)
-    topics = {c.name: describe(kafka, c.source.topic) for c in contracts} if against_kafka else {}
-    session = spark.start(master, spark_log(lake, "verify"))
     found: list[Verified] = []
     errors: list[IngestError] = []
+    topics: dict[str, Topic] = {}
+    for contract in contracts if against_kafka else ():
+        try:
+            topics[contract.name] = describe(kafka, contract.source.topic)  # before seconds are spent on Spark
+        except IngestError as error:
+            errors.append(error)
+    if len(errors) == len(contracts):
+        raise errors[0]
+    session = spark.start(master, spark_log(lake, "verify"))
     try:
         for contract in contracts:
+            if against_kafka and contract.name not in topics:
+                continue
             places = Places(lake, checkpoints, contract.pipeline, contract.table)
             try:
                 seen = verify_table(session, contract, places)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -51,7 +51,7 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class Table:
-    """All that a batch of one table needs to know."""
+    """All that a batch of one table needs to know; `same_topic` raises if the topic is another one than `topic` by now."""
 
     contract: Contract
     places: Places
@@ -59,6 +59,7 @@ class Table:
     epoch: int
     checkpoint: CheckpointFiles
     ledger: Ledger
+    same_topic: Callable[[], None] = lambda: None
 
     @cached_property
     def decoder(self) -> Decoder:
@@ -118,6 +119,7 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
             once, ranked = ranked, mark_conflicts(ranked, table.contract, table.places.target, tally.bounds).persist()
             tally = tally_of(ranked, table.contract)
             once.unpersist()
+        table.same_topic()  # what was read and is cached by now came from this very topic, or nothing of it is written
         _refuse_poisoned(tally.counts, table.contract, planned)
         clock.lap("decode")
 

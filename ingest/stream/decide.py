@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingest.errors import RunStopped
 from ingest.stream.mark import Mark
+from ingest.stream.offsets import OffsetRange
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ def decide(batch: Mark, last: LastWritten | None) -> Write | Skip:
     number = batch.id.number
     written = -1 if last is None else last.mark.id.number
     if written == number - 1:
+        if last is not None and not joins(batch.ranges, last.mark):
+            raise _apart(batch, last)
         return Write()
     if last is not None and written == number and (last.mark.ranges, last.mark.topic_id) == (batch.ranges, batch.topic_id):
         return Skip(last.mark, last.version)
@@ -45,6 +49,23 @@ def decide(batch: Mark, last: LastWritten | None) -> Write | Skip:
             remedy="bring the table back to the state that belongs to this checkpoint; nothing was written.",
         )
     raise differs(batch, last.mark, last.version)
+
+
+def joins(ranges: Sequence[OffsetRange], last: Mark) -> bool:
+    """Whether these ranges begin where the batch before them, `last`, ended; a partition that it did not have at 0."""
+    ends = {each.partition: each.end for each in last.ranges}
+    return all(each.start == ends.get(each.partition, 0) for each in ranges)
+
+
+def _apart(batch: Mark, last: LastWritten) -> RunStopped:
+    """The error for a batch between whose first offsets and the table's last ones some would be left out, or read again as new."""
+    return RunStopped(
+        "BATCH_DIFFERS",
+        f"batch {batch.id.number} is planned for {ranges_text(batch)}, but the batch before it, the table's version {last.version}, is "
+        f"{ranges_text(last.mark)}. Nothing was written.",
+        expected="a batch that begins where the one before ended: the checkpoint's offset log is not the one that wrote the table.",
+        remedy=f"put the newest checkpoint back; or `ingest rebase {batch.pipeline}.{batch.table} --to table` begins there.",
+    )
 
 
 def differs(batch: Mark, committed: Mark | None, version: int) -> RunStopped:

@@ -21,6 +21,8 @@ REPLACING = ("REPLACE TABLE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELEC
 def leaves_out(commit: Commit) -> bool:
     """Whether this commit can leave out what was committed before it."""
     overwrites = commit.operation == "WRITE" and commit.parameters.get("mode") == "Overwrite" and not _partial(commit)
+    # A stream in complete mode, somebody's own: each of its batches replaces all rows.
+    overwrites |= commit.operation == "STREAMING UPDATE" and commit.parameters.get("outputMode") == "Complete"
     return commit.operation == "RESTORE" or (commit.operation in REPLACING and commit.version > 0) or overwrites
 
 

@@ -27,6 +27,7 @@ from ingest.stream.ledger_row import LedgerRow, count_rows
 from ingest.stream.ledger_summary import LedgerSummary, summary_of
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import OffsetRange
+from ingest.stream.standing import quarantined_ahead
 from ingest.stream.tables import LEDGER_FIELDS
 
 APPEND_EVERY_S = 60
@@ -96,6 +97,10 @@ class Ledger:
         self._pending.reverse()
         for _, mark in self._pending:
             self._reach(mark)
+        if self._quarantine_seen > 0 and (last is None or last.mark.epoch > 0):  # else no other checkpoint was there before
+            ends = {} if last is None else {each.partition: each.end for each in last.mark.ranges}
+            for place, end in quarantined_ahead(session, self.places, query_id, ends).items():
+                self._reached[place] = max(self._reached.get(place, 0), end)
         return self.append(session)
 
     def last_written(self, query_id: str) -> LastWritten | None:
@@ -106,7 +111,8 @@ class Ledger:
         if self._last is None:
             return None
         since = self.target_log.since(self._last.version)
-        if any(leaves_out(commit) for commit in since):
+        # Fewer versions than before: somebody has taken commits out of the log, or put a copy of the table back.
+        if self.target_log.newest() < self._last.version or any(leaves_out(commit) for commit in since):
             since = self._in_force_since()
         for commit in since:
             mark = commit.mark
@@ -129,8 +135,8 @@ class Ledger:
             return list(takewhile(lambda commit: commit.version > version, chain.commits()))[::-1]
         raise RunStopped(
             "TABLE_REWOUND",
-            f"{self.places.target} was restored, replaced or overwritten while the run was at work: batch {self._last.mark.id.number} "
-            f"(version {self._last.version}) is no longer in force.",
+            f"{self.places.target} was restored, replaced, overwritten or put back while the run was at work: "
+            f"batch {self._last.mark.id.number} (version {self._last.version}) is no longer in force.",
             expected="every batch that the checkpoint has done, in force in the table.",
             remedy=f"start again: preflight says what is missing, and `ingest rebase {self.places.name} --to table` reads it again.",
         )
@@ -154,7 +160,7 @@ class Ledger:
         return next((mark for mark in marks if mark is not None), None)
 
     def read_before(self, ranges: Iterable[OffsetRange], topic_id: str) -> bool:
-        """Whether another checkpoint's batches have read any of these offsets before."""
+        """Whether another checkpoint's batches have read any of these offsets before, be it only as far as their quarantine."""
         starts = {(topic_id, each.partition): each.start for each in ranges}
         others = (((topic, p), end) for (query, topic, p), end in self._reached.items() if query != self.query_id)
         return any(place in starts and end > starts[place] for place, end in others)

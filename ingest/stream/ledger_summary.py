@@ -16,6 +16,7 @@ class EpochBegin:
     """The baseline of a rebased epoch: its query id, offsets by partition, and the target's version at that time."""
 
     query_id: str
+    topic: str
     topic_id: str
     table_version: int
     baseline: dict[int, int]
@@ -76,27 +77,35 @@ def summary_of(
 def _epochs(
     rebases: list[Mapping[str, Any]], epochs: dict[str, int], newest_rows: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, int], dict[str, EpochBegin]]:
-    """An epoch's first rebase rows are its begin (but for epoch 0, which has none); of its ends the newest counts.
+    """Rows of one moment are one rebase, whose own epoch is the highest among them: there its rows are the begin, all others an end.
+    Of an epoch's ends that of the latest rebase counts, by epochs: what the clock said can be a day off.
 
     An epoch that has committed since was not ended: its checkpoint was put back after a rebase that was cut off.
     """
+    began: dict[tuple[Any, int], int] = {}
+    for row in rebases:
+        began[_moment(row)] = max(began.get(_moment(row), 0), row["epoch"])
     newest_epoch = max(epochs.values(), default=0)
     ended: dict[str, int] = {}
     begins: dict[str, EpochBegin] = {}
     for query_id in {row["query_id"]: None for row in rebases}:
         rows = [row for row in rebases if row["query_id"] == query_id]
-        if epochs[query_id] > 0:
-            first = min(row["committed_at"] for row in rows)
-            begin = [row for row in rows if row["committed_at"] == first and row["batch_id"] == 0 and row["partition"] >= 0]
-            if begin:
-                baseline = {row["partition"]: row["start_offset"] for row in begin}
-                begins[query_id] = EpochBegin(query_id, begin[0]["topic_id"], begin[0]["target_version"], baseline)
+        begin = [row for row in rows if began[_moment(row)] == epochs[query_id] > 0]
+        if begin:
+            baseline = {row["partition"]: row["start_offset"] for row in begin}
+            topic = begin[0]["topic"], begin[0]["topic_id"]
+            begins[query_id] = EpochBegin(query_id, *topic, begin[0]["target_version"], baseline)
         if epochs[query_id] < newest_epoch:
-            end = max(rows, key=lambda row: (row["committed_at"], row["batch_id"]))
+            end = max(rows, key=lambda row: (began[_moment(row)], row["committed_at"], row["batch_id"]))
             newest = newest_rows.get(query_id, end)
             if not all(newest[name] > end[name] for name in ("batch_id", "committed_at", "target_version")):
                 ended[query_id] = end["batch_id"]
     return ended, begins
+
+
+def _moment(row: Mapping[str, Any]) -> tuple[Any, int]:
+    """What all rows of one rebase have in common."""
+    return row["committed_at"], row["target_version"]
 
 
 def _last_of(rows: list[Mapping[str, Any]]) -> LastWritten:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
@@ -36,6 +37,8 @@ class Opening:
         self._files = files_of(places.checkpoint, session)
         self._lake = files_of(places.lake, session)
         self._log = DeltaLog(self._lake, places.target)
+        # As it is before preflight looks at it: what somebody does to it in between, the next start must not take for seen.
+        self._quarantine = DeltaLog(self._lake, places.quarantine).state()
         summary = summarise(session, places)
         broker = BrokerFacts(topic.name, topic.id, bounds(kafka, topic))
         self._assessment = assess(self._files, self._lake, places, summary, broker)
@@ -70,6 +73,10 @@ class Opening:
         wanted = (self._places.target, self._places.quarantine, self._places.ledger)
         if not all(DeltaLog(self._lake, path).exists() for path in wanted):
             commit.create_tables(self._session, self._contract, self._places)
+        binding, state = self._assessment.checkpoint.binding, self._log.state()
+        # Preflight lets a checkpoint without a committed batch start on a table that is gone: it belongs to the new one from now on.
+        if binding is not None and self._assessment.table.id is None and state is not None:
+            write_binding(self._files, self._places.state, replace(binding, table_id=state.id))
 
     def refuse_changed_contract(self) -> None:
         """Raises Refused CONTRACT_CHANGED if the table is not as the contract says."""
@@ -93,7 +100,8 @@ class Opening:
         if anew or self.unfinished is None or self._files.read(path) is None:
             self._files.write(path, self._contract.to_json().encode())
 
-        write_seen(self._files, self._places.state, DeltaLog(self._lake, self._places.quarantine).state())
+        seen = self._quarantine or DeltaLog(self._lake, self._places.quarantine).state()
+        write_seen(self._files, self._places.state, seen)
 
     def ledger(self) -> Ledger:
         """The ledger, completed from the target's log and, after a rebase, with the rows that this left."""

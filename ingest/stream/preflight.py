@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ingest.errors import Refused
 from ingest.stream import refusals
 from ingest.stream.binding import Binding
-from ingest.stream.decide import LastWritten
+from ingest.stream.decide import LastWritten, joins
 from ingest.stream.offsets import PlannedBatch
 from ingest.stream.quarantine_loss import Lost
 
@@ -200,7 +200,10 @@ def _checkpoint_old(known: _Known) -> Refused | None:
     if planned is None or last is None:
         return None
     same = (last.mark.ranges, last.mark.topic_id) == (planned.ranges, _topic_id(known, last))
-    if known.written > planned.id.number or (known.written == planned.id.number and not same):
+    # A batch that is to be run begins where the table ends, whatever the offset log says of the batch before.
+    to_run = known.checkpoint.committed < planned.id.number == known.written + 1
+    apart = to_run and not joins(planned.ranges, last.mark)
+    if known.written > planned.id.number or (known.written == planned.id.number and not same) or apart:
         return refusals.checkpoint_old(known.name, known.checkpoint.path, planned, last)
     return None
 

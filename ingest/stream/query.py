@@ -25,7 +25,7 @@ from ingest.stream.batch import BatchReport, Table, process
 from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.opening import Opening
 from ingest.stream.rules import check_rules
-from ingest.stream.topic import Ends, Topic, diagnose
+from ingest.stream.topic import Ends, Topic, diagnose, still_the_same
 
 # A broker that is gone ends a run within about 95 s (three calls of 30 s), one that is started again within that does not. Spark's and
 # Kafka's own numbers (60 s a call, 120 s a poll) make that three minutes, even for a topic that was deleted.
@@ -108,7 +108,7 @@ class TableQuery:
     def _launch(self, session: SparkSession, contract: Contract, opening: Opening, trigger: Trigger, max_records: int | None) -> None:
         ledger = opening.ledger()
         checkpoint = CheckpointFiles(files_of(self.places.checkpoint, session), self.places.checkpoint)
-        self._table = Table(contract, self.places, self._topic, opening.epoch, checkpoint, ledger)
+        self._table = Table(contract, self.places, self._topic, opening.epoch, checkpoint, ledger, self._same_topic)
         if is_local(self.places.lake) and is_local(self.places.checkpoint):
             faults.arm(Path(self.places.lake), Path(self.places.checkpoint), Path(self.places.target), jvm_pid(session))
         records = session.readStream.format("kafka").options(**self._source_options(contract, max_records)).load()
@@ -161,6 +161,9 @@ class TableQuery:
             raise
         finally:
             self._in_batch = False
+
+    def _same_topic(self) -> None:
+        still_the_same(self._kafka, self._topic, self.places.name)
 
     def ask_to_stop(self) -> None:
         """Let the batch at hand end; a later one is not begun."""

@@ -12,7 +12,7 @@ from ingest.stream.assessment import Assessment
 from ingest.stream.binding import Binding, FormerEpoch, Rebase
 from ingest.stream.decide import LastWritten
 from ingest.stream.in_force import InForce
-from ingest.stream.ledger_summary import LedgerSummary
+from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
 from ingest.stream.preflight import BrokerFacts
 from ingest.stream.unbroken import last_unbroken
 
@@ -29,7 +29,8 @@ class Aim:
 
 @dataclass(frozen=True)
 class TableEnd:
-    """Where the batches in force end, by partition, and how each epoch stands; `version` is the table's newest.
+    """Where the batches in force end, by partition, and how each epoch stands; `version` is the table's newest, `topic` the name of
+    the topic that they were read from (empty: nothing was read).
 
     `lost` is where the first records lie that the quarantine has lost, by topic id and partition.
     """
@@ -39,6 +40,7 @@ class TableEnd:
     ends: Mapping[int, int]
     former: tuple[FormerEpoch, ...]
     lost: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    topic: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,20 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
     version = max(versions, default=-1)
     last = max(newest.values(), key=lambda each: each.version, default=None)
     begins = [begin for begin in summary.begins.values() if begin.table_version in versions or begin.table_version <= horizon]
+    begins = [begin for begin in begins if not _of_a_table_before(begin, summary, epochs)]
     begin = max(begins, key=lambda each: (each.table_version, epochs[each.query_id]), default=None)
     if begin is not None and begin.query_id not in newest and (last is None or begin.table_version >= last.version):
-        return TableEnd(version, begin.topic_id, begin.baseline, former)
+        return TableEnd(version, begin.topic_id, begin.baseline, former, topic=begin.topic)
     if last is None:
         return TableEnd(version, "", {}, former)
-    return TableEnd(version, last.mark.topic_id, {each.partition: each.end for each in last.mark.ranges}, former)
+    ends = {each.partition: each.end for each in last.mark.ranges}
+    return TableEnd(version, last.mark.topic_id, ends, former, topic=last.mark.topic)
+
+
+def _of_a_table_before(begin: EpochBegin, summary: LedgerSummary, epochs: Mapping[str, int]) -> bool:
+    """Whether this epoch began in a table that was dropped since: the ledger outlives it, and versions of a table only rise."""
+    later = (each for query_id, each in summary.begins.items() if epochs[query_id] > epochs[begin.query_id])
+    return any(each.table_version < begin.table_version for each in later)
 
 
 def _last_batch(query_id: str, newest: Mapping[str, LastWritten], summary: LedgerSummary, horizon: int) -> int:
@@ -99,7 +109,10 @@ def _last_batch(query_id: str, newest: Mapping[str, LastWritten], summary: Ledge
 
 
 def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str, *, accept_gap: bool) -> RebasePlan:
-    """The baseline by partition. Raises Refused GAP_NOT_ACCEPTED, InvalidInput OFFSETS_INVALID."""
+    """The baseline by partition. Raises Refused TOPIC_CHANGED, BROKER_BEHIND, GAP_NOT_ACCEPTED, InvalidInput OFFSETS_INVALID."""
+    # The checkpoint would say so as well, if it were there.
+    if end.topic and end.topic != broker.topic:
+        raise refusals.topic_other(name, end.topic, broker.topic)
     same_topic = not end.topic_id or not broker.topic_id or end.topic_id == broker.topic_id
     # Offsets of a topic that was deleted and made again mean nothing in the new one.
     reached = dict(end.ends) if same_topic else {}

@@ -128,7 +128,7 @@ def topic_other(name: str, bound: str, topic: str) -> Refused:
     """A contract that names another topic than before."""
     return Refused(
         "TOPIC_CHANGED",
-        f"the checkpoint of {name} belongs to topic {bound}; the contract now says {topic}.",
+        f"what {name} holds was read from topic {bound}; the contract now says {topic}.",
         expected="the same topic: offsets of one topic mean nothing in another.",
         remedy="put the topic back, or give the table another name in the contract.",
     )

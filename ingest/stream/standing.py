@@ -7,9 +7,9 @@ these offsets before a rebase, in other batches, where other copies of an event 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingest.places import Places
@@ -68,6 +68,24 @@ def quarantined_by(events: DataFrame, places: Places, batch: BatchId) -> dict[in
     rows = events.sparkSession.read.format("delta").load(places.quarantine)
     ours = rows.where((F.col("query_id") == batch.query_id) & (F.col("batch_id") == batch.number))
     return {row["partition"]: row["count"] for row in ours.groupBy("partition").count().collect()}
+
+
+def quarantined_ahead(
+    session: SparkSession, places: Places, query_id: str | None, ends: Mapping[int, int]
+) -> dict[tuple[str, str, int], int]:
+    """Up to where checkpoints other than `query_id` have put records into quarantine that lie behind `ends` (offsets by partition, 0 where
+    none is named): by query id, topic id and partition.
+
+    Such a batch was cut off between its two commits, and its checkpoint never came back: neither target nor ledger tell of it.
+    """
+    rows = session.read.format("delta").load(places.quarantine)
+    ahead = F.lit(True)
+    for partition, end in ends.items():
+        ahead &= (F.col("partition") != partition) | (F.col("offset") >= end)
+    if query_id is not None:
+        ahead &= F.col("query_id") != query_id
+    found = rows.where(ahead).groupBy("query_id", "topic_id", "partition").agg(F.max("offset").alias("last")).collect()
+    return {(row["query_id"], row["topic_id"], row["partition"]): row["last"] + 1 for row in found}
 
 
 def _inside(topic_id: str, ranges: Sequence[OffsetRange], topic: str, partition: str, offset: str) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from kafka.errors import (
 )
 from kafka.protocol.metadata import MetadataRequest
 
-from ingest.errors import Unfit
+from ingest.errors import RunStopped, Unfit
 from ingest.kafka_options import KafkaOptions
 from ingest.stream import kafka_trouble
 from ingest.stream.conversation import ask
@@ -28,6 +29,10 @@ from ingest.stream.kafka_trouble import Trouble
 
 # A cluster that answers at all answers in a second or two; longer silence is a wrong address.
 ANSWER_WITHIN_S = 15.0
+# As long as Spark's clients wait for a broker that is gone (PATIENCE in query.py); one that has only just started knows no topic yet.
+BACK_WITHIN_S = 90.0
+PASSING = ("BROKER_UNREACHABLE", "TOPIC_UNKNOWN")
+ASKED_AGAIN_AFTER_S = 0.5
 # The lag is for show; no batch waits for it.
 LAG_WITHIN_MS = 2_000
 
@@ -63,6 +68,37 @@ def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) 
     if error is not NoError:
         raise kafka_trouble.unreachable(kafka.bootstrap_servers, f"{error.__name__} for the topic {name!r}").unfit()
     return Topic(name, _id_text(found.get("topic_id")), tuple(sorted(p["partition_index"] for p in found["partitions"])))
+
+
+def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: float = BACK_WITHIN_S) -> None:
+    """Called when a batch has been read and before it is written: raises RunStopped TOPIC_RECREATED if the topic of this name is
+    another one by now (I6).
+
+    Where the new one is as long as the old one was, Spark's clients read on in the middle of it without a word. A broker that is gone is
+    waited for; then the codes of `describe`, as RunStopped. Nothing is asked of a broker that tells no topic ids.
+    """
+    if not topic.id:
+        return
+    deadline, tries = time.monotonic() + within_s, 0
+    while True:
+        try:
+            now = describe(kafka, topic.name)
+            break
+        except Unfit as error:
+            tries += 1
+            # Twice at least: one that goes down in this very moment ends a login as if it refused it.
+            if time.monotonic() > deadline or (error.code not in PASSING and tries > 1):
+                raise Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(table) from error
+        time.sleep(ASKED_AGAIN_AFTER_S)
+    if now.id not in ("", topic.id):
+        raise RunStopped(
+            "TOPIC_RECREATED",
+            f"topic {topic.name} was deleted and made again while {table} was read from it: its id was {topic.id} and is {now.id}. "
+            "Of the batch at hand nothing was written.",
+            expected="the same topic: offsets of the one mean nothing in the other.",
+            remedy=f"`ingest rebase {table} --to earliest` goes on with the new topic from its beginning; ids that the table holds are not "
+            "added again.",
+        )
 
 
 def diagnose(kafka: KafkaOptions, name: str, seen: Trouble) -> Trouble:

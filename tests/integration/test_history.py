@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from ingest.errors import RunStopped
 from ingest.stream import commit
 from ingest.stream.commit import Written
 from ingest.stream.opening import Opening
@@ -68,6 +69,19 @@ def test_with_expired_pairs_and_preflight_bypassed_a_batch_that_is_in_the_log_is
     monkeypatch.setattr(Opening, "refuse", lambda _: None)
     assert [(report.number, report.skipped) for report in one.run()] == [(1, True), (2, False)]
     assert one.ids() == ["a", "b", "c"] and one.quarantine().count() == 1
+
+
+def test_a_commit_that_is_taken_out_of_the_log_under_a_run_stops_it_before_the_next_batch(desk: MakeDesk) -> None:
+    """I2: the next commit would get its number, and nothing would stand behind the hole."""
+    one = desk()
+    one.batch(order("a"))
+    one.batch(order("b"))
+    log = Path(one.places.target) / "_delta_log"
+    for name in (f"{2:020}.json", f".{2:020}.json.crc", f"{2:020}.crc"):
+        (log / name).unlink(missing_ok=True)
+    with pytest.raises(RunStopped, match=r"TABLE_REWOUND.*batch 1 \(version 2\) is no longer in force"):
+        one.batch(order("c"))
+    assert one.table.ledger.target_log.versions() == [0, 1]
 
 
 @pytest.mark.slow

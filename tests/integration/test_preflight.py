@@ -7,6 +7,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 from ingest import faults
 from ingest.errors import Refused
 from ingest.stream import commit, lock, lock_file
+from ingest.stream.topic import describe
 from tests.integration.lane import Lane, Record, order, two_batches
 from tests.integration.records import contract
 
@@ -44,6 +46,22 @@ def balanced(lane: Lane) -> None:
 
 def admin(lane: Lane) -> KafkaAdminClient:
     return KafkaAdminClient(bootstrap_servers=lane.bootstrap_servers)
+
+
+def made_again(lane: Lane) -> None:
+    """Delete the topic and make it anew."""
+    topic = lane.contract.source.topic
+    client = admin(lane)
+    client.delete_topics([topic])
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            client.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
+            break
+        except Exception:  # the broker is still deleting
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    client.close()
 
 
 def test_a_lost_checkpoint_is_refused_and_rebased_to_the_tables_end(lane: MakeLane) -> None:
@@ -155,6 +173,22 @@ def test_a_dropped_table_that_was_made_empty_again_is_refused_by_its_id(lane: Ma
     commit.create_tables(one.session, one.contract, one.places)
     refused(one, "TABLE_REPLACED")
     one.rebase("earliest")
+    one.run()
+    assert one.ids() == ["a", "b"]
+    balanced(one)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_without_a_batch_goes_on_with_the_table_that_was_made_anew(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is bound to a table that was deleted before anything was in it: the next start but one must not take the new one for another's."""
+    one = lane()
+    one.send(order("a"))
+    monkeypatch.setattr(faults, "_armed", faults.Fault("after_offset_log", "raise", 0))
+    one.stopped()
+    monkeypatch.setattr(faults, "_armed", None)
+    shutil.rmtree(one.places.root)
+    one.run()
+    one.send(order("b"))
     one.run()
     assert one.ids() == ["a", "b"]
     balanced(one)
@@ -311,23 +345,37 @@ def test_pairs_that_would_expire_are_refused(lane: MakeLane) -> None:
 def test_a_topic_made_again_is_refused_whether_it_is_shorter_or_longer(lane: MakeLane, records: int) -> None:
     """a longer one has every offset of the checkpoint, and Spark would go on in the middle of it."""
     one = two_batches(lane)
-    topic = one.contract.source.topic
-    client = admin(one)
-    client.delete_topics([topic])
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            client.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
-            break
-        except Exception:  # the broker is still deleting
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-    client.close()
+    made_again(one)
     one.send(*(order(f"new{n}") for n in range(records)))
     refused(one, "TOPIC_RECREATED")
     one.rebase("table")
     one.run()
     assert one.ids() == sorted(["a", "b", *(f"new{n}" for n in range(records))])
+    balanced(one)
+
+
+def test_a_topic_made_again_and_longer_while_a_run_is_at_work_stops_it_before_anything_is_written(
+    lane: MakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch at hand has its offsets: Spark's client reads on in the middle of the new topic."""
+    one = two_batches(lane)
+    one.send(order("c"))
+    at, before = faults.at, one.versions()
+
+    def again(point: str, batch: int, *more: str) -> None:
+        if (point, batch) == ("after_offset_log", 2):
+            made_again(one)
+            one.send(*(order(f"new{n}") for n in range(5)))
+        at(point, batch, *more)
+
+    monkeypatch.setattr(faults, "at", again)
+    error = one.stopped()
+    monkeypatch.undo()
+    assert (error.code, error.exit_code) == ("TOPIC_RECREATED", 5) and one.versions() == before
+    refused(one, "TOPIC_RECREATED")
+    one.rebase("earliest")
+    one.run()
+    assert one.ids() == sorted(["a", "b", *(f"new{n}" for n in range(5))])
     balanced(one)
 
 
@@ -349,7 +397,9 @@ def test_expired_records_are_refused_with_their_offsets_and_left_out_only_when_a
 
 
 @pytest.mark.slow
-def test_a_partition_added_is_read_and_one_lost_is_refused(lane: MakeLane) -> None:
+def test_a_partition_added_is_read_and_one_lost_is_refused(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that tells no topic ids cannot be asked whether the topic is the same; its partitions tell."""
+    monkeypatch.setattr("tests.integration.lane.describe", lambda kafka, name: replace(describe(kafka, name), id=""))
     one = two_batches(lane)
     client = admin(one)
     client.create_partitions({one.contract.source.topic: NewPartitions(2)})
@@ -358,6 +408,10 @@ def test_a_partition_added_is_read_and_one_lost_is_refused(lane: MakeLane) -> No
     one.run()
     assert one.ids() == ["a", "b", "c"]
     balanced(one)
+    made_again(one)
+    assert "no partition 1 any more" in refused(one, "PARTITIONS_LOST").found
+    with pytest.raises(Refused, match="PARTITIONS_LOST"):
+        one.rebase()
 
 
 @pytest.mark.slow

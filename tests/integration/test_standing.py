@@ -8,7 +8,10 @@ import pytest
 
 from ingest import faults
 from ingest.errors import RunStopped
+from ingest.kafka_options import KafkaOptions
+from ingest.prove.against_kafka import against_kafka
 from ingest.prove.verify import verify
+from ingest.stream.topic import describe
 from tests.integration.desk import Desk
 from tests.integration.lane import Lane, Record, order
 from tests.integration.records import contract
@@ -142,6 +145,27 @@ def test_a_record_that_kafka_compacted_after_it_was_quarantined_still_counts(des
     assert (report.records_read, report.inserted, report.quarantined) == (3, 1, 2)
     assert figures(one, 0) == (3, 1, 0, 2, 0)
     assert one.rows("id") == [("b",)] and findings(one) == []
+
+
+def test_a_conflict_of_a_batch_that_was_cut_off_for_good_stays_one_when_another_checkpoint_reads_it_alone(
+    lane: MakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither target nor ledger tell of that batch, only its quarantine; in the next one the copy meets nobody."""
+    one = lane({"n": "INT"}, partitions=2)
+    one.send(*(order(f"other{number}", n=1) for number in range(3)), order("a", n=1), Record(order("a", n=2), 1))
+    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", 0))
+    one.stopped()
+    monkeypatch.setattr(faults, "_armed", None)
+    assert one.quarantine().count() == 1
+    one.lose_checkpoint()
+    first, *_ = one.run(max_records=2)  # one of each partition: the copy that conflicted comes long before the other
+    assert (first.records_read, first.inserted, first.replayed) == (2, 1, 1)
+    assert {row["id"]: row["n"] for row in one.target().collect()}["a"] == 1 and one.quarantine().count() == 1
+    assert one.verified().findings == ()
+    kafka = KafkaOptions(one.bootstrap_servers)
+    topic = describe(kafka, one.contract.source.topic)
+    again = against_kafka(one.session, one.contract, one.places, kafka, topic, one.verified().rows)
+    assert again.findings == ()
 
 
 @pytest.mark.slow

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from ingest.errors import InvalidInput, Unfit
+from ingest.errors import InvalidInput, RunStopped, Unfit
 from ingest.kafka_options import KafkaOptions
 from ingest.local.broker import Broker
 from ingest.stream import conversation, kafka_trouble
-from ingest.stream.topic import describe, diagnose
+from ingest.stream.topic import Topic, describe, diagnose, still_the_same
 
 pytestmark = pytest.mark.integration
 
@@ -72,3 +72,22 @@ def test_what_spark_called_a_timeout_is_named_by_the_broker_if_it_answers(
     assert "ECONNREFUSED" in diagnose(KafkaOptions(closed_port), "orders", seen).found
     named = kafka_trouble.forbidden(kafka, "the topic 'deleted'")
     assert diagnose(kafka, "deleted", named) == named
+
+
+def test_a_topic_made_again_while_it_is_read_is_told_by_its_id(broker: Broker, topic: Callable[..., str]) -> None:
+    """I6"""
+    kafka = KafkaOptions(broker.bootstrap_servers)
+    read = describe(kafka, topic())
+    still_the_same(kafka, read, "shop.orders")
+    with pytest.raises(RunStopped, match="TOPIC_RECREATED") as stopped:
+        still_the_same(kafka, Topic(read.name, "a-former-id", (0,)), "shop.orders")
+    assert "a-former-id" in stopped.value.found and read.id in stopped.value.found and stopped.value.exit_code == 5
+    still_the_same(kafka, Topic("no-such-topic", "", (0,)), "shop.orders")  # a broker without topic ids is not asked
+
+
+def test_a_broker_that_is_gone_when_the_topic_is_looked_at_again_is_waited_for(closed_port: str, broker: Broker) -> None:
+    for servers, name, code in ((closed_port, "orders", "BROKER_UNREACHABLE"), (broker.bootstrap_servers, "deleted", "TOPIC_UNKNOWN")):
+        began = time.monotonic()
+        with pytest.raises(RunStopped, match=code):
+            still_the_same(KafkaOptions(servers), Topic(name, "its-id", (0,)), "shop.orders", within_s=1.2)
+        assert time.monotonic() - began > 1.2

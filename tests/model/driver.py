@@ -58,6 +58,7 @@ class ModelOpening(Opening):
         self._files: Any = world.files
         self._lake: Any = world.files
         self._log: DeltaLog = ModelLog(world.files, places.target)
+        self._quarantine = ModelLog(world.files, places.quarantine).state()
         broker = BrokerFacts(topic.name, topic.id, world.topic.bounds())
         self._assessment = assess(self._files, self._lake, places, summarise(world, places.ledger), broker)
 

@@ -7,7 +7,7 @@ verified skip of commit, the ledger, opening, rebase and its plan, binding, the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -154,6 +154,16 @@ def quarantined_by(frame: Frame, places: Places, id: BatchId) -> dict[int, int]:
     return dict(Counter(row[1] for row in rows if row[2] == id))
 
 
+def quarantined_ahead(session: Session, places: Places, query_id: str | None, ends: Mapping[int, int]) -> dict[tuple[str, str, int], int]:
+    """The query of ingest/stream/standing.py."""
+    found: dict[tuple[str, str, int], int] = {}
+    for (topic_id, partition, offset), _, id, _ in session.world.tables[places.quarantine].newest.rows.values():
+        key = (id.query_id, topic_id, partition)
+        if id.query_id != query_id and offset >= ends.get(partition, 0):
+            found[key] = max(found.get(key, 0), offset + 1)
+    return found
+
+
 def ledger_rows(table: Table) -> list[LedgerRow]:
     """What a ledger holds."""
     return [LedgerRow(*row[1:]) for content in table.newest.files.values() for row in content]
@@ -241,6 +251,7 @@ def connected(world: Callable[[], World]) -> Iterator[None]:
         (opening, "stored_contract", stored_contract),
         (rebase, "stored_contract", stored_contract),
         (batch, "quarantined_by", quarantined_by),
+        (ledger, "quarantined_ahead", quarantined_ahead),
         (opening, "datetime", Clock(world)),
         (rebase, "datetime", Clock(world)),
         (rebase, "uuid", Ids(world)),

@@ -13,8 +13,11 @@ from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import BatchId, OffsetRange
 
 
-def mark(number: int, end: int = 10, topic_id: str = "t") -> Mark:
-    return Mark("shop", "orders", BatchId("q", number), 0, "hash", "orders", topic_id, (OffsetRange(0, 0, end), OffsetRange(1, 3, 4)), ())
+def mark(number: int, more: int = 0, topic_id: str = "t", begin: int | None = None) -> Mark:
+    """Ten offsets of partition 0 a batch, and `more`; partition 1 is there from the beginning and brings nothing new."""
+    start = 10 * number if begin is None else begin
+    ranges = (OffsetRange(0, start, 10 * number + 10 + more), OffsetRange(1, 4, 4))
+    return Mark("shop", "orders", BatchId("q", number), 0, "hash", "orders", topic_id, ranges, ())
 
 
 @pytest.mark.parametrize("planned, written", list(itertools.product(range(5), (None, *range(5)))))
@@ -34,15 +37,34 @@ def test_only_the_next_batch_is_written_only_the_same_is_skipped_all_else_is_ref
         assert stopped.value.exit_code == 5
 
 
-@pytest.mark.parametrize("theirs", [mark(3, end=11), mark(3, topic_id="another")])
+@pytest.mark.parametrize("theirs", [mark(3, more=1), mark(3, topic_id="another")])
 def test_the_same_number_with_other_ranges_or_of_another_topic_is_refused_and_both_are_named(theirs: Mark) -> None:
     """I2"""
     with pytest.raises(RunStopped, match="BATCH_DIFFERS") as stopped:
         decide(mark(3), LastWritten(theirs, 42))
     for one in (mark(3), theirs):
-        assert f"0:[0,{one.ranges[0].end}) 1:[3,4)" in stopped.value.found
+        assert f"0:[30,{one.ranges[0].end}) 1:[4,4)" in stopped.value.found
         assert f"topic id {one.topic_id}" in stopped.value.found
     assert "version 42" in stopped.value.found
+
+
+@pytest.mark.parametrize("begin", [25, 31])
+def test_the_next_batch_is_refused_if_it_does_not_begin_where_the_table_ends(begin: int) -> None:
+    """I1: in between offsets would be in no batch, or in two."""
+    with pytest.raises(RunStopped, match="BATCH_DIFFERS") as stopped:
+        decide(mark(3, begin=begin), LastWritten(mark(2), 42))
+    assert f"0:[{begin},40)" in stopped.value.found and "version 42, is 0:[20,30)" in stopped.value.found
+
+
+def test_a_partition_that_the_batch_before_did_not_have_begins_at_0() -> None:
+    """I1"""
+    for start in (0, 5):
+        new = dataclasses.replace(mark(3), ranges=(*mark(3).ranges, OffsetRange(2, start, 9)))
+        if start == 0:
+            assert decide(new, LastWritten(mark(2), 42)) == Write()
+        else:
+            with pytest.raises(RunStopped, match="BATCH_DIFFERS"):
+                decide(new, LastWritten(mark(2), 42))
 
 
 def test_counts_and_contract_do_not_decide() -> None:

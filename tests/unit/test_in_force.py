@@ -63,6 +63,7 @@ def test_a_restore_leaves_out_what_came_after_the_version_it_went_back_to_transi
         ("REPLACE TABLE", {}),
         ("CLONE", {}),
         ("WRITE", {"mode": "Overwrite", "partitionBy": "[]"}),
+        ("STREAMING UPDATE", {"outputMode": "Complete", "queryId": "q", "epochId": "3"}),
     ],
 )
 def test_a_replacement_leaves_out_everything_before_it(tmp_path: Path, operation: str, parameters: dict[str, Any]) -> None:
@@ -73,10 +74,17 @@ def test_a_replacement_leaves_out_everything_before_it(tmp_path: Path, operation
     assert chain(tmp_path) == ([4, 3], -1)
 
 
-@pytest.mark.parametrize("parameters", [{"mode": "Overwrite", "predicate": '["day = 1"]'}, {"mode": "Append"}])
-def test_an_overwrite_of_a_part_is_like_a_delete_and_an_append(tmp_path: Path, parameters: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("operation", "parameters"),
+    [
+        ("WRITE", {"mode": "Overwrite", "predicate": '["day = 1"]'}),
+        ("WRITE", {"mode": "Append"}),
+        ("STREAMING UPDATE", {"outputMode": "Append"}),
+    ],
+)
+def test_an_overwrite_of_a_part_is_like_a_delete_and_an_append(tmp_path: Path, operation: str, parameters: dict[str, Any]) -> None:
     write(tmp_path, 0, "MERGE")
-    write(tmp_path, 1, "WRITE", parameters)
+    write(tmp_path, 1, operation, parameters)
     assert chain(tmp_path) == ([1, 0], -1)
 
 

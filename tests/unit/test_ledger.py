@@ -6,6 +6,7 @@ import dataclasses
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +77,20 @@ def test_an_epoch_that_goes_on_after_a_rebase_was_cut_off_is_not_ended() -> None
     assert summary_of([ledger_row("batch", "q-0", 0, 2, 3, 6)], rebases, ()).ended == {}
     again = [*rebases, ledger_row("rebase", "q-0", 0, 2, 3, 8), ledger_row("rebase", "q-2", 2, 0, 3, 8)]
     assert summary_of([ledger_row("batch", "q-0", 0, 2, 3, 6)], again, ()).ended == {"q-0": 2, "q-1": 0}
+
+
+@pytest.mark.parametrize("minute", [3, 8], ids=["clock set back", "clock right"])
+def test_which_rebase_came_last_is_told_by_epochs_and_not_by_the_clock(minute: int) -> None:
+    """The first rebase was made at minute 5, the second three minutes later, by a clock that may have been set back meanwhile."""
+    first = [ledger_row("rebase", "q-0", 0, 1, 2, 5), ledger_row("rebase", "q-1", 1, 0, 2, 5)]
+    second = [ledger_row("rebase", q, epoch, n, 4, minute) for q, epoch, n in (("q-0", 0, 1), ("q-1", 1, 2), ("q-2", 2, 0))]
+    done = [ledger_row("batch", "q-0", 0, 1, 2, 4), ledger_row("batch", "q-1", 1, 2, 4, minute - 1)]
+    summary = summary_of(done, [*first, *second], ())
+    assert summary.ended == {"q-0": 1, "q-1": 2}
+    assert {begin.query_id: (begin.table_version, begin.baseline) for begin in summary.begins.values()} == {
+        "q-1": (2, {0: 10}),
+        "q-2": (4, {0: 10}),
+    }
 
 
 def test_the_first_offsets_of_batches_in_quarantine_are_told_by_topic_and_partition() -> None:

@@ -115,6 +115,21 @@ FOUND = (
 # What it had found, and what was mended.
 MENDED: tuple[tuple[str, str, Schedule], ...] = (
     (
+        "replaced-at-the-start",
+        "the quarantine is replaced after preflight has looked at it and before the start remembers it: what was taken away counts as seen",
+        Schedule(
+            Setting(),
+            (
+                ("produce", 0, ((1, 10, "poison"),)),
+                go(0, 6),
+                ("kill", 0),
+                go(0, 1),
+                ("replace", 1, False),
+                go(0, 1),
+            ),
+        ),
+    ),
+    (
         "initial-offsets-torn",
         "sources/0/0 is damaged before anything was planned: preflight lets it pass, and Spark's own error ends every start",
         Schedule(Setting(), (THREE, go(0, 3, at=9, then=("crash",)), ("tear", 0, "sources/0/0", False))),

@@ -72,7 +72,7 @@ def code(decision: object) -> str:
 def by_the_table(n: int, done: bool, t: int, same: bool) -> str:
     """The rows of the design's table for a checkpoint of its own table, written down once more."""
     committed = n if done else n - 1
-    if t > n or (t == n and not same):
+    if t > n or (t == n and not same) or (0 <= t == n - 1 and not done and not same):
         return "CHECKPOINT_OLD"
     if t < committed:
         return "TABLE_REWOUND"

@@ -1,0 +1,123 @@
+"""Verbs as they are typed, on a table that a run has left: `rebase --to`, `--dry-run`, `status`, `verify --against-kafka`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ingest.cli.rebase import parse_aim
+from ingest.errors import InvalidInput
+from ingest.kafka_options import KafkaOptions
+from ingest.stream.rebase_plan import Aim
+from ingest.stream.topic import describe
+from tests.integration.lane import Lane, Record, order, two_batches
+from tests.integration.records import contract
+
+pytestmark = pytest.mark.integration
+
+MakeLane = Callable[..., Lane]
+
+
+def typed(lane: Lane, *words: str) -> tuple[int, Any]:
+    """`ingest` with these words and --json, on the lane's places; exit code and document."""
+    project = lane.folder / "project"
+    (project / "tables").mkdir(parents=True, exist_ok=True)
+    (project / "tables/events.yml").write_text(lane.contract.to_json(), encoding="utf-8")
+    places = {"INGEST_PROJECT": project, "INGEST_LAKE": lane.places.lake, "INGEST_CHECKPOINTS": lane.places.checkpoints}
+    more = {"INGEST_BOOTSTRAP_SERVERS": lane.bootstrap_servers, "INGEST_MASTER": "local[2]"}
+    environment = {**os.environ, **{name: str(value) for name, value in places.items()}, **more}
+    command = [sys.executable, "-c", "from ingest.cli.app import main; main()", *words, "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_rebase_begins_where_it_is_told_by_words_offsets_or_a_time(lane: MakeLane) -> None:
+    """I6: a time is where the first record that is not older stands; behind the last record it is the end."""
+    one = lane(partitions=2)
+    one.send(order("a"), Record(order("b"), 1))
+    time.sleep(0.01)  # Kafka's timestamps are milliseconds
+    moment = datetime.now(UTC)
+    one.send(order("c"))
+    kafka = KafkaOptions(one.bootstrap_servers)
+    topic = describe(kafka, one.contract.source.topic)
+    for word in ("table", "earliest", "latest"):
+        assert parse_aim(word, kafka, topic) == Aim(word)
+    assert parse_aim("0:1200,1:900", kafka, topic) == Aim("offsets", ((0, 1200), (1, 900)))
+    zoned, plain = moment.isoformat(), moment.replace(tzinfo=None).isoformat()
+    for text in (zoned, plain):
+        assert parse_aim(text, kafka, topic) == Aim("offsets", ((0, 1), (1, 1))), "without a zone it is UTC"
+    assert parse_aim("2001-01-01", kafka, topic) == Aim("offsets", ((0, 0), (1, 0)))
+    for text in ("yesterday", "0:x", "0:1:2", ""):
+        with pytest.raises(InvalidInput, match="AIM_INVALID"):
+            parse_aim(text, kafka, topic)
+
+
+def test_offsets_that_the_topic_does_not_hold_are_refused_with_those_that_it_does(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    for offsets, said in (({0: 9}, r"partition 0 holds \[0, 3\), 9 is not in it"), ({4: 0}, "has no partition 4")):
+        with pytest.raises(InvalidInput, match=rf"OFFSETS_INVALID.*{said}"):
+            one.rebase("offsets", offsets)
+
+
+def test_status_says_where_a_table_stands_and_what_a_start_would_do_without_spark(lane: MakeLane) -> None:
+    """I6"""
+    one = two_batches(lane)
+    one.send(order("c"))
+    code, told = typed(one, "status")
+    (table,) = told["tables"]
+    assert (code, told["ok"], table["next"], table["refusal"]) == (0, True, "go on with batch 2", None)
+    assert [table[name] for name in ("planned", "committed", "last_batch", "ledger_batch", "lag", "running")] == [1, 1, 1, 1, 1, None]
+    one.lose_checkpoint()
+    code, told = typed(one, "status")
+    assert (code, told["ok"], told["tables"][0]["next"]) == (3, False, "refuse")
+    assert told["tables"][0]["refusal"]["code"] == "CHECKPOINT_LOST"
+
+
+@pytest.mark.slow
+def test_a_dry_run_changes_nothing_and_the_rebase_does_what_it_said(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    before = sorted(str(path) for path in one.folder.rglob("*") if "logs" not in path.parts)
+    code, told = typed(one, "rebase", "events", "--to", "earliest", "--dry-run")
+    (planned,) = told["tables"]
+    assert (code, planned["dry_run"], planned["baseline"], planned["read_again"]) == (0, True, [[0, 0]], [[0, 0, 3]])
+    project = one.folder / "project"
+    assert [p for p in sorted(map(str, one.folder.rglob("*"))) if "/logs" not in p and not p.startswith(str(project))] == before
+    code, told = typed(one, "rebase", "events", "--to", "earliest")
+    (done,) = told["tables"]
+    assert (code, done["baseline"], done["epoch"]) == (0, planned["baseline"], 1) and done["aside"]
+    code, told = typed(one, "verify", "--against-kafka")
+    assert (code, told["tables"][0]["balanced"], told["tables"][0]["kafka"]["records"]) == (0, True, 3)
+
+
+@pytest.mark.slow
+def test_a_contract_that_its_table_cannot_follow_keeps_no_other_from_being_applied(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    folder = one.folder / "project/tables"
+    folder.mkdir(parents=True)
+    (folder / "other.yml").write_text(one.contract.model_copy(update={"table": "other"}).to_json(), encoding="utf-8")
+    one.contract = contract({"n": "INT!"}, topic=one.contract.source.topic)
+    code, told = typed(one, "apply")
+    assert (code, told["ok"], told["error"]["code"]) == (3, False, "CONTRACT_CHANGED")
+    assert told["tables"] == [{"table": "t.other", "applied": []}]
+
+
+@pytest.mark.slow
+def test_a_table_whose_topic_is_gone_keeps_no_other_from_being_held_against_kafka(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    folder = one.folder / "project/tables"
+    folder.mkdir(parents=True)
+    gone = one.contract.model_copy(update={"table": "gone", "source": one.contract.source.model_copy(update={"topic": "gone"})})
+    (folder / "gone.yml").write_text(gone.to_json(), encoding="utf-8")
+    code, told = typed(one, "verify", "--against-kafka")
+    assert (code, told["ok"], told["error"]["code"]) == (4, False, "TOPIC_UNKNOWN")
+    (table,) = told["tables"]
+    assert (table["table"], table["balanced"], table["kafka"]["records"]) == (one.places.name, True, 3)

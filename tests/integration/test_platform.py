@@ -1,0 +1,71 @@
+"""The platform probe (I2): a runtime that would not skip what is committed already is found before anything is written to a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ingest import jars
+from ingest.errors import Unfit
+from ingest.stream import commit, platform
+
+pytestmark = pytest.mark.integration
+
+
+def never_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A platform that ignores the session's pair."""
+
+    @contextmanager
+    def pair(*_: Any) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr(commit, "_pair", pair)
+
+
+def not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A platform that commits the pair and skips nothing: a later one is as good."""
+    right, versions = commit._pair, iter(range(7, 99))
+
+    @contextmanager
+    def pair(session: SparkSession, mark: Any, statement: Any) -> Iterator[None]:
+        with right(session, mark, statement):
+            session.conf.set(commit.APP_ID, f"somebody/{next(versions)}")
+            yield
+
+    monkeypatch.setattr(commit, "_pair", pair)
+
+
+def test_the_runtime_of_the_tests_skips_a_pair_that_is_committed_and_nothing_is_left(spark: SparkSession, tmp_path: Path) -> None:
+    assert platform.name(spark) == platform.known()
+    assert "Written then AlreadyWritten, 1 row merged, 1 row appended" in platform.probe(spark, str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bug", [never_set, not_skipped])
+def test_a_runtime_that_does_not_is_unfit_and_nothing_is_left(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Any
+) -> None:
+    bug(monkeypatch)
+    with pytest.raises(Unfit, match="PLATFORM_UNFIT") as unfit:
+        platform.probe(spark, str(tmp_path))
+    assert platform.known() in unfit.value.found and "ingest doctor --spark" in unfit.value.remedy
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_runtime_is_probed_once_and_remembered_and_the_known_one_never(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probed: list[str] = []
+    monkeypatch.setattr(platform, "probe", lambda _, lake: probed.append(lake))
+    monkeypatch.setattr(jars, "cache_folder", lambda: tmp_path / "cache")
+    platform.ensure(spark, "lake")
+    assert probed == []
+    monkeypatch.setattr(platform, "name", lambda _: "Spark 9, Delta 9")
+    for _ in range(2):
+        platform.ensure(spark, "lake")
+    assert probed == ["lake"]

@@ -1,0 +1,48 @@
+"""Where a table ends, and where a rebase may begin (I6): on commits as a log in memory has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingest.errors import Refused
+from ingest.stream.assessment import Assessment
+from ingest.stream.in_force import InForce
+from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
+from ingest.stream.preflight import BrokerFacts, CheckpointFacts, Start, TableFacts
+from ingest.stream.rebase_plan import Aim, TableEnd, plan, table_end
+from tests.unit.test_unbroken import CREATED, OPTIMIZED, Log
+
+BROKER = BrokerFacts("events", "T", {0: (0, 500)})
+
+
+def end_of(log: Log, *begins: tuple[int, int, int]) -> TableEnd:
+    """The end of a table whose ledger tells of rebases: (epoch, the target's version, offset of partition 0)."""
+    known = {f"q{epoch}": EpochBegin(f"q{epoch}", "events", "T", version, {0: offset}) for epoch, version, offset in begins}
+    summary = LedgerSummary(epochs={f"q{epoch}": epoch for epoch, _, _ in begins}, begins=known)
+    facts = CheckpointFacts("checkpoint"), TableFacts("lake/target")
+    return table_end(Assessment(*facts, summary, None, Start()), InForce(log), "shop.orders")
+
+
+def test_the_table_ends_where_its_last_batch_does_or_where_the_rebase_after_it_began() -> None:
+    log = Log(CREATED, OPTIMIZED, 1, 2, OPTIMIZED, epoch=1)
+    assert end_of(log, (1, 1, 10)).ends == {0: 30}
+    assert end_of(log, (1, 1, 10), (2, 4, 25)).ends == {0: 25}
+    assert end_of(Log(CREATED), (1, 0, 10)).ends == {0: 10}
+
+
+def test_a_rebase_of_a_table_that_was_dropped_since_says_nothing_of_the_one_made_anew() -> None:
+    """Its ledger is still there, and the new table has reached the version at which the old one's epoch began."""
+    log = Log(CREATED, 1, OPTIMIZED, epoch=2)
+    assert end_of(log, (1, 2, 400), (2, 0, 0)).ends == {0: 20}
+
+
+def test_a_table_does_not_go_on_with_another_topic_even_where_its_checkpoint_is_gone() -> None:
+    """What is left of the topic before would never be read."""
+    end = end_of(Log(CREATED, 0, 1))
+    assert (end.topic, end.ends) == ("events", {0: 20})
+    assert plan("shop.orders", Aim("table"), end, BROKER, "id", accept_gap=False).rebase.baseline == ((0, 20),)
+    for renamed in (BrokerFacts("events2", "U", BROKER.bounds), BrokerFacts("events2", "", BROKER.bounds)):
+        with pytest.raises(Refused, match=r"TOPIC_CHANGED.*events; the contract now says events2"):
+            plan("shop.orders", Aim("table"), end, renamed, "id", accept_gap=True)
+    anew = BrokerFacts("events", "U", BROKER.bounds)
+    assert plan("shop.orders", Aim("table"), end, anew, "id", accept_gap=False).rebase.baseline == ((0, 0),)
