@@ -20,6 +20,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import IllegalStateError, KafkaError
 
 from ingest.errors import InvalidInput, Unfit
+from ingest.kafka.connection import greet
 from ingest.kafka_options import KafkaOptions
 
 Rebalance: TypeAlias = Literal["cooperative", "eager"]
@@ -63,6 +64,7 @@ class Member:
         self._earliest = options["auto_offset_reset"] == "earliest"
         self.group = ConsumerGroupMetadata(group_id=options["group_id"])
         self.polled_at = time.monotonic()
+        greet(kafka)
         try:
             self._consumer: Any = KafkaConsumer(
                 **{**kafka.for_python(), "partition_assignment_strategy": (_ASSIGNORS[rebalance],), "metrics_enabled": False, **options}
