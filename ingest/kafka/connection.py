@@ -18,6 +18,7 @@ from ingest.stream import conversation
 
 CLOSE_WITHIN_S: Final = 2.0
 _GREETED_WITHIN_S: Final = 10.0
+_greeting = threading.Lock()  # the level is one for all threads: each puts back what it found
 
 
 def as_options(kafka: KafkaOptions | str) -> KafkaOptions:
@@ -36,11 +37,12 @@ def greet(kafka: KafkaOptions) -> None:
         topics=[], allow_auto_topic_creation=False, include_cluster_authorized_operations=False, include_topic_authorized_operations=False
     )
     logger = logging.getLogger("kafka")
-    level = logger.level
-    try:
-        conversation.ask(kafka, nothing, _GREETED_WITHIN_S)
-    finally:
-        logger.setLevel(level)  # the question is asked without the client's own warnings; the service's log is its own
+    with _greeting:
+        level = logger.level
+        try:
+            conversation.ask(kafka, nothing, _GREETED_WITHIN_S)
+        finally:
+            logger.setLevel(level)  # the question is asked without the client's own warnings; the service's log is its own
 
 
 def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
