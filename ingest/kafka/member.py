@@ -135,6 +135,14 @@ class Member:
                 break
         return self._take(records)
 
+    def give_back(self, records: Iterable[Any]) -> None:
+        """Records of the last `gather` that were not worked on: they are the next ones. Only before the next poll, while all are ours."""
+        back: dict[TopicPartition, list[Any]] = {}
+        for record in records:
+            back.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
+        for place, unworked in back.items():
+            self._buffer.setdefault(place, deque()).extendleft(reversed(unworked))
+
     def commit(self, offsets: Offsets) -> None:
         """Commit next offsets outside of a transaction. Raises kafka.errors.CommitFailedError and other KafkaErrors."""
         self._consumer.commit({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})
