@@ -1,6 +1,6 @@
 """How fast is the transactional producer beside kafka-python's own plain idempotent one, in one run on one broker?
 
-    .venv/bin/python bench/producer.py [--records 30000] [--rounds 5] [--json docs/benchmarks/producer.json] [--profile]
+    .venv/bin/python -m bench.producer [--records 30000] [--rounds 5] [--json docs/benchmarks/producer.json] [--profile]
 
 Rivals take turns and write the same records into topics of four partitions; all use the same batches, lingering and codec. The first
 round warms up and does not count. Ratios are taken round by round, their median is what counts. `--profile` shows where a transactional

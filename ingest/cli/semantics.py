@@ -16,8 +16,8 @@ Records = Annotated[int | None, typer.Option("--records", min=1, help="Records i
 Group = Annotated[int | None, typer.Option("--group", min=1, help="Records in a group of these trials (100; with --quick 20).")]
 Quick = Annotated[bool, typer.Option("--quick", help="Short measurements and few records: to see it work, not to quote it.")]
 Faults = Annotated[list[str] | None, typer.Option("--fault", metavar="NAME", help="Only this fault; can be given several times.")]
-Html = Annotated[Path | None, typer.Option("--html", help="Write tables and charts into this file; it needs no network.")]
-Png = Annotated[Path | None, typer.Option("--png", help="Write the charts into this file.")]
+Html = Annotated[Path | None, typer.Option("--html", dir_okay=False, help="Write tables and charts into this file; it needs no network.")]
+Png = Annotated[Path | None, typer.Option("--png", dir_okay=False, help="Write the charts into this file.")]
 
 
 @app.command()

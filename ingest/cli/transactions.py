@@ -64,13 +64,17 @@ def _print(rows: list[Listed]) -> None:
             if each.holds:
                 print(
                     f"{row.transactional_id} holds {each.topic}[{each.partition}] at offset {each.last_stable}: "
-                    f"{each.held_back} offsets up to {each.high_watermark} wait"
+                    f"{_amount(each.records, each.held_back)} up to {each.high_watermark} wait"
                 )
+
+
+def _amount(records: int | None, offsets: int) -> str:
+    return f"{offsets:,} offsets" if records is None else f"{records:,} records"
 
 
 def _cells(row: Listed) -> tuple[str, ...]:
     age = "–" if row.age_s is None else f"{row.age_s:.0f} s"
-    back = f"{row.held_back} offsets" if row.held_back else "–"
+    back = _amount(row.records_held_back, row.held_back) if row.held_back else "–"
     places = f"{row.partitions[0].topic}[{row.partitions[0].partition}]" if row.partitions else "–"
     more = f" and {len(row.partitions) - 1} more" if len(row.partitions) > 1 else ""
     return (row.transactional_id, f"{row.producer_id}:{row.epoch}", row.state, age, f"{row.timeout_ms / 1000:g} s", places + more, back)
@@ -79,4 +83,4 @@ def _cells(row: Listed) -> tuple[str, ...]:
 def _as_json(row: Listed) -> dict[str, Any]:
     held = [asdict(each) | {"holds": each.holds, "held_back": each.held_back} for each in row.held]
     places = [{"topic": place.topic, "partition": place.partition} for place in row.partitions]
-    return {**asdict(row), "partitions": places, "held": held, "held_back": row.held_back}
+    return {**asdict(row), "partitions": places, "held": held, "held_back": row.held_back, "records_held_back": row.records_held_back}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,11 +10,15 @@ from typing import Any, Final
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
+from kafka.protocol.metadata import MetadataRequest
 
 from ingest.errors import Unfit
 from ingest.kafka_options import KafkaOptions
+from ingest.stream import conversation
 
 CLOSE_WITHIN_S: Final = 2.0
+_GREETED_WITHIN_S: Final = 10.0
+_greeting = threading.Lock()  # the level is one for all threads: each puts back what it found
 
 
 def as_options(kafka: KafkaOptions | str) -> KafkaOptions:
@@ -21,11 +26,31 @@ def as_options(kafka: KafkaOptions | str) -> KafkaOptions:
     return KafkaOptions(kafka) if isinstance(kafka, str) else kafka
 
 
+def greet(kafka: KafkaOptions) -> None:
+    """Have a secured broker say what is wrong with a login: kafka-python tries again until its deadline, and calls that a time-out.
+
+    Raises Unfit KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE or BROKER_UNREACHABLE, InvalidInput KAFKA_OPTION_UNUSABLE.
+    """
+    if kafka.protocol == "PLAINTEXT":
+        return
+    nothing = MetadataRequest(
+        topics=[], allow_auto_topic_creation=False, include_cluster_authorized_operations=False, include_topic_authorized_operations=False
+    )
+    logger = logging.getLogger("kafka")
+    with _greeting:
+        level = logger.level
+        try:
+            conversation.ask(kafka, nothing, _GREETED_WITHIN_S)
+        finally:
+            logger.setLevel(level)  # the question is asked without the client's own warnings; the service's log is its own
+
+
 def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
     """A connected KafkaProducer; with a transactional id its transactions are initialised, which aborts what a former one left open.
 
-    Raises Unfit BROKER_UNREACHABLE and KAFKA_AUTHENTICATION's kin as the client tells them.
+    Raises Unfit BROKER_UNREACHABLE and what `greet` raises.
     """
+    greet(kafka)
     made = None
     try:
         made = KafkaProducer(**{**kafka.for_python(), **options})

@@ -37,7 +37,8 @@ class ProducerFenced(RunStopped):
             "PRODUCER_FENCED",
             f"another producer{late} took over the transactional id {transactional_id}.",
             expected="one producer at a time for a transactional id, and transactions shorter than their timeout.",
-            remedy="let the other one go on, or give this one an id of its own; start anew from the committed offsets.",
+            remedy="let the other one go on, or give this one an id of its own; start anew from the committed offsets"
+            + ("; against the timeout: fewer records in a transaction, or a longer transaction_timeout_ms." if timed_out else "."),
         )
 
 

@@ -20,6 +20,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import IllegalStateError, KafkaError
 
 from ingest.errors import InvalidInput, Unfit
+from ingest.kafka.connection import greet
 from ingest.kafka_options import KafkaOptions
 
 Rebalance: TypeAlias = Literal["cooperative", "eager"]
@@ -63,6 +64,7 @@ class Member:
         self._earliest = options["auto_offset_reset"] == "earliest"
         self.group = ConsumerGroupMetadata(group_id=options["group_id"])
         self.polled_at = time.monotonic()
+        greet(kafka)
         try:
             self._consumer: Any = KafkaConsumer(
                 **{**kafka.for_python(), "partition_assignment_strategy": (_ASSIGNORS[rebalance],), "metrics_enabled": False, **options}
@@ -132,6 +134,14 @@ class Member:
             if due == float("inf") and not any(self._buffer.values()):
                 break
         return self._take(records)
+
+    def give_back(self, records: Iterable[Any]) -> None:
+        """Records of the last `gather` that were not worked on: they are the next ones. Only before the next poll, while all are ours."""
+        back: dict[TopicPartition, list[Any]] = {}
+        for record in records:
+            back.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
+        for place, unworked in back.items():
+            self._buffer.setdefault(place, deque()).extendleft(reversed(unworked))
 
     def commit(self, offsets: Offsets) -> None:
         """Commit next offsets outside of a transaction. Raises kafka.errors.CommitFailedError and other KafkaErrors."""

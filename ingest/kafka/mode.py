@@ -205,6 +205,13 @@ def _no_transactions(mode: str) -> _Rule:
 def _checked(mode: str, own: Mapping[str, Any], more: Mapping[str, Any], rules: tuple[_Rule, ...]) -> dict[str, Any]:
     options = {**own, **more}
     for rule in rules:
-        if rule.option in options and not rule.holds(options[rule.option]):
+        if rule.option in options and not _holds(rule, options[rule.option]):
             raise GuaranteeBroken(mode, rule.option, options[rule.option], expected=rule.expected, guarantee=rule.guarantee)
     return options
+
+
+def _holds(rule: _Rule, given: object) -> bool:
+    try:
+        return rule.holds(given)
+    except TypeError:  # None or a text where a number belongs
+        return False

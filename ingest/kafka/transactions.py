@@ -15,10 +15,12 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, TransactionalIdNotFoundError
 from kafka.protocol.metadata import MetadataRequest
 
-from ingest.errors import InvalidInput, RunStopped, Unfit
+from ingest.errors import IngestError, InvalidInput, RunStopped, Unfit
 from ingest.kafka.connection import end, producer
 from ingest.kafka.mode import ExactlyOnce
 from ingest.kafka_options import KafkaOptions
+from ingest.prove.kafka_fetch import TopicReader
+from ingest.prove.kafka_log import stretches
 from ingest.stream import conversation, kafka_trouble
 
 # Kafka's names, in the order in which a transaction passes them; Dead is an id that expired.
@@ -27,13 +29,17 @@ DECIDED: Final = ("CompleteCommit", "CompleteAbort", "Empty", "Dead")
 
 ANSWER_WITHIN_S: Final = 15.0
 _ENDED_WITHIN_S: Final = 30.0
+# Their headers are read, with all that is between: some 20 MB, a second or less.
+COUNTED_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """A partition with records of an open transaction, which begins there at `start`.
 
-    Offsets from `last_stable` to `high_watermark` are kept from read_committed; `holds`: it is this transaction that does so.
+    Offsets from `last_stable` to `high_watermark` are kept from read_committed; `holds`: it is this transaction that does so. `records`
+    is how many records stand there, without markers; None where they were not counted: beyond COUNTED_MAX offsets, or without the right
+    to read the topic.
     """
 
     topic: str
@@ -41,6 +47,7 @@ class Held:
     start: int
     last_stable: int
     high_watermark: int
+    records: int | None
 
     @property
     def holds(self) -> bool:
@@ -48,7 +55,7 @@ class Held:
 
     @property
     def held_back(self) -> int:
-        """Offsets that readers of committed records wait for because of this transaction; markers and aborted records count too."""
+        """Offsets that readers of committed records wait for because of this transaction; markers count too."""
         return self.high_watermark - self.last_stable if self.holds else 0
 
 
@@ -72,8 +79,14 @@ class Listed:
 
     @property
     def held_back(self) -> int:
-        """Sum over its partitions."""
+        """Sum over its partitions, in offsets."""
         return sum(each.held_back for each in self.held)
+
+    @property
+    def records_held_back(self) -> int | None:
+        """The same in records; None where those of one partition were not counted."""
+        counted = [each.records for each in self.held if each.holds]
+        return None if None in counted else sum(each or 0 for each in counted)
 
 
 def listed(kafka: KafkaOptions) -> tuple[Listed, ...]:
@@ -88,7 +101,9 @@ def listed(kafka: KafkaOptions) -> tuple[Listed, ...]:
         in_open = {place for one in described.values() if one.state.value in OPEN for place in one.topic_partitions}
         begun = _begun(admin, in_open)
         bounds = _bounds(kafka, in_open)
-    rows = [_row(name, one, begun, bounds) for name, one in described.items()]
+    holding = {place for (place, _), start in begun.items() if start == bounds[place][0]}
+    waiting = {place: _records(kafka, place, *bounds[place]) for place in holding}
+    rows = [_row(name, one, begun, bounds, waiting) for name, one in described.items()]
     return tuple(sorted(rows, key=lambda row: (-row.held_back, not row.is_open, -(row.age_s or 0), row.transactional_id)))
 
 
@@ -163,7 +178,24 @@ def _bounds(kafka: KafkaOptions, places: set[TopicPartition]) -> dict[TopicParti
     return {place: (ends[0][place], ends[1][place]) for place in places}
 
 
-def _row(name: str, one: Any, begun: dict[tuple[TopicPartition, int], int], bounds: dict[TopicPartition, tuple[int, int]]) -> Listed:
+def _records(kafka: KafkaOptions, place: TopicPartition, start: int, end: int) -> int | None:
+    if end - start > COUNTED_MAX:
+        return None
+    try:
+        with TopicReader(kafka, place.topic, answer_within_s=ANSWER_WITHIN_S) as reader:
+            batches = (stretch.batch for stretch in stretches(reader, place.partition, start, end))
+            return sum(batch.record_count for batch in batches if batch is not None and not batch.control)
+    except IngestError:  # offsets may be asked for with Describe, records only with Read
+        return None
+
+
+def _row(
+    name: str,
+    one: Any,
+    begun: dict[tuple[TopicPartition, int], int],
+    bounds: dict[TopicPartition, tuple[int, int]],
+    waiting: dict[TopicPartition, int | None],
+) -> Listed:
     places = tuple(sorted(one.topic_partitions))
     started_ms = one.transaction_start_time_ms
     is_open = one.state.value in OPEN
@@ -177,7 +209,7 @@ def _row(name: str, one: Any, begun: dict[tuple[TopicPartition, int], int], boun
         one.coordinator_id,
         places if is_open else (),
         tuple(
-            Held(place.topic, place.partition, begun[place, one.producer_id], *bounds[place])
+            Held(place.topic, place.partition, begun[place, one.producer_id], *bounds[place], waiting.get(place))
             for place in places
             if is_open and (place, one.producer_id) in begun
         ),

@@ -35,6 +35,10 @@ from ingest.kafka_options import KafkaOptions
 Function: TypeAlias = Callable[[Any], Iterable[Outgoing]] | Callable[[Any, State], Iterable[Outgoing]]
 
 _ATTEMPTS_MAX: Final = 5
+# Of the transaction's timeout: the other half is for the last record, for sending and for the commit.
+_WORK_SHARE: Final = 0.5
+# All other members wait in a rebalance until we come to our next poll.
+_WORK_S_MAX: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -81,6 +85,7 @@ class Transform:
         self._sinks = frozenset(sinks)
         self._dead_letter, self._on_step = dead_letter, on_step
         self._records, self._time_s = records, time_ms / 1000
+        self._work_s = min(mode.transaction_timeout_ms / 1000 * _WORK_SHARE, _WORK_S_MAX)
         self._states = States(connection, changelog) if changelog else None
         self.counts = Transformed()
         options = {"max_poll_records": records, **(consumer_options or {})}
@@ -129,7 +134,10 @@ class Transform:
         return self.counts
 
     def _transact(self, records: list[Any]) -> None:
-        """1 restore state; 2 begin; 3 function and sends, record by record; 4 changelog; 5 offsets and commit (see transaction)."""
+        """1 restore state; 2 begin; 3 function and sends, record by record; 4 changelog; 5 offsets and commit (see transaction).
+
+        When 3 takes too long, the rest waits for the next transaction.
+        """
         step = self._on_step
         if self._states is not None:
             for partition in sorted({record.partition for record in records}):
@@ -137,14 +145,20 @@ class Transform:
         step("gathered")
         dead = 0
         with self._producer.transaction(step) as transaction:
+            due, worked = time.monotonic() + self._work_s, 0
             for record in records:
                 dead += self._one(transaction, record)
+                worked += 1
                 step("worked")
+                if time.monotonic() > due:
+                    break
+            records, rest = records[:worked], records[worked:]
             for change in self._states.changes() if self._states is not None else ():
                 _send(transaction, change)
             step("sent")
             after = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
             transaction.send_offsets(after, self._member.group)
+        self._member.give_back(rest)
         if self._states is not None:
             self._states.keep()
         self.counts.records += len(records)

@@ -1,4 +1,4 @@
-"""Users of a secured broker and what each may read."""
+"""Users of a secured broker and what each may do."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ingest.local import broker_probe
 _ANSWER_WITHIN_S = 30.0
 # What a reader needs: offsets and metadata, and the records.
 READING = (ACLOperation.DESCRIBE, ACLOperation.READ)
+WRITING = (ACLOperation.DESCRIBE, ACLOperation.WRITE)
 
 
 class Access:
@@ -37,13 +38,15 @@ class Access:
                 if problem is not None:
                     raise ValueError(f"the broker does not take the user {user}: {problem}")
 
-    def allow(self, user: str, topic: str, operations: tuple[ACLOperation, ...] = READING) -> None:
-        """Let a user read a topic, or do only what is named."""
-        resource = ResourcePattern(ResourceType.TOPIC, topic)
+    def allow(
+        self, user: str, name: str, operations: tuple[ACLOperation, ...] = READING, *, kind: ResourceType = ResourceType.TOPIC
+    ) -> None:
+        """Let a user read a topic, or do what is named with a topic, a group or a transactional id."""
+        resource = ResourcePattern(kind, name)
         granted = [ACL(f"User:{user}", "*", operation, ACLPermissionType.ALLOW, resource) for operation in operations]
         with broker_probe.admin(self._servers, timeout_s=_ANSWER_WITHIN_S) as client:
             for error in client.create_acls(granted)["failed"]:
-                raise error(f"{user} may read {topic}")
+                raise error(f"{user} may use {name}")
 
     def forbid(self, user: str, topic: str) -> None:
         """Take back all that `allow` gave a user on a topic."""

@@ -6,59 +6,29 @@ during the run is exit 5.
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 from kafka.admin import ACLOperation
 
-from ingest.local.access import Access
 from ingest.local.broker import Broker
 from ingest.local.keystore import Validity
 from ingest.local.secure import MECHANISM, Secure
 from tests.faults.driver import REPOSITORY, Driver, batch_lines, until
 from tests.faults.pipeline import Pipeline
+from tests.secured import CANARY, USER, WRONG, Door, holding
 
 pytestmark = pytest.mark.timeout(900)
 
-USER = "ann"
-CANARY = f"canary{uuid.uuid4().hex}"
-WRONG = f"canary{uuid.uuid4().hex}"
 # No Spark: Python, one connection, and what a loaded machine adds.
 REFUSED_WITHIN_S = 20.0
 # Spark asks three times, a second apart; the rest is for a loaded machine.
 STOPPED_WITHIN_S = 60.0
-
-
-@dataclass(frozen=True)
-class Door:
-    """A broker with a secured listener and a user who may do nothing yet."""
-
-    broker: Broker
-    secure: Secure
-
-    @property
-    def access(self) -> Access:
-        return Access(self.broker.bootstrap_servers)
-
-    def login(self, password: str = CANARY, **changes: str) -> dict[str, str]:
-        """The environment of a run that comes through the secured listener."""
-        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-        return {
-            "INGEST_BOOTSTRAP_SERVERS": self.secure.bootstrap_servers,
-            "INGEST_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
-            "INGEST_KAFKA_SASL_MECHANISM": MECHANISM,
-            "INGEST_KAFKA_SASL_JAAS_CONFIG": f'{module} required username="{USER}" password="{password}";',
-            "INGEST_KAFKA_SSL_TRUSTSTORE_TYPE": "PEM",
-            "INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION": str(self.secure.authority),
-            **changes,
-        }
 
 
 @pytest.fixture(scope="module")
@@ -79,13 +49,6 @@ def lake(door: Door, tmp_path: Path, quick: Mapping[str, str]) -> Iterator[Pipel
     made = Pipeline(tmp_path / "scenario", door.broker.bootstrap_servers, topic, batch=1500, environment=quick)
     yield made
     made.close()
-
-
-def holding(words: str, *folders: Path) -> list[Path]:
-    """The files that hold these words, as they are or in base64."""
-    forms = [words.encode(), base64.b64encode(words.encode()).rstrip(b"=")]
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return [path for path in files if any(form in path.read_bytes() for form in forms)]
 
 
 def refused(driver: Driver, code: str) -> str:

@@ -8,12 +8,16 @@ from datetime import date
 
 import pytest
 
+from ingest import event_id
+from ingest.kafka import AtLeastOnce, Producer
+from ingest.local.proxy import Api, Proxy
 from tests.integration.desk import Desk
-from tests.integration.lane import order
+from tests.integration.lane import Lane, order
 
 pytestmark = pytest.mark.integration
 
 MakeDesk = Callable[..., Desk]
+MakeLane = Callable[..., Lane]
 
 
 def test_of_copies_in_a_batch_the_least_partition_and_offset_wins_and_of_later_batches_none(desk: MakeDesk) -> None:
@@ -135,3 +139,25 @@ def test_late_and_out_of_order_nothing_is_lost_and_a_copy_with_another_time_is_t
     last = one.batch(order("b", at="2031-01-01T00:00:00Z"), order("c", at="2031-01-01T00:00:00Z"))
     assert (last.inserted, last.duplicate) == (0, 2)
     assert [name for (name,) in one.rows("id")] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("place", [("id",), "key", "header:id"], ids=["column", "key", "header"])
+def test_a_stamped_event_that_kafka_holds_twice_is_one_row_under_the_id_of_its_stamp(lane: MakeLane, place: object) -> None:
+    """I3: the id stands where MERGE reads it. One copy is of a lost reply, another of a caller who tries again with what was stamped."""
+    one = lane({"n": "INT"}, event_id=place)
+    first, other = (event_id.stamp(one.contract, {"n": number}) for number in (1, 2))
+
+    def send(producer: Producer, event: event_id.Stamped) -> None:
+        value = json.dumps(dict(event.value)).encode()
+        producer.send(one.contract.source.topic, value, key=event.key, headers=event.headers)
+        producer.flush()
+
+    with Proxy(one.bootstrap_servers) as proxy, Producer(AtLeastOnce(idempotent=False), proxy.bootstrap_servers) as producer:
+        send(producer, other)
+        proxy.cut_reply(Api.PRODUCE)
+        send(producer, first)
+        send(producer, event_id.stamp(one.contract, first.value, key=first.key, headers=first.headers))
+    (report,) = one.run()
+    assert (report.records_read, report.inserted, report.duplicate) == (4, 2, 2)
+    name = "id" if place == ("id",) else "_event_id"
+    assert {(row[name], row["n"]) for row in one.target().collect()} == {(*first.event_id, 1), (*other.event_id, 2)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codeop
 import contextlib
 import io
 import re
@@ -29,3 +30,20 @@ def test_every_piece_of_the_page_runs_and_prints_what_it_says(broker: Broker, mo
         with contextlib.redirect_stdout(out):
             exec(compile("\n" * (line - 1) + piece["code"], str(PAGE), "exec"), session)
         assert out.getvalue() == (piece["printed"] or ""), f"{PAGE.name}, line {line}"
+
+
+@pytest.mark.unit
+def test_every_piece_can_be_put_into_pythons_prompt_line_by_line() -> None:
+    """There an empty line ends a block, and a block that is not ended by one swallows what follows."""
+    text = PAGE.read_text(encoding="utf-8")
+    for piece in _PIECE.finditer(text):
+        typed: list[str] = []
+        for number, line in enumerate([*piece["code"].splitlines(), ""], text.count("\n", 0, piece.start()) + 2):
+            typed.append(line)
+            try:
+                whole = codeop.compile_command("\n".join(typed), symbol="single")
+            except SyntaxError as error:
+                raise AssertionError(f"{PAGE.name}, line {number}: {error}") from error
+            if whole is not None:
+                typed = []
+        assert not "".join(typed), f"{PAGE.name}, line {number}: {typed[0]!r} has no end"

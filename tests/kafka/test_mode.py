@@ -30,6 +30,8 @@ def test_every_option_is_one_that_kafka_python_knows(mode: DeliveryMode) -> None
         (AtLeastOnce(), "acks", 1, "lost with it"),
         (AtLeastOnce(), "acks", 0, "lost with it"),
         (AtLeastOnce(), "retries", 0, "fails once is lost"),
+        (AtLeastOnce(), "retries", None, "fails once is lost"),
+        (AtLeastOnce(), "retries", "5", "fails once is lost"),
         (AtLeastOnce(), "max_in_flight_requests_per_connection", 6, "neither keep order nor drop copies"),
         (AtLeastOnce(), "enable_idempotence", False, "twice"),
         (AtLeastOnce(), "transactional_id", "x", "no transactions"),

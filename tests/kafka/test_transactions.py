@@ -91,7 +91,19 @@ def test_the_one_that_holds_readers_up_comes_first_with_how_much(
         assert [each.holds for each in behind.held] == [False] and behind.held_back == 0, "it waits itself"
         assert listed(KafkaOptions(topics.servers))[0].transactional_id == name
     shown = command(topics.servers, "--open").stdout
-    assert f"{name} holds {sink}[1] at offset 0: " in shown and "Ongoing" in shown
+    assert f"{name} holds {sink}[1] at offset 0: 9 records up to " in shown and "Ongoing" in shown
+
+
+def test_what_waits_is_counted_in_records_without_the_markers_between_them(
+    topics: Topics, open_one: tuple[str, TransactionalProducer], name: str, row: Callable[[], Listed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, _ = open_one
+    with TransactionalProducer(ExactlyOnce(f"{name}-2"), topics.servers) as second, second.transaction() as transaction:
+        transaction.send(sink, b"behind", partition=1)
+    until(lambda: row().held_back == 10, "its record and its marker are there", 5)
+    assert row().records_held_back == 9
+    monkeypatch.setattr("ingest.kafka.transactions.COUNTED_MAX", 9)
+    assert (row().held_back, row().records_held_back, row().held[0].records) == (10, None, None)
 
 
 def test_aborting_asks_first_and_then_fences(topics: Topics, open_one: tuple[str, TransactionalProducer], name: str) -> None:
@@ -110,7 +122,7 @@ def test_json_is_one_document(topics: Topics, open_one: tuple[str, Transactional
     document: dict[str, Any] = json.loads(command(topics.servers, "--json").stdout)
     assert (document["schema"], document["ok"], document["error"]) == ("oncelake/transactions/1", True, None)
     (found,) = (each for each in document["transactions"] if each["transactional_id"] == name)
-    assert (found["state"], found["held_back"], found["held"][0]["holds"]) == ("Ongoing", 8, True)
+    assert (found["state"], found["held_back"], found["records_held_back"], found["held"][0]["holds"]) == ("Ongoing", 8, 8, True)
     assert found["partitions"] == [{"topic": open_one[0], "partition": 1}]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -49,6 +50,25 @@ def test_records_are_grouped_into_few_transactions(run: Run, topics: Topics, sou
     for key in {record.key for record in found}:
         numbers = [int(record.value) for record in found if record.key == key]
         assert numbers == sorted(numbers) and len(numbers) == 40
+
+
+def test_slow_work_is_shared_out_so_that_no_transaction_comes_near_its_timeout(
+    topics: Topics, source: str, topic: Callable[..., str]
+) -> None:
+    sink = topic(2)
+
+    def slow(record: Any) -> Iterator[Outgoing]:
+        time.sleep(0.03)
+        yield Outgoing(sink, record.value, record.key)
+
+    with Transform(source, slow, [sink], ExactlyOnce(f"t-{source}", 1_000), source, topics.servers) as instance:
+        done = instance.run(stop=lambda: instance.counts.records == 100)
+    assert done.transactions >= 4 and done.repeated == 0, "three seconds of work, at most half a second each"
+    found = topics.read(sink)
+    for partition in (0, 1):
+        numbers = [int(record.value) for record in found if record.partition == partition]
+        assert numbers == sorted(numbers), "what was given back came next"
+    assert sorted(int(record.value) for record in found) == list(range(100))
 
 
 def test_a_record_may_have_no_output_and_counts_as_done(run: Run, topics: Topics, source: str, topic: Callable[..., str]) -> None:

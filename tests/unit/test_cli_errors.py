@@ -194,3 +194,9 @@ def test_a_folder_that_cannot_be_written_is_the_environments_error(ingest: Inges
     done = ingest(*words, str(file))
     assert (done.returncode, done.stderr.count("Traceback")) == (4, 0)
     assert f"ingest: NOT_WRITABLE: {file}" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--html", "--png"])
+def test_a_folder_where_semantics_shall_write_a_file_is_refused_before_minutes_of_work(ingest: Ingest, tmp_path: Path, option: str) -> None:
+    done = ingest("semantics", option, str(tmp_path))
+    assert done.returncode == 2 and "directory" in done.stderr and "Traceback" not in done.stderr

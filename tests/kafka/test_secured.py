@@ -1,0 +1,110 @@
+"""The API through TLS and a password: all of it works, a wrong password is named as that, and the password is found nowhere."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka.admin import ResourceType
+
+from ingest.errors import Unfit
+from ingest.kafka import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Outgoing, Producer, TransactionalProducer, transform
+from ingest.kafka_options import KafkaOptions
+from ingest.local.access import READING, WRITING
+from ingest.local.broker import Broker
+from ingest.local.secure import MECHANISM, Secure
+from tests.kafka.topics import Topics
+from tests.secured import CANARY, USER, WRONG, Door, holding
+
+REFUSED_WITHIN_S = 15.0
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    secure = Secure()
+    with Broker(tmp_path_factory.mktemp("secured"), secure=secure) as broker:
+        made = Door(broker, secure)
+        made.access.add_user(USER, CANARY)
+        yield made
+
+
+@pytest.fixture
+def name(door: Door) -> str:
+    """A source and a sink `<name>-out` that the user may read and write, with a group and a transactional id of the same name."""
+    made = f"secured-{uuid.uuid4().hex[:8]}"
+    for topic in (made, f"{made}-out"):
+        door.broker.create_topic(topic)
+        door.access.allow(USER, topic, (*READING, WRITING[-1]))
+    door.access.allow(USER, made, kind=ResourceType.GROUP)
+    door.access.allow(USER, made, WRITING, kind=ResourceType.TRANSACTIONAL_ID)
+    return made
+
+
+def options(door: Door, password: str = CANARY, **changes: str) -> KafkaOptions:
+    return KafkaOptions.from_environment(door.secure.bootstrap_servers, door.login(password, **changes))
+
+
+def test_producers_consumer_and_transform_come_through_and_leave_no_password(
+    door: Door, name: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kafka, out, worked = options(door), f"{name}-out", []
+    with caplog.at_level(logging.DEBUG, "kafka"):
+        with Producer(AtLeastOnce(), kafka) as producer:
+            producer.send(name, b"1")
+        with TransactionalProducer(ExactlyOnce(name), kafka) as transactional, transactional.transaction() as transaction:
+            transaction.send(name, b"2")
+        done = transform(name, lambda record: [Outgoing(out, record.value)], [out], ExactlyOnce(name), name, kafka, idle_s=2)
+        with Consumer(AtLeastOnce(), [out], name, kafka) as consumer:
+            consumer.run(lambda record: worked.append(record.value), stop=lambda: len(worked) == 2)
+    assert done.records == 2 and worked == [b"1", b"2"]
+    assert Topics(door.broker.bootstrap_servers).values(out) == [b"1", b"2"]
+    said = capfd.readouterr()
+    assert name in caplog.text, "the client's own log was looked into"
+    for text in (caplog.text, said.out, said.err, repr(kafka), repr(producer.__dict__), repr(transactional.__dict__)):
+        assert CANARY not in text
+    assert holding(CANARY, door.broker.folder) == [] and holding(USER, door.broker.folder)
+
+
+START: dict[str, Callable[[KafkaOptions], Any]] = {
+    "producer": lambda kafka: Producer(AtLeastOnce(), kafka),
+    "transactional producer": lambda kafka: TransactionalProducer(ExactlyOnce("x"), kafka),
+    "consumer": lambda kafka: Consumer(AtLeastOnce(), ["t"], "g", kafka),
+    "transform": lambda kafka: transform("t", lambda record: [], ["u"], ExactlyOnce("x"), "g", kafka),
+}
+
+
+@pytest.mark.parametrize("what", START)
+def test_a_wrong_password_is_said_at_once_with_the_users_name_and_without_the_password(
+    door: Door, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    began = time.monotonic()
+    with caplog.at_level(logging.INFO, "kafka"), pytest.raises(Unfit, match="KAFKA_AUTHENTICATION") as refused:
+        try:
+            START[what](options(door, WRONG))
+        finally:
+            assert logging.getLogger("kafka").level == logging.INFO, "a service's log is its own"
+    assert time.monotonic() - began < REFUSED_WITHIN_S
+    assert repr(USER) in str(refused.value) and MECHANISM in str(refused.value)
+    assert WRONG not in str(refused.value) and WRONG not in caplog.text
+
+
+def test_an_authority_that_is_not_ours_is_refused(door: Door, tmp_path_factory: pytest.TempPathFactory) -> None:
+    from ingest.local.keystore import Keystore, Validity
+
+    other = Keystore(tmp_path_factory.mktemp("other"))
+    other.make(Validity())
+    with pytest.raises(Unfit, match="KAFKA_CERTIFICATE"):
+        Producer(AtLeastOnce(), options(door, INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION=str(other.authority)))
+
+
+def test_a_topic_that_may_not_be_written_is_said_and_nothing_is_retried_for_long(door: Door) -> None:
+    topic = f"forbidden-{uuid.uuid4().hex[:8]}"
+    door.broker.create_topic(topic)
+    door.access.allow(USER, topic)
+    with pytest.raises(DeliveryFailed, match="TopicAuthorizationFailed"), Producer(AtLeastOnce(), options(door)) as producer:
+        producer.send(topic, b"1")
+    assert Topics(door.broker.bootstrap_servers).values(topic) == []
