@@ -137,6 +137,11 @@ class Pipeline:
     def lock(self, table: str | None = None) -> Path:
         return self.checkpoint(table) / "oncelake" / "lock"
 
+    def locked_by(self, driver: Driver) -> bool:
+        """Whether the checkpoint's lock names this driver, which must not have ended."""
+        assert driver.process.poll() is None, driver.said
+        return self.lock().exists() and f'"python_pid": {driver.pid}' in self.lock().read_text(encoding="utf-8")
+
     def numbers(self, log: str, table: str | None = None) -> list[int]:
         """The batches in Spark's `offsets` or `commits`."""
         folder = self.checkpoint(table) / log

@@ -42,6 +42,13 @@ def planned_larger(lake: Pipeline) -> None:
     run(lake, "--once", "--max-records-per-batch", "100000")
 
 
+def read_again(lake: Pipeline) -> None:
+    """Another checkpoint reads everything once more, poison too."""
+    run(lake)
+    end(lake.command("rebase", "orders", "--to", "earliest"))
+    run(lake)
+
+
 def run(lake: Pipeline, *arguments: str, fault: str | None = None) -> None:
     end(lake.start(*arguments, fault=fault))
 
@@ -127,6 +134,13 @@ BOUNDS = """    for name, (least, greatest) in bounds.items():
 """
 RECENT = """    condition &= F.col("t._ingested_at") > F.current_timestamp() - F.expr("INTERVAL 1 SECOND")
 """
+TIMES = """    if contract.event_time:
+        time = F.unix_micros(contract.event_time)
+        first, last = source.agg(F.min(time), F.max(time)).first() or (0, 0)
+        condition &= F.unix_micros(F.col(f"t.{contract.event_time}")).between(first, last)
+"""
+BY_POSITION = """    condition = F.lit(True)
+    for name in ("topic_id", "partition", "offset"):"""
 APP_ID = 'f"oncelake/{pipeline}/{table}/{query_id}/{statement}"'
 PLANTED = {
     "no pair is set": Bug("I1", "stream/commit.py", tuple((line, "pass") for line in SET_PAIR), plain, "adds data without a pair"),
@@ -167,14 +181,43 @@ PLANTED = {
     "ranges taken from the data": Bug("I1", "stream/batch.py", ((PLAN, PLAN_FROM_DATA),), plain, "expected to start"),
     "Spark's commit log before the write": Bug("I1", "stream/query.py", ((PROCESS, ONE_LATE),), plain, "is lost"),
     "bounds by the wall clock": Bug("I3", "stream/commit.py", ((BOUNDS, RECENT),), plain, "in the target 2 times"),
+    "no look into the quarantine": Bug(
+        "I5", "stream/commit.py", ((BY_POSITION, BY_POSITION.replace("True", "False")),), read_again, "in the quarantine 2 times"
+    ),
 }
 
+INTEGRATION = "tests/integration"
+FOLDERS = "    each = [(places.checkpoint, places.state), (places.lake, places.root)]\n"
 CAUGHT = {
+    "the pair is left set on the session": Caught(
+        "I1",
+        "stream/commit.py",
+        (("            session.conf.unset(key)", "            pass"),),
+        f"{INTEGRATION}/test_commit.py::test_after_a_commit_an_append_to_another_table_is_not_dropped",
+    ),
+    "an error of the store is taken for no commit": Caught(
+        "I1",
+        "stream/commit.py",
+        (("            if commit is not None:\n                return Written(commit)\n", ""),),
+        f"{INTEGRATION}/test_commit.py::test_a_store_that_reports_an_error_after_it_has_committed_is_believed_by_its_log",
+    ),
+    "a conflict ends the run": Caught(
+        "I3",
+        "stream/commit.py",
+        (("tries < TRIES_MAX and isinstance(error, CONFLICTS)", "False"),),
+        f"{INTEGRATION}/test_commit.py::test_a_commit_of_somebody_else_in_between_is_met_by_reading_the_table_anew",
+    ),
     "a RESTORE is ignored": Caught(
         "I2",
         "stream/in_force.py",
         (('commit.operation == "RESTORE" or (', "("), ('if commit.operation == "RESTORE":', "if False:")),
         "tests/unit/test_in_force.py::test_a_restore_leaves_out_what_came_after_the_version_it_went_back_to_transitively",
+    ),
+    "bounds by the event's time": Caught(
+        "I3",
+        "stream/commit.py",
+        ((BOUNDS, TIMES),),
+        f"{INTEGRATION}/test_event_ids.py::test_late_and_out_of_order_nothing_is_lost_and_a_copy_with_another_time_is_the_same_event",
     ),
     "the topic's id is not compared": Caught(
         "I6",
@@ -187,6 +230,24 @@ CAUGHT = {
         "stream/preflight.py",
         (("if earliest > needed[p]]", "if False]"),),
         "tests/unit/test_preflight.py::test_expired_is_what_is_to_be_read_next_and_is_gone",
+    ),
+    "records that expire meanwhile are passed over": Caught(
+        "I5",
+        "stream/query.py",
+        (('"failOnDataLoss": "true"', '"failOnDataLoss": "false"'),),
+        f"{INTEGRATION}/test_batch.py::test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_written",
+    ),
+    "no lock is taken": Caught(
+        "I8",
+        "stream/lock.py",
+        ((FOLDERS, "    each: list[tuple[str, str]] = []\n"),),
+        f"{INTEGRATION}/test_preflight.py::test_a_table_that_another_writer_holds_is_locked_and_its_holder_is_named",
+    ),
+    "a batch at hand is finished under today's contract": Caught(
+        "I9",
+        "stream/opening.py",
+        (("if self.unfinished is None or stored is None or stored.hash == self._contract.hash:", "if True:"),),
+        f"{INTEGRATION}/test_contract_change.py::test_an_unfinished_batch_is_finished_under_the_contract_it_was_begun_with",
     ),
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 from ingest.local.broker import Broker
 from tests.faults.conftest import PipelineFactory
-from tests.faults.driver import Driver, until
+from tests.faults.driver import until
 from tests.faults.pipeline import Pipeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -25,7 +25,7 @@ def test_killed_at_random_times_nothing_is_lost_or_doubled(pipeline: PipelineFac
     lake.produce(9000, poison=90)
     for _ in range(6):
         driver = lake.start("--every", "0s")
-        holds_the_lock(lake, driver)
+        until(lambda driver=driver: lake.locked_by(driver), "a driver that holds the lock")  # type: ignore[misc]
         time.sleep(chance.uniform(0, 6))
         victims = chance.choice((driver.left(), driver.left()[:1], driver.jvms()))
         for process in victims:
@@ -37,13 +37,6 @@ def test_killed_at_random_times_nothing_is_lost_or_doubled(pipeline: PipelineFac
     assert written == lake.numbers("commits") == list(range(len(written)))
     lake.judge().assert_clean()
     lake.command("verify").ended(0)
-
-
-def holds_the_lock(lake: Pipeline, driver: Driver) -> None:
-    def named() -> bool:
-        return lake.lock().exists() and f'"python_pid": {driver.pid}' in lake.lock().read_text()
-
-    until(named, "a driver that holds the lock")
 
 
 def test_a_broker_killed_in_the_middle_of_a_batch_stalls_or_stops_the_run_and_loses_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A full disk under the checkpoint: the run stops, nothing is torn, and with room it goes on."""
+"""A full disk under the data files, the Delta log and the checkpoint: the run stops, nothing is torn, and with room it goes on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -41,37 +42,65 @@ def small_disk(folder: Path) -> Iterator[None]:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def fill(folder: Path) -> Path:
-    """A file that takes all room."""
+def fill(folder: Path, left_bytes: int) -> Path:
+    """A file that takes all room but about `left_bytes`."""
     filler = folder / ".filler"
     free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
     with filler.open("wb", buffering=0) as file:
         try:
-            for _ in range(0, free, 4096):
+            for _ in range(0, free - left_bytes, 4096):
                 file.write(b"\0" * 4096)
         except OSError as error:
             assert error.errno == errno.ENOSPC
     return filler
 
 
-def test_disk_full_under_the_checkpoint_the_run_stops_nothing_is_torn_and_with_room_it_goes_on(pipeline: PipelineFactory) -> None:
-    """It is full from the moment in which a batch has its quarantine: Spark's commit log cannot follow the target's commit."""
-    lake = pipeline(batch=1500)
+@dataclass(frozen=True)
+class Place:
+    """Where the small disk is, what is left on it, and whether the batch that meets it is in the target all the same.
+
+    `begun`: the table must be there before.
+    """
+
+    folder: str
+    left_bytes: int
+    committed: bool
+    begun: bool
+
+
+PLACES = {
+    "data": Place("lake/shop", 16_384, committed=False, begun=False),
+    "log": Place("lake/shop/orders/target/_delta_log", 0, committed=False, begun=True),
+    "checkpoint": Place("checkpoints/shop", 0, committed=True, begun=False),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_disk_full_the_run_stops_nothing_is_torn_and_with_room_it_goes_on(pipeline: PipelineFactory, name: str) -> None:
+    """The disk is full from the moment in which a batch has its quarantine and not yet its rows.
+
+    Under the checkpoint Spark's commit log cannot follow the target's commit.
+    """
+    place, lake = PLACES[name], pipeline(batch=1500)
+    if place.begun:
+        lake.produce(1000, poison=20, seed=2)
+        lake.complete()
     lake.produce(1500, poison=20)
-    folder = lake.checkpoints / "shop"
-    folder.mkdir(parents=True)
+    folder = lake.folder / place.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    batch = len(lake.written())
     with small_disk(folder):
-        driver = lake.start(fault="after_quarantine:hang@0")
+        driver = lake.start(fault=f"after_quarantine:hang@{batch}")
         driver.stopped()
-        filler = fill(folder)
+        filler = fill(folder, place.left_bytes)
         driver.proceed()
         said = driver.ended(5)
-        assert "ingest: " in said and "shop.orders" in said and "No space left" in said and "Traceback" not in said
-        assert lake.written() == [0] and lake.numbers("commits") == []
+        assert "ingest: DISK_FULL: shop.orders: no space left on device" in said and "Traceback" not in said
+        assert (batch in lake.written()) == place.committed and batch not in lake.numbers("commits")
         readable(lake)
         filler.unlink()
         lake.complete()
-        assert lake.written().count(0) == 1 and 0 in lake.numbers("commits")
+        assert lake.written().count(batch) == 1 and batch in lake.numbers("commits")
         lake.judge().assert_clean()
 
 

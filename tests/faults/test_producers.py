@@ -1,0 +1,125 @@
+"""What producers leave in the topic when they are fenced, cut off, or hang: read by a run of the command and judged by the oracle."""
+
+from __future__ import annotations
+
+import json
+import signal
+import uuid
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from ingest.kafka import ExactlyOnce, ProducerFenced, TransactionalProducer
+from ingest.local.line import Line
+from ingest.local.proxy import Api, Proxy
+from ingest.oracle.sources import read_kafka
+from ingest.oracle.tables import select
+from tests.faults.conftest import PipelineFactory
+from tests.faults.driver import until
+from tests.faults.pipeline import Pipeline
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+PARTITIONS = (0, 1)
+# A start on a busy machine, with time to look at what it has read.
+HANGS_MS = 60_000
+
+
+@pytest.fixture
+def lake(pipeline: PipelineFactory) -> Pipeline:
+    return pipeline(batch=1500)
+
+
+def orders(name: str, count: int = 40) -> list[bytes]:
+    """Good orders whose ids say whose they are."""
+    common = {"customer_id": "c", "status": "paid", "currency": "EUR", "amount": 1, "ordered_at": "2025-01-01T00:00:00Z"}
+    return [json.dumps({"order_id": f"{name}-{number}", **common}).encode() for number in range(count)]
+
+
+def ends(lake: Pipeline, level: str) -> dict[int, int]:
+    """Up to where a reader of this isolation level sees each partition."""
+    partitions = [TopicPartition(lake.topic, partition) for partition in PARTITIONS]
+    consumer = KafkaConsumer(bootstrap_servers=lake.bootstrap_servers, isolation_level=level, enable_auto_commit=False, group_id=None)
+    try:
+        return {at.partition: end for at, end in consumer.end_offsets(partitions).items()}
+    finally:
+        consumer.close()
+
+
+def stable(lake: Pipeline) -> bool:
+    """Whether no transaction is open."""
+    return ends(lake, "read_committed") == ends(lake, "read_uncommitted")
+
+
+def read(lake: Pipeline) -> dict[int, int]:
+    """Up to where the target's newest batch has read."""
+    return {partition: end for partition, (_, end) in lake.commits()[-1].ranges.items()} if lake.written() else {}
+
+
+def nothing_of(lake: Pipeline, name: str) -> None:
+    stored = {str(order) for (order,) in select(lake.delta(), ["order_id"])}
+    assert stored and not [order for order in stored if order.startswith(f"{name}-")]
+    lake.judge().assert_clean()
+
+
+def test_producer_fenced_its_open_transaction_is_not_in_the_lake(lake: Pipeline) -> None:
+    """Another instance takes its id over while its records are in the log; the old one ends with an error, others write on."""
+    name = f"fenced-{uuid.uuid4()}"
+    lake.produce(1000, poison=20)
+    with (
+        TransactionalProducer(ExactlyOnce(name), lake.bootstrap_servers) as old,
+        pytest.raises(ProducerFenced),
+        old.transaction() as open_one,
+    ):
+        for number, value in enumerate(orders("fenced")):
+            open_one.send(lake.topic, value, partition=number % 2)
+        open_one.flush()
+        assert not stable(lake), "its records are in the log"
+        with Line(lake.bootstrap_servers, name, {}, 10):
+            pass
+    lake.produce(1000, seed=2)
+    lake.complete()
+    nothing_of(lake, "fenced")
+
+
+def test_the_reply_to_a_producers_commit_is_lost_and_no_transaction_is_torn_or_doubled(lake: Pipeline) -> None:
+    """The broker has committed, the producer does not know: it is replaced and sends all again, and the event ids tell the copies."""
+    direct = lake.bootstrap_servers
+    with Proxy(direct) as proxy:
+        lost = proxy.drop_reply(Api.END_TXN, skip=2)
+        lake.bootstrap_servers = proxy.bootstrap_servers
+        produced = lake.produce(2000, poison=20, aborted_share=0, commit_timeout_s=3)
+    lake.bootstrap_servers = direct
+    assert (lost.struck, produced.unknown) == (1, 1) and produced.committed >= 4
+    seen = len(read_kafka(direct, lake.topic, ("order_id",), ()).records)
+    assert seen > produced.events + produced.retries + produced.poison, "the transaction is there twice"
+    lake.complete()
+    lake.judge().assert_clean()
+
+
+def test_a_hanging_transaction_holds_a_run_up_until_its_timeout_and_is_told_meanwhile(lake: Pipeline) -> None:
+    """The run reads up to it and waits; once the broker has aborted it, the same run goes on, and nothing of it is a row."""
+    name = f"hanging-{uuid.uuid4()}"
+    lake.produce(1000, poison=10)
+    hanging = KafkaProducer(bootstrap_servers=lake.bootstrap_servers, acks="all", transactional_id=name, transaction_timeout_ms=HANGS_MS)
+    try:
+        hanging.init_transactions()
+        hanging.begin_transaction()
+        for number, value in enumerate(orders("hanging")):
+            hanging.send(lake.topic, value, partition=number % 2)
+        hanging.flush()
+        before = ends(lake, "read_committed")
+        lake.produce(1000, seed=2)
+        driver = lake.start("--every", "1s")
+        until(lambda: read(lake) == before or driver.process.poll() is not None, lambda: f"a batch up to the stall; {driver.said}")
+        assert name in lake.command("transactions", "--json").ended(0), "the stall has a name"
+        assert not stable(lake) and read(lake) == before, "no further while it hangs"
+        until(lambda: stable(lake), "the broker's abort of what hung")
+    finally:
+        hanging.close(timeout=0)
+    behind = ends(lake, "read_committed")
+    until(lambda: read(lake) == behind or driver.process.poll() is not None, lambda: f"what stood behind it; {driver.said}")
+    driver.signal(signal.SIGTERM)
+    driver.ended(0)
+    lake.complete()
+    nothing_of(lake, "hanging")
