@@ -37,13 +37,18 @@ PINNED = {
     "spark.sql.variant.allowDuplicateKeys": "true",
     # Spark's own pattern does not know where Kafka's clients keep theirs.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key",
+    # A batch has about ninety pieces of generated code, the same in the next one. Of a hundred that Spark keeps with two tables in turn
+    # none would be left: each batch would be compiled anew.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     # These weaken what a checkpoint proves.
     "spark.sql.streaming.asyncProgressTrackingEnabled": "false",
 }
 
 # What a session that the platform has started has from the platform (another Delta, another catalog), or cannot take any more:
-# Spark refuses to set what is no SQL setting while it runs, so this one belongs into the cluster's own configuration.
-FIXED_AT_START = frozenset({"spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.redaction.regex"})
+# Spark refuses to set them while it runs, so the last two belong into the cluster's own configuration.
+FIXED_AT_START = frozenset(
+    {"spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.redaction.regex", "spark.sql.codegen.cache.maxEntries"}
+)
 
 # It has only hooks to run by then: those remove its files.
 JVM_ENDS_WITHIN_S = 5.0
@@ -111,9 +116,6 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     builder = builder.config("spark.sql.warehouse.dir", str(log.parent.resolve() / "warehouse"))
     # The state of a Delta log of ours is small; its default of 50 tasks costs more than it saves.
     builder = builder.config("spark.databricks.delta.snapshotPartitions", "2")
-    # A batch has about ninety pieces of generated code, the same in the next one. Of a hundred that Spark keeps with two tables in turn
-    # none would be left: each batch would be compiled anew.
-    builder = builder.config("spark.sql.codegen.cache.maxEntries", "2000")
     # A batch is cached for a second and read two or three times: to compress it takes longer than all of that.
     builder = builder.config("spark.sql.inMemoryColumnarStorage.compressed", "false")
     if master.startswith("local"):

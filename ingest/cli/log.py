@@ -34,8 +34,11 @@ def log(
     from ingest.kafka_options import KafkaOptions
     from ingest.prove.kafka_fetch import TopicReader
     from ingest.prove.log_view import view
+    from ingest.stream.topic import describe
 
-    with TopicReader(KafkaOptions.from_environment(bootstrap_servers), topic) as reader:
+    kafka = KafkaOptions.from_environment(bootstrap_servers)
+    describe(kafka, topic)  # it has a name for a login or certificate that is refused; the reader only waits until its time is up
+    with TopicReader(kafka, topic) as reader:
         if partition is None and (start, end) != (None, None) and len(reader.partitions) > 1:
             raise InvalidInput(
                 "PARTITION_MISSING",

@@ -114,6 +114,14 @@ def test_the_doctor_comes_through_the_same_door(door: Door, tmp_path: Path) -> N
     assert "refused the user 'ann'" in said(WRONG)
 
 
+def test_who_only_looks_at_the_log_is_told_of_a_wrong_password_too(door: Door, lake: Pipeline) -> None:
+    lake.produce(100)
+    words = ("log", lake.topic, "--bootstrap-servers", door.secure.bootstrap_servers)
+    assert f"{lake.topic} partition 0" in lake.command(*words, environment=door.login()).ended(0)
+    said = refused(lake.command(*words, environment=door.login(WRONG)), "KAFKA_AUTHENTICATION")
+    assert repr(USER) in said
+
+
 def test_an_unknown_topic_is_refused_by_name(door: Door, lake: Pipeline) -> None:
     """To a user who might see it; to another one a broker says only that it is forbidden."""
     door.access.allow(USER, "no-such-topic")
