@@ -46,6 +46,7 @@ model: setup  ## a million random schedules of faults against the engine's decis
 bench: setup  ## how fast is it, beside Delta's own sink and a MERGE by hand (about ten minutes; writes docs/benchmarks/)
 	@$(BIN)/python -m bench.throughput --json docs/benchmarks/throughput.json
 	@$(BIN)/python -m bench.verify --json docs/benchmarks/verify.json
+	@$(BIN)/python -m bench.producer --json docs/benchmarks/producer.json
 
 lock:  ## pin the newest fitting packages with their sums in requirements.lock
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
