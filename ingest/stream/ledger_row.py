@@ -137,20 +137,26 @@ def inserted_by_partition(session: SparkSession, table: str, commit: Commit, off
 
 
 def _by_position(session: SparkSession, places: Places, commit: Commit, mark: Mark, offered: Mapping[int, int]) -> dict[int, int]:
-    """The same for a commit whose files OPTIMIZE and VACUUM have taken away: its rows stand elsewhere in the table now.
-
-    Rows that a DELETE took since are missing there. Their number is known from the commit; of which partition they were is not:
-    they are counted where records were offered and no row was found.
-    """
+    """The same for a commit whose files OPTIMIZE and VACUUM have taken away: its rows stand elsewhere in the table now."""
     target = session.read.format("delta").load(places.target).where(F.col("_topic_id") == mark.topic_id)
     inside = F.lit(False)
     for each in mark.ranges:
         inside |= (F.col("_partition") == each.partition) & (F.col("_offset") >= each.start) & (F.col("_offset") < each.end)
     counted = target.where(inside).groupBy("_partition").count().collect()
-    found = {row["_partition"]: row["count"] for row in counted}
-    missing = sum(added.records or 0 for added in commit.added) - sum(found.values())
-    for partition, room in ((p, number - found.get(p, 0)) for p, number in offered.items()):
-        taken = max(0, min(room, missing))
-        found[partition] = found.get(partition, 0) + taken
-        missing -= taken
-    return found
+    return share(sum(added.records or 0 for added in commit.added), offered, {row["_partition"]: row["count"] for row in counted})
+
+
+def share(total: int, offered: Mapping[int, int], found: Mapping[int, int]) -> dict[int, int]:
+    """`total` rows of a commit by partition: as `found` in the table now, at least 0 and at most what the batch `offered`.
+
+    The sum is known from the commit, the share of each partition need not be: a DELETE may have taken rows since, and a batch
+    that read the same offsets before or since may have put rows there. Too few are filled up where there is room, too many
+    are taken off, least partition first.
+    """
+    shares = {partition: min(found.get(partition, 0), number) for partition, number in sorted(offered.items())}
+    missing = total - sum(shares.values())
+    for partition, number in shares.items():
+        change = max(-number, min(offered[partition] - number, missing))
+        shares[partition] += change
+        missing -= change
+    return shares

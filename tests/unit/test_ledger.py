@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.stream.delta_log import Commit
-from ingest.stream.ledger_row import LedgerRow, project
+from ingest.stream.ledger_row import LedgerRow, project, share
 from ingest.stream.ledger_summary import summary_of
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import BatchId, OffsetRange
@@ -52,6 +52,29 @@ def test_a_partition_without_records_has_a_row_too() -> None:
     """I4: a range of transaction markers alone is a gap, not a hole."""
     mark = Mark("shop", "orders", BatchId("q", 0), 0, "hash", "orders", "id", (OffsetRange(0, 4, 6), OffsetRange(1, 0, 0)), ())
     assert [(row.records_read, row.gap) for row in project(commit_of(), mark, {})] == [(0, 2), (0, 0)]
+
+
+@given(st.lists(st.tuples(natural, natural), max_size=6), st.data())
+def test_shares_lie_within_what_was_offered_and_add_up(parts: list[tuple[int, int]], data: st.DataObject) -> None:
+    """I4 for a commit whose files are gone: whatever is found in the table now, no count falls below zero."""
+    offered = {partition: number for partition, (number, _) in enumerate(parts)}
+    total = data.draw(st.integers(0, sum(offered.values())))
+    shares = share(total, offered, {partition: found for partition, (_, found) in enumerate(parts)})
+    assert sum(shares.values()) == total
+    assert all(0 <= shares[partition] <= number for partition, number in offered.items())
+
+
+@pytest.mark.parametrize(
+    ("total", "found", "expected"),
+    [
+        (5, {0: 3, 1: 2}, {0: 3, 1: 2}),
+        (5, {0: 3}, {0: 4, 1: 1}),  # rows were deleted since: of which partition, nobody knows
+        (3, {0: 3, 1: 2, 7: 4}, {0: 1, 1: 2}),  # another batch put rows of the same offsets there
+        (2, {0: 9}, {0: 2, 1: 0}),
+    ],
+)
+def test_shares_are_what_is_found_as_far_as_the_commit_allows(total: int, found: dict[int, int], expected: dict[int, int]) -> None:
+    assert share(total, {0: 4, 1: 3}, found) == expected
 
 
 def test_a_row_has_the_tables_columns_in_their_order() -> None:
