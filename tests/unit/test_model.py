@@ -115,6 +115,20 @@ FOUND = (
 # What it had found, and what was mended.
 MENDED: tuple[tuple[str, str, Schedule], ...] = (
     (
+        "unseen-at-first",
+        "two first starts on two checkpoints without locks: before its own first batch the one does not look for batches of the other, "
+        "counts their records as replayed, and a RESTORE takes them away",
+        Schedule(
+            Setting(),
+            (
+                ("produce", 0, ((6, 0, "good"),)),
+                go(0, 4, place=1, at=3, then=go(1, 12, bypass=True)),
+                ("restore", 0, 1, True),
+                go(0, 2),
+            ),
+        ),
+    ),
+    (
         "replaced-at-the-start",
         "the quarantine is replaced after preflight has looked at it and before the start remembers it: what was taken away counts as seen",
         Schedule(
