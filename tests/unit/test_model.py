@@ -214,6 +214,21 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
         Schedule(SMALL, (THREE, go(0, 9), go(0, 4, at=2, then=("replace", 0, True)))),
     ),
     (
+        "slipped-in",
+        "a RESTORE there under a rebased checkpoint that reads again what the RESTORE takes: it counts as replayed and is gone, until the "
+        "next rebase begins at the hole",
+        Schedule(
+            SMALL,
+            (
+                ("produce", 0, ((6, 0, "good"), (7, 0, "good"))),
+                go(0, 20),
+                ("kill", 0),
+                ("rebase", 0, "earliest", False, (0,), 0, ()),
+                go(0, 6, at=3, then=("restore", 0, 2, False)),
+            ),
+        ),
+    ),
+    (
         "dropped-at-work",
         "two first starts without locks, and the target dropped between them: the second makes it anew and binds the checkpoint to it, "
         "the first goes on in it as if it were its own",
