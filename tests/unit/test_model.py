@@ -272,6 +272,13 @@ def test_no_promise_is_broken_in_what_was_mended(schedule: Schedule) -> None:
     assert play(schedule) is None
 
 
+def test_what_a_rebase_was_told_to_pass_over_is_accepted_also_when_it_is_cut_off_and_finished_by_the_next() -> None:
+    """The word was given; cut off before its checkpoint was prepared it has done nothing, and the quarantine's record comes back."""
+    for at in range(1, 15):
+        cut_off = ("rebase", 0, "latest", True, (), at, ("crash",))
+        assert play(Schedule(Setting(), (POISON, go(0, 3), ("stop", 0), ("drop", 1), cut_off))) is None, at
+
+
 @pytest.mark.parametrize(("name", "what", "schedule"), FOUND, ids=[f"{number}-{name}" for number, (name, _, _) in enumerate(FOUND)])
 def test_what_is_known_is_still_so_and_told_from_what_is_new(name: str, what: str, schedule: Schedule) -> None:
     violation = play(schedule)
