@@ -148,8 +148,10 @@ def _lost(
     """Records that stand nowhere and whose event id the target does not hold."""
     ids = event_id_columns(contract)
     known = target.select(*(F.col(f"`{name}`") for name in ids))
-    offsets, decoder = placement.elsewhere.offsets(), Decoder(contract)
-    shown = 0
+    offsets = placement.elsewhere.offsets()
+    if not len(offsets):  # a decoder takes a second to put together
+        return
+    decoder, shown = Decoder(contract), 0
     for begin in range(0, len(offsets), CHUNK):
         found = records_at(reader, placement.partition, offsets[begin : begin + CHUNK])
         rows = [
