@@ -27,7 +27,8 @@ from ingest.prove.intervals import Offsets
 from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import records_at, scan
 from ingest.prove.placement import Placement, place
-from ingest.stream.decode import HEADERS, Decoder, Source, event_id_columns
+from ingest.stream.columns import event_id_columns
+from ingest.stream.decode import HEADERS, Decoder, Source
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.topic import Topic
