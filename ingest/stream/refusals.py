@@ -98,8 +98,8 @@ def log_torn(table: str, hole: int, newest: int) -> Refused:
         "LOG_TORN",
         f"the log of {table} lacks the commit of version {hole}, and goes on to version {newest}.",
         expected="each commit since the log's last checkpoint: Delta opens the table only with all of them; what that one held is unknown.",
-        remedy=f"put {table}/_delta_log/{hole:020}.json back from a copy; if there is none, move {table} away, and the next start tells how "
-        "to go on.",
+        remedy=f"put {table}/_delta_log/{hole:020}.json back from a copy; if there is none, move {table} away, and the next start tells "
+        "how to go on.",
     )
 
 
