@@ -66,6 +66,8 @@ def _print(rows: list[Listed]) -> None:
                     f"{row.transactional_id} holds {each.topic}[{each.partition}] at offset {each.last_stable}: "
                     f"{_amount(each.records, each.held_back)} up to {each.high_watermark} wait"
                 )
+        for place in row.untold:
+            print(f"{row.transactional_id}: {place.topic}[{place.partition}] has no leader, was deleted, or is not ours to read")
 
 
 def _amount(records: int | None, offsets: int) -> str:
@@ -82,5 +84,9 @@ def _cells(row: Listed) -> tuple[str, ...]:
 
 def _as_json(row: Listed) -> dict[str, Any]:
     held = [asdict(each) | {"holds": each.holds, "held_back": each.held_back} for each in row.held]
-    places = [{"topic": place.topic, "partition": place.partition} for place in row.partitions]
-    return {**asdict(row), "partitions": places, "held": held, "held_back": row.held_back, "records_held_back": row.records_held_back}
+    amounts = {"held_back": row.held_back, "records_held_back": row.records_held_back}
+    return {**asdict(row), "partitions": _places(row.partitions), "untold": _places(row.untold), "held": held, **amounts}
+
+
+def _places(places: tuple[Any, ...]) -> list[dict[str, Any]]:
+    return [{"topic": place.topic, "partition": place.partition} for place in places]
