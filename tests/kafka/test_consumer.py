@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections import Counter
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 from kafka import TopicPartition
 
@@ -19,6 +21,7 @@ from ingest.kafka import (
     Consumer,
     DeadLetter,
     Deduplicate,
+    DeliveryFailed,
     ExactlyOnce,
     GuaranteeBroken,
     PoisonRecord,
@@ -109,7 +112,7 @@ def test_poison_ends_a_run_before_it_and_comes_again(topics: Topics, full: Calla
         for _ in range(2):
             with pytest.raises(PoisonRecord, match=r"\[0\]@4 .*no number I like") as poison:
                 consumer.run(work)
-            assert poison.value.offset == 4
+            assert (poison.value.code, poison.value.exit_code, poison.value.offset) == ("POISON_RECORD", 5, 4)
             assert topics.committed(name, name) == {0: 4}
 
 
@@ -132,6 +135,46 @@ def test_poison_goes_to_the_dead_letter_topic_after_its_attempts(
     assert (headers["dead.topic"], headers["dead.partition"], headers["dead.offset"]) == (name.encode(), b"0", b"4")
     assert (headers["dead.error"], headers["dead.detail"]) == (b"ValueError", b"bad")
     assert topics.committed(name, name) == {0: 10}
+
+
+def test_a_record_whose_dead_letter_is_refused_is_not_committed_and_comes_again_also_in_a_second_run(
+    topics: Topics, topic: Callable[..., str]
+) -> None:
+    name, letters = topic(), topic(max_message_bytes="500")
+    topics.write(name, [b"0", b"1", os.urandom(2_000), b"3"])
+    worked: list[bytes] = []
+
+    def work(record: Any) -> None:
+        worked.append(record.value[:1])
+        if len(record.value) > 500 and len(worked) <= 8:
+            raise ValueError("bad")
+
+    with Consumer(AtLeastOnce(), [name], name, topics.servers, dead_letter=DeadLetter(letters), commit_ms=100, **QUICK) as consumer:
+        for again in (1, 2):
+            with pytest.raises(DeliveryFailed, match="MessageSizeTooLarge") as failed:
+                consumer.run(work, idle_s=10)
+            assert (failed.value.code, failed.value.exit_code) == ("DELIVERY_FAILED", 5)
+            assert topics.committed(name, name) == {0: 0} and len(worked) == 4 * again
+        consumer.run(work, stop=lambda: len(worked) == 12)
+    assert worked[:4] == worked[4:8] == worked[8:]
+    assert topics.committed(name, name) == {0: 4}
+
+
+def test_a_record_without_key_and_value_and_with_an_empty_header_can_be_put_away(topics: Topics, topic: Callable[..., str]) -> None:
+    """Other clients write such records; kafka-python refuses to send them."""
+    name, letters = topic(), topic()
+    other = confluent_kafka.Producer({"bootstrap.servers": topics.servers})
+    other.produce(name, headers=[("why", None)])
+    assert other.flush(20) == 0
+
+    def work(record: Any) -> None:
+        raise ValueError("nothing to work on")
+
+    with Consumer(AtLeastOnce(), [name], name, topics.servers, dead_letter=DeadLetter(letters), **QUICK) as consumer:
+        consumer.run(work, stop=lambda: consumer.counts.dead == 1)
+    (letter,) = topics.read(letters)
+    assert (letter.key, letter.value, dict(letter.headers)["why"]) == (None, b"", b"")
+    assert topics.committed(name, name) == {0: 1}
 
 
 def test_a_paused_partition_rests_and_goes_on_where_it_was(topics: Topics, full: Callable[..., str]) -> None:

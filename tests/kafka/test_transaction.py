@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 import time
 import uuid
@@ -177,9 +179,55 @@ def test_a_lost_answer_to_a_commit_is_unknown_and_the_producer_is_replaced(
     lost = proxy.drop_reply(Api.END_TXN)
     with pytest.raises(OutcomeUnknown, match="not answered") as unknown:
         send(producer, name, b"2")
-    assert unknown.value.settled and lost.struck == 1
+    assert unknown.value.settled and lost.struck == 1 and unknown.value.code == "OUTCOME_UNKNOWN"
     send(producer, name, b"3")
     assert topics.values(name) == [b"1", b"2", b"3"], "it was committed, which nobody knew"
+
+
+def test_a_signal_in_the_midst_of_a_commit_says_that_the_outcome_is_unknown(
+    make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
+) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    name, producer = topic(), make(proxy.bootstrap_servers)
+    send(producer, name, b"1")
+    held = proxy.hold_reply(Api.END_TXN)
+
+    def strike() -> None:
+        held.wait(20)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    striking = threading.Thread(target=strike)
+    try:
+        striking.start()
+        with pytest.raises(Interrupted) as raised:
+            send(producer, name, b"2")
+        striking.join(20)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    held.release()
+    assert "may be committed, or not" in raised.value.__notes__[0]
+    send(producer, name, b"3")
+    assert topics.values(name) == [b"1", b"2", b"3"], "it was committed"
+
+
+def test_what_the_listener_raises_after_the_commit_undoes_nothing(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+    name, producer = topic(), make()
+    first = producer._made
+
+    def on_step(step: str) -> None:
+        if step == "committed":
+            raise TimeoutError("of the caller's own")
+
+    with pytest.raises(TimeoutError, match="of the caller's own"), producer.transaction(on_step) as transaction:
+        transaction.send(name, b"1")
+    send(producer, name, b"2")
+    assert topics.values(name) == [b"1", b"2"] and producer._made is first
 
 
 def test_a_commit_that_never_arrived_is_unknown_too_and_then_nothing_is_there(
@@ -217,13 +265,14 @@ def test_a_record_that_was_given_up_aborts_the_transaction(make: Make, proxy: Pr
     """kafka-python 3.0.12 says that such a commit went well: it forgets the record, or all of them."""
     name = topic()
     producer = make(proxy.bootstrap_servers, request_timeout_ms=500, delivery_timeout_ms=1_000)
-    with pytest.raises(TransactionAborted, match="not acknowledged"), producer.transaction() as transaction:
+    with pytest.raises(TransactionAborted, match="not acknowledged") as aborted, producer.transaction() as transaction:
         transaction.send(name, b"1")
         transaction._made.flush()
         cut = proxy.cut_request(Api.PRODUCE, times=1_000)
         transaction.send(name, b"2")
         until(lambda: bool(transaction._in_flight.met((Exception,))), "the record was given up")
         cut.release()
+    assert (aborted.value.code, aborted.value.exit_code) == ("TRANSACTION_ABORTED", 5)
     send(producer, name, b"3")
     assert topics.values(name) == [b"3"]
 
@@ -286,6 +335,24 @@ def test_a_group_of_unknown_outcome_is_handed_back(make: Make, proxy: Proxy, top
     assert topics.values(name) == [b"1", b"2", b"3"]
 
 
+def test_no_record_is_neither_committed_nor_handed_back(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
+    """The clock's commit fails, and the next record meets that error: it was never sent, so it is handed back as well."""
+    name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
+    with pytest.raises(ZeroDivisionError), Grouped(producer, records=100, time_ms=20) as out:
+        proxy.drop_reply(Api.END_TXN)
+        out.send(name, b"1")
+        until(lambda: out._error is not None, "the clock's commit is not answered", 10)
+        with pytest.raises(OutcomeUnknown) as unknown:
+            out.send(name, b"2")
+        assert (unknown.value.code, unknown.value.exit_code) == ("OUTCOME_UNKNOWN", 5)
+        assert [one.value for one in out.lost] == [b"1", b"2"]
+        with out._changed:  # before the clock can commit it
+            out.send(name, b"3")
+            raise ZeroDivisionError
+    assert [one.value for one in out.lost] == [b"3"]
+    assert topics.values(name) == [b"1"]
+
+
 def test_a_fast_caller_waits_for_a_slow_broker(make: Make, proxy: Proxy, topic: Callable[..., str]) -> None:
     name, producer = topic(), make(proxy.bootstrap_servers)
     producer._in_flight._bytes_max = 100_000
@@ -324,6 +391,17 @@ class TestOffsets:
             transaction.send(sink, b"out")
             transaction.send_offsets({place: 3}, reader.group_metadata())
         until(lambda: topics.committed(place.topic, place.topic) == {0: 3, 1: 0}, "the offset is committed", 5)
+
+    def test_those_of_several_calls_are_all_committed(
+        self, make: Make, topics: Topics, topic: Callable[..., str], reader: KafkaConsumer
+    ) -> None:
+        sink, producer = topic(), make()
+        first, second = sorted(reader.assignment())
+        with producer.transaction() as transaction:
+            transaction.send(sink, b"out")
+            transaction.send_offsets({first: 1, second: 1}, reader.group_metadata())
+            transaction.send_offsets({second: 2}, reader.group_metadata())
+        until(lambda: topics.committed(first.topic, first.topic) == {0: 1, 1: 2}, "both are committed", 5)
 
     def test_a_member_of_an_older_generation_is_refused_for_good(
         self, make: Make, topics: Topics, topic: Callable[..., str], reader: KafkaConsumer
