@@ -22,7 +22,7 @@ from kafka.errors import KafkaError
 
 from ingest.errors import InvalidInput
 from ingest.kafka.connection import as_options
-from ingest.kafka.errors import DeliveryFailed, GuaranteeBroken, PoisonRecord
+from ingest.kafka.errors import DeliveryFailed, GuaranteeBroken, PoisonRecord, StoreFailed
 from ingest.kafka.member import Member, Offsets, Rebalance
 from ingest.kafka.mode import AtLeastOnce, AtMostOnce, DeliveryMode
 from ingest.kafka.poison import DeadLetter
@@ -185,6 +185,8 @@ class Consumer:
             try:
                 self._once(record, work)
                 return
+            except StoreFailed:
+                raise
             except Exception as error:
                 if attempt < attempts:
                     continue

@@ -92,6 +92,18 @@ class GroupMovedOn(TransactionAborted):
     """Thrown when the consumer group has gone on without us: our partitions may have other owners. Nothing of the work is visible."""
 
 
+class StoreFailed(RunStopped):
+    """Thrown when the store of seen ids cannot be read or written. That is no fault of a record: none becomes poison by it."""
+
+    def __init__(self, path: str, error: BaseException) -> None:
+        super().__init__(
+            "SEEN_STORE",
+            f"the ids in {path} cannot be read or written ({type(error).__name__}: {error}).",
+            expected="an SQLite file on a local disk with room on it, for this consumer alone.",
+            remedy="see to the file, and start again from the committed offsets.",
+        )
+
+
 class PoisonRecord(RunStopped):
     """Thrown when the work on one record fails again and again and there is no dead-letter topic."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -26,6 +28,7 @@ from ingest.kafka import (
     GuaranteeBroken,
     PoisonRecord,
     SeenIds,
+    StoreFailed,
 )
 from ingest.kafka.member import Rebalance
 from tests.kafka.topics import Topics, until
@@ -291,3 +294,23 @@ def test_copies_are_passed_over_also_after_a_crash_between_work_and_commit(
     with Consumer(AtLeastOnce(), [name], name, topics.servers, deduplicate=copies, **QUICK) as consumer:
         done = consumer.run(lambda record: worked.append(record.value), stop=lambda: b"end" in worked)
     assert worked == [b"end"] and done.duplicates == 5
+
+
+def test_a_store_of_ids_that_is_locked_ends_the_run_and_makes_no_record_poison(
+    topics: Topics, full: Callable[..., str], topic: Callable[..., str], seen: SeenIds, tmp_path: Path
+) -> None:
+    name, letters = full(5), topic()
+    seen.connection.execute("PRAGMA busy_timeout = 50")
+    copies = Deduplicate(seen, lambda record: record.value.decode())
+    worked: list[bytes] = []
+    with (
+        contextlib.closing(sqlite3.connect(tmp_path / "seen", isolation_level=None)) as other,
+        Consumer(AtLeastOnce(), [name], name, topics.servers, deduplicate=copies, dead_letter=DeadLetter(letters), **QUICK) as consumer,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreFailed, match=r"SEEN_STORE.*locked") as failed:
+            consumer.run(lambda record: worked.append(record.value), idle_s=10)
+        assert failed.value.exit_code == 5 and worked == []
+        other.execute("ROLLBACK")
+        consumer.run(lambda record: worked.append(record.value), stop=lambda: len(worked) == 5)
+    assert worked == [b"%d" % number for number in range(5)] and topics.values(letters) == []

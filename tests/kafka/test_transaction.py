@@ -375,7 +375,8 @@ class TestOffsets:
         topics.write(name, [b"1", b"2", b"3", b"4"], lambda number: b"%d" % number)
         options = {"group_id": name, "auto_offset_reset": "earliest", "enable_auto_commit": False, "isolation_level": "read_committed"}
         with KafkaConsumer(name, bootstrap_servers=topics.servers, **options) as made:
-            until(lambda: bool(made.poll(200)), "the group is joined")
+            # Asking for the partitions again and again, as Member does: the client loses a metadata request now and then.
+            until(lambda: made.partitions_for_topic(name) and made.poll(200), "the group is joined")
             yield made
 
     def test_they_are_committed_with_it_or_not_at_all(
