@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
-import sqlite3
 import threading
 import time
 from collections import Counter
@@ -13,43 +10,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pytest
 from kafka import TopicPartition
+from kafka.errors import KafkaError
 
 from ingest.kafka import (
     AtLeastOnce,
     AtMostOnce,
     Consumer,
-    DeadLetter,
     Deduplicate,
-    DeliveryFailed,
     ExactlyOnce,
     GuaranteeBroken,
     PoisonRecord,
     SeenIds,
-    StoreFailed,
 )
 from ingest.kafka.member import Rebalance
-from tests.kafka.topics import Topics, until
-
-QUICK: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300}
+from ingest.local.proxy import Api, Fault, Proxy
+from tests.kafka.topics import QUICK, Topics, until
 
 
 class Crash(BaseException):
     """Ends a run as a kill would: nothing of the consumer handles it."""
-
-
-@pytest.fixture
-def full(topics: Topics, topic: Callable[..., str]) -> Callable[..., str]:
-    """`full(count, partitions=1)` makes a topic that holds 0, 1, 2, …"""
-
-    def make(count: int, partitions: int = 1) -> str:
-        name = topic(partitions)
-        topics.write(name, [b"%d" % number for number in range(count)], lambda number: b"%d" % number)
-        return name
-
-    return make
 
 
 def _worked_until_crash(consumer: Consumer, at: bytes) -> list[bytes]:
@@ -119,65 +100,25 @@ def test_poison_ends_a_run_before_it_and_comes_again(topics: Topics, full: Calla
             assert topics.committed(name, name) == {0: 4}
 
 
-def test_poison_goes_to_the_dead_letter_topic_after_its_attempts(
-    topics: Topics, full: Callable[..., str], topic: Callable[..., str]
+def test_when_committed_offsets_cannot_be_asked_for_a_second_run_passes_nothing_over(
+    topics: Topics, full: Callable[..., str], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, letters, tries = full(10), topic(), Counter[bytes]()
+    monkeypatch.setattr("ingest.kafka.member._COMMITTED_WITHIN_S", 0.5)
+    name, worked = full(10), []
+    faults: list[Fault] = []
 
     def work(record: Any) -> None:
-        tries[record.value] += 1
-        if record.value == b"4" or (record.value == b"5" and tries[b"5"] < 3):
+        if record.value == b"4" and not faults:
+            faults.append(proxy.cut_reply(Api.OFFSET_FETCH, times=1_000))
             raise ValueError("bad")
+        worked.append(record.value)
 
-    with Consumer(AtLeastOnce(), [name], name, topics.servers, dead_letter=DeadLetter(letters, attempts=3), **QUICK) as consumer:
-        done = consumer.run(work, stop=lambda: consumer.counts.worked == 9)
-    assert (done.worked, done.dead, tries[b"4"], tries[b"5"], tries[b"9"]) == (9, 1, 3, 3, 1)
-    (letter,) = topics.read(letters)
-    headers = dict(letter.headers)
-    assert (letter.value, letter.key) == (b"4", b"4")
-    assert (headers["dead.topic"], headers["dead.partition"], headers["dead.offset"]) == (name.encode(), b"0", b"4")
-    assert (headers["dead.error"], headers["dead.detail"]) == (b"ValueError", b"bad")
-    assert topics.committed(name, name) == {0: 10}
-
-
-def test_a_record_whose_dead_letter_is_refused_is_not_committed_and_comes_again_also_in_a_second_run(
-    topics: Topics, topic: Callable[..., str]
-) -> None:
-    name, letters = topic(), topic(max_message_bytes="500")
-    topics.write(name, [b"0", b"1", os.urandom(2_000), b"3"])
-    worked: list[bytes] = []
-
-    def work(record: Any) -> None:
-        worked.append(record.value[:1])
-        if len(record.value) > 500 and len(worked) <= 8:
-            raise ValueError("bad")
-
-    with Consumer(AtLeastOnce(), [name], name, topics.servers, dead_letter=DeadLetter(letters), commit_ms=100, **QUICK) as consumer:
-        for again in (1, 2):
-            with pytest.raises(DeliveryFailed, match="MessageSizeTooLarge") as failed:
-                consumer.run(work, idle_s=10)
-            assert (failed.value.code, failed.value.exit_code) == ("DELIVERY_FAILED", 5)
-            assert topics.committed(name, name) == {0: 0} and len(worked) == 4 * again
-        consumer.run(work, stop=lambda: len(worked) == 12)
-    assert worked[:4] == worked[4:8] == worked[8:]
-    assert topics.committed(name, name) == {0: 4}
-
-
-def test_a_record_without_key_and_value_and_with_an_empty_header_can_be_put_away(topics: Topics, topic: Callable[..., str]) -> None:
-    """Other clients write such records; kafka-python refuses to send them."""
-    name, letters = topic(), topic()
-    other = confluent_kafka.Producer({"bootstrap.servers": topics.servers})
-    other.produce(name, headers=[("why", None)])
-    assert other.flush(20) == 0
-
-    def work(record: Any) -> None:
-        raise ValueError("nothing to work on")
-
-    with Consumer(AtLeastOnce(), [name], name, topics.servers, dead_letter=DeadLetter(letters), **QUICK) as consumer:
-        consumer.run(work, stop=lambda: consumer.counts.dead == 1)
-    (letter,) = topics.read(letters)
-    assert (letter.key, letter.value, dict(letter.headers)["why"]) == (None, b"", b"")
-    assert topics.committed(name, name) == {0: 1}
+    with Consumer(AtLeastOnce(), [name], name, proxy.bootstrap_servers, **QUICK) as consumer:
+        with pytest.raises(KafkaError):
+            consumer.run(work)
+        faults[0].release()
+        consumer.run(work, stop=lambda: len(worked) >= 10, idle_s=20)
+    assert worked == [b"%d" % number for number in range(10)]
 
 
 def test_a_paused_partition_rests_and_goes_on_where_it_was(topics: Topics, full: Callable[..., str]) -> None:
@@ -294,23 +235,3 @@ def test_copies_are_passed_over_also_after_a_crash_between_work_and_commit(
     with Consumer(AtLeastOnce(), [name], name, topics.servers, deduplicate=copies, **QUICK) as consumer:
         done = consumer.run(lambda record: worked.append(record.value), stop=lambda: b"end" in worked)
     assert worked == [b"end"] and done.duplicates == 5
-
-
-def test_a_store_of_ids_that_is_locked_ends_the_run_and_makes_no_record_poison(
-    topics: Topics, full: Callable[..., str], topic: Callable[..., str], seen: SeenIds, tmp_path: Path
-) -> None:
-    name, letters = full(5), topic()
-    seen.connection.execute("PRAGMA busy_timeout = 50")
-    copies = Deduplicate(seen, lambda record: record.value.decode())
-    worked: list[bytes] = []
-    with (
-        contextlib.closing(sqlite3.connect(tmp_path / "seen", isolation_level=None)) as other,
-        Consumer(AtLeastOnce(), [name], name, topics.servers, deduplicate=copies, dead_letter=DeadLetter(letters), **QUICK) as consumer,
-    ):
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreFailed, match=r"SEEN_STORE.*locked") as failed:
-            consumer.run(lambda record: worked.append(record.value), idle_s=10)
-        assert failed.value.exit_code == 5 and worked == []
-        other.execute("ROLLBACK")
-        consumer.run(lambda record: worked.append(record.value), stop=lambda: len(worked) == 5)
-    assert worked == [b"%d" % number for number in range(5)] and topics.values(letters) == []

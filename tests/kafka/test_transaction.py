@@ -24,26 +24,7 @@ from ingest.kafka import (
     TransactionalProducer,
 )
 from ingest.local.proxy import Api, Proxy
-from tests.kafka.topics import Topics, until
-
-Make = Callable[..., TransactionalProducer]
-
-
-@pytest.fixture
-def mode() -> ExactlyOnce:
-    return ExactlyOnce(f"t-{uuid.uuid4().hex[:8]}")
-
-
-@pytest.fixture
-def make(mode: ExactlyOnce, topics: Topics) -> Iterator[Make]:
-    """`make(servers=…, **options)` makes a producer of the test's transactional id."""
-    with contextlib.ExitStack() as stack:
-
-        def made(servers: str = topics.servers, *, timeout_ms: int = 10_000, **options: object) -> TransactionalProducer:
-            own = ExactlyOnce(mode.transactional_id, timeout_ms)
-            return stack.enter_context(TransactionalProducer(own, servers, **options))  # type: ignore[arg-type]
-
-        yield made
+from tests.kafka.topics import Make, Topics, until
 
 
 def send(producer: TransactionalProducer, topic: str, *values: bytes) -> None:
@@ -290,67 +271,6 @@ def test_after_its_timeout_the_broker_aborts_a_transaction_by_itself(make: Make,
         transaction.send(name, b"2")
     assert ended.value.timed_out
     assert topics.values(name) == []
-
-
-def test_a_group_is_committed_by_count_by_time_and_at_the_end(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
-    name = topic()
-    with Grouped(make(), records=10, time_ms=200) as out:
-        for number in range(25):
-            out.send(name, b"%d" % number)
-        assert (out.transactions, out.committed) == (2, 20)
-        until(lambda: out.committed == 25, "the rest is committed by the clock", 5)
-        out.send(name, b"last")
-    assert (out.transactions, out.committed) == (4, 26)
-    assert topics.values(name) == [b"%d" % number for number in range(25)] + [b"last"]
-
-
-def test_an_aborted_group_is_sent_again(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
-    name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=400, delivery_timeout_ms=500)
-    first = producer._made
-    with Grouped(producer, records=2) as out:
-        cut = proxy.cut_request(Api.PRODUCE, times=1_000)
-
-        def mend() -> None:
-            until(lambda: producer._made is not first, "the first attempt was aborted")
-            cut.release()
-
-        mending = threading.Thread(target=mend)
-        mending.start()
-        out.send(name, b"1")
-        out.send(name, b"2")
-        mending.join(10)
-    assert (out.transactions, out.committed) == (1, 2)
-    assert topics.values(name) == [b"1", b"2"]
-
-
-def test_a_group_of_unknown_outcome_is_handed_back(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
-    name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
-    with Grouped(producer, records=2) as out:
-        proxy.drop_reply(Api.END_TXN)
-        out.send(name, b"1")
-        with pytest.raises(OutcomeUnknown):
-            out.send(name, b"2")
-        assert [one.value for one in out.lost] == [b"1", b"2"] and out.committed == 0
-        out.send(name, b"3")
-    assert topics.values(name) == [b"1", b"2", b"3"]
-
-
-def test_no_record_is_neither_committed_nor_handed_back(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
-    """The clock's commit fails, and the next record meets that error: it was never sent, so it is handed back as well."""
-    name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
-    with pytest.raises(ZeroDivisionError), Grouped(producer, records=100, time_ms=20) as out:
-        proxy.drop_reply(Api.END_TXN)
-        out.send(name, b"1")
-        until(lambda: out._error is not None, "the clock's commit is not answered", 10)
-        with pytest.raises(OutcomeUnknown) as unknown:
-            out.send(name, b"2")
-        assert (unknown.value.code, unknown.value.exit_code) == ("OUTCOME_UNKNOWN", 5)
-        assert [one.value for one in out.lost] == [b"1", b"2"]
-        with out._changed:  # before the clock can commit it
-            out.send(name, b"3")
-            raise ZeroDivisionError
-    assert [one.value for one in out.lost] == [b"3"]
-    assert topics.values(name) == [b"1"]
 
 
 def test_a_fast_caller_waits_for_a_slow_broker(make: Make, proxy: Proxy, topic: Callable[..., str]) -> None:
