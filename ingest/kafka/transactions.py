@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
-from kafka.errors import BrokerResponseError, KafkaError, TransactionalIdNotFoundError
+from kafka.errors import (
+    BrokerResponseError,
+    KafkaError,
+    KafkaTimeoutError,
+    TransactionalIdNotFoundError,
+    UnsupportedVersionError,
+)
 from kafka.protocol.metadata import MetadataRequest
 
 from ingest.errors import IngestError, InvalidInput, RunStopped, Unfit
@@ -28,6 +34,7 @@ OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 DECIDED: Final = ("CompleteCommit", "CompleteAbort", "Empty", "Dead")
 
 ANSWER_WITHIN_S: Final = 15.0
+_OFFSETS_WITHIN_S: Final = 5.0
 _ENDED_WITHIN_S: Final = 30.0
 # Their headers are read, with all that is between: some 20 MB, a second or less.
 COUNTED_MAX: Final = 100_000
@@ -104,7 +111,11 @@ def listed(kafka: KafkaOptions) -> tuple[Listed, ...]:
         described = {name: one for each in found for name, one in each.items()}
         in_open = {place for one in described.values() if one.state.value in OPEN for place in one.topic_partitions}
         told, begun = _begun(admin, _with_leader(admin, in_open))
-        bounds = _bounds(kafka, told)
+        try:
+            bounds = _bounds(kafka, told)
+        except KafkaTimeoutError:  # a leader has gone since it was asked for
+            bounds = _bounds(kafka, _with_leader(admin, told))
+    begun = {(place, producer_id): start for (place, producer_id), start in begun.items() if place in bounds}
     holding = {place for (place, _), start in begun.items() if start == bounds[place][0]}
     waiting = {place: _records(kafka, place, *bounds[place]) for place in holding}
     rows = [_row(name, one, begun, bounds, waiting) for name, one in described.items()]
@@ -150,7 +161,7 @@ def _admin(kafka: KafkaOptions) -> Iterator[Any]:
         finally:
             admin.close()
     except KafkaError as error:
-        if "Unsupported" in type(error).__name__:
+        if isinstance(error, UnsupportedVersionError):
             found, remedy = "the brokers cannot list transactions.", "ask the brokers' own tools."
             raise Unfit("BROKER_TOO_OLD", found, expected="Kafka 3.0 or later (KIP-664).", remedy=remedy) from error
         raise kafka_trouble.unreachable(kafka.bootstrap_servers, type(error).__name__).unfit() from error
@@ -196,7 +207,7 @@ def _bounds(kafka: KafkaOptions, places: set[TopicPartition]) -> dict[TopicParti
         # In this order, so that the stable offset is never above the end.
         options = {"isolation_level": level, "enable_auto_commit": False, "group_id": None, "exclude_internal_topics": False}
         with KafkaConsumer(**kafka.for_python(), **options) as reader:
-            ends.append(reader.end_offsets(list(places), timeout_ms=ANSWER_WITHIN_S * 1000))
+            ends.append(reader.end_offsets(list(places), timeout_ms=_OFFSETS_WITHIN_S * 1000))
     return {place: (ends[0][place], ends[1][place]) for place in places}
 
 

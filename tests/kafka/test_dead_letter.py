@@ -45,13 +45,14 @@ def test_a_record_whose_dead_letter_is_refused_is_not_committed_and_comes_again_
     name, letters = topic(), topic(max_message_bytes="500")
     topics.write(name, [b"0", b"1", os.urandom(2_000), b"3"])
     worked: list[bytes] = []
+    exact: dict[str, Any] = {"commit_records": 4, "commit_ms": 600_000}
 
     def work(record: Any) -> None:
         worked.append(record.value[:1])
         if len(record.value) > 500 and len(worked) <= 8:
             raise ValueError("bad")
 
-    with Consumer(AtLeastOnce(), [name], name, topics.servers, dead_letter=DeadLetter(letters), commit_ms=100, **QUICK) as consumer:
+    with Consumer(AtLeastOnce(), [name], name, topics.servers, dead_letter=DeadLetter(letters), **exact, **QUICK) as consumer:
         for again in (1, 2):
             with pytest.raises(DeliveryFailed, match="MessageSizeTooLarge") as failed:
                 consumer.run(work, idle_s=10)

@@ -53,6 +53,7 @@ def coordinator(transactional_id: str) -> int:
     return (number & 0x7FFFFFFF) % COORDINATORS
 
 
+@pytest.mark.slow  # a broker of its own, that is killed and started again
 def test_a_transaction_whose_markers_cannot_be_written_is_told_as_decided_and_an_expired_id_is_gone(
     two_disks: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
