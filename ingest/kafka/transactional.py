@@ -175,7 +175,7 @@ class TransactionalProducer:
         """Leave no transaction open, and turn the client's error into what it means; returns if `error` shall be raised as it is."""
         if self._is_fenced(made, error):
             self.close()
-            raise ProducerFenced(self.mode.transactional_id, timed_out=late) from error
+            raise ProducerFenced(self.mode.transactional_id, timed_out=late, commit_asked=asked == "commit") from error
         if asked == "commit" and isinstance(error, KafkaError | TimeoutError):
             settled = self._replace()
             raise OutcomeUnknown(self.mode.transactional_id, settled=settled, why=f"{type(error).__name__}: {error}") from error

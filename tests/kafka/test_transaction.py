@@ -8,16 +8,15 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from kafka import ConsumerGroupMetadata, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 
 from ingest.errors import InvalidInput, Unfit
 from ingest.kafka import (
     ExactlyOnce,
     Grouped,
-    GroupMovedOn,
     OutcomeUnknown,
     ProducerFenced,
     TransactionAborted,
@@ -95,11 +94,31 @@ def test_a_second_producer_of_the_id_fences_the_first(make: Make, topics: Topics
         second = make()
         send(second, name, b"of the second")
         transaction.send(name, b"of the zombie")
-    assert fenced.value.exit_code == 5
+    assert fenced.value.exit_code == 5 and not fenced.value.commit_asked
     with pytest.raises(InvalidInput, match="PRODUCER_CLOSED"):
         send(first, name, b"again")
     send(second, name, b"goes on")
     assert topics.values(name) == [b"of the second", b"goes on"], "the zombie took nothing from its successor"
+
+
+def test_a_producer_that_is_fenced_after_a_commit_without_an_answer_says_that_it_may_be_committed(
+    make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
+) -> None:
+    name, first = topic(), make(proxy.bootstrap_servers)
+    lost = proxy.cut_reply(Api.END_TXN, times=1_000)
+
+    def take_over() -> None:
+        lost.wait(20)
+        make()
+        lost.release()
+
+    taking = threading.Thread(target=take_over)
+    taking.start()
+    with pytest.raises(ProducerFenced, match="may have been done before") as fenced:
+        send(first, name, b"1")
+    taking.join(20)
+    assert fenced.value.commit_asked
+    until(lambda: topics.values(name) == [b"1"], "it was committed before the fence", 5)
 
 
 def test_a_fenced_producer_does_not_ask_for_its_id_again_and_fence_its_successor(
@@ -284,76 +303,6 @@ def test_a_fast_caller_waits_for_a_slow_broker(make: Make, proxy: Proxy, topic: 
         for _ in range(20):
             transaction.send(name, bytes(10_000))
         assert late.struck == 1 and time.monotonic() - began >= 0.4, "it waited for acknowledgements"
-
-
-class TestOffsets:
-    """Offsets of the input inside of the transaction."""
-
-    @pytest.fixture
-    def reader(self, topics: Topics, topic: Callable[..., str]) -> Iterator[KafkaConsumer]:
-        name = topic(2)
-        topics.write(name, [b"1", b"2", b"3", b"4"], lambda number: b"%d" % number)
-        options = {"group_id": name, "auto_offset_reset": "earliest", "enable_auto_commit": False, "isolation_level": "read_committed"}
-        with KafkaConsumer(name, bootstrap_servers=topics.servers, **options) as made:
-            # Asking for the partitions again and again, as Member does: the client loses a metadata request now and then.
-            until(lambda: made.partitions_for_topic(name) and made.poll(200), "the group is joined")
-            yield made
-
-    def test_they_are_committed_with_it_or_not_at_all(
-        self, make: Make, topics: Topics, topic: Callable[..., str], reader: KafkaConsumer
-    ) -> None:
-        sink, producer = topic(), make()
-        place = min(reader.assignment())
-        with pytest.raises(ZeroDivisionError), producer.transaction() as transaction:
-            transaction.send_offsets({place: 2}, reader.group_metadata())
-            raise ZeroDivisionError
-        assert topics.committed(place.topic, place.topic) == {0: 0, 1: 0}
-        with producer.transaction() as transaction:
-            transaction.send(sink, b"out")
-            transaction.send_offsets({place: 3}, reader.group_metadata())
-        until(lambda: topics.committed(place.topic, place.topic) == {0: 3, 1: 0}, "the offset is committed", 5)
-
-    def test_those_of_several_calls_are_all_committed(
-        self, make: Make, topics: Topics, topic: Callable[..., str], reader: KafkaConsumer
-    ) -> None:
-        sink, producer = topic(), make()
-        first, second = sorted(reader.assignment())
-        with producer.transaction() as transaction:
-            transaction.send(sink, b"out")
-            transaction.send_offsets({first: 1, second: 1}, reader.group_metadata())
-            transaction.send_offsets({second: 2}, reader.group_metadata())
-        until(lambda: topics.committed(first.topic, first.topic) == {0: 1, 1: 2}, "both are committed", 5)
-
-    def test_a_member_of_an_older_generation_is_refused_for_good(
-        self, make: Make, topics: Topics, topic: Callable[..., str], reader: KafkaConsumer
-    ) -> None:
-        """kafka-python 3.0.12 keeps refused offsets and sends them again with those of the next transaction."""
-        sink, producer = topic(), make()
-        first, second = sorted(reader.assignment())
-        now = reader.group_metadata()
-        with pytest.raises(GroupMovedOn, match="CommitFailed"), producer.transaction() as transaction:
-            transaction.send(sink, b"of a zombie")
-            transaction.send_offsets({first: 1}, now._replace(generation_id=now.generation_id - 1))
-        with producer.transaction() as transaction:
-            transaction.send(sink, b"later")
-            transaction.send_offsets({second: 1}, now)
-        until(lambda: topics.values(sink) == [b"later"], "the later one is committed", 5)
-        assert topics.committed(first.topic, first.topic) == {0: 0, 1: 1}
-
-    def test_the_broker_takes_a_membership_that_was_forgotten_so_we_do_not_send_it(
-        self, make: Make, topics: Topics, reader: KafkaConsumer
-    ) -> None:
-        place = min(reader.assignment())
-        forgotten = ConsumerGroupMetadata(group_id=place.topic)
-        raw = KafkaProducer(bootstrap_servers=topics.servers, transactional_id=f"raw-{uuid.uuid4().hex}")
-        raw.init_transactions()
-        raw.begin_transaction()
-        raw.send_offsets_to_transaction({place: OffsetAndMetadata(1, "", -1)}, forgotten)
-        raw.commit_transaction()
-        raw.close()
-        until(lambda: topics.committed(place.topic, place.topic) == {0: 1, 1: 0}, "not fenced, though others own the partition", 5)
-        with pytest.raises(GroupMovedOn, match="no member"), make().transaction() as transaction:
-            transaction.send_offsets({place: 3}, forgotten)
 
 
 def test_without_a_broker_it_says_so() -> None:
