@@ -64,14 +64,15 @@ def _print(rows: list[Listed]) -> None:
             if each.holds:
                 print(
                     f"{row.transactional_id} holds {each.topic}[{each.partition}] at offset {each.last_stable}: "
-                    f"{_amount(each.records, each.held_back)} up to {each.high_watermark} wait"
+                    f"{_amount(each.records, each.held_back)} up to offset {each.high_watermark} wait"
                 )
         for place in row.untold:
             print(f"{row.transactional_id}: {place.topic}[{place.partition}] has no leader, was deleted, or is not ours to read")
 
 
 def _amount(records: int | None, offsets: int) -> str:
-    return f"{offsets:,} offsets" if records is None else f"{records:,} records"
+    number, what = (offsets, "offset") if records is None else (records, "record")
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _cells(row: Listed) -> tuple[str, ...]:
