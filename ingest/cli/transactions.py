@@ -27,10 +27,13 @@ def transactions(
     as_json: o.Json = False,
 ) -> None:
     """Show transactional ids with state, age and partitions, and which open transaction holds the last stable offset back."""
+    import logging
+
     from ingest.errors import InvalidInput
     from ingest.kafka import transactions as held
     from ingest.kafka_options import KafkaOptions
 
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it warns at every try; what matters is said once, by the error
     kafka = KafkaOptions.from_environment(bootstrap_servers)
     if abort is not None:
         if as_json and not yes:

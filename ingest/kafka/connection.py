@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from kafka import KafkaProducer, TopicPartition
@@ -19,7 +19,9 @@ from ingest.stream import conversation
 
 CLOSE_WITHIN_S: Final = 2.0
 _GREETED_WITHIN_S: Final = 10.0
-_greeting = threading.Lock()  # the level is one for all threads: each puts back what it found
+_logger: Final = logging.getLogger("kafka")
+_asking = threading.Lock()
+_asked_by, _level = 0, logging.NOTSET  # the level is one for all threads: the first one in takes it, the last one out puts it back
 
 
 def as_options(kafka: KafkaOptions | str) -> KafkaOptions:
@@ -37,13 +39,25 @@ def greet(kafka: KafkaOptions) -> None:
     nothing = MetadataRequest(
         topics=[], allow_auto_topic_creation=False, include_cluster_authorized_operations=False, include_topic_authorized_operations=False
     )
-    logger = logging.getLogger("kafka")
-    with _greeting:
-        level = logger.level
-        try:
-            conversation.ask(kafka, nothing, _GREETED_WITHIN_S)
-        finally:
-            logger.setLevel(level)  # the question is asked without the client's own warnings; the service's log is its own
+    with quiet():
+        conversation.ask(kafka, nothing, _GREETED_WITHIN_S)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """For questions that are asked without the client's own warnings: they silence its log for good, and a service's log is its own."""
+    global _asked_by, _level
+    with _asking:
+        if _asked_by == 0:
+            _level = _logger.level
+        _asked_by += 1
+    try:
+        yield
+    finally:
+        with _asking:
+            _asked_by -= 1
+            if _asked_by == 0:
+                _logger.setLevel(_level)
 
 
 def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:

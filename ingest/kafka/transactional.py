@@ -126,7 +126,8 @@ class TransactionalProducer:
         """A transaction: committed at the end of the block, aborted when an exception leaves it, which is raised on.
 
         1 begin; then the block; 2 wait until the brokers have every record; 3 look at every acknowledgement; 4 offsets of the input,
-        if any; 5 commit. `on_step` hears `begun`, `flushed`, `offsets_sent` and `committed`.
+        if any; 5 commit. `on_step` hears `begun`, `flushed`, `offsets_sent` and, when all is over, `committed`: what it raises then
+        undoes nothing.
 
         Raises TransactionAborted (nothing is visible, send again), GroupMovedOn (the same, but the work belongs to others now),
         OutcomeUnknown (5 was not answered; the producer was replaced), ProducerFenced (closed; never retry), Unfit BROKER_UNREACHABLE.

@@ -22,7 +22,7 @@ from kafka.errors import (
 from kafka.protocol.metadata import MetadataRequest
 
 from ingest.errors import IngestError, InvalidInput, RunStopped, Unfit
-from ingest.kafka.connection import end, producer
+from ingest.kafka.connection import end, producer, quiet
 from ingest.kafka.mode import ExactlyOnce
 from ingest.kafka_options import KafkaOptions
 from ingest.prove.kafka_fetch import TopicReader
@@ -105,7 +105,7 @@ def listed(kafka: KafkaOptions) -> tuple[Listed, ...]:
 
     Raises Unfit BROKER_UNREACHABLE, KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_TOO_OLD (before Kafka 3.0).
     """
-    with _admin(kafka) as admin:
+    with quiet(), _admin(kafka) as admin:
         by_broker = admin.list_transactions()
         found = [_described(admin, row.transactional_id) for rows in by_broker.values() for row in rows]
         described = {name: one for each in found for name, one in each.items()}
@@ -117,7 +117,8 @@ def listed(kafka: KafkaOptions) -> tuple[Listed, ...]:
             bounds = _bounds(kafka, _with_leader(admin, told))
     begun = {(place, producer_id): start for (place, producer_id), start in begun.items() if place in bounds}
     holding = {place for (place, _), start in begun.items() if start == bounds[place][0]}
-    waiting = {place: _records(kafka, place, *bounds[place]) for place in holding}
+    with quiet():
+        waiting = {place: _records(kafka, place, *bounds[place]) for place in holding}
     rows = [_row(name, one, begun, bounds, waiting) for name, one in described.items()]
     return tuple(sorted(rows, key=lambda row: (-row.held_back, not row.is_open, -(row.age_s or 0), row.transactional_id)))
 

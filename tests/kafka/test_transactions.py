@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import subprocess
 import sys
 import time
@@ -105,8 +106,11 @@ def test_what_waits_is_counted_in_records_without_the_markers_between_them(
         transaction.send(sink, b"behind", partition=1)
     until(lambda: row().held_back == 10, "its record and its marker are there", 5)
     assert row().records_held_back == 9
+    logger = logging.getLogger("kafka")
+    monkeypatch.setattr(logger, "level", logging.INFO)
     monkeypatch.setattr("ingest.kafka.transactions.COUNTED_MAX", 9)
     assert (row().held_back, row().records_held_back, row().held[0].records) == (10, None, None)
+    assert logger.level == logging.INFO, "a service's log is its own"
 
 
 def test_aborting_asks_first_and_then_fences(topics: Topics, open_one: tuple[str, TransactionalProducer], name: str) -> None:
