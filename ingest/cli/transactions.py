@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,8 +28,6 @@ def transactions(
     as_json: o.Json = False,
 ) -> None:
     """Show transactional ids with state, age and partitions, and which open transaction holds the last stable offset back."""
-    import logging
-
     from ingest.errors import InvalidInput
     from ingest.kafka import transactions as held
     from ingest.kafka_options import KafkaOptions
