@@ -57,7 +57,8 @@ def _rest(mode: AtMostOnce | AtLeastOnce, name: str, topics: Topics) -> list[byt
 
 def test_at_least_once_commits_after_the_work_so_a_crash_repeats(topics: Topics, full: Callable[..., str]) -> None:
     name = full(30)
-    with Consumer(AtLeastOnce(), [name], name, topics.servers, commit_records=10, **QUICK) as consumer:
+    by_count: dict[str, Any] = {"commit_records": 10, "commit_ms": 600_000}
+    with Consumer(AtLeastOnce(), [name], name, topics.servers, **by_count, **QUICK) as consumer:
         assert _worked_until_crash(consumer, b"25") == [b"%d" % number for number in range(25)]
     assert topics.committed(name, name) == {0: 20}
     assert _rest(AtLeastOnce(), name, topics) == [b"%d" % number for number in range(20, 30)], "20 to 24 come twice, none is lost"
