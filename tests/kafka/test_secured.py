@@ -17,21 +17,17 @@ from ingest.kafka import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Out
 from ingest.kafka.transactions import listed
 from ingest.kafka_options import KafkaOptions
 from ingest.local.access import READING, WRITING
-from ingest.local.broker import Broker
-from ingest.local.secure import MECHANISM, Secure
+from ingest.local.secure import MECHANISM
 from ingest.prove.kafka_fetch import TopicReader
 from tests.kafka.topics import Topics
-from tests.secured import CANARY, USER, WRONG, Door, holding
+from tests.secured import CANARY, USER, WRONG, Door, holding, opened
 
 REFUSED_WITHIN_S = 15.0
 
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    secure = Secure()
-    with Broker(tmp_path_factory.mktemp("secured"), secure=secure) as broker:
-        made = Door(broker, secure)
-        made.access.add_user(USER, CANARY)
+    with opened(tmp_path_factory.mktemp("secured")) as made:
         yield made
 
 
