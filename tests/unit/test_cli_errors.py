@@ -123,6 +123,7 @@ def test_a_wrong_command_exits_2_in_words_and_in_json(ingest: Ingest, words: tup
     [
         (("run", "nosuch"), "CONTRACT_NOT_FOUND"),
         (("run", "--every", "5 fortnights"), "DURATION_INVALID"),
+        (("run", "--once", "--every", "5s"), "OPTIONS_CONTRADICT"),
         (("run", "--project", "nowhere"), "CONTRACT_NOT_FOUND"),
     ],
 )
