@@ -1,18 +1,21 @@
 """Column types of a contract: the subset of Spark's DDL that a JSON event can fill and that Delta keeps exactly.
 
-`parse_type` (sql_type_parser.py) reads DDL text into a frozen tree, `ddl` writes the one canonical text of a tree, and
-`to_spark` makes pyspark's `DataType` of it. No JVM is needed for any of them; pyspark is imported only by `to_spark`.
+`parse_type` (sql_type_parser.py) reads DDL text into a frozen tree, `ddl` writes the one canonical text of a tree, `to_delta` what
+a Delta table's schema holds, and `to_spark` makes pyspark's values of it. No JVM is needed for any of them; pyspark is imported only
+by `to_spark`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from ingest.sql_type_words import ATOMIC
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
+
+DeltaType = str | dict[str, Any]
 
 DECIMAL_DIGITS_MAX = 38  # Spark's and Parquet's limit
 
@@ -120,31 +123,34 @@ def _quoted(text: str) -> str:
     return f"'{text}'"
 
 
-def to_spark(sql_type: SqlType) -> DataType:
-    """pyspark's value of the type; comments of struct fields become their metadata, as Spark's own parser does."""
-    from pyspark.sql import types
-
+def to_delta(sql_type: SqlType) -> DeltaType:
+    """The type as it stands in the JSON of a Delta table's schema (PROTOCOL.md, Schema Serialization Format)."""
     match sql_type:
         case Atomic():
-            made = getattr(types, ATOMIC[sql_type.kind])()
-            assert isinstance(made, types.DataType)
-            return made
+            return ATOMIC[sql_type.kind]
         case Decimal():
-            return types.DecimalType(sql_type.precision, sql_type.scale)
+            return f"decimal({sql_type.precision},{sql_type.scale})"
         case Array():
-            return types.ArrayType(to_spark(sql_type.element), containsNull=True)
+            return {"type": "array", "elementType": to_delta(sql_type.element), "containsNull": True}
         case Map():
-            return types.MapType(types.StringType(), to_spark(sql_type.value), valueContainsNull=True)
+            return {"type": "map", "keyType": "string", "valueType": to_delta(sql_type.value), "valueContainsNull": True}
         case Struct():
-            fields = sql_type.fields
-            return types.StructType(
-                [
-                    types.StructField(f.name, to_spark(f.type), f.nullable, {"comment": f.comment} if f.comment is not None else None)
-                    for f in fields
-                ]
-            )
+            return {"type": "struct", "fields": [field_to_delta(field) for field in sql_type.fields]}
         case _:
             assert_never(sql_type)
+
+
+def field_to_delta(field: Field) -> dict[str, Any]:
+    """The same of a field, or of a column."""
+    metadata = {} if field.comment is None else {"comment": field.comment}
+    return {"name": field.name, "type": to_delta(field.type), "nullable": field.nullable, "metadata": metadata}
+
+
+def to_spark(sql_type: SqlType) -> DataType:
+    """pyspark's value of the type; comments of struct fields become their metadata, as Spark's own parser does."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson({"fields": [field_to_delta(Field("_", sql_type))]}).fields[0].dataType
 
 
 def not_null_problem(sql_type: SqlType, nullable: bool, name: str) -> TypeProblem | None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-# Canonical name -> class in pyspark.sql.types.
+# Canonical name -> how Delta writes it in a table's schema.
 ATOMIC = {
-    "BOOLEAN": "BooleanType",
-    "TINYINT": "ByteType",
-    "SMALLINT": "ShortType",
-    "INT": "IntegerType",
-    "BIGINT": "LongType",
-    "FLOAT": "FloatType",
-    "DOUBLE": "DoubleType",
-    "STRING": "StringType",
-    "BINARY": "BinaryType",
-    "DATE": "DateType",
-    "TIMESTAMP": "TimestampType",
-    "TIMESTAMP_NTZ": "TimestampNTZType",
+    "BOOLEAN": "boolean",
+    "TINYINT": "byte",
+    "SMALLINT": "short",
+    "INT": "integer",
+    "BIGINT": "long",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "STRING": "string",
+    "BINARY": "binary",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMP_NTZ": "timestamp_ntz",
 }
 
 # Spark's own aliases.

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from ingest.local.broker import Broker
 
 TopicFactory = Callable[..., str]
+
+# How long an example takes is the machine's affair, not the code's. In CI the examples are the same each time, as hypothesis has it there.
+_SLOW = [HealthCheck.too_slow]
+settings.register_profile("any machine", deadline=None, suppress_health_check=_SLOW, derandomize="CI" in os.environ)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +41,16 @@ class Door:
             "INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION": str(self.secure.authority),
             **changes,
         }
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Door]:
+    """A broker in `folder` with a secured listener, as long as this lasts, and the user who may do nothing yet."""
+    secure = Secure()
+    with Broker(folder, secure=secure) as broker:
+        made = Door(broker, secure)
+        made.access.add_user(USER, CANARY)
+        yield made
 
 
 def holding(words: str, *folders: Path) -> list[Path]:

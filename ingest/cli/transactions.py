@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,7 @@ def transactions(
     from ingest.kafka import transactions as held
     from ingest.kafka_options import KafkaOptions
 
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it warns at every try; what matters is said once, by the error
     kafka = KafkaOptions.from_environment(bootstrap_servers)
     if abort is not None:
         if as_json and not yes:
@@ -64,12 +66,15 @@ def _print(rows: list[Listed]) -> None:
             if each.holds:
                 print(
                     f"{row.transactional_id} holds {each.topic}[{each.partition}] at offset {each.last_stable}: "
-                    f"{_amount(each.records, each.held_back)} up to {each.high_watermark} wait"
+                    f"{_amount(each.records, each.held_back)} up to offset {each.high_watermark} wait"
                 )
+        for place in row.untold:
+            print(f"{row.transactional_id}: {place.topic}[{place.partition}] has no leader, was deleted, or is not ours to read")
 
 
 def _amount(records: int | None, offsets: int) -> str:
-    return f"{offsets:,} offsets" if records is None else f"{records:,} records"
+    number, what = (offsets, "offset") if records is None else (records, "record")
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _cells(row: Listed) -> tuple[str, ...]:
@@ -82,5 +87,9 @@ def _cells(row: Listed) -> tuple[str, ...]:
 
 def _as_json(row: Listed) -> dict[str, Any]:
     held = [asdict(each) | {"holds": each.holds, "held_back": each.held_back} for each in row.held]
-    places = [{"topic": place.topic, "partition": place.partition} for place in row.partitions]
-    return {**asdict(row), "partitions": places, "held": held, "held_back": row.held_back, "records_held_back": row.records_held_back}
+    amounts = {"held_back": row.held_back, "records_held_back": row.records_held_back}
+    return {**asdict(row), "partitions": _places(row.partitions), "untold": _places(row.untold), "held": held, **amounts}
+
+
+def _places(places: tuple[Any, ...]) -> list[dict[str, Any]]:
+    return [{"topic": place.topic, "partition": place.partition} for place in places]

@@ -8,6 +8,7 @@ from ingest.kafka.errors import (
     OutcomeUnknown,
     PoisonRecord,
     ProducerFenced,
+    StoreFailed,
     TransactionAborted,
 )
 from ingest.kafka.grouped import Grouped
@@ -40,6 +41,7 @@ __all__ = [
     "ProducerFenced",
     "SeenIds",
     "State",
+    "StoreFailed",
     "Transaction",
     "TransactionAborted",
     "TransactionalProducer",

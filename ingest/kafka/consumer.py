@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final
@@ -21,7 +22,7 @@ from kafka.errors import KafkaError
 
 from ingest.errors import InvalidInput
 from ingest.kafka.connection import as_options
-from ingest.kafka.errors import GuaranteeBroken, PoisonRecord
+from ingest.kafka.errors import DeliveryFailed, GuaranteeBroken, PoisonRecord, StoreFailed
 from ingest.kafka.member import Member, Offsets, Rebalance
 from ingest.kafka.mode import AtLeastOnce, AtMostOnce, DeliveryMode
 from ingest.kafka.poison import DeadLetter
@@ -98,11 +99,16 @@ class Consumer:
         self._commit_records, self._commit_s = commit_records, commit_ms / 1000
         self._done = _Progress()
         self._dropped: set[TopicPartition] = set()
+        self._letters: Producer | None = None
         self.counts = Consumed()
         made = mode.consumer_options(group_id, **options) | ({"group_instance_id": instance} if instance else {})
         connection = as_options(kafka)
-        self._letters = Producer(AtLeastOnce(), connection) if dead_letter else None
         self._member = Member(connection, topics, made, rebalance=rebalance, finish=self._finish, dropped=self._drop)
+        try:
+            self._letters = Producer(AtLeastOnce(), connection) if dead_letter else None
+        except BaseException:
+            self._member.close()
+            raise
 
     def __enter__(self) -> Consumer:
         return self
@@ -179,13 +185,16 @@ class Consumer:
             try:
                 self._once(record, work)
                 return
+            except StoreFailed:
+                raise
             except Exception as error:
                 if attempt < attempts:
                     continue
                 if self._dead_letter is None or self._letters is None:
                     raise PoisonRecord(record.topic, record.partition, record.offset, error, attempts) from error
                 letter = self._dead_letter.letter(record, error)
-                self._letters.send(letter.topic, letter.value, key=letter.key, headers=letter.headers)
+                with self._or_all_again():
+                    self._letters.send(letter.topic, letter.value, key=letter.key, headers=letter.headers)
                 self.counts.dead += 1
 
     def _once(self, record: Any, work: Callable[[Any], object]) -> None:
@@ -207,13 +216,24 @@ class Consumer:
     def _commit(self) -> bool:
         """False while a rebalance is under way: the broker takes no offsets then. They wait, or go with their partition."""
         if self._letters is not None:
-            self._letters.flush()  # first: a letter that is lost while its record counts as done is a lost record
+            with self._or_all_again():
+                self._letters.flush()  # first: a letter that is lost while its record counts as done is a lost record
         if self._done.offsets and not self._committed(self._done.offsets):
             self._done.since = time.monotonic()
             self._done.records = 1  # due again after commit_ms
             return False
         self._done = _Progress()
         return True
+
+    @contextmanager
+    def _or_all_again(self) -> Iterator[None]:
+        """A letter that did not arrive may be of any record since the last commit: they all come again, also after the run's end."""
+        try:
+            yield
+        except DeliveryFailed:
+            self._done = _Progress()
+            self._member.forget()
+            raise
 
     def _commit_surely(self) -> None:
         """What is done is committed, or its partitions are gone."""

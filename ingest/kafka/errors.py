@@ -26,16 +26,18 @@ class GuaranteeBroken(InvalidInput):
 class ProducerFenced(RunStopped):
     """Thrown when the broker holds a newer producer for our transactional id. This producer is closed; never retry with it.
 
-    The open transaction is or will be aborted. `timed_out` tells that the transaction was older than its timeout: then the broker may
-    have aborted it by itself, which it reports in the same words.
+    The open transaction is or will be aborted. Only if its commit was asked for (`commit_asked`) it may be committed: the broker can have
+    done it at once, its answer was lost, and the client's second try came after the fence. `timed_out` tells that the transaction was
+    older than its timeout: then the broker may have aborted it by itself, which it reports in the same words.
     """
 
-    def __init__(self, transactional_id: str, *, timed_out: bool = False) -> None:
-        self.transactional_id, self.timed_out = transactional_id, timed_out
+    def __init__(self, transactional_id: str, *, timed_out: bool = False, commit_asked: bool = False) -> None:
+        self.transactional_id, self.timed_out, self.commit_asked = transactional_id, timed_out, commit_asked
         late = ", or the broker aborted the transaction, which was older than its timeout," if timed_out else ""
+        asked = "; the transaction's commit was asked for, and may have been done before" if commit_asked else ""
         super().__init__(
             "PRODUCER_FENCED",
-            f"another producer{late} took over the transactional id {transactional_id}.",
+            f"another producer{late} took over the transactional id {transactional_id}{asked}.",
             expected="one producer at a time for a transactional id, and transactions shorter than their timeout.",
             remedy="let the other one go on, or give this one an id of its own; start anew from the committed offsets"
             + ("; against the timeout: fewer records in a transaction, or a longer transaction_timeout_ms." if timed_out else "."),
@@ -90,6 +92,18 @@ class DeliveryFailed(RunStopped):
 
 class GroupMovedOn(TransactionAborted):
     """Thrown when the consumer group has gone on without us: our partitions may have other owners. Nothing of the work is visible."""
+
+
+class StoreFailed(RunStopped):
+    """Thrown when the store of seen ids cannot be read or written. That is no fault of a record: none becomes poison by it."""
+
+    def __init__(self, path: str, error: BaseException) -> None:
+        super().__init__(
+            "SEEN_STORE",
+            f"the ids in {path} cannot be read or written ({type(error).__name__}: {error}).",
+            expected="an SQLite file on a local disk with room on it, for this consumer alone.",
+            remedy="see to the file, and start again from the committed offsets.",
+        )
 
 
 class PoisonRecord(RunStopped):

@@ -29,7 +29,8 @@ class Grouped:
     """Commits after `records` records, or `time_ms` after the first of them, whichever is first. A context manager.
 
     An aborted group is sent again, up to `attempts` times, since that is exact. Every other error is raised by the next `send` or at
-    the end, with its records in `lost`: OutcomeUnknown leaves the choice to the caller, because sending again might double them.
+    the end, with its records in `lost`, the one that this `send` was given among them: OutcomeUnknown leaves the choice to the caller,
+    because sending again might double them. When an exception leaves the block, what was not committed is in `lost` too.
     `send` waits while a group is being committed, so a fast caller cannot run away from the broker.
     """
 
@@ -59,6 +60,8 @@ class Grouped:
         with self._changed:
             if kind is None and self._error is None:
                 self._commit()
+            elif self._group:
+                self.lost, self._group = tuple(self._group), []
             self._ended = True
             self._changed.notify_all()
         self._clock.join()
@@ -70,6 +73,8 @@ class Grouped:
     ) -> None:
         """Add a record to the present group. Raises what the commit of a former group raised."""
         with self._changed:
+            if self._error is not None:
+                self.lost = (*self.lost, Outgoing(topic, value, key, headers, partition))
             self._raise_error()
             self._group.append(Outgoing(topic, value, key, headers, partition))
             if len(self._group) >= self._records:
@@ -114,5 +119,8 @@ class Grouped:
             except Exception as error:
                 self._error, self.lost = error, tuple(group)
                 return
+            except BaseException:
+                self.lost = tuple(group)
+                raise
         self.committed += len(group)
         self.transactions += bool(group)

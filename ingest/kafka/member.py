@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 from kafka import AsyncConsumerRebalanceListener, ConsumerGroupMetadata, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import IllegalStateError, KafkaError
+from kafka.errors import IllegalStateError, KafkaError, NoOffsetForPartitionError
 
 from ingest.errors import InvalidInput, Unfit
 from ingest.kafka.connection import greet
@@ -61,7 +61,7 @@ class Member:
         self._stale: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._eager = rebalance == "eager"
-        self._earliest = options["auto_offset_reset"] == "earliest"
+        self._reset: str = options["auto_offset_reset"]
         self.group = ConsumerGroupMetadata(group_id=options["group_id"])
         self.polled_at = time.monotonic()
         greet(kafka)
@@ -113,10 +113,11 @@ class Member:
         self.polled_at = time.monotonic()
         # As of now and not as of the commit: see Transaction.send_offsets.
         self.group = self._consumer.group_metadata()
-        stale = self._rewind_stale()
+        # Before the offsets are asked for: that can fail, and the client has passed these records by now.
         for place, records in found.items():
-            if place not in stale:
+            if place not in self._stale:
                 self._buffer.setdefault(place, deque()).extend(records)
+        self._rewind_stale()
         self._hold_back()
 
     def gather(self, records: int, time_s: float, stop: Callable[[], bool]) -> list[Any]:
@@ -148,10 +149,14 @@ class Member:
         self._consumer.commit({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})
 
     def rewind(self) -> None:
-        """Forget the buffer and go back to what the group has committed."""
+        """Forget the buffer and go back to what the group has committed. Raises kafka.errors.KafkaError; the next poll tries again then."""
+        self.forget()
+        self._rewind_stale()
+
+    def forget(self) -> None:
+        """The same, but not before the next poll: for a run that ends with an error, and may be begun again."""
         self._stale |= self.assignment
         self._buffer.clear()
-        self._rewind_stale()
 
     def pause(self, place: TopicPartition) -> None:
         """Hand out no record of this partition until `resume`; it stays ours."""
@@ -202,19 +207,23 @@ class Member:
         for place in (held & ours) - wanted:
             self._consumer.resume(place)
 
-    def _rewind_stale(self) -> set[TopicPartition]:
+    def _rewind_stale(self) -> None:
         """kafka-python keeps the fetch position of a partition that an eager rebalance takes and gives back: behind what we dropped."""
-        stale, self._stale = self._stale, set()
-        for place in stale & self.assignment:
+        self._stale &= self.assignment
+        for place in tuple(self._stale):
             with suppress(IllegalStateError):  # it went away meanwhile
-                offset = self._consumer.committed(place, timeout_ms=_COMMITTED_WITHIN_S * 1000)
-                if offset is not None:
-                    self._consumer.seek(place, offset)
-                elif self._earliest:
-                    self._consumer.seek_to_beginning(place)
-                else:
-                    self._consumer.seek_to_end(place)
-        return stale
+                self._seek(place, self._consumer.committed(place, timeout_ms=_COMMITTED_WITHIN_S * 1000))
+            self._stale.discard(place)
+
+    def _seek(self, place: TopicPartition, committed: int | None) -> None:
+        if committed is not None:
+            self._consumer.seek(place, committed)
+        elif self._reset == "earliest":
+            self._consumer.seek_to_beginning(place)
+        elif self._reset == "latest":
+            self._consumer.seek_to_end(place)
+        else:
+            raise NoOffsetForPartitionError(place)
 
     def _gone(self, places: set[TopicPartition], *, finished: bool) -> None:
         for place in places:
@@ -230,7 +239,8 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         places = set(revoked)
-        offsets, finished = self._member._finish(places), True
+        offsets = self._member._finish(places)
+        finished = bool(offsets)
         if offsets:
             try:
                 await self._member._consumer.commit_async({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})

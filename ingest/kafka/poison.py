@@ -24,7 +24,12 @@ class DeadLetter:
             raise InvalidInput("DEAD_LETTER", found, expected="a topic, and at least one attempt.", remedy=remedy)
 
     def letter(self, record: Any, error: BaseException) -> Outgoing:
-        """The record of the dead-letter topic: key, value and headers unchanged, and `dead.*` headers added."""
+        """The record of the dead-letter topic: key, value and headers unchanged, and `dead.*` headers added.
+
+        What kafka-python cannot send is sent empty: the value of a record that has neither key nor value, and a header without a value.
+        """
+        value = b"" if record.key is None and record.value is None else record.value
+        headers = [(name, content if content is not None else b"") for name, content in record.headers]
         added = {
             "dead.topic": record.topic,
             "dead.partition": str(record.partition),
@@ -33,4 +38,4 @@ class DeadLetter:
             "dead.detail": str(error),
         }
         more = [(name, text.encode("utf-8", "replace")[:_DETAIL_BYTES_MAX]) for name, text in added.items()]
-        return Outgoing(self.topic, record.value, record.key, [*record.headers, *more])
+        return Outgoing(self.topic, value, record.key, [*headers, *more])

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final
 
 from ingest.errors import InvalidInput
+from ingest.kafka.errors import StoreFailed
 
 KEEP: Final = 1_000_000
 # Older ids go in portions of this share, so that not every insert has to delete.
@@ -26,7 +27,7 @@ class SeenIds:
     def __init__(self, path: Path | str, *, keep: int = KEEP) -> None:
         if keep < 1:
             raise InvalidInput("SEEN_KEEP", f"keep is {keep}.", expected="at least 1.", remedy="correct it.")
-        self._keep = keep
+        self._keep, self._path = keep, str(path)
         # FULL: an id that was added has to be there after a power cut, since the offset may be committed right after it.
         self.connection = sqlite3.connect(path, isolation_level=None)
         self.connection.execute("PRAGMA journal_mode=WAL")
@@ -55,19 +56,29 @@ class SeenIds:
         """True in the block if the id is new; it is remembered if the block ends without an exception.
 
         What the block writes through `connection` is committed together with the id: then the effect happens exactly once. An
-        effect elsewhere happens at least once, since a crash may come between it and the id.
+        effect elsewhere happens at least once, since a crash may come between it and the id. Raises RunStopped SEEN_STORE.
         """
-        self.connection.execute("BEGIN IMMEDIATE")
         try:
-            fresh = event_id not in self
+            with self._stored():
+                self.connection.execute("BEGIN IMMEDIATE")
+                fresh = event_id not in self
             yield fresh
-            if fresh:
-                self.connection.execute("INSERT INTO seen (id) VALUES (?)", (event_id,))
-                self._prune()
-            self.connection.execute("COMMIT")
+            with self._stored():
+                if fresh:
+                    self.connection.execute("INSERT INTO seen (id) VALUES (?)", (event_id,))
+                    self._prune()
+                self.connection.execute("COMMIT")
         except BaseException:
-            self.connection.execute("ROLLBACK")
+            if self.connection.in_transaction:  # SQLite may have taken it back by itself
+                self.connection.execute("ROLLBACK")
             raise
+
+    @contextmanager
+    def _stored(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreFailed(self._path, error) from error
 
     def _newest(self) -> int:
         return int(self.connection.execute("SELECT coalesce(max(number), 0) FROM seen").fetchone()[0])

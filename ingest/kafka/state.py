@@ -119,20 +119,22 @@ class States:
         with KafkaConsumer(**self._kafka.for_python(), **ending, isolation_level="read_committed") as reader:
             reader.assign([place])
             reader.seek_to_beginning(place)
-            moved = time.monotonic()
-            while (at := reader.position(place)) < end:
+            at, moved = -1, time.monotonic()
+            while True:
+                now = reader.position(place, timeout_ms=1_000)  # None while the partition has no leader
+                if now is not None and now > at:
+                    at, moved = now, time.monotonic()
+                if at >= end:
+                    return kept
                 for record in reader.poll(timeout_ms=200).get(place, ()):
                     _apply(kept, record)
-                if reader.position(place) > at:
-                    moved = time.monotonic()
-                elif time.monotonic() - moved > _RESTORE_STALL_S:
+                if time.monotonic() - moved > _RESTORE_STALL_S:
                     raise RunStopped(
                         "STATE_NOT_RESTORED",
                         f"{self.changelog}[{partition}] stands at offset {at} of {end} for {_RESTORE_STALL_S:g} s.",
                         expected="a changelog that can be read to its end.",
                         remedy="`ingest transactions` shows which transaction holds it up; start again when it has ended.",
                     )
-        return kept
 
 
 def _apply(kept: dict[bytes, bytes], record: Any) -> None:

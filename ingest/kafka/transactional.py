@@ -15,8 +15,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from kafka import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafka.errors import CommitFailedError, FencedInstanceIdError, InvalidProducerEpochError, KafkaError, ProducerFencedError
@@ -39,7 +40,7 @@ class Transaction:
 
     def __init__(self, made: Any, in_flight: InFlight, within_s: float) -> None:
         self._made, self._in_flight, self._within_s = made, in_flight, within_s
-        self._group: tuple[dict[TopicPartition, OffsetAndMetadata], ConsumerGroupMetadata] | None = None
+        self._offsets: dict[ConsumerGroupMetadata, dict[TopicPartition, OffsetAndMetadata]] = {}
         self.records = 0
 
     def send(
@@ -74,14 +75,14 @@ class Transaction:
             raise TransactionAborted(f"{len(self._in_flight.errors)} record(s) were not acknowledged ({type(first).__name__}: {first})")
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
-        """Commit the input's next offsets with this transaction, as the member of `group` that read it.
+        """Commit the input's next offsets with this transaction, as the member of `group` that read it; of several calls, all of them.
 
         `group` must be what the consumer was when it got the records: kafka-python forgets its membership when it learns that it was
         thrown out, and the broker takes an empty one without asking (KIP-447 wants it for older clients). Raises GroupMovedOn.
         """
         if group.generation_id < 0 or not group.member_id:
             raise GroupMovedOn(f"the consumer is no member of the group {group.group_id} any more")
-        self._group = ({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}, group)
+        self._offsets.setdefault(group, {}).update({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})
 
 
 class TransactionalProducer:
@@ -125,7 +126,8 @@ class TransactionalProducer:
         """A transaction: committed at the end of the block, aborted when an exception leaves it, which is raised on.
 
         1 begin; then the block; 2 wait until the brokers have every record; 3 look at every acknowledgement; 4 offsets of the input,
-        if any; 5 commit. `on_step` hears `begun`, `flushed`, `offsets_sent` and `committed`.
+        if any; 5 commit. `on_step` hears `begun`, `flushed`, `offsets_sent` and, when all is over, `committed`: what it raises then
+        undoes nothing.
 
         Raises TransactionAborted (nothing is visible, send again), GroupMovedOn (the same, but the work belongs to others now),
         OutcomeUnknown (5 was not answered; the producer was replaced), ProducerFenced (closed; never retry), Unfit BROKER_UNREACHABLE.
@@ -135,28 +137,28 @@ class TransactionalProducer:
             raise InvalidInput("TRANSACTION_OPEN", "a transaction is open.", expected="one at a time.", remedy="end it, or use another id.")
         self._busy, began = True, time.monotonic()
         transaction = Transaction(made, self._in_flight, self._within_s)
-        asked_to_commit = False
+        asked: Literal["nothing", "offsets", "commit"] = "nothing"
         try:
             made.begin_transaction()
             on_step("begun")
             yield transaction
-            if transaction._group is not None or transaction.records:
+            if transaction._offsets or transaction.records:
                 transaction.flush()
             on_step("flushed")
-            if transaction._group is not None:
-                offsets, group = transaction._group
-                Asked(lambda: made.send_offsets_to_transaction(offsets, group)).result(self._within_s)
+            for group, offsets in transaction._offsets.items():
+                asked = "offsets"
+                Asked(partial(made.send_offsets_to_transaction, offsets, group)).result(self._within_s)
             on_step("offsets_sent")
-            asked_to_commit = True
+            asked = "commit"
             Asked(made.commit_transaction).result(self._within_s)
-            on_step("committed")
         except BaseException as error:
             late = time.monotonic() - began > self.mode.transaction_timeout_ms / 1000
-            self._fail(made, error, asked_to_commit=asked_to_commit, late=late)
+            self._fail(made, error, asked, late=late)
             raise
         finally:
             self._busy = False
             self._in_flight.forget()
+        on_step("committed")
 
     def _open(self) -> Any:
         if self._closed:
@@ -170,17 +172,19 @@ class TransactionalProducer:
             self._made = producer(self._kafka, self._options)
         return self._made
 
-    def _fail(self, made: Any, error: BaseException, *, asked_to_commit: bool, late: bool) -> None:
+    def _fail(self, made: Any, error: BaseException, asked: Literal["nothing", "offsets", "commit"], *, late: bool) -> None:
         """Leave no transaction open, and turn the client's error into what it means; returns if `error` shall be raised as it is."""
         if self._is_fenced(made, error):
             self.close()
-            raise ProducerFenced(self.mode.transactional_id, timed_out=late) from error
-        if asked_to_commit and isinstance(error, KafkaError | TimeoutError):
+            raise ProducerFenced(self.mode.transactional_id, timed_out=late, commit_asked=asked == "commit") from error
+        if asked == "commit" and isinstance(error, KafkaError | TimeoutError):
             settled = self._replace()
             raise OutcomeUnknown(self.mode.transactional_id, settled=settled, why=f"{type(error).__name__}: {error}") from error
+        if asked == "commit":  # of a signal, in the midst of the wait: raised as it is, so that it ends what it was meant to end
+            error.add_note(f"The commit of a transaction of {self.mode.transactional_id} was asked for: it may be committed, or not.")
         # A new producer aborts the open transaction for certain. Not so abort_transaction(): kafka-python keeps offsets that the broker
         # refused and sends them again with the next transaction, behind the back of the partition's new owner.
-        keep = not isinstance(error, KafkaError | TimeoutError | TransactionAborted)
+        keep = asked == "nothing" and not isinstance(error, KafkaError | TimeoutError | TransactionAborted)
         if not (keep and self._aborted(made)):
             self._replace()
         if isinstance(error, CommitFailedError | FencedInstanceIdError):

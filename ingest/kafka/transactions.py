@@ -7,27 +7,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError, TransactionalIdNotFoundError
+from kafka.errors import (
+    BrokerResponseError,
+    KafkaError,
+    KafkaTimeoutError,
+    TransactionalIdNotFoundError,
+    UnsupportedVersionError,
+)
 from kafka.protocol.metadata import MetadataRequest
 
 from ingest.errors import IngestError, InvalidInput, RunStopped, Unfit
-from ingest.kafka.connection import end, producer
+from ingest.kafka.connection import end, producer, quiet
 from ingest.kafka.mode import ExactlyOnce
 from ingest.kafka_options import KafkaOptions
 from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import stretches
 from ingest.stream import conversation, kafka_trouble
 
-# Kafka's names, in the order in which a transaction passes them; Dead is an id that expired.
+# Kafka's names, in the order in which a transaction passes them. Dead is an id that is just expiring, which brokers do not list.
 OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 DECIDED: Final = ("CompleteCommit", "CompleteAbort", "Empty", "Dead")
 
 ANSWER_WITHIN_S: Final = 15.0
+_OFFSETS_WITHIN_S: Final = 5.0
 _ENDED_WITHIN_S: Final = 30.0
 # Their headers are read, with all that is between: some 20 MB, a second or less.
 COUNTED_MAX: Final = 100_000
@@ -61,7 +68,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A transactional id. `age_s` is how long its transaction is open, None where none is; `held` its partitions that hold records."""
+    """A transactional id. `age_s` is how long its transaction is open, None where none is; `held` its partitions that hold records.
+
+    `untold` are those of its partitions of which the brokers tell nothing: without a leader, deleted, or not ours to read.
+    """
 
     transactional_id: str
     producer_id: int
@@ -72,6 +82,7 @@ class Listed:
     coordinator: int
     partitions: tuple[TopicPartition, ...]
     held: tuple[Held, ...]
+    untold: tuple[TopicPartition, ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -94,15 +105,20 @@ def listed(kafka: KafkaOptions) -> tuple[Listed, ...]:
 
     Raises Unfit BROKER_UNREACHABLE, KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_TOO_OLD (before Kafka 3.0).
     """
-    with _admin(kafka) as admin:
+    with quiet(), _admin(kafka) as admin:
         by_broker = admin.list_transactions()
         found = [_described(admin, row.transactional_id) for rows in by_broker.values() for row in rows]
         described = {name: one for each in found for name, one in each.items()}
         in_open = {place for one in described.values() if one.state.value in OPEN for place in one.topic_partitions}
-        begun = _begun(admin, in_open)
-        bounds = _bounds(kafka, in_open)
+        told, begun = _begun(admin, _with_leader(admin, in_open))
+        try:
+            bounds = _bounds(kafka, told)
+        except KafkaTimeoutError:  # a leader has gone since it was asked for
+            bounds = _bounds(kafka, _with_leader(admin, told))
+    begun = {(place, producer_id): start for (place, producer_id), start in begun.items() if place in bounds}
     holding = {place for (place, _), start in begun.items() if start == bounds[place][0]}
-    waiting = {place: _records(kafka, place, *bounds[place]) for place in holding}
+    with quiet():
+        waiting = {place: _records(kafka, place, *bounds[place]) for place in holding}
     rows = [_row(name, one, begun, bounds, waiting) for name, one in described.items()]
     return tuple(sorted(rows, key=lambda row: (-row.held_back, not row.is_open, -(row.age_s or 0), row.transactional_id)))
 
@@ -110,13 +126,15 @@ def listed(kafka: KafkaOptions) -> tuple[Listed, ...]:
 def abort(kafka: KafkaOptions, transactional_id: str) -> None:
     """End the open transaction of this id, as a restart of its producer would: by a newer producer. The old one is fenced.
 
+    One whose commit is decided (PrepareCommit) is no open one: it will be committed, whoever asks.
+
     Raises InvalidInput TRANSACTIONAL_ID_UNKNOWN, NO_OPEN_TRANSACTION, RunStopped STILL_OPEN, and what `listed` raises.
     """
     row = next((each for each in listed(kafka) if each.transactional_id == transactional_id), None)
     if row is None:
         found, remedy = f"no broker knows the transactional id {transactional_id!r}.", "`ingest transactions` lists them."
         raise InvalidInput("TRANSACTIONAL_ID_UNKNOWN", found, expected="an id that a producer has used.", remedy=remedy)
-    if not row.is_open:
+    if not row.is_open or row.state == "PrepareCommit":
         found = f"{transactional_id} is in state {row.state}."
         raise InvalidInput("NO_OPEN_TRANSACTION", found, expected="a transaction that is open.", remedy="nothing needs to be done.")
     if row.state == "Ongoing":
@@ -144,7 +162,7 @@ def _admin(kafka: KafkaOptions) -> Iterator[Any]:
         finally:
             admin.close()
     except KafkaError as error:
-        if "Unsupported" in type(error).__name__:
+        if isinstance(error, UnsupportedVersionError):
             found, remedy = "the brokers cannot list transactions.", "ask the brokers' own tools."
             raise Unfit("BROKER_TOO_OLD", found, expected="Kafka 3.0 or later (KIP-664).", remedy=remedy) from error
         raise kafka_trouble.unreachable(kafka.bootstrap_servers, type(error).__name__).unfit() from error
@@ -157,15 +175,31 @@ def _described(admin: Any, transactional_id: str) -> dict[str, Any]:
         return {}
 
 
-def _begun(admin: Any, places: set[TopicPartition]) -> dict[tuple[TopicPartition, int], int]:
-    """Where the open transaction of a producer id begins in a partition."""
-    found = admin.describe_producers(places) if places else {}
-    return {
+def _with_leader(admin: Any, places: set[TopicPartition]) -> set[TopicPartition]:
+    """A transaction is often held up just because a partition has none: the others are told of all the same."""
+    topics = admin.describe_topics(sorted({place.topic for place in places})) if places else ()
+    led = {
+        TopicPartition(topic["name"], each["partition_index"]) for topic in topics for each in topic["partitions"] if each["leader_id"] >= 0
+    }
+    return places & led
+
+
+def _begun(admin: Any, places: set[TopicPartition]) -> tuple[set[TopicPartition], dict[tuple[TopicPartition, int], int]]:
+    """The partitions that tell of it (it needs the right to read them), and where the open transaction of a producer id begins there."""
+    try:
+        found = dict(admin.describe_producers(places)) if places else {}
+    except BrokerResponseError:  # one of them spoils the answer of all
+        found = {}
+        for place in places:
+            with suppress(BrokerResponseError):
+                found |= admin.describe_producers([place])
+    begun = {
         (place, one.producer_id): one.current_transaction_start_offset
         for place, state in found.items()
         for one in state.active_producers
         if one.current_transaction_start_offset >= 0
     }
+    return set(found), begun
 
 
 def _bounds(kafka: KafkaOptions, places: set[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -174,7 +208,7 @@ def _bounds(kafka: KafkaOptions, places: set[TopicPartition]) -> dict[TopicParti
         # In this order, so that the stable offset is never above the end.
         options = {"isolation_level": level, "enable_auto_commit": False, "group_id": None, "exclude_internal_topics": False}
         with KafkaConsumer(**kafka.for_python(), **options) as reader:
-            ends.append(reader.end_offsets(list(places), timeout_ms=ANSWER_WITHIN_S * 1000))
+            ends.append(reader.end_offsets(list(places), timeout_ms=_OFFSETS_WITHIN_S * 1000))
     return {place: (ends[0][place], ends[1][place]) for place in places}
 
 
@@ -213,4 +247,5 @@ def _row(
             for place in places
             if is_open and (place, one.producer_id) in begun
         ),
+        tuple(place for place in places if is_open and place not in bounds),
     )

@@ -129,6 +129,7 @@ class Transform:
                     raise
             except BaseException:
                 self._abandon_states()
+                self._member.forget()  # else a second run would go on behind these records
                 raise
             came = time.monotonic()
         return self.counts

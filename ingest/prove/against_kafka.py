@@ -27,7 +27,8 @@ from ingest.prove.intervals import Offsets
 from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import records_at, scan
 from ingest.prove.placement import Placement, place
-from ingest.stream.decode import HEADERS, Decoder, Source, event_id_columns
+from ingest.stream.columns import event_id_columns
+from ingest.stream.decode import HEADERS, Decoder, Source
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.topic import Topic
@@ -148,8 +149,10 @@ def _lost(
     """Records that stand nowhere and whose event id the target does not hold."""
     ids = event_id_columns(contract)
     known = target.select(*(F.col(f"`{name}`") for name in ids))
-    offsets, decoder = placement.elsewhere.offsets(), Decoder(contract)
-    shown = 0
+    offsets = placement.elsewhere.offsets()
+    if not len(offsets):  # a decoder takes a second to put together
+        return
+    decoder, shown = Decoder(contract), 0
     for begin in range(0, len(offsets), CHUNK):
         found = records_at(reader, placement.partition, offsets[begin : begin + CHUNK])
         rows = [

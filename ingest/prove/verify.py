@@ -19,7 +19,7 @@ from ingest.places import Places
 from ingest.prove.against_kafka import Reread
 from ingest.prove.balance import Finding, Segment, Total, check, segments, total
 from ingest.prove.count import POSITION, Counted, Removed, both, count, deletes, doubled, removed
-from ingest.stream.decode import event_id_columns
+from ingest.stream.columns import event_id_columns
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_row import LedgerRow, count_rows

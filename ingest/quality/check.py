@@ -25,7 +25,7 @@ from ingest.quality.scope import Last, Scope, Slice, decide
 from ingest.quality.suite import Expected, Suite
 from ingest.stream import commit as commits
 from ingest.stream import lock
-from ingest.stream.decode import event_id_columns
+from ingest.stream.columns import event_id_columns
 from ingest.stream.delta_log import DeltaLog
 
 POSITION = ("_topic_id", "_partition", "_offset")

@@ -18,7 +18,7 @@ from ingest.files import files_of
 from ingest.places import Places
 from ingest.quality import gx
 from ingest.quality.suite import Suite
-from ingest.stream.decode import event_id_columns, target_fields
+from ingest.stream.columns import event_id_columns, target_fields
 from ingest.stream.delta_log import DeltaLog
 
 # More values than this are rather data than a code list.

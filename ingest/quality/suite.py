@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from ingest.contract import Contract, check_suites
 from ingest.errors import InvalidInput
 from ingest.quality import gx
-from ingest.stream.decode import target_fields
+from ingest.stream.columns import target_fields
 
 # What check fills in for {"$PARAMETER": ...}; GX's own functions (now(), timedelta()) may stand beside them.
 PARAMETERS = ("ledger_rows",)

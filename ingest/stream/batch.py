@@ -18,10 +18,11 @@ from ingest.contract import Contract
 from ingest.errors import RunStopped
 from ingest.places import Places
 from ingest.stream import commit
+from ingest.stream.columns import event_id_columns, target_fields
 from ingest.stream.commit import Written
 from ingest.stream.conflict import mark_conflicts, with_bytes
 from ingest.stream.decide import Skip, Write, decide
-from ingest.stream.decode import Decoder, Source, event_id_columns, target_fields
+from ingest.stream.decode import Decoder, Source
 from ingest.stream.ledger import Ledger
 from ingest.stream.ledger_row import inserted_by_partition
 from ingest.stream.mark import Counts, Mark

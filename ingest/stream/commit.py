@@ -21,8 +21,8 @@ from pyspark.sql import types as T
 from ingest.contract import Contract
 from ingest.errors import Bug, RunStopped
 from ingest.places import Places
+from ingest.stream.columns import event_id_columns
 from ingest.stream.decide import differs
-from ingest.stream.decode import event_id_columns
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.mark import Mark, Statement

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, WindowSpec
 from pyspark.sql import functions as F
 
 from ingest.contract import Contract
-from ingest.stream.decode import PAYLOAD_HASH, event_id_columns
+from ingest.stream.columns import PAYLOAD_HASH, event_id_columns
 
 CONFLICT = "conflicting_duplicate"
 RAW = ("__key", "__value", "__headers")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-from pyspark.sql import types as T
+from typing import Any, Literal
 
 from ingest.contract import Contract
 from ingest.errors import Refused
-from ingest.stream.decode import target_fields
+from ingest.sql_type import DeltaType, field_to_delta
+from ingest.stream.columns import target_columns
 from ingest.stream.delta_log import State
 
 # Kept by the table when the contract no longer asks for them: new rows have NULL there.
@@ -19,6 +18,10 @@ OURS_MAY_STAY = ("_unknown", "_payload_hash")
 # What the table's own properties say of the event id, for a start whose checkpoint is gone.
 EVENT_ID_PROPERTY = "oncelake.eventId"
 
+# Where Delta's schema names a type otherwise than SQL.
+_SQL_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+
+Field = dict[str, Any]
 Effect = Literal["next batch", "apply", "new table"]
 
 
@@ -37,9 +40,9 @@ class Change:
 
 def changes(contract: Contract, stored: Contract | None, state: State) -> list[Change]:
     """The differences between a contract and its table; `stored` is the contract that the last batch was done under."""
-    fields = T.StructType.fromJson(json.loads(state.schema)).fields
-    wanted = target_fields(contract)
-    found = [*_event_id(contract, stored, state), *_columns("", fields, wanted), *_layout(contract, stored, state)]
+    wanted = [field_to_delta(column) for column in target_columns(contract)]
+    has = json.loads(state.schema)["fields"]
+    found = [*_event_id(contract, stored, state), *_columns("", has, wanted), *_layout(contract, stored, state)]
     if (state.comment or "") != (contract.description or ""):
         found.append(Change("the description", "apply", f"COMMENT ON TABLE {{table}} IS {_text(contract.description)}", required=False))
     found += _properties(contract, stored, state)
@@ -87,45 +90,62 @@ def _shown(value: object) -> str:
     return json.dumps(value)
 
 
-def _columns(parent: str, has: Sequence[T.StructField], wants: Sequence[T.StructField]) -> Iterator[Change]:
-    by_name = {field.name.lower(): field for field in has}
+def _columns(parent: str, has: Sequence[Field], wants: Sequence[Field]) -> Iterator[Change]:
+    by_name = {field["name"].lower(): field for field in has}
     for field in wants:
-        name = f"{parent}`{field.name}`"
+        name = f"{parent}`{field['name']}`"
         shown = name.replace("`", "")
-        there = by_name.pop(field.name.lower(), None)
+        there = by_name.pop(field["name"].lower(), None)
         if there is None:
             yield _added(name, shown, field)
             continue
-        yield from _type(name, shown, there.dataType, field.dataType)
-        if there.nullable and not field.nullable:
+        yield from _type(name, shown, there["type"], field["type"])
+        if there["nullable"] and not field["nullable"]:
             yield Change(f"the column {shown} may be null in the table, not in the contract", "new table")
-        elif field.nullable and not there.nullable:
+        elif field["nullable"] and not there["nullable"]:
             yield Change(f"the column {shown} may be null from now on", "apply", f"ALTER TABLE {{table}} ALTER COLUMN {name} DROP NOT NULL")
-        comment = field.metadata.get("comment") or ""
-        if not parent and (there.metadata.get("comment") or "") != comment:
+        comment = _comment(field)
+        if not parent and _comment(there) != comment:
             statement = f"ALTER TABLE {{table}} ALTER COLUMN {name} COMMENT {_text(comment)}"
             yield Change(f"the comment of the column {shown}", "apply", statement, required=False)
     for field in by_name.values():
-        if parent or field.name not in OURS_MAY_STAY:
-            yield Change(f"the column {parent.replace('`', '')}{field.name} is in the table, not in the contract", "new table")
+        if parent or field["name"] not in OURS_MAY_STAY:
+            yield Change(f"the column {parent.replace('`', '')}{field['name']} is in the table, not in the contract", "new table")
 
 
-def _added(name: str, shown: str, field: T.StructField) -> Change:
-    if not field.nullable:
+def _comment(field: Field) -> str:
+    return (field.get("metadata") or {}).get("comment") or ""
+
+
+def _added(name: str, shown: str, field: Field) -> Change:
+    if not field["nullable"]:
         return Change(f"the column {shown} is new and must not be null, but the rows of before have no value", "new table")
-    comment = field.metadata.get("comment")
+    comment = _comment(field)
     told = f" COMMENT {_text(comment)}" if comment else ""
-    statement = f"ALTER TABLE {{table}} ADD COLUMNS ({name} {field.dataType.simpleString()}{told})"
-    return Change(f"the column {shown} {field.dataType.simpleString()} is new", "apply", statement)
+    kind = text_of(field["type"])
+    return Change(f"the column {shown} {kind} is new", "apply", f"ALTER TABLE {{table}} ADD COLUMNS ({name} {kind}{told})")
 
 
-def _type(name: str, shown: str, has: T.DataType, wants: T.DataType) -> Iterator[Change]:
-    if isinstance(has, T.StructType) and isinstance(wants, T.StructType):
-        yield from _columns(f"{name}.", has.fields, wants.fields)
-    elif isinstance(has, T.ArrayType) and isinstance(wants, T.ArrayType):
-        yield from _type(f"{name}.element", f"{shown}.element", has.elementType, wants.elementType)
-    elif has.simpleString() != wants.simpleString():
-        yield Change(f"the column {shown} is {has.simpleString()} in the table, {wants.simpleString()} in the contract", "new table")
+def _type(name: str, shown: str, has: DeltaType, wants: DeltaType) -> Iterator[Change]:
+    kinds = [each["type"] if isinstance(each, dict) else each for each in (has, wants)]
+    if isinstance(has, dict) and isinstance(wants, dict) and kinds == ["struct", "struct"]:
+        yield from _columns(f"{name}.", has["fields"], wants["fields"])
+    elif isinstance(has, dict) and isinstance(wants, dict) and kinds == ["array", "array"]:
+        yield from _type(f"{name}.element", f"{shown}.element", has["elementType"], wants["elementType"])
+    elif text_of(has) != text_of(wants):
+        yield Change(f"the column {shown} is {text_of(has)} in the table, {text_of(wants)} in the contract", "new table")
+
+
+def text_of(kind: DeltaType) -> str:
+    """A type of a table's schema as Spark writes it (simpleString)."""
+    if isinstance(kind, str):
+        return _SQL_NAMES.get(kind, kind)
+    if kind["type"] == "struct":
+        fields = (f"{field['name']}:{text_of(field['type'])}" for field in kind["fields"])
+        return f"struct<{','.join(fields)}>"
+    if kind["type"] == "array":
+        return f"array<{text_of(kind['elementType'])}>"
+    return f"map<{text_of(kind['keyType'])},{text_of(kind['valueType'])}>"
 
 
 def _layout(contract: Contract, stored: Contract | None, state: State) -> Iterator[Change]:

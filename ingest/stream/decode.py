@@ -18,9 +18,9 @@ from pyspark.sql import types as T
 from ingest.contract import RAW_COLUMNS, Contract
 from ingest.stream import json_shape
 from ingest.stream import json_value as J
+from ingest.stream.columns import PAYLOAD_HASH, target_fields
 from ingest.stream.payload import payload_hash
 
-PAYLOAD_HASH = "_payload_hash"
 HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
 # Spark's parser skips what follows the first JSON value; inside this wrapper it cannot.
 OPEN, CLOSE = '{"r":[', '],"z":0}'
@@ -47,39 +47,6 @@ class Source:
     topic: str
     topic_id: str
     ingested_at: datetime
-
-
-def event_id_columns(contract: Contract) -> tuple[str, ...]:
-    """The target's columns that hold the event id."""
-    kind = contract.event_id.kind
-    if kind == "columns":
-        return tuple(contract.event_id.columns)
-    return ("_topic_id", "_partition", "_offset") if kind == "position" else ("_event_id",)
-
-
-def target_fields(contract: Contract) -> list[T.StructField]:
-    """The columns of the target table: the event's, then provenance."""
-
-    def field(name: str, kind: T.DataType, nullable: bool, comment: str) -> T.StructField:
-        return T.StructField(name, kind, nullable, {"comment": comment})
-
-    columns = RAW_COLUMNS if contract.source.format == "raw" else contract.columns
-    fields = [field(c.name, c.data_type, c.nullable, c.comment or "") for c in columns]
-    if contract.event_id.kind in ("key", "header"):
-        fields.append(field("_event_id", T.StringType(), False, "The event id, from the record's key or header."))
-    fields += [
-        field("_topic", T.StringType(), False, "Kafka topic."),
-        field("_topic_id", T.StringType(), False, "Kafka's id of the topic: differs when it was deleted and made again."),
-        field("_partition", T.IntegerType(), False, "Kafka partition."),
-        field("_offset", T.LongType(), False, "Offset in the partition."),
-        field("_kafka_timestamp", T.TimestampType(), True, "The record's timestamp in Kafka."),
-        field("_ingested_at", T.TimestampType(), False, "When the micro-batch was planned; the same in every attempt."),
-    ]
-    if contract.unknown_fields == "keep":
-        fields.append(field("_unknown", T.MapType(T.StringType(), T.StringType()), True, "Fields that the contract does not name."))
-    if contract.conflicts == "table":
-        fields.append(field(PAYLOAD_HASH, T.LongType(), True, "XXH64 of the event's columns: tells copies apart that differ."))
-    return fields
 
 
 class Decoder:

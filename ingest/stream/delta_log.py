@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ingest.files import Files
+from ingest.stream import refusals
 from ingest.stream.mark import Mark, Statement
 
 # A data file and, where rows of it are deleted by a deletion vector, which one: together they say what is read of it.
@@ -132,12 +133,16 @@ class DeltaLog:
             yield self.commit(found)
 
     def state(self) -> State | None:
-        """The table's state at its newest version, from the last checkpoint of the log and the commits after it; None without a table."""
+        """The table's state at its newest version, from the last checkpoint of the log and the commits after it; None without a table.
+
+        Raises Refused LOG_TORN if one of these commits is missing.
+        """
         names = self._files.names(self._folder)
         versions = _commit_versions(names)
         checkpoint, files = _last_checkpoint(names)
         if not versions and not files:
             return None
+        self._refuse_holes(range(checkpoint + 1, max(versions, default=-1)), {*versions})
         metadata: dict[str, Any] = {}
         pairs: dict[str, int] = {}
         for name in files:
@@ -162,6 +167,12 @@ class DeltaLog:
             str(metadata.get("description") or ""),
             pairs,
         )
+
+    def _refuse_holes(self, needed: range, listed: set[int]) -> None:
+        # A listing is no snapshot: what it lacks may have been written while it was made.
+        hole = next((version for version in needed if version not in listed and self._stamp(version) is None), None)
+        if hole is not None:
+            raise refusals.log_torn(self.table, hole, needed.stop)
 
     def _path(self, version: int) -> str:
         return f"{self._folder}/{version:020}.json"

@@ -22,8 +22,8 @@ from ingest.errors import IngestError, Unfit
 from ingest.files import files_of, is_local
 from ingest.places import Places
 from ingest.stream import commit
+from ingest.stream.columns import target_fields
 from ingest.stream.commit import AlreadyWritten, Written
-from ingest.stream.decode import target_fields
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger import append_rows
 from ingest.stream.ledger_row import SCHEMA_VERSION, LedgerRow

@@ -74,8 +74,9 @@ class Rebaser:
         prepared = self._binding_prepared()
         if prepared is None or prepared.rebase is None or CheckpointFiles(self._files, self.places.checkpoint).numbers("offsets"):
             return False
-        # One of long ago was overtaken: the table has gone on since.
-        return DeltaLog(self._lake, self.places.target).versions()[-1:] == [prepared.rebase.table_version]
+        # One of long ago was overtaken: the table has gone on since, or is another.
+        state = DeltaLog(self._lake, self.places.target).state()
+        return state is not None and (state.version, state.id) == (prepared.rebase.table_version, prepared.table_id)
 
     def plan(self, aim: Aim, *, accept_gap: bool) -> RebasePlan:
         """What would be done. Raises Refused for what a rebase does not mend, GAP_NOT_ACCEPTED, InvalidInput OFFSETS_INVALID."""

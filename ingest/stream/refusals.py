@@ -92,6 +92,17 @@ def checkpoint_torn(file: str, name: str) -> Refused:
     )
 
 
+def log_torn(table: str, hole: int, newest: int) -> Refused:
+    """A Delta log that lacks a commit between its last checkpoint and its newest commit."""
+    return Refused(
+        "LOG_TORN",
+        f"the log of {table} lacks the commit of version {hole}, and goes on to version {newest}.",
+        expected="each commit since the log's last checkpoint: Delta opens the table only with all of them; what that one held is unknown.",
+        remedy=f"put {table}/_delta_log/{hole:020}.json back from a copy; if there is none, move {table} away, and the next start tells "
+        "how to go on.",
+    )
+
+
 def quarantine_rewound(name: str, quarantine: str, what: str) -> Refused:
     """A quarantine that lacks records which the target's commits prove."""
     return Refused(

@@ -16,7 +16,8 @@ from ingest.contract_parts import Rule
 from ingest.errors import InvalidInput
 from ingest.row_rule import SAME_ANSWER
 from ingest.row_rule_words import is_special_time
-from ingest.stream.decode import holds, target_fields
+from ingest.stream.columns import target_fields
+from ingest.stream.decode import holds
 
 TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 

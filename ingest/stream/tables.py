@@ -8,8 +8,9 @@ from pyspark.sql import types as T
 
 from ingest.contract import Contract
 from ingest.places import Places
+from ingest.stream.columns import event_id_columns, target_fields
 from ingest.stream.contract_change import EVENT_ID_PROPERTY, event_id_text
-from ingest.stream.decode import HEADERS, event_id_columns, target_fields
+from ingest.stream.decode import HEADERS
 
 QUARANTINE_FIELDS = (
     T.StructField("topic", T.StringType(), False),

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ingest.contract import Contract
+from ingest.stream.columns import event_id_columns, target_fields
 from ingest.stream.conflict import CONFLICT, refuse_losers_of_other_payload
-from ingest.stream.decode import event_id_columns, target_fields
 from ingest.stream.mark import Counts
 from ingest.stream.standing import BATCH
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pytest
 
+from ingest.local.broker import Broker
 from tests.faults.pipeline import Pipeline, with_jvm
-
-if TYPE_CHECKING:
-    from ingest.local.broker import Broker
 
 
 class PipelineFactory(Protocol):
@@ -59,3 +57,15 @@ def shared_pipeline(tmp_path_factory: pytest.TempPathFactory, broker: Broker, qu
     yield _factory(tmp_path_factory.mktemp("faults"), broker, quick, made)
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[tuple[Broker, Pipeline]]:
+    """A broker that the test may kill, and a lake that reads its topic."""
+    with Broker(tmp_path / "broker") as own:
+        own.create_topic("orders", 2)
+        lake = Pipeline(tmp_path / "pipeline", own.bootstrap_servers, "orders", batch=1500)
+        try:
+            yield own, lake
+        finally:
+            lake.close()

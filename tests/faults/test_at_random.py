@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -39,25 +38,20 @@ def test_killed_at_random_times_nothing_is_lost_or_doubled(pipeline: PipelineFac
     lake.command("verify").ended(0)
 
 
-def test_a_broker_killed_in_the_middle_of_a_batch_stalls_or_stops_the_run_and_loses_nothing(tmp_path: Path) -> None:
-    with Broker(tmp_path / "broker") as own:
-        own.create_topic("orders", 2)
-        lake = Pipeline(tmp_path / "pipeline", own.bootstrap_servers, "orders", batch=1500)
-        try:
-            lake.produce(6000, poison=40)
-            driver = lake.start("--every", "0s", fault="after_offset_log:hang@1")
-            driver.stopped()
-            own.kill()
-            driver.proceed()
-            own.start()
-            until(lambda: driver.process.poll() is not None or len(lake.numbers("commits")) > 3, "batches after the broker came back")
-            if driver.process.poll() is None:
-                driver.signal(signal.SIGTERM)
-                driver.ended(0)
-            else:
-                assert "ingest: " in driver.ended(5)
-            lake.complete()
-            lake.judge().assert_clean()
-            lake.command("verify").ended(0)
-        finally:
-            lake.close()
+def test_a_broker_killed_in_the_middle_of_a_batch_stalls_or_stops_the_run_and_loses_nothing(alone: tuple[Broker, Pipeline]) -> None:
+    own, lake = alone
+    lake.produce(6000, poison=40)
+    driver = lake.start("--every", "0s", fault="after_offset_log:hang@1")
+    driver.stopped()
+    own.kill()
+    driver.proceed()
+    own.start()
+    until(lambda: driver.process.poll() is not None or len(lake.numbers("commits")) > 3, "batches after the broker came back")
+    if driver.process.poll() is None:
+        driver.signal(signal.SIGTERM)
+        driver.ended(0)
+    else:
+        assert "ingest: " in driver.ended(5)
+    lake.complete()
+    lake.judge().assert_clean()
+    lake.command("verify").ended(0)

@@ -21,7 +21,7 @@ from ingest.local.keystore import Validity
 from ingest.local.secure import MECHANISM, Secure
 from tests.faults.driver import REPOSITORY, Driver, batch_lines, until
 from tests.faults.pipeline import Pipeline
-from tests.secured import CANARY, USER, WRONG, Door, holding
+from tests.secured import CANARY, USER, WRONG, Door, holding, opened
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -33,10 +33,7 @@ STOPPED_WITHIN_S = 60.0
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    secure = Secure()
-    with Broker(tmp_path_factory.mktemp("secured"), secure=secure) as broker:
-        made = Door(broker, secure)
-        made.access.add_user(USER, CANARY)
+    with opened(tmp_path_factory.mktemp("secured")) as made:
         yield made
 
 

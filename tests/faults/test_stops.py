@@ -59,6 +59,7 @@ def test_beyond_the_quarantine_limit_the_run_stops_with_nothing_of_the_batch_wri
     lake.write_contracts(max_share=0.2)
 
 
+@pytest.mark.slow
 def test_a_driver_that_stands_still_keeps_its_lock_and_on_sigterm_ends_the_batch_at_hand(lake: Pipeline) -> None:
     first, batch = hang(lake, "after_quarantine", "--every", "0s")
     refused = lake.start(environment=IMPATIENT).ended(3)

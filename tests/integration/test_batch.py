@@ -100,6 +100,7 @@ def test_a_batch_that_was_written_is_skipped_only_when_its_ranges_are_the_same(l
     assert one.versions() == before
 
 
+@pytest.mark.slow
 def test_read_again_from_the_earliest_what_is_there_is_replayed_and_nothing_is_added(lane: MakeLane) -> None:
     """I3, I4, I5: what target and quarantine hold at its own position is `replayed`; a duplicate stays a duplicate."""
     one = lane({"n": "INT"}, partitions=2)
@@ -119,6 +120,7 @@ def test_read_again_from_the_earliest_what_is_there_is_replayed_and_nothing_is_a
     assert len({row["query_id"] for row in one.ledger()}) == 2
 
 
+@pytest.mark.slow
 def test_the_ledger_equals_a_recount_of_the_tables_over_many_batches_and_partitions(lane: MakeLane) -> None:
     """I4: read = inserted + duplicate + quarantined + replayed; range = read + gap; tables hold what the ledger says."""
     one = lane({"n": "INT"}, partitions=3)

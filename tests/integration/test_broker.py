@@ -115,6 +115,7 @@ def test_port_in_use_is_refused_by_number(tmp_path: Path) -> None:
     assert not Broker(tmp_path).running
 
 
+@pytest.mark.slow
 def test_two_brokers_at_once_do_not_see_each_other(own: Broker, broker: Broker) -> None:
     own.start()
     assert own.port != broker.port
@@ -178,6 +179,7 @@ def test_recycled_process_id_is_never_killed(own: Broker) -> None:
         stranger.wait()
 
 
+@pytest.mark.slow
 def test_native_libraries_are_unpacked_in_the_brokers_own_folder(own: Broker) -> None:
     """In the machine's folder for temporary files a broker that is killed leaves them for good."""
     own.start()

@@ -61,13 +61,6 @@ def test_a_rebase_begins_where_it_is_told_by_words_offsets_or_a_time(lane: MakeL
             parse_aim(text, kafka, topic)
 
 
-def test_offsets_that_the_topic_does_not_hold_are_refused_with_those_that_it_does(lane: MakeLane) -> None:
-    one = two_batches(lane)
-    for offsets, said in (({0: 9}, r"partition 0 holds \[0, 3\), 9 is not in it"), ({4: 0}, "has no partition 4")):
-        with pytest.raises(InvalidInput, match=rf"OFFSETS_INVALID.*{said}"):
-            one.rebase("offsets", offsets)
-
-
 def test_status_says_where_a_table_stands_and_what_a_start_would_do_without_spark(lane: MakeLane) -> None:
     """I6"""
     one = two_batches(lane)

@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 
 from ingest.errors import Bug, RunStopped
 from ingest.stream import commit
+from ingest.stream.columns import target_fields
 from ingest.stream.commit import AlreadyWritten, Outcome, Written
-from ingest.stream.decode import Decoder, Source, target_fields
+from ingest.stream.decode import Decoder, Source
 from ingest.stream.mark import Mark
 from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.lane import order

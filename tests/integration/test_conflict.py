@@ -40,6 +40,7 @@ def test_inside_a_batch_the_later_copy_with_another_payload_goes_to_quarantine_w
     assert one.verified().findings == ()
 
 
+@pytest.mark.slow
 def test_across_batches_a_conflict_counts_as_a_duplicate_unless_the_contract_watches_the_table(desk: MakeDesk) -> None:
     one = desk(COLUMNS)
     one.batch(order("a", n=1))
@@ -73,6 +74,7 @@ def test_a_winner_that_conflicts_with_the_table_does_not_hide_its_later_copies(d
     assert one.rows("id", "n") == [("a", 1)]
 
 
+@pytest.mark.slow
 def test_a_conflict_whose_record_is_compacted_while_the_batch_is_at_work_is_kept_without_its_bytes(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,7 +147,7 @@ MAKERS: dict[str, tuple[Callable[[Random], str], ...]] = {
 }
 
 
-@settings(max_examples=2, deadline=None, phases=[Phase.generate])
+@settings(max_examples=2, phases=[Phase.generate])
 @given(seed=st.integers(0, 2**32))
 def test_decode_yields_exactly_pythons_value_or_quarantines(spark: SparkSession, seed: int) -> None:
     """I5: nothing is rounded, guessed or lost; what is right is let in, what is not is named by its column."""

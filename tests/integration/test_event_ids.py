@@ -141,7 +141,14 @@ def test_late_and_out_of_order_nothing_is_lost_and_a_copy_with_another_time_is_t
     assert [name for (name,) in one.rows("id")] == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("place", [("id",), "key", "header:id"], ids=["column", "key", "header"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(("id",), id="column"),
+        pytest.param("key", id="key", marks=pytest.mark.slow),
+        pytest.param("header:id", id="header", marks=pytest.mark.slow),
+    ],
+)
 def test_a_stamped_event_that_kafka_holds_twice_is_one_row_under_the_id_of_its_stamp(lane: MakeLane, place: object) -> None:
     """I3: the id stands where MERGE reads it. One copy is of a lost reply, another of a caller who tries again with what was stamped."""
     one = lane({"n": "INT"}, event_id=place)

@@ -138,6 +138,7 @@ def test_a_restore_in_the_middle_of_a_batch_stops_it_before_it_is_written(desk: 
     assert one.rows("id") == [("a",)]
 
 
+@pytest.mark.slow
 def test_a_batch_lists_no_folder_of_a_log(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing costs as much as a table is old; what follows the commits that are known is asked for by name."""
     one = desk()

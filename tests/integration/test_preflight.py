@@ -6,9 +6,11 @@ import os
 import shutil
 import socket
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from delta.tables import DeltaTable
@@ -42,6 +44,21 @@ def refused(lane: Lane, code: str) -> Refused:
 def balanced(lane: Lane) -> None:
     found = lane.verified().findings
     assert not found, "\n".join(map(str, found))
+
+
+def cut_off(lane: Lane, at: str, aim: Literal["table", "earliest"] = "table") -> None:
+    """A rebase that ends at this crash point."""
+
+    class Cut(Exception):
+        pass
+
+    def cut(point: str, batch: int) -> None:
+        if point == at:
+            raise Cut
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Cut):
+        patch.setattr(faults, "at", cut)
+        lane.rebase(aim)
 
 
 def admin(lane: Lane) -> KafkaAdminClient:
@@ -219,15 +236,16 @@ def test_two_checkpoints_on_one_table_are_refused_even_with_the_lock_bypassed(la
     balanced(two)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "text"),
     [
         pytest.param("metadata", None, id="no metadata"),
-        pytest.param("metadata", "", id="empty metadata", marks=pytest.mark.slow),
-        pytest.param("offsets/1", "", id="empty offsets", marks=pytest.mark.slow),
-        pytest.param("offsets/1", None, id="no offsets", marks=pytest.mark.slow),
-        pytest.param("commits/0", None, id="no commit of before", marks=pytest.mark.slow),
-        pytest.param("commits/1", "", id="empty commit", marks=pytest.mark.slow),
+        pytest.param("metadata", "", id="empty metadata"),
+        pytest.param("offsets/1", "", id="empty offsets"),
+        pytest.param("offsets/1", None, id="no offsets"),
+        pytest.param("commits/0", None, id="no commit of before"),
+        pytest.param("commits/1", "", id="empty commit"),
     ],
 )
 def test_a_torn_checkpoint_is_refused_or_replayed_and_rebased(lane: MakeLane, file: str, text: str | None) -> None:
@@ -341,7 +359,8 @@ def test_pairs_that_would_expire_are_refused(lane: MakeLane) -> None:
     assert one.ids() == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("records", [pytest.param(1, id="shorter", marks=pytest.mark.slow), pytest.param(5, id="longer")])
+@pytest.mark.slow
+@pytest.mark.parametrize("records", [pytest.param(1, id="shorter"), pytest.param(5, id="longer")])
 def test_a_topic_made_again_is_refused_whether_it_is_shorter_or_longer(lane: MakeLane, records: int) -> None:
     """a longer one has every offset of the checkpoint, and Spark would go on in the middle of it."""
     one = two_batches(lane)
@@ -379,6 +398,7 @@ def test_a_topic_made_again_and_longer_while_a_run_is_at_work_stops_it_before_an
     balanced(one)
 
 
+@pytest.mark.slow
 def test_expired_records_are_refused_with_their_offsets_and_left_out_only_when_accepted(lane: MakeLane) -> None:
     one = two_batches(lane)
     one.send(order("lost"), order("gone"), order("c"))
@@ -440,21 +460,10 @@ def test_rebase_to_earliest_and_to_offsets_adds_nothing_twice(lane: MakeLane) ->
 
 
 @pytest.mark.slow
-def test_a_rebase_that_was_cut_off_is_finished_by_the_next(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebase_that_was_cut_off_is_finished_by_the_next(lane: MakeLane) -> None:
     """Between moving the old checkpoint aside and renaming the new one there is none: a start refuses, the next rebase finishes."""
     one = two_batches(lane)
-
-    class Cut(Exception):
-        pass
-
-    def cut(point: str, batch: int) -> None:
-        if point == "rebase_aside":
-            raise Cut
-
-    monkeypatch.setattr(faults, "at", cut)
-    with pytest.raises(Cut):
-        one.rebase()
-    monkeypatch.undo()
+    cut_off(one, "rebase_aside")
     refused(one, "CHECKPOINT_LOST")
     done = one.rebase("earliest")
     assert done.plan is None, "the prepared one was put in place"
@@ -466,23 +475,26 @@ def test_a_rebase_that_was_cut_off_is_finished_by_the_next(lane: MakeLane, monke
 
 
 @pytest.mark.slow
-def test_a_checkpoint_put_back_after_a_rebase_was_cut_off_goes_on_and_its_batches_count(
-    lane: MakeLane, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rebase_that_was_cut_off_is_not_finished_on_another_table(lane: MakeLane) -> None:
+    """A table made again may stand at the same version: what was prepared tells of the one before."""
+    one = two_batches(lane)
+    cut_off(one, "rebase_aside")
+    state = one.log().state()
+    assert state is not None
+    another = str(uuid.uuid4())
+    for path in Path(one.places.target, "_delta_log").glob("*.json"):  # no more than its id differs
+        path.write_text(path.read_text().replace(state.id, another))
+    for path in Path(one.places.target, "_delta_log").glob("*.crc"):
+        path.unlink()
+    done = one.rebase("earliest")
+    assert done.plan is not None, "planned anew"
+
+
+@pytest.mark.slow
+def test_a_checkpoint_put_back_after_a_rebase_was_cut_off_goes_on_and_its_batches_count(lane: MakeLane) -> None:
     """The ledger has the rows of that rebase already; they ended nothing."""
     one = two_batches(lane)
-
-    class Cut(Exception):
-        pass
-
-    def cut(point: str, batch: int) -> None:
-        if point == "rebase_ledger":
-            raise Cut
-
-    monkeypatch.setattr(faults, "at", cut)
-    with pytest.raises(Cut):
-        one.rebase("earliest")
-    monkeypatch.undo()
+    cut_off(one, "rebase_ledger", "earliest")
     (aside,) = Path(one.places.checkpoint).parent.glob("*.aside-*")
     shutil.rmtree(one.places.checkpoint, ignore_errors=True)
     aside.rename(one.places.checkpoint)

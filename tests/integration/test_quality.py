@@ -194,6 +194,7 @@ def missed(table: str, code: str) -> None:
     raise AssertionError(f"{table} was not checked: {code}")
 
 
+@pytest.mark.slow
 def test_a_check_that_could_not_be_done_during_a_run_is_said_and_tried_again(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,7 @@ def test_an_expectation_that_could_not_be_evaluated_is_on_the_page_too(seen: See
     assert "raised an exception" in found.page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_results_are_kept_where_gx_cannot_render_their_page(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,6 +149,7 @@ def test_results_are_kept_where_gx_cannot_render_their_page(
     assert "page: none: Great Expectations could not render it" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_pages_of_a_lake_that_is_elsewhere_are_said_to_go_with_the_machine(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

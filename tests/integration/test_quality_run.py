@@ -49,7 +49,8 @@ def project_of(one: Lane, folder: Path, quality: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("quality", [pytest.param("report", marks=pytest.mark.slow), "stop"])
+@pytest.mark.slow
+@pytest.mark.parametrize("quality", ["report", "stop"])
 def test_a_stream_that_goes_on_is_checked_while_it_does(
     lane: Callable[..., Lane],
     one_session: None,

@@ -89,12 +89,13 @@ def findings(desk: Desk) -> list[str]:
     return [str(each) for each in verify(desk.session, desk.contract, desk.places).findings]
 
 
-@pytest.mark.parametrize("poison", [pytest.param((), id="alone", marks=pytest.mark.slow), pytest.param(("{",), id="beside poison")])
+@pytest.mark.slow
+@pytest.mark.parametrize("poison", [pytest.param((), id="alone"), pytest.param(("{",), id="beside poison")])
 @pytest.mark.parametrize(
     "statement",
     [
         pytest.param("DELETE FROM delta.`{}` WHERE id = 'a'", id="deleted"),
-        pytest.param("UPDATE delta.`{}` SET n = 2, _payload_hash = NULL WHERE id = 'a'", id="changed", marks=pytest.mark.slow),
+        pytest.param("UPDATE delta.`{}` SET n = 2, _payload_hash = NULL WHERE id = 'a'", id="changed"),
     ],
 )
 def test_cut_off_after_the_quarantine_a_conflict_stays_one_though_its_row_is_gone(
@@ -147,6 +148,7 @@ def test_a_record_that_kafka_compacted_after_it_was_quarantined_still_counts(des
     assert one.rows("id") == [("b",)] and findings(one) == []
 
 
+@pytest.mark.slow
 def test_a_conflict_of_a_batch_that_was_cut_off_for_good_stays_one_when_another_checkpoint_reads_it_alone(
     lane: MakeLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def where(verified: Verified) -> set[tuple[str, int | None, int | None, int | No
     return {(f.code, f.batch_id, f.partition, f.start_offset, f.end_offset) for f in verified.findings}
 
 
+@pytest.mark.slow
 def test_a_right_table_balances_also_before_the_ledger_is_appended(desk: MakeDesk) -> None:
     """I4, I7: what the ledger lacks comes from the target's log."""
     one = filled(desk)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kafka.topics import Topics
+from ingest.kafka import ExactlyOnce, TransactionalProducer
+from tests.kafka.topics import Make, Topics
 
 if TYPE_CHECKING:
     from ingest.local.broker import Broker
@@ -54,3 +57,32 @@ def instances(tmp_path: Path) -> Iterator[Callable[[Mapping[str, Any]], Instance
     for each in made:
         each.kill()
         assert isinstance(each.process, subprocess.Popen) and each.process.poll() is not None
+
+
+@pytest.fixture
+def full(topics: Topics, topic: Callable[..., str]) -> Callable[..., str]:
+    """`full(count, partitions=1)` makes a topic that holds 0, 1, 2, …"""
+
+    def make(count: int, partitions: int = 1) -> str:
+        name = topic(partitions)
+        topics.write(name, [b"%d" % number for number in range(count)], lambda number: b"%d" % number)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def mode() -> ExactlyOnce:
+    return ExactlyOnce(f"t-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def make(mode: ExactlyOnce, topics: Topics) -> Iterator[Make]:
+    """`make(servers=…, **options)` makes a producer of the test's transactional id."""
+    with contextlib.ExitStack() as stack:
+
+        def made(servers: str = topics.servers, *, timeout_ms: int = 10_000, **options: object) -> TransactionalProducer:
+            own = ExactlyOnce(mode.transactional_id, timeout_ms)
+            return stack.enter_context(TransactionalProducer(own, servers, **options))  # type: ignore[arg-type]
+
+        yield made

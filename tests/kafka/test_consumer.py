@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from kafka.errors import KafkaError
 
 from ingest.kafka import (
     AtLeastOnce,
     AtMostOnce,
     Consumer,
-    DeadLetter,
     Deduplicate,
     ExactlyOnce,
     GuaranteeBroken,
@@ -25,25 +25,12 @@ from ingest.kafka import (
     SeenIds,
 )
 from ingest.kafka.member import Rebalance
-from tests.kafka.topics import Topics, until
-
-QUICK: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300}
+from ingest.local.proxy import Api, Fault, Proxy
+from tests.kafka.topics import QUICK, Topics, until
 
 
 class Crash(BaseException):
     """Ends a run as a kill would: nothing of the consumer handles it."""
-
-
-@pytest.fixture
-def full(topics: Topics, topic: Callable[..., str]) -> Callable[..., str]:
-    """`full(count, partitions=1)` makes a topic that holds 0, 1, 2, …"""
-
-    def make(count: int, partitions: int = 1) -> str:
-        name = topic(partitions)
-        topics.write(name, [b"%d" % number for number in range(count)], lambda number: b"%d" % number)
-        return name
-
-    return make
 
 
 def _worked_until_crash(consumer: Consumer, at: bytes) -> list[bytes]:
@@ -70,7 +57,8 @@ def _rest(mode: AtMostOnce | AtLeastOnce, name: str, topics: Topics) -> list[byt
 
 def test_at_least_once_commits_after_the_work_so_a_crash_repeats(topics: Topics, full: Callable[..., str]) -> None:
     name = full(30)
-    with Consumer(AtLeastOnce(), [name], name, topics.servers, commit_records=10, **QUICK) as consumer:
+    by_count: dict[str, Any] = {"commit_records": 10, "commit_ms": 600_000}
+    with Consumer(AtLeastOnce(), [name], name, topics.servers, **by_count, **QUICK) as consumer:
         assert _worked_until_crash(consumer, b"25") == [b"%d" % number for number in range(25)]
     assert topics.committed(name, name) == {0: 20}
     assert _rest(AtLeastOnce(), name, topics) == [b"%d" % number for number in range(20, 30)], "20 to 24 come twice, none is lost"
@@ -109,29 +97,29 @@ def test_poison_ends_a_run_before_it_and_comes_again(topics: Topics, full: Calla
         for _ in range(2):
             with pytest.raises(PoisonRecord, match=r"\[0\]@4 .*no number I like") as poison:
                 consumer.run(work)
-            assert poison.value.offset == 4
+            assert (poison.value.code, poison.value.exit_code, poison.value.offset) == ("POISON_RECORD", 5, 4)
             assert topics.committed(name, name) == {0: 4}
 
 
-def test_poison_goes_to_the_dead_letter_topic_after_its_attempts(
-    topics: Topics, full: Callable[..., str], topic: Callable[..., str]
+def test_when_committed_offsets_cannot_be_asked_for_a_second_run_passes_nothing_over(
+    topics: Topics, full: Callable[..., str], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, letters, tries = full(10), topic(), Counter[bytes]()
+    monkeypatch.setattr("ingest.kafka.member._COMMITTED_WITHIN_S", 0.5)
+    name, worked = full(10), []
+    faults: list[Fault] = []
 
     def work(record: Any) -> None:
-        tries[record.value] += 1
-        if record.value == b"4" or (record.value == b"5" and tries[b"5"] < 3):
+        if record.value == b"4" and not faults:
+            faults.append(proxy.cut_reply(Api.OFFSET_FETCH, times=1_000))
             raise ValueError("bad")
+        worked.append(record.value)
 
-    with Consumer(AtLeastOnce(), [name], name, topics.servers, dead_letter=DeadLetter(letters, attempts=3), **QUICK) as consumer:
-        done = consumer.run(work, stop=lambda: consumer.counts.worked == 9)
-    assert (done.worked, done.dead, tries[b"4"], tries[b"5"], tries[b"9"]) == (9, 1, 3, 3, 1)
-    (letter,) = topics.read(letters)
-    headers = dict(letter.headers)
-    assert (letter.value, letter.key) == (b"4", b"4")
-    assert (headers["dead.topic"], headers["dead.partition"], headers["dead.offset"]) == (name.encode(), b"0", b"4")
-    assert (headers["dead.error"], headers["dead.detail"]) == (b"ValueError", b"bad")
-    assert topics.committed(name, name) == {0: 10}
+    with Consumer(AtLeastOnce(), [name], name, proxy.bootstrap_servers, **QUICK) as consumer:
+        with pytest.raises(KafkaError):
+            consumer.run(work)
+        faults[0].release()
+        consumer.run(work, stop=lambda: len(worked) >= 10, idle_s=20)
+    assert worked == [b"%d" % number for number in range(10)]
 
 
 def test_a_paused_partition_rests_and_goes_on_where_it_was(topics: Topics, full: Callable[..., str]) -> None:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from ingest.errors import InvalidInput
-from ingest.kafka import AtLeastOnce, AtMostOnce, DeliveryMode, ExactlyOnce, GuaranteeBroken
+from ingest.kafka import (
+    AtLeastOnce,
+    AtMostOnce,
+    Consumer,
+    DeadLetter,
+    DeliveryMode,
+    ExactlyOnce,
+    Grouped,
+    GuaranteeBroken,
+    TransactionalProducer,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -84,6 +95,20 @@ def test_batches_lingering_and_compression_are_set() -> None:
         options = mode.producer_options()
         assert (options["batch_size"], options["linger_ms"]) == (65_536, 10)
         assert options["compression_type"] in ("zstd", "lz4", "gzip")
+
+
+REFUSED: dict[str, Callable[[], object]] = {
+    "GROUP_SIZE": lambda: Grouped(object.__new__(TransactionalProducer), records=0),
+    "COMMIT_EVERY": lambda: Consumer(AtLeastOnce(), ["t"], "g", "127.0.0.1:1", commit_records=0),
+    "DEAD_LETTER": lambda: DeadLetter(""),
+}
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_a_number_or_name_that_cannot_be_meant_is_refused_before_a_broker_is_asked(code: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        REFUSED[code]()
+    assert (refused.value.code, refused.value.exit_code) == (code, 2)
 
 
 @pytest.mark.parametrize(("name", "timeout_ms", "code"), [("", 10_000, "TRANSACTIONAL_ID_EMPTY"), ("x", 999, "TRANSACTION_TIMEOUT")])

@@ -9,26 +9,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kafka.admin import ResourceType
+from kafka import TopicPartition
+from kafka.admin import ACLOperation, ResourceType
 
 from ingest.errors import Unfit
 from ingest.kafka import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Outgoing, Producer, TransactionalProducer, transform
+from ingest.kafka.transactions import listed
 from ingest.kafka_options import KafkaOptions
 from ingest.local.access import READING, WRITING
-from ingest.local.broker import Broker
-from ingest.local.secure import MECHANISM, Secure
+from ingest.local.secure import MECHANISM
+from ingest.prove.kafka_fetch import TopicReader
 from tests.kafka.topics import Topics
-from tests.secured import CANARY, USER, WRONG, Door, holding
+from tests.secured import CANARY, USER, WRONG, Door, holding, opened
 
 REFUSED_WITHIN_S = 15.0
 
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    secure = Secure()
-    with Broker(tmp_path_factory.mktemp("secured"), secure=secure) as broker:
-        made = Door(broker, secure)
-        made.access.add_user(USER, CANARY)
+    with opened(tmp_path_factory.mktemp("secured")) as made:
         yield made
 
 
@@ -99,6 +98,23 @@ def test_an_authority_that_is_not_ours_is_refused(door: Door, tmp_path_factory: 
     other.make(Validity())
     with pytest.raises(Unfit, match="KAFKA_CERTIFICATE"):
         Producer(AtLeastOnce(), options(door, INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION=str(other.authority)))
+
+
+def test_what_a_user_may_not_read_is_told_as_that(door: Door, name: str) -> None:
+    """Describe lets a user ask for offsets and transactions; records, and the producers of a partition, need Read."""
+    topic, kafka = f"described-{uuid.uuid4().hex[:8]}", options(door)
+    door.broker.create_topic(topic)
+    door.access.allow(USER, topic, (ACLOperation.DESCRIBE, ACLOperation.WRITE))
+    with TransactionalProducer(ExactlyOnce(name), kafka) as producer, producer.transaction() as transaction:
+        transaction.send(topic, b"1")
+        transaction.send(f"{name}-out", b"1")
+        transaction.flush()
+        (row,) = (each for each in listed(kafka) if each.transactional_id == name)
+        assert [(each.topic, each.records) for each in row.held] == [(f"{name}-out", 1)]
+        assert row.untold == (TopicPartition(topic, 0),)
+    with TopicReader(kafka, topic) as reader, pytest.raises(Unfit, match=topic) as refused:
+        reader.fetch(0, 0, committed=True)
+    assert (refused.value.code, refused.value.exit_code) == ("BROKER_REFUSED", 4)
 
 
 def test_a_topic_that_may_not_be_written_is_said_and_nothing_is_retried_for_long(door: Door) -> None:

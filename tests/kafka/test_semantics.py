@@ -44,6 +44,7 @@ def test_a_lost_reply_doubles_only_where_a_retry_is_not_recognised(played: Calla
     assert not [trial for trial in found.values() if trial.broken]
 
 
+@pytest.mark.slow  # the verb below plays it too
 def test_a_killed_producer_loses_doubles_or_does_neither_by_its_mode(played: Callable[[str, str], Trial]) -> None:
     found = {mode: played("producer_killed", mode) for mode in ("at_most_once", "idempotent", "exactly_once")}
     assert found["at_most_once"].verdict.lost > 0 and found["at_most_once"].verdict.doubled == 0
@@ -52,6 +53,7 @@ def test_a_killed_producer_loses_doubles_or_does_neither_by_its_mode(played: Cal
     assert not [trial for trial in found.values() if trial.broken]
 
 
+@pytest.mark.slow  # the verb below plays it too
 def test_a_consumer_killed_between_work_and_commit_repeats_it_but_in_a_transaction(played: Callable[[str, str], Trial]) -> None:
     found = {mode: played("consumer_killed", mode) for mode in ("idempotent", "exactly_once")}
     assert found["idempotent"].verdict.doubled > 0 and found["idempotent"].verdict.lost == 0
@@ -59,6 +61,7 @@ def test_a_consumer_killed_between_work_and_commit_repeats_it_but_in_a_transacti
     assert found["exactly_once"].verdict.hidden > 0, "its work was in the log, and aborted"
 
 
+@pytest.mark.slow  # the verb below plays it too
 def test_speed_is_measured_for_every_mode_with_and_without_groups(broker: Broker, tmp_path: Path) -> None:
     found = speed.measure(broker, tmp_path, sizes=(50,), seconds=0.2, rounds=1, seed=1, say=lambda text: None)
     assert [(one.group, one.mode) for one in found] == [(group, mode) for group in (None, 50) for mode in candidate.NAMES]

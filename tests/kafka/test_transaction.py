@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from kafka import ConsumerGroupMetadata, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 
 from ingest.errors import InvalidInput, Unfit
 from ingest.kafka import (
     ExactlyOnce,
     Grouped,
-    GroupMovedOn,
     OutcomeUnknown,
     ProducerFenced,
     TransactionAborted,
     TransactionalProducer,
 )
 from ingest.local.proxy import Api, Proxy
-from tests.kafka.topics import Topics, until
-
-Make = Callable[..., TransactionalProducer]
-
-
-@pytest.fixture
-def mode() -> ExactlyOnce:
-    return ExactlyOnce(f"t-{uuid.uuid4().hex[:8]}")
-
-
-@pytest.fixture
-def make(mode: ExactlyOnce, topics: Topics) -> Iterator[Make]:
-    """`make(servers=…, **options)` makes a producer of the test's transactional id."""
-    with contextlib.ExitStack() as stack:
-
-        def made(servers: str = topics.servers, *, timeout_ms: int = 10_000, **options: object) -> TransactionalProducer:
-            own = ExactlyOnce(mode.transactional_id, timeout_ms)
-            return stack.enter_context(TransactionalProducer(own, servers, **options))  # type: ignore[arg-type]
-
-        yield made
+from tests.kafka.topics import Make, Topics, until
 
 
 def send(producer: TransactionalProducer, topic: str, *values: bytes) -> None:
@@ -112,11 +94,31 @@ def test_a_second_producer_of_the_id_fences_the_first(make: Make, topics: Topics
         second = make()
         send(second, name, b"of the second")
         transaction.send(name, b"of the zombie")
-    assert fenced.value.exit_code == 5
+    assert fenced.value.exit_code == 5 and not fenced.value.commit_asked
     with pytest.raises(InvalidInput, match="PRODUCER_CLOSED"):
         send(first, name, b"again")
     send(second, name, b"goes on")
     assert topics.values(name) == [b"of the second", b"goes on"], "the zombie took nothing from its successor"
+
+
+def test_a_producer_that_is_fenced_after_a_commit_without_an_answer_says_that_it_may_be_committed(
+    make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
+) -> None:
+    name, first = topic(), make(proxy.bootstrap_servers)
+    lost = proxy.cut_reply(Api.END_TXN, times=1_000)
+
+    def take_over() -> None:
+        lost.wait(20)
+        make()
+        lost.release()
+
+    taking = threading.Thread(target=take_over)
+    taking.start()
+    with pytest.raises(ProducerFenced, match="may have been done before") as fenced:
+        send(first, name, b"1")
+    taking.join(20)
+    assert fenced.value.commit_asked
+    until(lambda: topics.values(name) == [b"1"], "it was committed before the fence", 5)
 
 
 def test_a_fenced_producer_does_not_ask_for_its_id_again_and_fence_its_successor(
@@ -177,9 +179,55 @@ def test_a_lost_answer_to_a_commit_is_unknown_and_the_producer_is_replaced(
     lost = proxy.drop_reply(Api.END_TXN)
     with pytest.raises(OutcomeUnknown, match="not answered") as unknown:
         send(producer, name, b"2")
-    assert unknown.value.settled and lost.struck == 1
+    assert unknown.value.settled and lost.struck == 1 and unknown.value.code == "OUTCOME_UNKNOWN"
     send(producer, name, b"3")
     assert topics.values(name) == [b"1", b"2", b"3"], "it was committed, which nobody knew"
+
+
+def test_a_signal_in_the_midst_of_a_commit_says_that_the_outcome_is_unknown(
+    make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
+) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    name, producer = topic(), make(proxy.bootstrap_servers)
+    send(producer, name, b"1")
+    held = proxy.hold_reply(Api.END_TXN)
+
+    def strike() -> None:
+        held.wait(20)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    striking = threading.Thread(target=strike)
+    try:
+        striking.start()
+        with pytest.raises(Interrupted) as raised:
+            send(producer, name, b"2")
+        striking.join(20)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    held.release()
+    assert "may be committed, or not" in raised.value.__notes__[0]
+    send(producer, name, b"3")
+    assert topics.values(name) == [b"1", b"2", b"3"], "it was committed"
+
+
+def test_what_the_listener_raises_after_the_commit_undoes_nothing(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+    name, producer = topic(), make()
+    first = producer._made
+
+    def on_step(step: str) -> None:
+        if step == "committed":
+            raise TimeoutError("of the caller's own")
+
+    with pytest.raises(TimeoutError, match="of the caller's own"), producer.transaction(on_step) as transaction:
+        transaction.send(name, b"1")
+    send(producer, name, b"2")
+    assert topics.values(name) == [b"1", b"2"] and producer._made is first
 
 
 def test_a_commit_that_never_arrived_is_unknown_too_and_then_nothing_is_there(
@@ -217,13 +265,14 @@ def test_a_record_that_was_given_up_aborts_the_transaction(make: Make, proxy: Pr
     """kafka-python 3.0.12 says that such a commit went well: it forgets the record, or all of them."""
     name = topic()
     producer = make(proxy.bootstrap_servers, request_timeout_ms=500, delivery_timeout_ms=1_000)
-    with pytest.raises(TransactionAborted, match="not acknowledged"), producer.transaction() as transaction:
+    with pytest.raises(TransactionAborted, match="not acknowledged") as aborted, producer.transaction() as transaction:
         transaction.send(name, b"1")
         transaction._made.flush()
         cut = proxy.cut_request(Api.PRODUCE, times=1_000)
         transaction.send(name, b"2")
         until(lambda: bool(transaction._in_flight.met((Exception,))), "the record was given up")
         cut.release()
+    assert (aborted.value.code, aborted.value.exit_code) == ("TRANSACTION_ABORTED", 5)
     send(producer, name, b"3")
     assert topics.values(name) == [b"3"]
 
@@ -243,49 +292,6 @@ def test_after_its_timeout_the_broker_aborts_a_transaction_by_itself(make: Make,
     assert topics.values(name) == []
 
 
-def test_a_group_is_committed_by_count_by_time_and_at_the_end(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
-    name = topic()
-    with Grouped(make(), records=10, time_ms=200) as out:
-        for number in range(25):
-            out.send(name, b"%d" % number)
-        assert (out.transactions, out.committed) == (2, 20)
-        until(lambda: out.committed == 25, "the rest is committed by the clock", 5)
-        out.send(name, b"last")
-    assert (out.transactions, out.committed) == (4, 26)
-    assert topics.values(name) == [b"%d" % number for number in range(25)] + [b"last"]
-
-
-def test_an_aborted_group_is_sent_again(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
-    name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=400, delivery_timeout_ms=500)
-    first = producer._made
-    with Grouped(producer, records=2) as out:
-        cut = proxy.cut_request(Api.PRODUCE, times=1_000)
-
-        def mend() -> None:
-            until(lambda: producer._made is not first, "the first attempt was aborted")
-            cut.release()
-
-        mending = threading.Thread(target=mend)
-        mending.start()
-        out.send(name, b"1")
-        out.send(name, b"2")
-        mending.join(10)
-    assert (out.transactions, out.committed) == (1, 2)
-    assert topics.values(name) == [b"1", b"2"]
-
-
-def test_a_group_of_unknown_outcome_is_handed_back(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
-    name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
-    with Grouped(producer, records=2) as out:
-        proxy.drop_reply(Api.END_TXN)
-        out.send(name, b"1")
-        with pytest.raises(OutcomeUnknown):
-            out.send(name, b"2")
-        assert [one.value for one in out.lost] == [b"1", b"2"] and out.committed == 0
-        out.send(name, b"3")
-    assert topics.values(name) == [b"1", b"2", b"3"]
-
-
 def test_a_fast_caller_waits_for_a_slow_broker(make: Make, proxy: Proxy, topic: Callable[..., str]) -> None:
     name, producer = topic(), make(proxy.bootstrap_servers)
     producer._in_flight._bytes_max = 100_000
@@ -297,64 +303,6 @@ def test_a_fast_caller_waits_for_a_slow_broker(make: Make, proxy: Proxy, topic: 
         for _ in range(20):
             transaction.send(name, bytes(10_000))
         assert late.struck == 1 and time.monotonic() - began >= 0.4, "it waited for acknowledgements"
-
-
-class TestOffsets:
-    """Offsets of the input inside of the transaction."""
-
-    @pytest.fixture
-    def reader(self, topics: Topics, topic: Callable[..., str]) -> Iterator[KafkaConsumer]:
-        name = topic(2)
-        topics.write(name, [b"1", b"2", b"3", b"4"], lambda number: b"%d" % number)
-        options = {"group_id": name, "auto_offset_reset": "earliest", "enable_auto_commit": False, "isolation_level": "read_committed"}
-        with KafkaConsumer(name, bootstrap_servers=topics.servers, **options) as made:
-            until(lambda: bool(made.poll(200)), "the group is joined")
-            yield made
-
-    def test_they_are_committed_with_it_or_not_at_all(
-        self, make: Make, topics: Topics, topic: Callable[..., str], reader: KafkaConsumer
-    ) -> None:
-        sink, producer = topic(), make()
-        place = min(reader.assignment())
-        with pytest.raises(ZeroDivisionError), producer.transaction() as transaction:
-            transaction.send_offsets({place: 2}, reader.group_metadata())
-            raise ZeroDivisionError
-        assert topics.committed(place.topic, place.topic) == {0: 0, 1: 0}
-        with producer.transaction() as transaction:
-            transaction.send(sink, b"out")
-            transaction.send_offsets({place: 3}, reader.group_metadata())
-        until(lambda: topics.committed(place.topic, place.topic) == {0: 3, 1: 0}, "the offset is committed", 5)
-
-    def test_a_member_of_an_older_generation_is_refused_for_good(
-        self, make: Make, topics: Topics, topic: Callable[..., str], reader: KafkaConsumer
-    ) -> None:
-        """kafka-python 3.0.12 keeps refused offsets and sends them again with those of the next transaction."""
-        sink, producer = topic(), make()
-        first, second = sorted(reader.assignment())
-        now = reader.group_metadata()
-        with pytest.raises(GroupMovedOn, match="CommitFailed"), producer.transaction() as transaction:
-            transaction.send(sink, b"of a zombie")
-            transaction.send_offsets({first: 1}, now._replace(generation_id=now.generation_id - 1))
-        with producer.transaction() as transaction:
-            transaction.send(sink, b"later")
-            transaction.send_offsets({second: 1}, now)
-        until(lambda: topics.values(sink) == [b"later"], "the later one is committed", 5)
-        assert topics.committed(first.topic, first.topic) == {0: 0, 1: 1}
-
-    def test_the_broker_takes_a_membership_that_was_forgotten_so_we_do_not_send_it(
-        self, make: Make, topics: Topics, reader: KafkaConsumer
-    ) -> None:
-        place = min(reader.assignment())
-        forgotten = ConsumerGroupMetadata(group_id=place.topic)
-        raw = KafkaProducer(bootstrap_servers=topics.servers, transactional_id=f"raw-{uuid.uuid4().hex}")
-        raw.init_transactions()
-        raw.begin_transaction()
-        raw.send_offsets_to_transaction({place: OffsetAndMetadata(1, "", -1)}, forgotten)
-        raw.commit_transaction()
-        raw.close()
-        until(lambda: topics.committed(place.topic, place.topic) == {0: 1, 1: 0}, "not fenced, though others own the partition", 5)
-        with pytest.raises(GroupMovedOn, match="no member"), make().transaction() as transaction:
-            transaction.send_offsets({place: 3}, forgotten)
 
 
 def test_without_a_broker_it_says_so() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from ingest.errors import InvalidInput
+from ingest.errors import InvalidInput, RunStopped
 from ingest.kafka import DeadLetter, ExactlyOnce, Outgoing, PoisonRecord, State, Transform, Transformed, transform
 from ingest.kafka.state import States
 from ingest.kafka_options import KafkaOptions
@@ -112,6 +112,23 @@ def test_without_a_dead_letter_topic_poison_ends_the_run_and_nothing_is_visible(
     assert sorted(map(int, topics.values(sink))) == list(range(100))
 
 
+def test_an_instance_that_is_run_again_after_an_error_passes_no_record_over(topics: Topics, source: str, topic: Callable[..., str]) -> None:
+    sink, bad = topic(), True
+
+    def function(record: Any) -> Iterator[Outgoing]:
+        if record.value == b"7" and bad:
+            raise ValueError("seven")
+        yield Outgoing(sink, record.value)
+
+    with Transform(source, function, [sink], ExactlyOnce(f"t-{source}"), source, topics.servers) as instance:
+        with pytest.raises(PoisonRecord) as poison:
+            instance.run(idle_s=10)
+        assert (poison.value.code, poison.value.exit_code) == ("POISON_RECORD", 5)
+        bad = False
+        instance.run(stop=lambda: instance.counts.records >= 100, idle_s=5)
+    assert sorted(map(int, topics.values(sink))) == list(range(100))
+
+
 @pytest.mark.parametrize(
     ("api", "lost"),
     [
@@ -183,6 +200,23 @@ def test_restoring_reads_behind_an_open_transaction_too(topics: Topics, topic: C
     assert found == [b"of the heir"]
     dead.close()
     heir.close()
+
+
+def test_a_changelog_that_is_held_up_for_too_long_ends_the_run(
+    topics: Topics, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.kafka.state._RESTORE_STALL_S", 0.5)
+    changelog = topic(1, cleanup_policy="compact")
+    holder = KafkaProducer(bootstrap_servers=topics.servers, transactional_id=f"s-{uuid.uuid4().hex}")
+    holder.init_transactions()
+    holder.begin_transaction()
+    holder.send(changelog, b"open", key=b"k", partition=0)
+    holder.flush()
+    with pytest.raises(RunStopped, match=r"\[0\] stands at offset 0 of 1") as stopped:
+        States(KafkaOptions(topics.servers), changelog)[0]
+    assert (stopped.value.code, stopped.value.exit_code) == ("STATE_NOT_RESTORED", 5)
+    holder.abort_transaction()
+    holder.close()
 
 
 def test_what_cannot_be_right_is_refused_at_the_start(topics: Topics, source: str, topic: Callable[..., str]) -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from tests import polling
 
+if TYPE_CHECKING:
+    from ingest.kafka import TransactionalProducer
+
 DEADLINE_S = 40.0
+Make: TypeAlias = "Callable[..., TransactionalProducer]"
+# For members of a group that come and go within a test.
+QUICK: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300}
 
 
 def until(reached: Callable[[], bool], what: str, timeout_s: float = DEADLINE_S) -> None:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,16 +75,26 @@ def silent_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
-def test_help_imports_nothing_heavy_and_takes_no_time() -> None:
+def with_imports(*modules: str) -> str:
+    """A program that runs the command and prints which of these modules it has imported."""
     program = "import sys; sys.argv = ['ingest', *sys.argv[1:]]\ntry:\n    from ingest.cli.app import main; main()\n"
-    program += "finally:\n    print([m for m in ('pyspark', 'delta', 'kafka', 'deltalake', 'sqlglot', 'yaml') if m in sys.modules])"
+    return program + f"finally:\n    print([m for m in {modules} if m in sys.modules])"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = with_imports("pyspark", "delta", "kafka", "deltalake", "sqlglot", "yaml")
     for words in (["--help"], ["run", "--help"], ["broker", "start", "--help"]):
-        started = time.monotonic()
         done = process(program, *words)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-1] == "[]"
         assert "Usage: " in done.stdout
-        assert time.monotonic() - started < 10  # half a second on an idle machine
+
+
+def test_status_imports_no_spark(tmp_path: Path, silent_port: int) -> None:
+    """It takes half of the time that `ingest status` may take."""
+    places = ("--lake", str(tmp_path), "--checkpoints", str(tmp_path), "--bootstrap-servers", f"127.0.0.1:{silent_port}")
+    done = process(with_imports("pyspark", "numpy", "deltalake"), "status", *places)
+    assert "shop.orders" in done.stdout and done.stdout.splitlines()[-1] == "['deltalake']", done
 
 
 @pytest.mark.parametrize(
@@ -114,6 +123,7 @@ def test_a_wrong_command_exits_2_in_words_and_in_json(ingest: Ingest, words: tup
     [
         (("run", "nosuch"), "CONTRACT_NOT_FOUND"),
         (("run", "--every", "5 fortnights"), "DURATION_INVALID"),
+        (("run", "--once", "--every", "5s"), "OPTIONS_CONTRADICT"),
         (("run", "--project", "nowhere"), "CONTRACT_NOT_FOUND"),
     ],
 )

@@ -9,8 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from ingest.errors import Refused
 from ingest.files import LocalFiles
 from ingest.stream.delta_log import AddedFile, DeltaLog
 from ingest.stream.mark import Mark
@@ -103,6 +106,44 @@ def test_only_commit_files_count_as_versions(log: DeltaLog, put: Put, tmp_path: 
     assert [c.version for c in log.since(20)] == [100]
     with pytest.raises(FileNotFoundError):
         log.commit(21)
+
+
+@pytest.mark.parametrize("there", [(0, 1, 3), (1, 2), (0, 3, 4)])
+def test_a_log_with_a_hole_is_refused_by_the_commit_that_it_lacks(log: DeltaLog, put: Put, there: tuple[int, ...]) -> None:
+    """Delta does not open such a table, and says so only when a batch is at hand."""
+    for version in there:
+        put(version)
+    lacking = min(set(range(max(there))) - {*there})
+    with pytest.raises(Refused, match=rf"LOG_TORN.*lacks the commit of version {lacking}, and goes on to version {max(there)}"):
+        log.state()
+
+
+def test_what_a_checkpoint_of_the_log_holds_may_be_gone(put: Put, tmp_path: Path) -> None:
+    folder = tmp_path / "_delta_log"
+    for version in (2, 5, 6):
+        put(version)
+    table = pa.table(
+        {"metaData": pa.array([{"id": "t"}]), "txn": pa.array([None], pa.struct({"appId": pa.string(), "version": pa.int64()}))}
+    )
+    pq.write_table(table, folder / f"{5:020}.checkpoint.parquet")
+    log = DeltaLog(LocalFiles(), str(tmp_path))
+    state = log.state()
+    assert state is not None and (state.version, state.id) == (6, "t")
+    put(8)
+    with pytest.raises(Refused, match=r"LOG_TORN.*lacks the commit of version 7"):
+        log.state()
+
+
+def test_a_commit_that_was_written_while_the_folder_was_listed_is_no_hole(put: Put, tmp_path: Path) -> None:
+    for version in (0, 1, 2):
+        put(version)
+
+    class Late(LocalFiles):
+        def names(self, folder: str) -> list[str]:
+            return [name for name in super().names(folder) if name != f"{1:020}.json"]
+
+    state = DeltaLog(Late(), str(tmp_path)).state()
+    assert state is not None and state.version == 2
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ def test_before_a_gap_in_the_log_nothing_is_concluded(tmp_path: Path) -> None:
 STEPS = st.lists(st.sampled_from(["merge", "empty", "delete", "optimize", "restore", "replace"]), min_size=1, max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(steps=STEPS, back=st.lists(st.integers(0, 30), min_size=12, max_size=12), by_time=st.booleans())
 def test_a_batch_is_in_force_exactly_when_its_rows_can_still_be_there(
     steps: list[str], back: list[int], by_time: bool, tmp_path_factory: pytest.TempPathFactory

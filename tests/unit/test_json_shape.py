@@ -154,7 +154,7 @@ TOKENS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(fields=st.lists(st.tuples(st.sampled_from([name for name, _ in COLUMNS] + ["other"]), TOKENS), max_size=5))
 def test_a_text_with_a_shape_is_json_of_the_right_types(fields: list[tuple[str, str]]) -> None:
     text = "{" + ",".join(f'"{name}":{token}' for name, token in fields) + "}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.errors import Refused
+from ingest.errors import InvalidInput, Refused
 from ingest.stream.assessment import Assessment
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
@@ -46,3 +46,14 @@ def test_a_table_does_not_go_on_with_another_topic_even_where_its_checkpoint_is_
             plan("shop.orders", Aim("table"), end, renamed, "id", accept_gap=True)
     anew = BrokerFacts("events", "U", BROKER.bounds)
     assert plan("shop.orders", Aim("table"), end, anew, "id", accept_gap=False).rebase.baseline == ((0, 0),)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "found"),
+    [({0: 501}, r"partition 0 holds \[0, 500\), 501 is not in it"), ({4: 0}, "has no partition 4"), ({0: 20, 4: 0}, "has no partition 4")],
+)
+def test_offsets_that_the_topic_does_not_hold_are_refused_with_those_that_it_does(offsets: dict[int, int], found: str) -> None:
+    end = end_of(Log(CREATED, 0, 1))
+    with pytest.raises(InvalidInput, match=rf"OFFSETS_INVALID: .*{found}") as refused:
+        plan("shop.orders", Aim("offsets", tuple(offsets.items())), end, BROKER, "id", accept_gap=True)
+    assert "0:0..500" in str(refused.value)

@@ -270,7 +270,7 @@ def test_every_questions_text_passes_the_guard() -> None:
 
 @pytest.mark.parametrize("event_id", ["position", "key", "header:id", ["order_id"]])
 def test_event_id_columns_are_those_of_the_target(event_id: Any) -> None:
-    from ingest.stream.decode import event_id_columns as of_the_target
+    from ingest.stream.columns import event_id_columns as of_the_target
 
     columns: Iterable[Any] = [{"name": "order_id", "type": "STRING", "nullable": False}]
     raw = event_id == "position"

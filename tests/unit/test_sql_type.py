@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
-from ingest.sql_type import Array, Atomic, Decimal, Field, Map, SqlType, Struct, TypeProblem, ddl, to_spark
+from ingest.sql_type import Array, Atomic, Decimal, Field, Map, SqlType, Struct, TypeProblem, ddl, to_delta, to_spark
 from ingest.sql_type_parser import parse_type
 from ingest.sql_type_words import ATOMIC
+from ingest.stream.contract_change import text_of
 
 COMMENTS = st.none() | st.text(st.characters(blacklist_categories=["Cs"]), max_size=12) | st.sampled_from(["it's", "a\\b", "\\n\n\t\r'"])
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
@@ -29,7 +30,7 @@ def nested(inner: st.SearchStrategy[SqlType]) -> st.SearchStrategy[SqlType]:
 TYPES = st.recursive(SIMPLE, nested, max_leaves=8)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(TYPES | structs(TYPES, st.booleans()))
 def test_canonical_text_of_any_type_is_read_back_as_that_type(sql_type: SqlType) -> None:
     text = ddl(sql_type)
@@ -37,11 +38,18 @@ def test_canonical_text_of_any_type_is_read_back_as_that_type(sql_type: SqlType)
     assert ddl(parse_type(text)) == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(TYPES)
 def test_spark_names_the_same_type(sql_type: SqlType) -> None:
     without_space = ddl(sql_type, comments=False).replace(" ", "").lower()
     assert to_spark(sql_type).simpleString().lower() == without_space
+
+
+@settings(max_examples=100)
+@given(TYPES)
+def test_delta_keeps_the_type_as_spark_writes_it_there(sql_type: SqlType) -> None:
+    assert to_delta(sql_type) == to_spark(sql_type).jsonValue()
+    assert text_of(to_delta(sql_type)) == to_spark(sql_type).simpleString()
 
 
 @pytest.mark.parametrize(

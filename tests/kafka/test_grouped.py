@@ -1,0 +1,73 @@
+"""Records in groups, a transaction each: by count, by time, again after an abort, and handed back where the outcome is unknown."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from ingest.kafka import Grouped, OutcomeUnknown
+from ingest.local.proxy import Api, Proxy
+from tests.kafka.topics import Make, Topics, until
+
+
+def test_a_group_is_committed_by_count_by_time_and_at_the_end(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+    name = topic()
+    with Grouped(make(), records=10, time_ms=200) as out:
+        for number in range(25):
+            out.send(name, b"%d" % number)
+        assert (out.transactions, out.committed) == (2, 20)
+        until(lambda: out.committed == 25, "the rest is committed by the clock", 5)
+        out.send(name, b"last")
+    assert (out.transactions, out.committed) == (4, 26)
+    assert topics.values(name) == [b"%d" % number for number in range(25)] + [b"last"]
+
+
+def test_an_aborted_group_is_sent_again(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
+    name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=400, delivery_timeout_ms=500)
+    first = producer._made
+    with Grouped(producer, records=2) as out:
+        cut = proxy.cut_request(Api.PRODUCE, times=1_000)
+
+        def mend() -> None:
+            until(lambda: producer._made is not first, "the first attempt was aborted")
+            cut.release()
+
+        mending = threading.Thread(target=mend)
+        mending.start()
+        out.send(name, b"1")
+        out.send(name, b"2")
+        mending.join(10)
+    assert (out.transactions, out.committed) == (1, 2)
+    assert topics.values(name) == [b"1", b"2"]
+
+
+def test_a_group_of_unknown_outcome_is_handed_back(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
+    name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
+    with Grouped(producer, records=2) as out:
+        proxy.drop_reply(Api.END_TXN)
+        out.send(name, b"1")
+        with pytest.raises(OutcomeUnknown):
+            out.send(name, b"2")
+        assert [one.value for one in out.lost] == [b"1", b"2"] and out.committed == 0
+        out.send(name, b"3")
+    assert topics.values(name) == [b"1", b"2", b"3"]
+
+
+def test_no_record_is_neither_committed_nor_handed_back(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
+    """The clock's commit fails, and the next record meets that error: it was never sent, so it is handed back as well."""
+    name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
+    with pytest.raises(ZeroDivisionError), Grouped(producer, records=100, time_ms=20) as out:
+        proxy.drop_reply(Api.END_TXN)
+        out.send(name, b"1")
+        until(lambda: out._error is not None, "the clock's commit is not answered", 10)
+        with pytest.raises(OutcomeUnknown) as unknown:
+            out.send(name, b"2")
+        assert (unknown.value.code, unknown.value.exit_code) == ("OUTCOME_UNKNOWN", 5)
+        assert [one.value for one in out.lost] == [b"1", b"2"]
+        with out._changed:  # before the clock can commit it
+            out.send(name, b"3")
+            raise ZeroDivisionError
+    assert [one.value for one in out.lost] == [b"3"]
+    assert topics.values(name) == [b"1"]
