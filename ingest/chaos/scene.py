@@ -36,6 +36,9 @@ ALLOWED: Final = {
 }
 # As often as that in a row without a batch in between, a run will not come up again by itself.
 FRUITLESS_MAX: Final = 12
+STOPPED_ITSELF: Final = 5
+# What strikes last can end one driver that is asked to stop, and the one that has just been started; no third.
+STOPS_MAX: Final = 3
 END_WITHIN_S: Final = 600.0
 
 Say = Callable[[str, str], None]
@@ -157,11 +160,12 @@ class Scene:
         return True
 
     def working(self) -> bool:
-        """Whether the present driver's JVM has taken the lock of a table."""
+        """Whether the present driver's JVM has taken the lock of a table, and lives: its name stays in the lock of one that was killed."""
         driver = self.driver
-        return driver is not None and any(
+        named = driver is not None and any(
             f'"python_pid": {driver.pid}' in _text(Path(self.places(c).state) / "lock") for c in self.contracts
         )
+        return driver is not None and named and bool(driver.jvms())
 
     def start_driver(self, *arguments: str) -> Worker:
         """`ingest run` with these arguments, on this round's places, with the clock that it is to live with."""
@@ -205,7 +209,7 @@ class Scene:
             return
         self.counts.ends[f"{code} {' '.join(sorted(set(codes))) or '-'}"] += 1
         # At a start the broker that was just taken away is Unfit (4), or the JVM that was just killed.
-        if code == 5 or (code in ALLOWED and codes and set(codes) <= ALLOWED[code]):
+        if code == STOPPED_ITSELF or (code in ALLOWED and codes and set(codes) <= ALLOWED[code]):
             if self._fruitless >= FRUITLESS_MAX:
                 self.findings.append(
                     f"ingest run does not come up again: {self._fruitless} starts in a row without a batch, the last: {_last(driver)}"
@@ -217,14 +221,7 @@ class Scene:
         """The producer stops, the driver stops in order, and what is left is read to the end, also after a finding: the oracle
         can then tell whether data suffered. Adds to `findings`."""
         self._stop_writer()
-        if not self.findings:
-            self.wait(self.working, END_WITHIN_S)
-        if self.driver is not None:
-            self.driver.signal(signal.SIGTERM)
-            code = self.driver.ended(END_WITHIN_S)
-            if code != 0 and not self.findings:
-                self.findings.append(f"asked to stop, ingest run ended with {code}: {_last(self.driver)} ({self.driver.output.name})")
-            self.driver.kill()
+        self._stop_driver()
         self.clock = {}
         last = self.start_driver("--once")
         code = last.ended(END_WITHIN_S)
@@ -233,6 +230,26 @@ class Scene:
             last.kill()
         self.read_to_the_end = code == 0
         self.driver = None
+
+    def _stop_driver(self) -> None:
+        """In order; one that ends by what struck it last is followed by another, to which nothing more happens."""
+        ended = ""
+        for _ in range(STOPS_MAX):
+            if not self.findings:
+                self.wait(self.working, END_WITHIN_S)
+            if (driver := self.driver) is None:
+                return
+            driver.signal(signal.SIGTERM)
+            code = driver.ended(END_WITHIN_S)
+            driver.kill()
+            self.driver = None
+            if code == 0 or self.findings:
+                return
+            ended = f"asked to stop, ingest run ended with {code}: {_last(driver)} ({driver.output.name})"
+            if code != STOPPED_ITSELF:
+                break
+            self.note_end(driver, code)
+        self.findings.append(ended)
 
     def _stop_writer(self) -> None:
         """In order, so that no transaction is left open; one that was killed just now is followed by another."""

@@ -103,8 +103,8 @@ def plan(mix: Mix, topics: Mapping[str, Topic], seed: int, source_of: SourceOf |
 
     Every one of `mix.events` distinct events is in at least one transaction meant to commit. `duplicate_share` of them come
     again: a third in the same transaction, the others in a later one and half of those in another partition. Ids of aborted
-    transactions come nowhere else; they are not counted in `mix.events`. With any aborted_share the first commit has one
-    alongside. Poison is spread evenly and goes through all kinds in turn.
+    transactions come nowhere else; they are not counted in `mix.events`. With any aborted_share above 0 the first commit has one
+    alongside, with 0 none has. Poison is spread evenly and goes through all kinds in turn.
     """
     random = Random(f"plan/{seed}")
     source_of = source_of or (lambda name: ShopSource(name, topics, mix.payment_share))
@@ -137,7 +137,7 @@ def plan(mix: Mix, topics: Mapping[str, Topic], seed: int, source_of: SourceOf |
             records.insert(random.randint(len(records) // 2, len(records)), retry)
         alongside = None
         aborts += mix.aborted_share
-        if aborts >= 1 and records:
+        if mix.aborted_share and aborts >= 1 and records:
             aborts -= 1
             lost = aborted.events(max(mix.transaction_records // 2, 1))
             alongside = Transaction(number + 1_000_000, "abort", tuple(_record(event, topics) for event in lost))

@@ -73,6 +73,7 @@ class Ledger:
     _appended_at: float = 0.0
     _reached: dict[tuple[str, str, int], int] = field(default_factory=dict)
     _quarantine_seen: int = -1
+    _looked_at: int = -1
 
     @staticmethod
     def of(places: Places, files: Files) -> Ledger:
@@ -82,12 +83,17 @@ class Ledger:
     def complete(self, session: SparkSession, query_id: str | None, last: LastWritten | None, known: LedgerSummary) -> int:
         """Append what the target's log has in force and the ledger has not; returns the number of rows. Called before the first batch.
 
-        `last` is the last batch of this checkpoint, as preflight has found it.
+        `last` is the last batch of this checkpoint, as preflight has found it. Raises RunStopped TABLE_OWNED for a batch of somebody
+        else in a table where preflight has found none.
         """
         self.query_id, self._last = query_id, last
         self._quarantine_seen = self.quarantine_log.newest()
+        self._looked_at = self.target_log.newest()
         self._reached.update(known.reached)
-        for commit in InForce(self.target_log).commits():
+        chain = InForce(self.target_log)
+        if last is None:
+            self._refuse_others(query_id, chain.commits())
+        for commit in chain.commits():
             mark = commit.mark
             if mark is None or (mark.pipeline, mark.table) != (self.places.pipeline, self.places.table):
                 continue
@@ -108,30 +114,41 @@ class Ledger:
 
         Raises RunStopped TABLE_OWNED if another checkpoint commits to the table, TABLE_REWOUND if a batch of ours was left out.
         """
-        if self._last is None:
-            return None
-        since = self.target_log.since(self._last.version)
+        newest = self.target_log.newest()
+        if newest < self._looked_at:
+            self._looked_at = -1  # dropped and made anew
+        seen = self._looked_at if self._last is None else self._last.version
+        since = self.target_log.since(seen)
+        # Also what was left out by now: a batch of ours may have been read while it stood there.
+        self._refuse_others(query_id, (commit for commit in since if commit.version > self._looked_at))
+        self._looked_at = newest
         # Fewer versions than before: somebody has taken commits out of the log, or put a copy of the table back.
-        if self.target_log.newest() < self._last.version or any(leaves_out(commit) for commit in since):
-            since = self._in_force_since()
+        if newest < seen or any(leaves_out(commit) for commit in since):
+            since = self._in_force_since(seen)
+        self._refuse_others(query_id, since)
         for commit in since:
+            if commit.mark is not None and commit.mark.id.query_id == query_id:
+                self._last = LastWritten(commit.mark, commit.version)
+        return self._last
+
+    def _refuse_others(self, query_id: str | None, commits: Iterable[Commit]) -> None:
+        """Raises RunStopped TABLE_OWNED for a batch of a query that is neither ours nor one that a rebase has ended."""
+        for commit in commits:
             mark = commit.mark
-            if mark is not None and mark.id.query_id == query_id:
-                self._last = LastWritten(mark, commit.version)
-            elif mark is not None and mark.id.query_id not in self.predecessors:
+            if mark is not None and mark.id.query_id not in (query_id, *self.predecessors):
                 raise RunStopped(
                     "TABLE_OWNED",
-                    f"version {commit.version} of {self.places.target} is a batch of query {mark.id.query_id}, not of ours ({query_id}).",
+                    f"version {commit.version} of {self.places.target} is a batch of query {mark.id.query_id}, not of ours "
+                    f"({query_id or 'a new checkpoint'}).",
                     expected="one checkpoint for a table at a time.",
                     remedy="stop the other run; then start this one again.",
                 )
-        return self._last
 
-    def _in_force_since(self) -> list[Commit]:
-        """The commits in force after the last one of ours, ascending. Raises RunStopped TABLE_REWOUND if that itself is not."""
-        assert self._last is not None
-        chain, version = InForce(self.target_log), self._last.version
-        if chain.holds(version):
+    def _in_force_since(self, version: int) -> list[Commit]:
+        """The commits in force after `version`, ascending. Raises RunStopped TABLE_REWOUND if that was a batch of ours and is not
+        in force itself."""
+        chain = InForce(self.target_log)
+        if self._last is None or chain.holds(version):
             return list(takewhile(lambda commit: commit.version > version, chain.commits()))[::-1]
         raise RunStopped(
             "TABLE_REWOUND",
@@ -170,7 +187,7 @@ class Ledger:
         mark = commit.mark
         assert mark is not None
         if self._last is not None and any(leaves_out(c) for c in self.target_log.since(self._last.version) if c.version < commit.version):
-            self._in_force_since()  # it came between our look at the table and our commit
+            self._in_force_since(self._last.version)  # it came between our look at the table and our commit
         self.query_id = mark.id.query_id
         self._last = LastWritten(mark, commit.version)
         self._pending.append((commit, mark))

@@ -6,9 +6,10 @@ To add one: a line in PLANTED (a scenario, and what the oracle says) or in CAUGH
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.faults.driver import REPOSITORY, Driver
 from tests.faults.pipeline import Pipeline
@@ -49,6 +50,14 @@ def read_again(lake: Pipeline) -> None:
     run(lake)
 
 
+def rebased(lake: Pipeline) -> None:
+    """The checkpoint is lost with most of the topic unread; another one begins where the table ends, and reads the rest."""
+    run(lake, fault="after_target:kill@0")
+    shutil.rmtree(lake.checkpoint())
+    end(lake.command("rebase", "orders", "--to", "table"))
+    run(lake)
+
+
 def run(lake: Pipeline, *arguments: str, fault: str | None = None) -> None:
     end(lake.start(*arguments, fault=fault))
 
@@ -76,12 +85,14 @@ class Change:
 class Bug(Change):
     """One that a run under the oracle shows; `found` is a part of what the oracle must say.
 
-    `also` are changes (file, old, new) that take away what else would have stopped the bug.
+    `also` are changes (file, old, new) that take away what else would have stopped the bug; `mix` is what is produced otherwise than
+    elsewhere.
     """
 
     scenario: Callable[[Pipeline], None]
     found: str
     poison: int = 40
+    mix: Mapping[str, Any] = field(default_factory=dict)
     also: tuple[tuple[str, str, str], ...] = ()
 
     @property
@@ -141,6 +152,9 @@ TIMES = """    if contract.event_time:
 """
 BY_POSITION = """    condition = F.lit(True)
     for name in ("topic_id", "partition", "offset"):"""
+BASELINE = "Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version)"
+# Without these every offset below a batch's end but a transaction's marker holds a record that is nowhere else.
+NO_COPIES = {"aborted_share": 0, "duplicate_share": 0}
 APP_ID = 'f"oncelake/{pipeline}/{table}/{query_id}/{statement}"'
 PLANTED = {
     "no pair is set": Bug("I1", "stream/commit.py", tuple((line, "pass") for line in SET_PAIR), plain, "adds data without a pair"),
@@ -183,6 +197,15 @@ PLANTED = {
     "bounds by the wall clock": Bug("I3", "stream/commit.py", ((BOUNDS, RECENT),), plain, "in the target 2 times"),
     "no look into the quarantine": Bug(
         "I5", "stream/commit.py", ((BY_POSITION, BY_POSITION.replace("True", "False")),), read_again, "in the quarantine 2 times"
+    ),
+    "a rebase begins one late": Bug(
+        "I6",
+        "stream/rebase_plan.py",
+        ((BASELINE, BASELINE.replace("sorted(baseline.items())", "(p, offset + 1) for p, offset in sorted(baseline.items())")),),
+        rebased,
+        "is lost",
+        poison=0,
+        mix=NO_COPIES,
     ),
 }
 

@@ -77,6 +77,16 @@ def test_a_worker_lost_in_the_middle_of_a_merge_leaves_the_rest_to_the_other(lak
         cluster.start_worker()
 
 
+def test_a_driver_killed_in_the_middle_of_a_merge_leaves_no_executor_and_the_next_one_completes_the_batch(
+    lake: Pipeline, cluster: Cluster
+) -> None:
+    lake.crash("during_target:kill@1")
+    assert lake.written() == [0]
+    until(lambda: not cluster.executors(), "the end of the executors without a driver")
+    lake.complete()
+    nothing_is_lost_or_doubled(lake, cluster)
+
+
 def test_a_cluster_ends_without_a_trace(tmp_path: Path) -> None:
     with Cluster(tmp_path / "one", workers=1) as running:
         members = [process for worker in running.workers for process in worker.processes()]

@@ -53,7 +53,7 @@ def test_a_test_of_the_repository_fails_on_a_planted_bug(name: str, tmp_path: Pa
 def test_the_oracle_finds_a_planted_bug(name: str, pipeline: PipelineFactory, tmp_path: Path) -> None:
     bug = PLANTED[name]
     lake = pipeline(batch=1500, code=copy_with(bug, tmp_path / "planted"))
-    lake.produce(3200, poison=bug.poison)
+    lake.produce(3200, poison=bug.poison, **bug.mix)
     bug.scenario(lake)
     findings = of_batches_done(lake, lake.judge().findings)
     assert any(bug.found in finding for finding in findings), "\n".join([*findings, *(driver.said for driver in lake.drivers)])

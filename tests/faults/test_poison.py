@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kafka import KafkaProducer
 
 from ingest.local.broker import Broker
 from ingest.local.poison import POISON_KINDS, PoisonKind
-from ingest.local.sample import ORDERS, PAYMENTS
+from ingest.local.sample import ORDERS, PAYMENTS, Shop
 from ingest.oracle.judge import Verdict
-from ingest.oracle.tables import Lake
+from ingest.oracle.tables import Lake, select
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import REPOSITORY
 from tests.faults.pipeline import Pipeline
@@ -22,6 +23,7 @@ from tests.faults.pipeline import Pipeline
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOPICS = (ORDERS, PAYMENTS)
+LARGE_BYTES = 10 * 1024 * 1024
 ID = {ORDERS: "order_id", PAYMENTS: "payment_id"}
 PAYLOAD = {ORDERS: ("customer_id", "amount", "ordered_at", "coupon"), PAYMENTS: ("order_id", "amount", "fee", "paid_at", "captured")}
 
@@ -80,6 +82,24 @@ def test_poison_is_in_quarantine(story: Story, kind: PoisonKind) -> None:
     positions = {(p.partition, p.offset) for p in held}
     sent = [(partition, offset) for name, _, partition, offset in delivered(story.pipeline.manifests[0]) if name == kind.name]
     assert sent and positions.issuperset(sent)
+
+
+def test_records_of_10_mb_come_through_and_a_broken_one_is_kept_whole(pipeline: PipelineFactory) -> None:
+    """I5: through broker, consumer, decode and both tables; the first is longer than what a consumer fetches from a partition at once."""
+    lake = pipeline(batch=1500)
+    lake.produce(1000, poison=20)
+    order = next(Shop("large").orders(1))
+    large = order.value.replace(b'"customer_id":"', b'"customer_id":"' + b"x" * LARGE_BYTES, 1)
+    producer = KafkaProducer(bootstrap_servers=lake.bootstrap_servers, acks="all", max_request_size=2 * LARGE_BYTES)
+    places = [producer.send(lake.topic, value, partition=0).get(60) for value in (large, large[:-1])]
+    producer.close()
+    lake.produce(1000, seed=2)
+    lake.complete()
+    lake.judge().assert_clean()
+    stored = {offset: len(text) for offset, text in select(lake.delta(), ["_offset", "customer_id"]) if len(text) > LARGE_BYTES}
+    assert stored.keys() == {places[0].offset} and min(stored.values()) > LARGE_BYTES
+    kept = {(p, o): value for p, o, value in select(lake.delta("quarantine"), ["partition", "offset", "value"])}
+    assert kept[0, places[1].offset] == large[:-1]
 
 
 def delivered(manifest: Path) -> list[tuple[str, str, int, int]]:

@@ -108,16 +108,18 @@ def test_inserted_by_partition_is_exact_where_only_some_winners_are_new(desk: Ma
     assert one.target().count() == 13
 
 
-def test_another_query_on_the_table_is_noticed_before_the_next_batch(desk: MakeDesk) -> None:
-    """I2: two checkpoints on one table never write it at the same time unseen."""
+@pytest.mark.parametrize("names", [["a"], []], ids=["the next", "the first"])
+def test_another_query_on_the_table_is_noticed_before_the_next_batch(desk: MakeDesk, names: list[str]) -> None:
+    """I2, I8: two checkpoints on one table never write it at the same time unseen, also when one of them has just begun."""
     one = desk()
-    one.batch(order("a"))
+    for name in names:
+        one.batch(order(name))
     stranger = one.mark(0, 0, 1)
     object.__setattr__(stranger.id, "query_id", "99999999-aaaa")
     commit.merge_target(one.target().where("false"), one.contract, one.table.ledger.target_log, stranger, {})
     with pytest.raises(RunStopped, match="TABLE_OWNED"):
         one.batch(order("b"))
-    assert one.rows("id") == [("a",)]
+    assert one.rows("id") == [(name,) for name in names]
 
 
 def test_a_restore_in_the_middle_of_a_batch_stops_it_before_it_is_written(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:

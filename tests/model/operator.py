@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.errors import IngestError, RunStopped
 from ingest.places import Places
+from ingest.stream.binding import FILE
 from ingest.stream.rebase import Rebaser
 from ingest.stream.rebase_plan import Aim
 from ingest.stream.topic import Topic
@@ -51,6 +52,11 @@ class ModelRebaser(Rebaser):
         self._files: Any = world.files
         self._lake: Any = world.files
         self._prepared = f"{places.checkpoint}.rebase-prepared"
+
+
+def bindings(world: World, places: Places) -> tuple[bytes | None, ...]:
+    """What the checkpoint is bound to, and the one that a rebase has prepared."""
+    return tuple(world.files.read(f"{root}/oncelake/{FILE}") for root in (places.checkpoint, f"{places.checkpoint}.rebase-prepared"))
 
 
 def rebase(world: World, places: Places, kind: str, offsets: tuple[int, ...], *, accept_gap: bool) -> None:

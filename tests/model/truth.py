@@ -77,7 +77,8 @@ class Truth:
         marks = [each for each in former if each is not None]
         if any(each.id == mark.id for each in marks):
             raise Violation("I1", f"batch {mark.id} is committed twice")
-        # RESTORE or REPLACE after the last look at the table, before the MERGE: the next look must notice.
+        # RESTORE or REPLACE after the last look at the table, before the MERGE: the next look must notice, and what it took is read
+        # again from the hole on; whether that is so, at_rest judges.
         if (mark.epoch, mark.id.number) == (0, 0):
             self.began(mark.topic_id, ((each.partition, each.start) for each in mark.ranges))
         if mark.epoch > 0 and mark.id.number == 1:
@@ -85,7 +86,7 @@ class Truth:
         slipped = writer.looked_at not in table.newest.force
         if not slipped and not self.dropped_at_work:  # a table made anew under a run: the next start refuses it (TABLE_REPLACED)
             self._joins(mark, marks)
-        if writer.read_topic == mark.topic_id:
+        if writer.read_topic == mark.topic_id and not slipped:
             rows, quarantine = table.newest.rows, self._quarantine()
             for read in writer.read:
                 known = read.record.id in rows and read.record.kind != "poison"

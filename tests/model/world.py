@@ -230,14 +230,16 @@ class World:
 
     def _rebase(self, place: int, kind: str, accept: bool, offsets: tuple[int, ...], k: int, inner: Op) -> None:
         def act() -> None:
+            before = operator.bindings(self, PLACES[place])
             try:
                 operator.rebase(self, PLACES[place], kind, offsets, accept_gap=accept)
-                if accept and kind != "table":
-                    self.truth.accepted |= set(self.truth.quarantine_lost)
             except Crash:
                 pass
             except Exception as error:
                 self.error = self.judged(error)
+            # Cut off after its checkpoint was prepared it is carried out, too, by the next rebase.
+            if accept and kind != "table" and operator.bindings(self, PLACES[place]) != before:
+                self.truth.accepted |= set(self.truth.quarantine_lost)
 
         self._guarded(k, inner, act)
 

@@ -21,7 +21,7 @@ from ingest.chaos import clock
 from ingest.chaos.blows import BLOWS
 from ingest.chaos.events import Events, bodies, compared_columns, refuse_unfit
 from ingest.chaos.guard import clear
-from ingest.chaos.scene import Counts
+from ingest.chaos.scene import Counts, Scene
 from ingest.chaos.schedule import FAULTS, HOLD_S_MAX, MEANINGS, WEIGHTS, WORK_S_MAX, chosen, schedule
 from ingest.chaos.worker import MARK, Worker, marked
 from ingest.contract import Contract, load_contracts
@@ -193,6 +193,38 @@ def test_a_worker_is_killed_with_all_below_it(tmp_path: Path) -> None:
     worker.kill()
     assert worker.poll() == -9
     assert not worker.members()
+
+
+STOPPING = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit({code})); print('ready', flush=True); time.sleep(600)"
+
+
+class Stopping(Scene):
+    """A scene whose drivers end with these exit codes, one after the other, when they are asked to stop."""
+
+    def __init__(self, folder: Path, *codes: int) -> None:
+        self.folder, self.codes = folder, list(codes)
+        self.contracts, self.findings, self.counts, self.driver = (), [], Counts(), None
+        self._fruitless = self._done_at_start = 0
+
+    def tend(self) -> None:
+        if self.driver is None:
+            words = [sys.executable, "-c", STOPPING.format(code=self.codes.pop(0))]
+            self.driver = Worker(words, output=self.folder / f"{len(self.codes)}", environment={})
+
+    def working(self) -> bool:
+        return self.driver is not None and "ready" in self.driver.said
+
+
+@pytest.mark.parametrize(
+    ("codes", "found"), [((0,), []), ((5, 0), []), ((5, 5, 5), ["5"]), ((70, 0), ["70"])], ids=["at once", "struck", "thrice", "a bug"]
+)
+def test_a_run_that_ends_by_its_last_blow_when_asked_to_stop_is_no_finding_if_the_next_one_stops(
+    codes: tuple[int, ...], found: list[str], tmp_path: Path
+) -> None:
+    scene = Stopping(tmp_path, *codes)
+    scene._stop_driver()
+    assert [finding.partition("ended with ")[2].partition(":")[0] for finding in scene.findings] == found
+    assert scene.driver is None and scene.counts.ends == ({"5 -": codes.count(5)} if 5 in codes else {})
 
 
 def test_the_guard_ends_what_carries_the_mark_stopped_ones_too_and_removes_the_folder(tmp_path: Path) -> None:

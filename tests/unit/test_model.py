@@ -115,6 +115,20 @@ FOUND = (
 # What it had found, and what was mended.
 MENDED: tuple[tuple[str, str, Schedule], ...] = (
     (
+        "unseen-at-first",
+        "two first starts on two checkpoints without locks: before its own first batch the one does not look for batches of the other, "
+        "counts their records as replayed, and a RESTORE takes them away",
+        Schedule(
+            Setting(),
+            (
+                ("produce", 0, ((6, 0, "good"),)),
+                go(0, 4, place=1, at=3, then=go(1, 12, bypass=True)),
+                ("restore", 0, 1, True),
+                go(0, 2),
+            ),
+        ),
+    ),
+    (
         "replaced-at-the-start",
         "the quarantine is replaced after preflight has looked at it and before the start remembers it: what was taken away counts as seen",
         Schedule(
@@ -200,6 +214,21 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
         Schedule(SMALL, (THREE, go(0, 9), go(0, 4, at=2, then=("replace", 0, True)))),
     ),
     (
+        "slipped-in",
+        "a RESTORE there under a rebased checkpoint that reads again what the RESTORE takes: it counts as replayed and is gone, until the "
+        "next rebase begins at the hole",
+        Schedule(
+            SMALL,
+            (
+                ("produce", 0, ((6, 0, "good"), (7, 0, "good"))),
+                go(0, 20),
+                ("kill", 0),
+                ("rebase", 0, "earliest", False, (0,), 0, ()),
+                go(0, 6, at=3, then=("restore", 0, 2, False)),
+            ),
+        ),
+    ),
+    (
         "dropped-at-work",
         "two first starts without locks, and the target dropped between them: the second makes it anew and binds the checkpoint to it, "
         "the first goes on in it as if it were its own",
@@ -241,6 +270,13 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
 @pytest.mark.parametrize("schedule", [pytest.param(each, id=f"{number}-{name}") for number, (name, _, each) in enumerate(MENDED)])
 def test_no_promise_is_broken_in_what_was_mended(schedule: Schedule) -> None:
     assert play(schedule) is None
+
+
+def test_what_a_rebase_was_told_to_pass_over_is_accepted_also_when_it_is_cut_off_and_finished_by_the_next() -> None:
+    """The word was given; cut off before its checkpoint was prepared it has done nothing, and the quarantine's record comes back."""
+    for at in range(1, 15):
+        cut_off = ("rebase", 0, "latest", True, (), at, ("crash",))
+        assert play(Schedule(Setting(), (POISON, go(0, 3), ("stop", 0), ("drop", 1), cut_off))) is None, at
 
 
 @pytest.mark.parametrize(("name", "what", "schedule"), FOUND, ids=[f"{number}-{name}" for number, (name, _, _) in enumerate(FOUND)])

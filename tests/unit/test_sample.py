@@ -135,6 +135,12 @@ def test_a_plan_holds_every_event_retries_poison_and_lost_transactions() -> None
     assert any(len(places[event_id]) > 1 for event_id in good), "no retry in another partition"
 
 
+@pytest.mark.parametrize(("share", "lost"), [(0.0, 0), (0.001, 1), (0.5, 10), (1.0, 20)])
+def test_a_plan_aborts_the_share_it_was_told_and_none_for_a_share_of_nothing(share: float, lost: int) -> None:
+    made = list(plan(Mix(2000, duplicate_share=0, aborted_share=share, transaction_records=100), TOPICS, seed=5))
+    assert len(made) == 20 and sum(t.alongside is not None for t in made) == lost
+
+
 def test_a_plan_depends_on_the_seed_alone() -> None:
     assert list(plan(Mix(2000, poison=10), TOPICS, 1)) == list(plan(Mix(2000, poison=10), TOPICS, 1))
     assert list(plan(Mix(2000), TOPICS, 1)) != list(plan(Mix(2000), TOPICS, 2))

@@ -1,0 +1,54 @@
+"""Events late by decades, in no order, and sent again with another time: nothing is lost, and each is one row (I3)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from ingest.local.plan import ShopSource, SourceOf
+from ingest.local.poison import Poison
+from ingest.local.sample import ORDERS, SampleEvent
+from tests.faults.conftest import PipelineFactory
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+AT = re.compile(rb'(?<="ordered_at":")[^"]+')
+SINCE, UNTIL = dt.datetime(1972, 1, 1), dt.datetime(2090, 1, 1)
+
+
+class Late:
+    """The shop's orders, their ids in no order, each at any time of a century; another `salt` gives other orders and times."""
+
+    def __init__(self, name: str, salt: int) -> None:
+        self._shop = ShopSource(name, {ORDERS: ORDERS}, 0)
+        self._random = Random(f"{name}/{salt}")
+
+    def events(self, count: int) -> Iterator[SampleEvent]:
+        made = list(self._shop.events(count))
+        self._random.shuffle(made)
+        for event in made:
+            at = SINCE + dt.timedelta(milliseconds=self._random.randrange(int((UNTIL - SINCE).total_seconds() * 1000)))
+            yield event._replace(value=AT.sub(f"{at.isoformat(timespec='milliseconds')}Z".encode(), event.value))
+
+    def poison(self, number: int) -> Poison:
+        return self._shop.poison(number)
+
+
+def late(salt: int) -> SourceOf:
+    return lambda name: Late(name, salt)
+
+
+def test_late_out_of_order_and_sent_again_with_another_time_each_event_is_one_row(pipeline: PipelineFactory) -> None:
+    """The second time all ids come again, in another order and with other times: of copies in two batches the first is the row."""
+    lake = pipeline(batch=1500)
+    lake.produce(2500, poison=20, source_of=late(1))
+    lake.complete()
+    rows = lake.commits()[-1].version
+    lake.produce(2500, source_of=late(2))
+    lake.complete()
+    assert lake.commits()[-1].version > rows
+    lake.judge().assert_clean()

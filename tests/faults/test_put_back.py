@@ -1,0 +1,79 @@
+"""A checkpoint or a table that is put back as it was, or has lost its history: nothing is lost and nothing twice (I2, I6, I7)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.faults.conftest import PipelineFactory
+from tests.faults.pipeline import Pipeline
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def lake(pipeline: PipelineFactory) -> Pipeline:
+    """Two batches are read; retries of their events come with what is produced later."""
+    made = pipeline(batch=1500)
+    made.produce(1500, poison=20)
+    made.complete()
+    return made
+
+
+def refused(lake: Pipeline, code: str) -> None:
+    """A start is refused with this code and writes nothing."""
+    before = len(lake.commits())
+    error = json.loads(lake.start("--once", "--json").ended(3))["tables"][0]["error"]
+    assert error["code"] == code and "ingest rebase shop.orders --to table" in error["remedy"]
+    assert len(lake.commits()) == before
+
+
+def rebased(lake: Pipeline) -> None:
+    lake.command("rebase", "orders", "--to", "table").ended(0)
+    lake.produce(500, seed=3)
+    lake.complete()
+    assert json.loads(lake.command("verify", "--json").ended(0))["ok"] is True
+
+
+def test_an_older_checkpoint_is_refused_and_a_rebase_converges(lake: Pipeline) -> None:
+    """A backup of before the last batches: Spark would plan them anew, with other ranges, and Delta would skip them by their pairs."""
+    kept = lake.folder / "kept"
+    shutil.copytree(lake.checkpoint(), kept)
+    lake.produce(1500, poison=20, seed=2)
+    lake.complete()
+    shutil.rmtree(lake.checkpoint())
+    shutil.copytree(kept, lake.checkpoint())
+    refused(lake, "CHECKPOINT_OLD")
+    rebased(lake)
+    lake.judge().assert_clean()
+
+
+def test_a_target_restored_to_an_older_version_is_refused_and_a_rebase_reads_again_what_it_lost(lake: Pipeline) -> None:
+    """The pairs of what the RESTORE took away stay: without the history every batch up to them would be skipped."""
+    before = lake.commits()[-1].version
+    # Without copies: which of them is the row depends on what one batch reads, and the oracle counts the batches that are left out, too.
+    lake.produce(1500, poison=20, seed=2, duplicate_share=0)
+    lake.complete()
+    DeltaTable(str(lake.delta())).restore(before)
+    own = lake.commits()[-1].version
+    refused(lake, "TABLE_REWOUND")
+    rebased(lake)
+    lake.judge(own_versions=frozenset({own})).assert_clean()
+
+
+def test_with_the_targets_log_cleaned_up_a_start_goes_on_and_a_rebase_begins_where_the_ledger_says(lake: Pipeline) -> None:
+    """As Delta does after thirty days: a checkpoint of its log, and no commit before it."""
+    table = DeltaTable(str(lake.delta()))
+    table.create_checkpoint()
+    for version in range(table.version()):
+        for name in (f"{version:020}.json", f".{version:020}.json.crc", f"{version:020}.crc"):
+            (lake.delta() / "_delta_log" / name).unlink(missing_ok=True)
+    lake.produce(1500, poison=20, seed=2)
+    lake.complete()
+    shutil.rmtree(lake.checkpoint())
+    refused(lake, "CHECKPOINT_LOST")
+    rebased(lake)
+    lake.judge().assert_clean()
