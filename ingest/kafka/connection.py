@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from kafka import KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 from kafka.errors import KafkaError
-from kafka.producer.transaction_manager import TransactionState
 from kafka.protocol.metadata import MetadataRequest
 
 from ingest.errors import Unfit
@@ -71,7 +70,6 @@ def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
         made = KafkaProducer(**{**kafka.for_python(), **options})
         if options.get("transactional_id") is not None:
             _never_ask_for_another_epoch(made)
-            _look_before_asking(made)
             made.init_transactions()
     except BaseException as error:
         if made is not None:
@@ -95,22 +93,6 @@ def _never_ask_for_another_epoch(made: Any) -> None:
     and fences the successor. Brokers before 2.7 even give the zombie its id back. With this such an error is fatal, as on older brokers.
     """
     made._transaction_manager._supports_epoch_bump = lambda: False
-
-
-def _look_before_asking(made: Any) -> None:
-    """For every record kafka-python 3.0.12 asks under four locks whether its partition is in the transaction: a tenth of the time.
-
-    A look without a lock says the same for all but the first records of a partition. Whatever it sees can change right after it, and so
-    it can right after the locks.
-    """
-    manager = made._transaction_manager
-    ask, added, goes_on = manager.maybe_add_partition_to_transaction, manager._partitions_in_transaction, TransactionState.IN_TRANSACTION
-
-    def look(place: TopicPartition) -> None:
-        if place not in added or manager._current_state is not goes_on:
-            ask(place)
-
-    manager.maybe_add_partition_to_transaction = look
 
 
 def end(made: Any) -> None:
