@@ -70,6 +70,7 @@ def command_line(process: psutil.Process) -> str:
         return ""
 
 
+@pytest.mark.slow
 def test_events_arrive_through_tls_and_the_password_is_found_nowhere(door: Door, lake: Pipeline) -> None:
     """Every file of lake, checkpoints, logs, output and the broker itself, and the command lines of all processes."""
     lake.produce(3000, poison=20)

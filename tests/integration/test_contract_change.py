@@ -49,6 +49,7 @@ def unfinished(lane: Lane, monkeypatch: pytest.MonkeyPatch, number: int) -> None
     monkeypatch.undo()
 
 
+@pytest.mark.slow
 def test_an_unfinished_batch_is_finished_under_the_contract_it_was_begun_with(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its quarantine was decided by the old rule: under the new one `bad` would be in both tables and `e` in neither."""
     one = lane({"n": "INT"}, rules=[{"name": "small", "check": "n < 10"}])

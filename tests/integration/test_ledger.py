@@ -122,6 +122,7 @@ def test_another_query_on_the_table_is_noticed_before_the_next_batch(desk: MakeD
     assert one.rows("id") == [(name,) for name in names]
 
 
+@pytest.mark.slow
 def test_a_restore_in_the_middle_of_a_batch_stops_it_before_it_is_written(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     """I2: the batch was decided on a table that is no longer so; behind the RESTORE it would hide what this took away."""
     one = desk()

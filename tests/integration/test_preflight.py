@@ -373,6 +373,7 @@ def test_a_topic_made_again_is_refused_whether_it_is_shorter_or_longer(lane: Mak
     balanced(one)
 
 
+@pytest.mark.slow
 def test_a_topic_made_again_and_longer_while_a_run_is_at_work_stops_it_before_anything_is_written(
     lane: MakeLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,6 +233,7 @@ def test_a_version_is_of_one_table_and_the_others_stay(spark: SparkSession, tmp_
         at_version(known, "nope", 1, FILES)
 
 
+@pytest.mark.slow
 def test_a_time_gives_each_table_as_it_was_and_leaves_out_what_was_not_made_yet(spark: SparkSession, tmp_path: Path) -> None:
     desk = Desk(spark, rules(pipeline="w"), tmp_path)
     desk.batch(event("a", "2025-01-02T00:00:00Z"))

@@ -23,7 +23,8 @@ MakeLane = Callable[..., Lane]
 FIGURES = ("records_read", "inserted", "duplicate", "quarantined", "replayed")
 
 
-@pytest.mark.parametrize("conflicts", ["batch", pytest.param("table", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("conflicts", ["batch", "table"])
 def test_after_a_rebase_to_the_earliest_the_copy_that_is_the_row_keeps_its_place(lane: MakeLane, conflicts: str) -> None:
     """The row came from partition 1; in the new batch a copy in partition 0 has the lesser position."""
     one = lane({"n": "INT"}, partitions=2, conflicts=conflicts)

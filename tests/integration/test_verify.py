@@ -51,6 +51,7 @@ def test_a_right_table_balances_also_before_the_ledger_is_appended(desk: MakeDes
     assert (result.target_rows, result.quarantine_rows, result.unledgered_batches, result.removed) == (5, 1, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_row_that_a_delete_took_is_removed_and_no_finding_one_that_an_overwrite_took_is(desk: MakeDesk) -> None:
     """I4."""
     one = filled(desk)
