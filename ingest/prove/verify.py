@@ -49,10 +49,13 @@ class Verified:
 
 
 def verify(session: SparkSession, contract: Contract, places: Places) -> Verified:
-    """Hold ledger, commits, target, quarantine and checkpoint of one table against each other. Raises InvalidInput TABLE_MISSING."""
+    """Hold ledger, commits, target, quarantine and checkpoint of one table against each other.
+
+    Raises InvalidInput TABLE_MISSING, and Refused LOG_TORN for a table that Delta does not open.
+    """
     files = files_of(places.lake, session)
     log = DeltaLog(files, places.target)
-    missing = [path for path in (places.target, places.quarantine, places.ledger) if not DeltaLog(files, path).exists()]
+    missing = [path for path in (places.target, places.quarantine, places.ledger) if DeltaLog(files, path).state() is None]
     if missing:
         raise InvalidInput(
             "TABLE_MISSING",
