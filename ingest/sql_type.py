@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 DeltaType = str | dict[str, Any]
 
+# Where Delta's schema names a type otherwise than SQL.
+_SQL_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+
 DECIMAL_DIGITS_MAX = 38  # Spark's and Parquet's limit
 
 
@@ -144,6 +147,18 @@ def field_to_delta(field: Field) -> dict[str, Any]:
     """The same of a field, or of a column."""
     metadata = {} if field.comment is None else {"comment": field.comment}
     return {"name": field.name, "type": to_delta(field.type), "nullable": field.nullable, "metadata": metadata}
+
+
+def text_of(kind: DeltaType) -> str:
+    """A type of a table's schema as Spark writes it (simpleString)."""
+    if isinstance(kind, str):
+        return _SQL_NAMES.get(kind, kind)
+    if kind["type"] == "struct":
+        fields = (f"{field['name']}:{text_of(field['type'])}" for field in kind["fields"])
+        return f"struct<{','.join(fields)}>"
+    if kind["type"] == "array":
+        return f"array<{text_of(kind['elementType'])}>"
+    return f"map<{text_of(kind['keyType'])},{text_of(kind['valueType'])}>"
 
 
 def to_spark(sql_type: SqlType) -> DataType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,8 +30,9 @@ def transactions(
     from ingest.errors import InvalidInput
     from ingest.kafka import transactions as held
     from ingest.kafka_options import KafkaOptions
+    from ingest.stream.conversation import quiet
 
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it warns at every try; what matters is said once, by the error
+    quiet()
     kafka = KafkaOptions.from_environment(bootstrap_servers)
     if abort is not None:
         if as_json and not yes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ingest.contract import RAW_COLUMNS, Contract
-from ingest.sql_type import Atomic, Field, Map, to_spark
+from ingest.sql_type import Atomic, Field, Map, field_to_delta
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField
@@ -46,6 +46,6 @@ def target_columns(contract: Contract) -> list[Field]:
 
 def target_fields(contract: Contract) -> list[StructField]:
     """The same as pyspark's values."""
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import StructType
 
-    return [StructField(each.name, to_spark(each.type), each.nullable, {"comment": each.comment}) for each in target_columns(contract)]
+    return StructType.fromJson({"fields": [field_to_delta(each) for each in target_columns(contract)]}).fields

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ingest.contract import Contract
 from ingest.errors import Refused
-from ingest.sql_type import DeltaType, field_to_delta
+from ingest.sql_type import DeltaType, field_to_delta, text_of
 from ingest.stream.columns import target_columns
 from ingest.stream.delta_log import State
 
@@ -17,9 +17,6 @@ from ingest.stream.delta_log import State
 OURS_MAY_STAY = ("_unknown", "_payload_hash")
 # What the table's own properties say of the event id, for a start whose checkpoint is gone.
 EVENT_ID_PROPERTY = "oncelake.eventId"
-
-# Where Delta's schema names a type otherwise than SQL.
-_SQL_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
 Field = dict[str, Any]
 Effect = Literal["next batch", "apply", "new table"]
@@ -127,25 +124,12 @@ def _added(name: str, shown: str, field: Field) -> Change:
 
 
 def _type(name: str, shown: str, has: DeltaType, wants: DeltaType) -> Iterator[Change]:
-    kinds = [each["type"] if isinstance(each, dict) else each for each in (has, wants)]
-    if isinstance(has, dict) and isinstance(wants, dict) and kinds == ["struct", "struct"]:
+    if isinstance(has, dict) and isinstance(wants, dict) and has["type"] == wants["type"] == "struct":
         yield from _columns(f"{name}.", has["fields"], wants["fields"])
-    elif isinstance(has, dict) and isinstance(wants, dict) and kinds == ["array", "array"]:
+    elif isinstance(has, dict) and isinstance(wants, dict) and has["type"] == wants["type"] == "array":
         yield from _type(f"{name}.element", f"{shown}.element", has["elementType"], wants["elementType"])
     elif text_of(has) != text_of(wants):
         yield Change(f"the column {shown} is {text_of(has)} in the table, {text_of(wants)} in the contract", "new table")
-
-
-def text_of(kind: DeltaType) -> str:
-    """A type of a table's schema as Spark writes it (simpleString)."""
-    if isinstance(kind, str):
-        return _SQL_NAMES.get(kind, kind)
-    if kind["type"] == "struct":
-        fields = (f"{field['name']}:{text_of(field['type'])}" for field in kind["fields"])
-        return f"struct<{','.join(fields)}>"
-    if kind["type"] == "array":
-        return f"array<{text_of(kind['elementType'])}>"
-    return f"map<{text_of(kind['keyType'])},{text_of(kind['valueType'])}>"
 
 
 def _layout(contract: Contract, stored: Contract | None, state: State) -> Iterator[Change]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pytest
 
 from ingest.local.broker import Broker
+from tests.faults.driver import Driver
 from tests.faults.pipeline import Pipeline, with_jvm
 
 
@@ -57,6 +58,15 @@ def shared_pipeline(tmp_path_factory: pytest.TempPathFactory, broker: Broker, qu
     yield _factory(tmp_path_factory.mktemp("faults"), broker, quick, made)
     for each in made:
         each.close()
+
+
+def broker_killed(own: Broker, lake: Pipeline) -> Driver:
+    """A driver that is to go on in the middle of batch 1 and finds its broker gone."""
+    driver = lake.start("--every", "0s", fault="after_offset_log:hang@1")
+    driver.stopped()
+    own.kill()
+    driver.proceed()
+    return driver
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from ingest.local.broker import Broker
-from tests.faults.conftest import PipelineFactory
+from tests.faults.conftest import PipelineFactory, broker_killed
 from tests.faults.driver import until
 from tests.faults.pipeline import Pipeline
 
@@ -41,10 +41,7 @@ def test_killed_at_random_times_nothing_is_lost_or_doubled(pipeline: PipelineFac
 def test_a_broker_killed_in_the_middle_of_a_batch_stalls_or_stops_the_run_and_loses_nothing(alone: tuple[Broker, Pipeline]) -> None:
     own, lake = alone
     lake.produce(6000, poison=40)
-    driver = lake.start("--every", "0s", fault="after_offset_log:hang@1")
-    driver.stopped()
-    own.kill()
-    driver.proceed()
+    driver = broker_killed(own, lake)
     own.start()
     until(lambda: driver.process.poll() is not None or len(lake.numbers("commits")) > 3, "batches after the broker came back")
     if driver.process.poll() is None:
