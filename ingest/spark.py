@@ -40,6 +40,8 @@ PINNED = {
     # A batch has about ninety pieces of generated code, the same in the next one. Of a hundred that Spark keeps with two tables in turn
     # none would be left: each batch would be compiled anew.
     "spark.sql.codegen.cache.maxEntries": "2000",
+    # PySpark's note of the line that made each column: six calls into the JVM for each, and a batch makes some hundred columns.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # These weaken what a checkpoint proves.
     "spark.sql.streaming.asyncProgressTrackingEnabled": "false",
 }

@@ -1,7 +1,7 @@
 """The ledger: one row a batch and partition, a projection of the target's commits (I7).
 
 Delta deletes old log files, and with them the ranges in the commits; the ledger keeps them. It may lag behind the target and
-is completed from the target's log at every start; it never leads.
+is completed from the target's log by the next run; it never leads.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
 from pyspark.sql import SparkSession
@@ -31,6 +32,8 @@ from ingest.stream.standing import quarantined_ahead
 from ingest.stream.tables import LEDGER_FIELDS
 
 APPEND_EVERY_S = 60
+# What a run that was killed has left pending can wait as long again; but Delta cleans up a log by days, and no commit may be lost to that.
+APPEND_AT_ONCE_AFTER = timedelta(hours=1)
 
 
 def summarise(session: SparkSession, places: Places) -> LedgerSummary:
@@ -80,11 +83,12 @@ class Ledger:
         """The ledger of the tables at `places`."""
         return Ledger(places, DeltaLog(files, places.target), DeltaLog(files, places.quarantine), DeltaLog(files, places.ledger))
 
-    def complete(self, session: SparkSession, query_id: str | None, last: LastWritten | None, known: LedgerSummary) -> int:
-        """Append what the target's log has in force and the ledger has not; returns the number of rows. Called before the first batch.
+    def complete(self, session: SparkSession, query_id: str | None, last: LastWritten | None, known: LedgerSummary) -> None:
+        """Find what the target's log has in force and the ledger has not. Called before the first batch.
 
-        `last` is the last batch of this checkpoint, as preflight has found it. Raises RunStopped TABLE_OWNED for a batch of somebody
-        else in a table where preflight has found none.
+        It is appended with this run's own batches, for an append costs seconds in a JVM that has done nothing yet, or at once where it
+        is old. `last` is the last batch of this checkpoint, as preflight has found it. Raises RunStopped TABLE_OWNED for a batch of
+        somebody else in a table where preflight has found none.
         """
         self.query_id, self._last = query_id, last
         self._quarantine_seen = self.quarantine_log.newest()
@@ -107,7 +111,9 @@ class Ledger:
             ends = {} if last is None else {each.partition: each.end for each in last.mark.ranges}
             for place, end in quarantined_ahead(session, self.places, query_id, ends).items():
                 self._reached[place] = max(self._reached.get(place, 0), end)
-        return self.append(session)
+        self._appended_at = time.monotonic()
+        if any(commit.committed_at < datetime.now(UTC) - APPEND_AT_ONCE_AFTER for commit, _ in self._pending):
+            self.append(session)
 
     def last_written(self, query_id: str) -> LastWritten | None:
         """The last batch of this query that the target holds. Looks at commits made by others since, too.
