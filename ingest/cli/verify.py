@@ -12,6 +12,10 @@ from ingest.cli import options as o
 from ingest.cli.app import app, print_error, print_json
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ingest.contract import Contract
+    from ingest.places import Places
     from ingest.prove.against_kafka import Reread
     from ingest.prove.verify import Verified
     from ingest.stream.topic import Topic
@@ -27,18 +31,21 @@ def verify(
         bool, typer.Option("--against-kafka", help="Read the ranges of all batches again and say of each record where it is.")
     ] = False,
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    with_spark: Annotated[
+        bool, typer.Option("--spark", help="Count through Spark; otherwise only where a lake is on no disk of this machine, or large.")
+    ] = False,
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
     """Count the rows of every range and hold them against ledger and commits; exit 1 if something does not add up."""
-    from ingest import spark
+    from ingest import delta_sql, spark
     from ingest.contract import load_contracts
     from ingest.errors import IngestError, most_severe
+    from ingest.files import is_local
     from ingest.kafka_options import KafkaOptions
     from ingest.places import Places, spark_log
     from ingest.prove.against_kafka import against_kafka as reread
     from ingest.prove.verify import verify as verify_table
-    from ingest.stream.query import stopped
     from ingest.stream.topic import describe
 
     contracts = load_contracts(project, tables or [])
@@ -53,26 +60,45 @@ def verify(
             errors.append(error)
     if len(errors) == len(contracts):
         raise errors[0]
-    session = spark.start(master, spark_log(lake, "verify"))
+    here = is_local(lake) and is_local(checkpoints) and not with_spark
+    sessions: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        """Started when it is first needed: half a minute that most need not wait for."""
+        if not sessions:
+            sessions.append(spark.start(master, spark_log(lake, "verify")))
+        return sessions[0]
+
+    def proven(contract: Contract, places: Places) -> tuple[delta_sql.Engine, Verified]:
+        if here and not any(delta_sql.large(delta_sql.At(path)) for path in (places.target, places.quarantine)):
+            try:
+                return (without_jvm := delta_sql.DataFusion()), verify_table(without_jvm, contract, places)
+            except delta_sql.Unreadable:
+                pass  # a table feature that deltalake does not know
+        return (with_jvm := delta_sql.Spark(session())), verify_table(with_jvm, contract, places)
+
     try:
         for contract in contracts:
             if against_kafka and contract.name not in topics:
                 continue
             places = Places(lake, checkpoints, contract.pipeline, contract.table)
             try:
-                seen = verify_table(session, contract, places)
+                engine, seen = proven(contract, places)
                 if against_kafka:
-                    again = reread(session, contract, places, kafka, topics[contract.name], seen.rows)
+                    again = reread(engine, session, contract, places, kafka, topics[contract.name], seen.rows)
                     seen = dataclasses.replace(seen, kafka=again, findings=(*seen.findings, *again.findings))
                 found.append(seen)
             except IngestError as error:
                 errors.append(error)
             except Exception as error:
-                if spark.jvm_exit(session) is not None:
+                if any(spark.jvm_exit(started) is not None for started in sessions):
                     raise
+                from ingest.stream.query import stopped
+
                 errors.append(stopped(contract, kafka, error))
     finally:
-        spark.end(session)
+        for started in sessions:
+            spark.end(started)
     ok = not errors and not any(each.findings for each in found)
     if as_json:
         rows = [as_row(each) for each in found]

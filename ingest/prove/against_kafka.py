@@ -6,46 +6,34 @@ id has to be in the target.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from ingest.contract import Contract
-from ingest.files import files_of, is_local
+from ingest.delta_sql import At, DataFusion, Engine, Spark, Unreadable
+from ingest.files import files_of
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.prove.balance import Finding
-from ingest.prove.count import POSITION, SHOWN_MAX, deletes, taken
+from ingest.prove.count import QUARANTINE_POSITION, SHOWN_MAX, Rows, by_partition, deletes, quoted, taken
 from ingest.prove.intervals import Offsets
 from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import records_at, scan
 from ingest.prove.placement import Placement, place
 from ingest.stream.columns import event_id_columns
-from ingest.stream.decode import HEADERS, Decoder, Source
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.topic import Topic
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 # Duplicates are looked up so many at a time.
 CHUNK = 100_000
-RECORD = T.StructType(
-    [
-        T.StructField("key", T.BinaryType()),
-        T.StructField("value", T.BinaryType()),
-        T.StructField("topic", T.StringType()),
-        T.StructField("partition", T.IntegerType()),
-        T.StructField("offset", T.LongType()),
-        T.StructField("timestamp", T.TimestampType()),
-        T.StructField("headers", HEADERS),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -63,19 +51,25 @@ class Reread:
 
 
 def against_kafka(
-    session: SparkSession, contract: Contract, places: Places, kafka: KafkaOptions, topic: Topic, rows: Sequence[LedgerRow]
+    engine: Engine,
+    session: Callable[[], SparkSession],
+    contract: Contract,
+    places: Places,
+    kafka: KafkaOptions,
+    topic: Topic,
+    rows: Sequence[LedgerRow],
 ) -> Reread:
     """Compare with the topic, read with a plain consumer at the level of record batches.
 
-    `rows` are the ledger rows of kind batch in force. Those of another topic id are unverifiable. Raises what TopicReader and
-    scan raise (Unfit).
+    `rows` are the ledger rows of kind batch in force. Those of another topic id are unverifiable. `session` gives the one that decodes
+    what stands nowhere. Raises what TopicReader and scan raise (Unfit), and Unreadable.
     """
     here = [row for row in rows if row.topic_id == topic.id and row.end_offset > row.start_offset]
     foreign = sum(row.end_offset - row.start_offset for row in rows if row.topic_id != topic.id)
-    target = session.read.format("delta").load(places.target)
-    target_positions = _positions(session, places.target, topic.id, POSITION)
-    quarantine_positions = _positions(session, places.quarantine, topic.id, tuple(name[1:] for name in POSITION))
-    gone = _removed_positions(session, DeltaLog(files_of(places.lake, session), places.target), topic.id)
+    target_positions = _positions(engine, Rows(At(places.target)), topic.id)
+    quarantine_positions = _positions(engine, Rows(At(places.quarantine), QUARANTINE_POSITION), topic.id)
+    files = files_of(places.lake, engine.session if isinstance(engine, Spark) else None)
+    gone = _removed_positions(engine, DeltaLog(files, places.target), topic.id)
     placements: list[Placement] = []
     findings: list[Finding] = []
     with TopicReader(kafka, topic.name) as reader:
@@ -92,7 +86,7 @@ def against_kafka(
             )
             placements.append(placement)
             findings += placement.findings
-            findings += _lost(session, contract, topic, reader, placement, target)
+            findings += _lost(session, contract, topic, reader, placement, places.target)
     gaps: dict[str, int] = {}
     for placement in placements:
         for kind, offsets in placement.gaps:
@@ -114,44 +108,49 @@ def _none() -> Offsets:
     return np.empty(0, np.int64)
 
 
-def _positions(session: SparkSession, table: str, topic_id: str, columns: tuple[str, ...]) -> dict[int, Offsets]:
-    """The offsets that a table holds of this topic, by partition."""
-    topic, partition, offset = columns
-    if is_local(table):
-        from deltalake import DeltaTable, QueryBuilder
-
-        escaped = topic_id.replace("'", "''")
-        sql = f'SELECT "{partition}" AS p, "{offset}" AS o FROM t WHERE "{topic}" = \'{escaped}\''
-        found = QueryBuilder().register("t", DeltaTable(table)).execute(sql).read_all()
-        p, o = (np.concatenate([np.asarray(c) for c in found.column(n).chunks] or [_none()]) for n in ("p", "o"))
+def _positions(engine: Engine, rows: Rows, topic_id: str) -> dict[int, Offsets]:
+    """The offsets of those of `rows` that are of this topic, by partition. Raises Unreadable."""
+    found: dict[int, list[Offsets]] = {}
+    of_topic = f"t = {quoted(topic_id)}"
+    if isinstance(engine, DataFusion):
+        for partition, offsets in by_partition(engine, rows, of_topic):
+            found.setdefault(partition, []).append(offsets)
     else:
-        frame: Any = session.read.format("delta").load(table).where(F.col(topic) == topic_id).select(partition, offset).toPandas()
-        p, o = frame[partition].to_numpy(), frame[offset].to_numpy()
-    return {int(each): o[p == each].astype(np.int64) for each in np.unique(p)}
+        frame: Any = engine.frame(f"SELECT p, o FROM ({rows.sql()}) WHERE {of_topic}", **rows.tables).toPandas()
+        for partition, of_partition in frame.groupby("p"):
+            found[int(partition)] = [of_partition["o"].to_numpy().astype(np.int64)]
+    return {partition: np.concatenate(parts) for partition, parts in found.items()}
 
 
-def _removed_positions(session: SparkSession, log: DeltaLog, topic_id: str) -> dict[int, Offsets]:
+def _removed_positions(engine: Engine, log: DeltaLog, topic_id: str) -> dict[int, Offsets]:
     """Positions of rows that DELETE commits took, as far as the versions before and after can still be read."""
-    found: dict[int, list[int]] = {}
+    found: dict[int, list[Offsets]] = {}
     for commit in deletes(log):
         try:
-            gone = taken(session, log.table, commit).where(F.col("_topic_id") == topic_id).collect()
-        except PySparkException:
+            gone = _positions(engine, taken(log.table, commit), topic_id)
+        except Unreadable:
             continue  # VACUUM has taken the files
-        for row in gone:
-            found.setdefault(row["_partition"], []).append(row["_offset"])
-    return {partition: np.array(offsets, np.int64) for partition, offsets in found.items()}
+        for partition, offsets in gone.items():
+            found.setdefault(partition, []).append(offsets)
+    return {partition: np.concatenate(parts) for partition, parts in found.items()}
 
 
 def _lost(
-    session: SparkSession, contract: Contract, topic: Topic, reader: TopicReader, placement: Placement, target: DataFrame
+    session: Callable[[], SparkSession], contract: Contract, topic: Topic, reader: TopicReader, placement: Placement, target: str
 ) -> Iterator[Finding]:
     """Records that stand nowhere and whose event id the target does not hold."""
-    ids = event_id_columns(contract)
-    known = target.select(*(F.col(f"`{name}`") for name in ids))
     offsets = placement.elsewhere.offsets()
-    if not len(offsets):  # a decoder takes a second to put together
+    if not len(offsets):  # a decoder takes a second to put together, and a session many
         return
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    from ingest.stream.decode import HEADERS, Decoder, Source
+
+    schema = T.StructType().add("key", "binary").add("value", "binary").add("topic", "string").add("partition", "integer")
+    schema = schema.add("offset", "long").add("timestamp", "timestamp").add("headers", HEADERS)
+    ids = event_id_columns(contract)
+    known = session().read.format("delta").load(target).select(*(F.col(f"`{name}`") for name in ids))
     decoder, shown = Decoder(contract), 0
     for begin in range(0, len(offsets), CHUNK):
         found = records_at(reader, placement.partition, offsets[begin : begin + CHUNK])
@@ -159,7 +158,7 @@ def _lost(
             (r.key, r.value, topic.name, placement.partition, r.offset, datetime.fromtimestamp(r.timestamp_ms / 1000, UTC), list(r.headers))
             for r in found
         ]
-        events = decoder.decode(session.createDataFrame(rows, RECORD), Source(topic.name, topic.id, datetime.now(UTC)))
+        events = decoder.decode(session().createDataFrame(rows, schema), Source(topic.name, topic.id, datetime.now(UTC)))
         lost = events.join(known, list(ids), "leftanti").orderBy("_offset").limit(SHOWN_MAX - shown).collect()
         for row in lost:
             what = "is in neither target nor quarantine, and its event id is not in the target"

@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import numpy as np
 
+from ingest.delta_sql import At, DataFusion, Engine, Spark, Unreadable
 from ingest.prove.balance import Finding, Segment
+from ingest.prove.intervals import Offsets
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce, leaves_out
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 # A list of a thousand broken ids helps nobody; the first ones lead to the cause.
 SHOWN_MAX = 20
 POSITION = ("_topic_id", "_partition", "_offset")
+# The columns of the quarantine that say the same.
+QUARANTINE_POSITION = ("topic_id", "partition", "offset")
+Position = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a table by their positions: those that meet `where`, without those that stand in the version `but_not` too."""
+
+    table: At
+    columns: tuple[str, str, str] = POSITION
+    where: str = "true"
+    but_not: int | None = None
+
+    @property
+    def tables(self) -> dict[str, At]:
+        """What `sql` names."""
+        return {"rows": self.table} | ({} if self.but_not is None else {"later": replace(self.table, version=self.but_not)})
+
+    def sql(self, rows: str = "rows") -> str:
+        """A query of them, from a table of this name: topic, partition and offset as `t`, `p` and `o`, none of them NULL."""
+        t, p, o = self.columns
+        named = f"coalesce(`{t}`, '') AS t, coalesce(`{p}`, -1) AS p, coalesce(`{o}`, -1) AS o"
+        but = "" if self.but_not is None else f" EXCEPT SELECT {named} FROM {{later}}"
+        return f"SELECT {named} FROM {{{rows}}} WHERE {self.where}{but}"
 
 
 @dataclass(frozen=True)
@@ -24,7 +53,7 @@ class Counted:
 
     by_segment: dict[int, int]
     outside: int
-    shown: tuple[tuple[str, int, int], ...]
+    shown: tuple[Position, ...]
 
     @property
     def inside(self) -> int:
@@ -32,11 +61,57 @@ class Counted:
         return sum(self.by_segment.values())
 
 
-def count(session: SparkSession, positions: DataFrame, parts: Sequence[Segment]) -> Counted:
-    """Count `positions` (columns of POSITION) by segment.
+def count(engine: Engine, rows: Rows, parts: Sequence[Segment]) -> Counted:
+    """Count `rows` by segment. Raises Unreadable."""
+    return _count_here(engine, rows, parts) if isinstance(engine, DataFusion) else _count_in_spark(engine, rows, parts)
 
-    Both sides are cut into buckets of offsets, so that an ordinary hash join finds the segment of a position.
-    """
+
+def _count_here(engine: DataFusion, rows: Rows, parts: Sequence[Segment]) -> Counted:
+    """Positions come by batches and are looked up in the sorted segments of their partition."""
+    sorted_parts: dict[tuple[str, int], list[int]] = {}
+    for index, part in sorted(enumerate(parts), key=lambda each: each[1].start):
+        sorted_parts.setdefault((part.topic_id, part.partition), []).append(index)
+    segments = {key: tuple(np.array(n) for n in _bounds(parts, indexes)) for key, indexes in sorted_parts.items()}
+    topics = sorted({part.topic_id for part in parts})
+    listed = ", ".join(quoted(topic) for topic in topics)
+    counted: dict[int, int] = {}
+    outside, shown = 0, list[Position]()
+    for topic in topics:
+        for partition, offsets in by_partition(engine, rows, f"t = {quoted(topic)}"):
+            indexes, starts, ends = segments.get((topic, partition), (np.empty(0, np.int64),) * 3)
+            place = np.searchsorted(starts, offsets, side="right") - 1
+            inside = place >= 0
+            inside[inside] = offsets[inside] < ends[place[inside]]
+            for index, number in zip(*np.unique(indexes[place[inside]], return_counts=True), strict=True):
+                counted[int(index)] = counted.get(int(index), 0) + int(number)
+            strays = offsets[~inside]
+            outside += len(strays)
+            shown = sorted([*shown, *((topic, partition, int(o)) for o in np.sort(strays)[:SHOWN_MAX])])[:SHOWN_MAX]
+    others = f"SELECT * FROM ({rows.sql()}) WHERE t NOT IN ({listed})" if topics else rows.sql()
+    if foreign := engine.ask(f"SELECT count(*) AS n FROM ({others})", **rows.tables)[0]["n"]:
+        some = engine.ask(f"SELECT * FROM ({others}) ORDER BY t, p, o LIMIT {SHOWN_MAX}", **rows.tables)
+        outside += foreign
+        shown = sorted([*shown, *((row["t"], row["p"], row["o"]) for row in some)])[:SHOWN_MAX]
+    return Counted(counted, outside, tuple(shown))
+
+
+def _bounds(parts: Sequence[Segment], indexes: Sequence[int]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    return indexes, [parts[index].start for index in indexes], [parts[index].end for index in indexes]
+
+
+def by_partition(engine: DataFusion, rows: Rows, where: str) -> Iterator[tuple[int, Offsets]]:
+    """The offsets of those of `rows` that meet `where` (of `t`, `p` and `o`), by batches of one partition. Raises Unreadable."""
+    for batch in engine.stream(f"SELECT p, o FROM ({rows.sql()}) WHERE {where}", **rows.tables):
+        partitions, offsets = (np.asarray(batch.column(name)) for name in ("p", "o"))
+        for partition in np.unique(partitions):
+            yield int(partition), offsets[partitions == partition].astype(np.int64)
+
+
+def _count_in_spark(engine: Spark, rows: Rows, parts: Sequence[Segment]) -> Counted:
+    """Both sides are cut into buckets of offsets, so that an ordinary hash join finds the segment of a position."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
     lengths = sum(part.end - part.start for part in parts)
     width = max(1, lengths // max(1, len(parts)))
     cut = [
@@ -44,17 +119,19 @@ def count(session: SparkSession, positions: DataFrame, parts: Sequence[Segment])
         for index, part in enumerate(parts)
         for bucket in range(part.start // width, (part.end - 1) // width + 1)
     ]
-    schema = "_topic_id string, _partition int, bucket bigint, start bigint, end bigint, segment int"
-    ranges = session.createDataFrame(cut, schema) if cut else session.createDataFrame([], schema)
-    found = positions.withColumn("bucket", F.expr(f"_offset div {width}"))
-    same = ["_topic_id", "_partition", "bucket"]
-    on = [found[name] == ranges[name] for name in same] + [found["_offset"] >= ranges["start"], found["_offset"] < ranges["end"]]
-    joined = found.join(F.broadcast(ranges), on, "left").select(*(found[name] for name in POSITION), "segment")
-    rows = joined.groupBy(F.coalesce("segment", F.lit(-1)).alias("segment")).count().collect()
-    counted = {row["segment"]: row["count"] for row in rows}
-    outside = counted.pop(-1, 0)
-    strays = joined.where("segment IS NULL").orderBy(*POSITION).limit(SHOWN_MAX).collect() if outside else []
-    return Counted(counted, outside, tuple((row["_topic_id"], row["_partition"], row["_offset"]) for row in strays))
+    ranges = engine.session.createDataFrame(cut, "t string, p int, bucket bigint, start bigint, end bigint, segment int")
+    try:
+        found = engine.frame(rows.sql(), **rows.tables).withColumn("bucket", F.expr(f"o div {width}"))
+        on = [found[name] == ranges[name] for name in ("t", "p", "bucket")]
+        on += [found["o"] >= ranges["start"], found["o"] < ranges["end"]]
+        joined: DataFrame = found.join(F.broadcast(ranges), on, "left").select(found["t"], found["p"], found["o"], "segment")
+        counts = joined.groupBy(F.coalesce("segment", F.lit(-1)).alias("segment")).count().collect()
+        counted = {row["segment"]: row["count"] for row in counts}
+        outside = counted.pop(-1, 0)
+        strays = joined.where("segment IS NULL").orderBy("t", "p", "o").limit(SHOWN_MAX).collect() if outside else []
+    except PySparkException as error:
+        raise Unreadable(str(error)) from error
+    return Counted(counted, outside, tuple((row["t"], row["p"], row["o"]) for row in strays))
 
 
 @dataclass(frozen=True)
@@ -80,7 +157,7 @@ def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
         version = last.version - 1
 
 
-def removed(session: SparkSession, table: str, commits: Iterable[Commit], short: Sequence[Segment]) -> Removed:
+def removed(engine: Engine, table: str, commits: Iterable[Commit], short: Sequence[Segment]) -> Removed:
     """Rows that the DELETE `commits` took out of segments that lack some, counted from the versions before and after.
 
     Where VACUUM has taken the files of those versions, the figure in the commit has to do.
@@ -91,8 +168,8 @@ def removed(session: SparkSession, table: str, commits: Iterable[Commit], short:
     untold = 0
     for commit in commits:
         try:
-            gone = count(session, taken(session, table, commit), short).by_segment
-        except PySparkException:
+            gone = count(engine, taken(table, commit), short).by_segment
+        except Unreadable:
             untold += int(commit.metrics.get("numDeletedRows") or 0)
             continue
         for index, number in gone.items():
@@ -100,29 +177,38 @@ def removed(session: SparkSession, table: str, commits: Iterable[Commit], short:
     return Removed(found, untold)
 
 
-def taken(session: SparkSession, table: str, commit: Commit) -> DataFrame:
-    """The positions (columns of POSITION) that a DELETE commit took: in the version before it and not in its own."""
-    before, after = (
-        session.read.format("delta").option("versionAsOf", version).load(table).select(*POSITION)
-        for version in (commit.version - 1, commit.version)
-    )
-    return before.join(after, list(POSITION), "leftanti")
+def taken(table: str, commit: Commit) -> Rows:
+    """What a DELETE commit took: the positions of the version before it that are not in its own."""
+    return Rows(At(table, commit.version - 1), but_not=commit.version)
 
 
-def doubled(target: DataFrame, ids: Sequence[str]) -> Iterator[Finding]:
-    """Event ids and positions that more than one row has."""
+def doubled(engine: Engine, target: At, ids: Sequence[str]) -> Iterator[Finding]:
+    """Event ids and positions that more than one row has. Raises Unreadable."""
     for columns, noun in ((tuple(ids), "event id"), (POSITION, "position")):
-        names = [F.col(f"`{name}`") for name in columns]
-        where = F.slice(F.collect_list(F.struct("_partition", "_offset")), 1, SHOWN_MAX).alias("at")
-        twice = target.groupBy(*names).agg(F.count("*").alias("rows"), where).where("rows > 1").limit(SHOWN_MAX)
-        for row in twice.collect():
-            values = ", ".join(str(row[name]) for name in columns)
-            at = ", ".join(f"partition {p} offset {o}" for p, o in sorted(row["at"]))
-            yield Finding("ROW_TWICE", f"{noun} ({values}) has {row['rows']} rows in the target: {at}")
+        names = ", ".join(f"`{name}`" for name in columns)
+        if not engine.ask(f"SELECT count(*) AS n FROM {{rows}} GROUP BY {names} HAVING count(*) > 1 LIMIT 1", rows=target):
+            continue
+        texts = ", ".join(f"CAST(`{name}` AS STRING) AS id{number}" for number, name in enumerate(columns))
+        each = f"SELECT {texts}, _partition AS p, _offset AS o, count(*) OVER (PARTITION BY {names}) AS n FROM {{rows}}"
+        order = ", ".join(f"id{number}" for number in range(len(columns)))
+        rows = engine.ask(f"SELECT * FROM ({each}) WHERE n > 1 ORDER BY {order}, p, o LIMIT {SHOWN_MAX**2}", rows=target)
+        twice: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for row in rows:
+            twice.setdefault(tuple(str(row[f"id{number}"]) for number in range(len(columns))), []).append(row)
+        for values, same in list(twice.items())[:SHOWN_MAX]:
+            at = ", ".join(f"partition {row['p']} offset {row['o']}" for row in same[:SHOWN_MAX])
+            yield Finding("ROW_TWICE", f"{noun} ({', '.join(values)}) has {same[0]['n']} rows in the target: {at}")
 
 
-def both(positions: DataFrame, open_records: DataFrame) -> Iterator[Finding]:
-    """Positions that stand in the target and, open, in quarantine."""
-    for row in positions.join(open_records, list(POSITION), "leftsemi").limit(SHOWN_MAX).collect():
-        where = f"partition {row['_partition']} offset {row['_offset']} of topic id {row['_topic_id']}"
+def both(engine: Engine, target: Rows, open_records: Rows) -> Iterator[Finding]:
+    """Positions that stand in the target and, open, in quarantine. Raises Unreadable."""
+    same = "a.t = b.t AND a.p = b.p AND a.o = b.o"
+    sql = f"SELECT a.* FROM ({target.sql()}) a LEFT SEMI JOIN ({open_records.sql('records')}) b ON {same}"
+    for row in engine.ask(f"{sql} ORDER BY a.t, a.p, a.o LIMIT {SHOWN_MAX}", rows=target.table, records=open_records.table):
+        where = f"partition {row['p']} offset {row['o']} of topic id {row['t']}"
         yield Finding("IN_BOTH", f"{where} is a row of the target and stands in quarantine too")
+
+
+def quoted(text: str) -> str:
+    """Text as SQL; a brace in it would name a table."""
+    return "'" + text.replace("'", "''").replace("{", "{{").replace("}", "}}") + "'"

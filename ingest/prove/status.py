@@ -14,7 +14,7 @@ from ingest.stream import contract_change
 from ingest.stream.assessment import assess
 from ingest.stream.contract_kept import stored_contract
 from ingest.stream.delta_log import DeltaLog
-from ingest.stream.ledger_reader import read_summary
+from ingest.stream.ledger_reader import summarise
 from ingest.stream.preflight import BrokerFacts, Refuse, Resume, Run, Skip
 
 
@@ -44,7 +44,7 @@ class Status:
 def status(contract: Contract, places: Places, broker: BrokerFacts | IngestError, running: str | None) -> Status:
     """Read checkpoint, logs and ledger of a local lake. `running` names who holds its lock."""
     files = LocalFiles()
-    summary = read_summary(places)
+    summary = summarise(None, places)
     facts = broker if isinstance(broker, BrokerFacts) else None
     known = assess(files, files, places, summary, facts)
     checkpoint, table = known.checkpoint, known.table

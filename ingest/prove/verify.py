@@ -1,24 +1,23 @@
 """Verify a table: count what target and quarantine hold of each range, and hold it against ledger and commits (I4).
 
-It does not re-add what the ledger says of itself: rows are counted by their provenance. It reads only.
+It does not re-add what the ledger says of itself: rows are counted by their provenance. It reads only; on the machine's own disk
+with another engine than the one that wrote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ingest.contract import Contract
+from ingest.delta_sql import At, Engine, Spark
 from ingest.errors import InvalidInput, Refused
 from ingest.files import files_of
 from ingest.places import Places
 from ingest.prove.against_kafka import Reread
 from ingest.prove.balance import Finding, Segment, Total, check, segments, total
-from ingest.prove.count import POSITION, Counted, Removed, both, count, deletes, doubled, removed
+from ingest.prove.count import QUARANTINE_POSITION, Counted, Removed, Rows, both, count, deletes, doubled, quoted, removed
 from ingest.stream.columns import event_id_columns
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce
@@ -26,6 +25,11 @@ from ingest.stream.ledger_row import LedgerRow, count_rows
 from ingest.stream.ledger_summary import LedgerSummary, summary_of
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import CheckpointFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEDGER = "SELECT * FROM {ledger} ORDER BY query_id, batch_id, kind, topic_id, partition, start_offset"
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,12 @@ class Verified:
     kafka: Reread | None = None
 
 
-def verify(session: SparkSession, contract: Contract, places: Places) -> Verified:
+def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     """Hold ledger, commits, target, quarantine and checkpoint of one table against each other.
 
-    Raises InvalidInput TABLE_MISSING, and Refused LOG_TORN for a table that Delta does not open.
+    Raises InvalidInput TABLE_MISSING, Refused LOG_TORN for a table that Delta does not open, and Unreadable.
     """
+    session = engine.session if isinstance(engine, Spark) else None
     files = files_of(places.lake, session)
     log = DeltaLog(files, places.target)
     missing = [path for path in (places.target, places.quarantine, places.ledger) if DeltaLog(files, path).state() is None]
@@ -66,7 +71,7 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
     # What a run commits while we look must not look like a fault: each follows on what it was read after, the checkpoint on the
     # ledger's rows (read once), these on the target at one version, and the target on the quarantine.
     done = _done(session, places)
-    kept = [LedgerRow(**row.asDict()) for row in session.read.format("delta").load(places.ledger).collect()]
+    kept = [LedgerRow(**row) for row in engine.ask(LEDGER, ledger=At(places.ledger))]
     summary = _summary(kept)
     told = [row for row in kept if row.kind == "rebase" and row.partition >= 0]
     epochs = [row for row in told if row.batch_id <= summary.ended.get(row.query_id, row.batch_id)]
@@ -85,22 +90,21 @@ def verify(session: SparkSession, contract: Contract, places: Places) -> Verifie
     rows = [row for row in batches if not ended(row)]
     in_force = {(mark.id.query_id, mark.id.number, commit.version) for commit, mark in ours}
     behind = [row for row in batches if ended(row) and (row.query_id, row.batch_id, row.target_version) in in_force]
-    target = session.read.format("delta").option("versionAsOf", version).load(places.target)
-    quarantine = _of_batches(session.read.format("delta").load(places.quarantine), rows, behind)
+    target = Rows(At(places.target, version))
+    # At the version of this moment, so that it is one quarantine that is counted and compared.
+    records = Rows(At(places.quarantine, DeltaLog(files, places.quarantine).newest()), QUARANTINE_POSITION, _of_batches(rows, behind))
     parts = segments(rows + behind)
-    positions = target.select(*POSITION)
-    in_target = count(session, positions, parts)
-    records = quarantine.select(*(F.col(name[1:]).alias(name) for name in POSITION), "state")
-    in_quarantine = count(session, records.select(*POSITION), parts)
+    in_target = count(engine, target, parts)
+    in_quarantine = count(engine, records, parts)
     short = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) < part.inserted]
-    gone = removed(session, places.target, deletes(log, version), short)
+    gone = removed(engine, places.target, deletes(log, version), short)
     findings = [
         *check(rows, epochs, accepted),
         *_differs(rows + behind, ours),
         *_compare(parts, in_target, in_quarantine, gone),
         *_outside(in_target, in_quarantine),
-        *doubled(target, event_id_columns(contract)),
-        *both(positions, records.where("state <> 'replayed'").select(*POSITION)),
+        *doubled(engine, target.table, event_id_columns(contract)),
+        *both(engine, target, replace(records, where=f"({records.where}) AND state <> 'replayed'")),
         *_checkpoint(done, rows, summary),
     ]
     return Verified(
@@ -127,23 +131,22 @@ def _summary(kept: Sequence[LedgerRow]) -> LedgerSummary:
     return summary_of(newest.values(), [asdict(row) for row in kept if row.kind == "rebase"], ())
 
 
-def _of_batches(quarantine: DataFrame, rows: Sequence[LedgerRow], behind: Sequence[LedgerRow]) -> DataFrame:
-    """The quarantine up to the last batch of each checkpoint that the target holds, and of those behind a hole.
+def _of_batches(rows: Sequence[LedgerRow], behind: Sequence[LedgerRow]) -> str:
+    """The quarantine up to the last batch of each checkpoint that the target holds, and of those behind a hole, as a condition.
 
     The quarantine is committed before the target (I7): a batch at hand, or one that a kill cut off in between, stands there already.
     """
     last: dict[str, int] = {}
     for row in rows:
         last[row.query_id] = max(last.get(row.query_id, -1), row.batch_id)
-    known = F.lit(False)
-    for query_id, number in last.items():
-        known |= (F.col("query_id") == query_id) & (F.col("batch_id") <= number)
-    for row in behind:
-        known |= (F.col("query_id") == row.query_id) & (F.col("batch_id") == row.batch_id)
-    return quarantine.where(known)
+    known = [f"query_id = {quoted(query_id)} AND batch_id <= {number}" for query_id, number in last.items()]
+    known += [f"query_id = {quoted(query)} AND batch_id = {batch}" for query, batch in sorted({(r.query_id, r.batch_id) for r in behind})]
+    return " OR ".join(f"({each})" for each in known) or "false"
 
 
-def _unledgered(session: SparkSession, places: Places, ours: Sequence[tuple[Commit, Mark]], summary: LedgerSummary) -> list[LedgerRow]:
+def _unledgered(
+    session: SparkSession | None, places: Places, ours: Sequence[tuple[Commit, Mark]], summary: LedgerSummary
+) -> list[LedgerRow]:
     """Rows of batches that the target's log has and the ledger has not yet: a run that was killed left them to the next one."""
     late: list[LedgerRow] = []
     for commit, mark in ours:
@@ -202,7 +205,7 @@ def _outside(target: Counted, quarantine: Counted) -> Iterator[Finding]:
             yield Finding("ROWS_OF_NO_BATCH", f"the {name} holds {counted.outside} rows whose positions no batch covers: {at}")
 
 
-def _done(session: SparkSession, places: Places) -> tuple[str | None, int] | Finding:
+def _done(session: SparkSession | None, places: Places) -> tuple[str | None, int] | Finding:
     """The checkpoint's query id and the last batch that Spark counts as done (-1: none); a finding if it cannot be read."""
     checkpoint = CheckpointFiles(files_of(places.checkpoint, session), places.checkpoint)
     try:

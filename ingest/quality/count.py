@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from ingest.places import Places
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.in_force import InForce
-from ingest.stream.ledger import summarise
+from ingest.stream.ledger_reader import summarise
 
 
 def ledger_rows(session: SparkSession, places: Places, log: DeltaLog, version: int) -> int:

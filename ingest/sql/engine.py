@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ingest.delta_sql import DATAFUSION
 from ingest.errors import IngestError, InvalidInput
 from ingest.sql.answer import Answer
 from ingest.sql.catalog import Catalog, LakeTable
@@ -21,13 +22,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
-# As Spark is pinned, and as Databricks reads SQL: UTC, backticks around names, quotes around text, NULL before all else.
-DATAFUSION = {
-    "datafusion.execution.time_zone": "+00:00",
-    "datafusion.sql_parser.dialect": "databricks",
-    "datafusion.sql_parser.default_null_ordering": "nulls_min",
-    "datafusion.catalog.information_schema": "true",
-}
 # Runs one statement and gives at most so many rows (None: all).
 Ask = Callable[[str, int | None], Answer]
 

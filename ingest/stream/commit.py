@@ -20,6 +20,7 @@ from pyspark.sql import types as T
 
 from ingest.contract import Contract
 from ingest.errors import Bug, RunStopped
+from ingest.files import files_of
 from ingest.places import Places
 from ingest.stream.columns import event_id_columns
 from ingest.stream.decide import differs
@@ -66,6 +67,10 @@ def create_tables(session: SparkSession, contract: Contract, places: Places) -> 
 
 
 def _create(session: SparkSession, table: TableDefinition, mark: dict[str, object]) -> None:
+    files = files_of(table.path, session)
+    if not DeltaLog(files, table.path).exists():
+        # A creation that was killed before its commit leaves a log without any: no table to Delta, and no free place either.
+        files.remove_folder(f"{table.path}/_delta_log")
     builder = DeltaTable.createIfNotExists(session).location(table.path)
     for column in table.fields:
         builder = builder.addColumn(column.name, column.dataType, nullable=column.nullable, comment=column.metadata.get("comment"))

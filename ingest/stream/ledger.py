@@ -13,19 +13,17 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ingest.errors import RunStopped
-from ingest.files import Files, files_of, is_local
+from ingest.files import Files
 from ingest.places import Places
 from ingest.stream import commit as commits
 from ingest.stream.decide import LastWritten
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce, leaves_out
-from ingest.stream.ledger_reader import read_summary
 from ingest.stream.ledger_row import LedgerRow, count_rows
-from ingest.stream.ledger_summary import LedgerSummary, summary_of
+from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import OffsetRange
 from ingest.stream.standing import quarantined_ahead
@@ -34,31 +32,6 @@ from ingest.stream.tables import LEDGER_FIELDS
 APPEND_EVERY_S = 60
 # What a run that was killed has left pending can wait as long again; but Delta cleans up a log by days, and no commit may be lost to that.
 APPEND_AT_ONCE_AFTER = timedelta(hours=1)
-
-
-def summarise(session: SparkSession, places: Places) -> LedgerSummary:
-    """What the ledger knows of each checkpoint; empty where there is none. A local one needs no Spark job."""
-    if is_local(places.lake):
-        return read_summary(places)
-    if not DeltaLog(files_of(places.lake, session), places.ledger).exists():
-        return LedgerSummary()
-    return summarise_with_spark(session, places)
-
-
-def summarise_with_spark(session: SparkSession, places: Places) -> LedgerSummary:
-    """The same, read through Spark, for lakes that only it reaches."""
-    rows = session.read.format("delta").load(places.ledger)
-    batches = rows.where("kind = 'batch'")
-    newest = F.max(F.struct("batch_id", *(name for name in rows.columns if name != "batch_id"))).alias("row")
-    last = batches.groupBy("query_id", "topic_id", "partition").agg(newest, F.max("end_offset").alias("reached")).collect()
-    proven = batches.where("quarantined > 0").groupBy("query_id", "topic_id", "partition")
-    proven_rows = proven.agg(F.max("batch_id").alias("batch"), F.min("start_offset").alias("start")).collect()
-    rebases = rows.where("kind = 'rebase'").collect()
-    return summary_of(
-        [{**row["row"].asDict(), "reached": row["reached"]} for row in last],
-        [row.asDict() for row in rebases],
-        [row.asDict() for row in proven_rows],
-    )
 
 
 @dataclass

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-
+from ingest.delta_sql import At, engine_for
 from ingest.files import is_local, local_path
 from ingest.places import Places
 from ingest.stream.binding import Binding
 from ingest.stream.delta_log import Commit
 from ingest.stream.mark import Counts, Mark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCHEMA_VERSION = 1
 
@@ -106,23 +108,23 @@ def project_rebase(binding: Binding, query_id: str, places: Places, contract_has
     return rows
 
 
-def count_rows(session: SparkSession, places: Places, commit: Commit, mark: Mark) -> list[LedgerRow]:
-    """The ledger rows of a target commit, with `inserted` counted from its files."""
+def count_rows(session: SparkSession | None, places: Places, commit: Commit, mark: Mark) -> list[LedgerRow]:
+    """The ledger rows of a target commit, with `inserted` counted from its files; a lake on the machine's own disk needs no session."""
     offered = {partition: counts.winners for partition, counts in mark.counts}
     try:
         inserted = inserted_by_partition(session, places.target, commit, offered, "_partition")
-    except (AnalysisException, FileNotFoundError) as error:
-        if isinstance(error, AnalysisException) and error.getCondition() != "PATH_NOT_FOUND":
-            raise
+    except FileNotFoundError:
         inserted = _by_position(session, places, commit, mark, offered)
     return project(commit, mark, inserted)
 
 
-def inserted_by_partition(session: SparkSession, table: str, commit: Commit, offered: Mapping[int, int], column: str) -> dict[int, int]:
+def inserted_by_partition(
+    session: SparkSession | None, table: str, commit: Commit, offered: Mapping[int, int], column: str
+) -> dict[int, int]:
     """How many rows of each Kafka partition the commit added, out of the `offered` ones; `column` names the partition's column.
 
     The files' numRecords tell the sum. If it is what was offered, or nothing, that is the answer by partition too; else the
-    partition column of just these files is read (docs/decisions/inserted-by-partition.md).
+    partition column of just these files is read (docs/decisions/inserted-by-partition.md). Raises FileNotFoundError if they are gone.
     """
     records = [added.records for added in commit.added]
     total = None if None in records else sum(number or 0 for number in records)
@@ -135,22 +137,39 @@ def inserted_by_partition(session: SparkSession, table: str, commit: Commit, off
         return {p: sum(a.records or 0 for a in commit.added if int(a.partition_values[column]) == p) for p in set(by_name)}
     paths = [added.path if "://" in added.path or added.path.startswith("/") else f"{table}/{added.path}" for added in commit.added]
     if all(is_local(path) for path in paths):
-        import pyarrow.parquet as parquet  # half a second that most verbs need not wait for
+        return _count_here([local_path(path) for path in paths], column)
+    assert session is not None, "a lake that only Spark reaches"
+    return _count_in_spark(session, paths, column)
 
-        values = [parquet.read_table(local_path(path), columns=[column], partitioning=None)[column] for path in paths]
-        return dict(Counter(value for each in values for value in each.to_pylist()))
-    counted = session.read.schema(f"`{column}` int").parquet(*paths).groupBy(column).count().collect()
+
+def _count_here(paths: Sequence[Path], column: str) -> dict[int, int]:
+    import pyarrow.parquet as parquet  # half a second that most verbs need not wait for
+
+    found: Counter[int] = Counter()
+    for path in paths:
+        found.update(parquet.ParquetFile(path).read(columns=[column])[column].to_pylist())
+    return dict(found)
+
+
+def _count_in_spark(session: SparkSession, paths: Sequence[str], column: str) -> dict[int, int]:
+    from pyspark.errors import AnalysisException
+
+    try:
+        counted = session.read.schema(f"`{column}` int").parquet(*paths).groupBy(column).count().collect()
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            raise FileNotFoundError(str(error)) from error
+        raise
     return {row[column]: row["count"] for row in counted}
 
 
-def _by_position(session: SparkSession, places: Places, commit: Commit, mark: Mark, offered: Mapping[int, int]) -> dict[int, int]:
+def _by_position(session: SparkSession | None, places: Places, commit: Commit, mark: Mark, offered: Mapping[int, int]) -> dict[int, int]:
     """The same for a commit whose files OPTIMIZE and VACUUM have taken away: its rows stand elsewhere in the table now."""
-    target = session.read.format("delta").load(places.target).where(F.col("_topic_id") == mark.topic_id)
-    inside = F.lit(False)
-    for each in mark.ranges:
-        inside |= (F.col("_partition") == each.partition) & (F.col("_offset") >= each.start) & (F.col("_offset") < each.end)
-    counted = target.where(inside).groupBy("_partition").count().collect()
-    return share(sum(added.records or 0 for added in commit.added), offered, {row["_partition"]: row["count"] for row in counted})
+    inside = " OR ".join(f"(_partition = {each.partition} AND _offset >= {each.start} AND _offset < {each.end})" for each in mark.ranges)
+    topic = mark.topic_id.replace("'", "''")
+    sql = f"SELECT _partition AS p, count(*) AS n FROM {{target}} WHERE _topic_id = '{topic}' AND ({inside or 'false'}) GROUP BY _partition"
+    rows = engine_for(places.target, session).ask(sql, target=At(places.target))
+    return share(sum(added.records or 0 for added in commit.added), offered, {row["p"]: row["n"] for row in rows})
 
 
 def share(total: int, offered: Mapping[int, int], found: Mapping[int, int]) -> dict[int, int]:

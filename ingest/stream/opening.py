@@ -17,7 +17,8 @@ from ingest.stream.binding import Binding, write_binding
 from ingest.stream.contract_kept import CONTRACT_FILE, stored_contract
 from ingest.stream.decide import LastWritten
 from ingest.stream.delta_log import DeltaLog
-from ingest.stream.ledger import Ledger, append_rows, summarise
+from ingest.stream.ledger import Ledger, append_rows
+from ingest.stream.ledger_reader import summarise
 from ingest.stream.ledger_row import project_rebase
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId

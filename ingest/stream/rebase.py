@@ -28,7 +28,7 @@ from ingest.stream.binding import Binding, read_binding, write_binding
 from ingest.stream.contract_kept import CONTRACT_FILE, stored_contract
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.in_force import InForce
-from ingest.stream.ledger import summarise
+from ingest.stream.ledger_reader import summarise
 from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.opening import append_rebase, baseline_mark
 from ingest.stream.preflight import BrokerFacts

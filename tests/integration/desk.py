@@ -15,7 +15,8 @@ from ingest.places import Places
 from ingest.stream import commit
 from ingest.stream.assessment import assess
 from ingest.stream.batch import BatchReport, Table, process
-from ingest.stream.ledger import Ledger, summarise
+from ingest.stream.ledger import Ledger
+from ingest.stream.ledger_reader import summarise
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import BatchId, CheckpointFiles, OffsetRange
 from ingest.stream.topic import Topic

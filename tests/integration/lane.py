@@ -13,6 +13,7 @@ from kafka import KafkaProducer
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.contract import Contract
+from ingest.delta_sql import DataFusion
 from ingest.errors import IngestError
 from ingest.files import LocalFiles
 from ingest.kafka_options import KafkaOptions
@@ -99,8 +100,8 @@ class Lane:
                 held.release()
 
     def verified(self) -> Verified:
-        """As `ingest verify` sees it."""
-        return verify(self.session, self.contract, self.places)
+        """As `ingest verify` sees it, without a JVM."""
+        return verify(DataFusion(), self.contract, self.places)
 
     def sql(self, statement: str, table: str = "target") -> None:
         """Somebody's own statement on a table, `{}` in it."""

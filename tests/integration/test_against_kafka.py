@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
+from ingest.delta_sql import DataFusion, Spark
 from ingest.kafka_options import KafkaOptions
 from ingest.prove.against_kafka import Reread, against_kafka
+from ingest.prove.verify import verify
 from ingest.stream.topic import describe
 from tests.integration.lane import Lane, Record, order
 
@@ -18,9 +20,18 @@ MakeLane = Callable[..., Lane]
 
 
 def reread(lane: Lane) -> Reread:
+    """What both engines say, which is the same."""
     kafka = KafkaOptions(lane.bootstrap_servers)
     topic = describe(kafka, lane.contract.source.topic)
-    return against_kafka(lane.session, lane.contract, lane.places, kafka, topic, lane.verified().rows)
+    engines = DataFusion(), Spark(lane.session)
+    here, in_spark = (
+        against_kafka(
+            engine, lambda: lane.session, lane.contract, lane.places, kafka, topic, verify(engine, lane.contract, lane.places).rows
+        )
+        for engine in engines
+    )
+    assert here == in_spark
+    return here
 
 
 def filled(lane: MakeLane) -> Lane:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -194,3 +195,17 @@ def test_tables_are_left_as_they_are_when_they_exist(desk: MakeDesk) -> None:
     assert one.table.ledger.target_log.versions() == [0, 1]
     creation = one.table.ledger.target_log.commit(0)
     assert creation.mark is None and creation.transactions == {} and '"kind": "created"' in (creation.user_metadata or "")
+
+
+def test_a_creation_that_was_killed_before_its_commit_is_made_again(desk: MakeDesk) -> None:
+    """Found by chaos: Delta takes a log without a commit for no table, and refuses to make one there."""
+    one = desk()
+    for path in (one.places.target, one.places.quarantine, one.places.ledger):
+        shutil.rmtree(path)
+        (Path(path) / "_delta_log" / "_staged_commits").mkdir(parents=True)
+        (Path(path) / "_delta_log" / f".{0:020}.json.0f2d.tmp").touch()
+    commit.create_tables(one.session, one.contract, one.places)
+    one.table = one.open()
+    one.batch(order("a"), "{")
+    assert one.rows("id") == [("a",)]
+    assert (len(one.quarantine()), len(one.ledger())) == (1, 1)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ingest import faults
+from ingest.delta_sql import DataFusion
 from ingest.errors import RunStopped
 from ingest.kafka_options import KafkaOptions
 from ingest.prove.against_kafka import against_kafka
@@ -87,7 +88,7 @@ def figures(desk: Desk, batch: int) -> tuple[int, ...]:
 
 
 def findings(desk: Desk) -> list[str]:
-    return [str(each) for each in verify(desk.session, desk.contract, desk.places).findings]
+    return [str(each) for each in verify(DataFusion(), desk.contract, desk.places).findings]
 
 
 @pytest.mark.slow
@@ -167,7 +168,7 @@ def test_a_conflict_of_a_batch_that_was_cut_off_for_good_stays_one_when_another_
     assert one.verified().findings == ()
     kafka = KafkaOptions(one.bootstrap_servers)
     topic = describe(kafka, one.contract.source.topic)
-    again = against_kafka(one.session, one.contract, one.places, kafka, topic, one.verified().rows)
+    again = against_kafka(DataFusion(), lambda: one.session, one.contract, one.places, kafka, topic, one.verified().rows)
     assert again.findings == ()
 
 
