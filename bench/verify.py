@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.verify [--events 1000000] [--rounds 3] [--json docs/benchmarks/verify.json]
 
-A real broker, a table that `ingest run --once` has read from it, and each verb as a process of its own, with the start of Spark.
+A real broker, a table that `ingest run --once` has read from it, and each verb as a process of its own, with all that it starts.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         "# The proofs",
         "",
-        "`make bench` runs `bench/verify.py`: each verb as a process of its own, with the start of Python and, for verify, of Spark.",
+        "`make bench` runs `bench/verify.py`: each verb as a process of its own, with all that it starts.",
         "",
         f"{result['records']:,} records, {result['cores']} cores, commit {result['commit']}.",
         "",

@@ -41,7 +41,7 @@ def verify(
     from ingest import delta_sql, spark
     from ingest.contract import load_contracts
     from ingest.errors import IngestError, most_severe
-    from ingest.files import is_local
+    from ingest.files import is_local, unfit
     from ingest.kafka_options import KafkaOptions
     from ingest.places import Places, spark_log
     from ingest.prove.against_kafka import against_kafka as reread
@@ -95,7 +95,7 @@ def verify(
                     raise
                 from ingest.stream.query import stopped
 
-                errors.append(stopped(contract, kafka, error))
+                errors.append(unfit(error) or stopped(contract, kafka, error))
     finally:
         for started in sessions:
             spark.end(started)

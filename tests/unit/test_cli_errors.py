@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql import types as T
 
 from ingest.cli.app import main
 from ingest.cli.run import seconds
 from ingest.errors import InvalidInput
+from ingest.stream.tables import LEDGER_FIELDS
 
 PROJECT = Path(__file__).parents[2]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("INGEST_") or name == "INGEST_CACHE"}
@@ -91,7 +93,19 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_status_imports_no_spark(tmp_path: Path, silent_port: int) -> None:
-    """It takes half of the time that `ingest status` may take."""
+    """It takes half of the time that `ingest status` may take; also where there is a ledger to be read."""
+    log = tmp_path / "shop" / "orders" / "ledger" / "_delta_log"
+    log.mkdir(parents=True)
+    schema = T.StructType(list(LEDGER_FIELDS)).json()
+    table = {
+        "id": "0",
+        "format": {"provider": "parquet", "options": {}},
+        "partitionColumns": [],
+        "configuration": {},
+        "schemaString": schema,
+    }
+    actions = ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": table})
+    (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
     places = ("--lake", str(tmp_path), "--checkpoints", str(tmp_path), "--bootstrap-servers", f"127.0.0.1:{silent_port}")
     done = process(with_imports("pyspark", "numpy", "deltalake"), "status", *places)
     assert "shop.orders" in done.stdout and done.stdout.splitlines()[-1] == "['deltalake']", done
@@ -197,8 +211,8 @@ def test_other_durations_are_refused(text: str) -> None:
         seconds(text)
 
 
-@pytest.mark.parametrize("words", [("verify", "--lake"), ("demo", "--folder")])
-def test_a_folder_that_cannot_be_written_is_the_environments_error(ingest: Ingest, tmp_path: Path, words: tuple[str, str]) -> None:
+@pytest.mark.parametrize("words", [("verify", "--spark", "--lake"), ("demo", "--folder")])
+def test_a_folder_that_cannot_be_written_is_the_environments_error(ingest: Ingest, tmp_path: Path, words: tuple[str, ...]) -> None:
     file = tmp_path / "file"
     file.touch()
     done = ingest(*words, str(file))
