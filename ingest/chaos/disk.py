@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -27,8 +28,7 @@ class SmallDisk:
         self.folder = folder
         self._ballast = folder / ".ballast"
         libc = ctypes.CDLL(None, use_errno=True)
-        _try(libc.unshare(_CLONE_NEWNS))
-        _try(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
+        _own_namespace()
         _try(libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={size_bytes},mode=755".encode()))
 
     def fill(self) -> None:
@@ -60,6 +60,15 @@ def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
         yield disk
     finally:
         disk.unmount()
+
+
+@cache
+def _own_namespace() -> None:
+    """Once a process: only the thread that asks moves into a new namespace, so that threads which a library (deltalake) keeps since the
+    first disk would stay behind in the old one and see no second disk."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    _try(libc.unshare(_CLONE_NEWNS))
+    _try(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))
 
 
 def _try(returned: int) -> None:

@@ -172,7 +172,11 @@ def _judge(report: Report, scene: Scene, pools: Sequence[Bodies], say: Say) -> N
     """Ask the oracle about each table."""
     for pool, contract in zip(pools, sorted_like(pools, scene.contracts), strict=True):
         say("oracle", f"reads {contract.name}: topic, target, quarantine, ledger and every version")
-        verdict, counts = _verdict(scene, pool, contract)
+        try:
+            verdict, counts = _verdict(scene, pool, contract)
+        except Exception as error:  # a finding is kept with all that led to it; an error would take that away
+            scene.findings.append(f"the oracle cannot judge {contract.name}: {type(error).__name__}: {error}")
+            continue
         say("oracle", f"{contract.name}: {counts.records:,} records, {counts.batches} batches, {len(verdict.findings)} findings")
         scene.findings += verdict.findings
         report.notes += [f"round {report.rounds}: {note}" for note in verdict.notes]

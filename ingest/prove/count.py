@@ -68,17 +68,17 @@ def count(engine: Engine, rows: Rows, parts: Sequence[Segment]) -> Counted:
 
 def _count_here(engine: DataFusion, rows: Rows, parts: Sequence[Segment]) -> Counted:
     """Positions come by batches and are looked up in the sorted segments of their partition."""
-    sorted_parts: dict[tuple[str, int], list[int]] = {}
-    for index, part in sorted(enumerate(parts), key=lambda each: each[1].start):
-        sorted_parts.setdefault((part.topic_id, part.partition), []).append(index)
-    segments = {key: tuple(np.array(n) for n in _bounds(parts, indexes)) for key, indexes in sorted_parts.items()}
+    of: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+    for index, part in enumerate(parts):
+        of.setdefault((part.topic_id, part.partition), []).append((part.start, part.end, index))
+    segments = {key: np.array(sorted(each), np.int64).T for key, each in of.items()}
     topics = sorted({part.topic_id for part in parts})
     listed = ", ".join(quoted(topic) for topic in topics)
     counted: dict[int, int] = {}
     outside, shown = 0, list[Position]()
     for topic in topics:
         for partition, offsets in by_partition(engine, rows, f"t = {quoted(topic)}"):
-            indexes, starts, ends = segments.get((topic, partition), (np.empty(0, np.int64),) * 3)
+            starts, ends, indexes = segments.get((topic, partition), np.empty((3, 0), np.int64))
             place = np.searchsorted(starts, offsets, side="right") - 1
             inside = place >= 0
             inside[inside] = offsets[inside] < ends[place[inside]]
@@ -93,10 +93,6 @@ def _count_here(engine: DataFusion, rows: Rows, parts: Sequence[Segment]) -> Cou
         outside += foreign
         shown = sorted([*shown, *((row["t"], row["p"], row["o"]) for row in some)])[:SHOWN_MAX]
     return Counted(counted, outside, tuple(shown))
-
-
-def _bounds(parts: Sequence[Segment], indexes: Sequence[int]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    return indexes, [parts[index].start for index in indexes], [parts[index].end for index in indexes]
 
 
 def by_partition(engine: DataFusion, rows: Rows, where: str) -> Iterator[tuple[int, Offsets]]:

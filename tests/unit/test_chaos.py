@@ -286,3 +286,29 @@ def test_a_run_becomes_a_line_of_the_page_and_the_totals_are_counted_from_all_li
     assert twice.count("SIGKILLs, ") == 1 and twice.index(line) < twice.index(bad) and "text" in twice
     assert twice.split(script.END)[1] == after
     assert "\n\n\n" not in twice
+
+
+TWO_DISKS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from ingest.chaos.disk import small_disk
+
+folder = Path(sys.argv[1])
+with ThreadPoolExecutor(1) as kept:
+    for name in ("one", "two"):
+        with small_disk(folder / name) as disk:
+            if disk is None:
+                sys.exit(3)
+            (folder / name / "file").touch()
+            print(kept.submit(lambda: (folder / name / "file").exists()).result())
+print([path.name for path in folder.rglob("file")])
+"""
+
+
+def test_a_thread_that_a_library_keeps_sees_the_second_small_disk_too(tmp_path: Path) -> None:
+    """deltalake's did not, and the oracle found no table in the second round."""
+    done = subprocess.run([sys.executable, "-c", TWO_DISKS, str(tmp_path)], capture_output=True, text=True, check=False)
+    if done.returncode == 3:
+        pytest.skip("no tmpfs can be mounted here")
+    assert done.stdout.split("\n") == ["True", "True", "[]", ""], done.stderr
