@@ -51,7 +51,7 @@ class DataFusion:
 
     def stream(self, sql: str, **tables: At) -> Iterator[Any]:
         """The answer as Arrow record batches, one after the other. Raises Unreadable."""
-        with _unreadable():
+        with unreadable():
             yield from self._with(tables).execute(sql.format_map({name: f"`{name}`" for name in tables}))
 
     def _with(self, tables: dict[str, At]) -> QueryBuilder:
@@ -71,11 +71,11 @@ class Spark:
 
     def ask(self, sql: str, **tables: At) -> list[dict[str, Any]]:
         """The rows of the answer. Raises Unreadable."""
-        with _unreadable():
+        with unreadable():
             return [row.asDict(recursive=True) for row in self.frame(sql, **tables).collect()]
 
     def frame(self, sql: str, **tables: At) -> DataFrame:
-        """The answer, not computed yet."""
+        """The answer, not computed yet: whoever computes it does so inside of `unreadable`."""
         frames: dict[str, Any] = {}
         for name, at in tables.items():
             reader = self.session.read.format("delta")
@@ -86,14 +86,14 @@ class Spark:
 Engine = DataFusion | Spark
 
 
-def large(at: At) -> bool:
-    """Whether a table on the machine's own disk is better left to Spark; of one that deltalake cannot open it is not known."""
-    from deltalake import DeltaTable
-
+def large(target: At, ledger: At) -> bool:
+    """Whether a table on the machine's own disk is better left to Spark, by the rows that it has, or had before a DELETE."""
     try:
-        return DeltaTable(str(local_path(at.path)), version=at.version).count() > LARGE
-    except Exception:
-        return False
+        rows = DataFusion().ask("SELECT count(*) AS n FROM {target}", target=target)[0]["n"]
+        ever = DataFusion().ask("SELECT sum(inserted) AS n FROM {ledger}", ledger=ledger)[0]["n"]
+    except Unreadable:
+        return False  # whoever reads it will be told why
+    return bool(max(rows, ever or 0) > LARGE)
 
 
 def engine_for(location: str, session: SparkSession | None) -> Engine:
@@ -105,6 +105,11 @@ def engine_for(location: str, session: SparkSession | None) -> Engine:
     return Spark(session)
 
 
+def quoted(text: str) -> str:
+    """Text as SQL; a brace in it would name a table."""
+    return "'" + text.replace("'", "''").replace("{", "{{").replace("}", "}}") + "'"
+
+
 def _rows(batch: Any) -> Iterator[dict[str, Any]]:
     names = batch.schema.names
     columns = [batch.column(name).to_pylist() for name in names]
@@ -112,9 +117,14 @@ def _rows(batch: Any) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _unreadable() -> Iterator[None]:
-    """What the engines raise for a file or a version that is gone has no class of its own in deltalake."""
+def unreadable() -> Iterator[None]:
+    """What the engines raise for a file or a version that is gone becomes Unreadable: it has no class of its own in deltalake, and
+    from Spark it comes as one of several. A JVM that is gone stays what it is."""
     try:
         yield
     except Exception as error:
+        from py4j.protocol import Py4JNetworkError
+
+        if isinstance(error, Py4JNetworkError | ConnectionError):
+            raise
         raise Unreadable(str(error).strip().split("\n")[0]) from error

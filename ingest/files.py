@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlparse
@@ -64,10 +62,6 @@ class Files(Protocol):
         """Rename a folder; atomic where the file system's rename is (local disks, HDFS; not object stores)."""
         ...
 
-    def remove_folder(self, folder: str) -> None:
-        """Remove a folder with all that is in it, if it is there."""
-        ...
-
 
 class LocalFiles:
     """The machine's own disk."""
@@ -117,11 +111,6 @@ class LocalFiles:
     def move(self, source: str, target: str) -> None:
         """See Files.move."""
         os.rename(source, target)
-
-    def remove_folder(self, folder: str) -> None:
-        """See Files.remove_folder."""
-        with suppress(FileNotFoundError):
-            shutil.rmtree(folder)
 
 
 class HadoopFiles:
@@ -197,11 +186,6 @@ class HadoopFiles:
         _, to = self._resolve(target)
         if not system.rename(path, to):  # type: ignore[attr-defined]
             raise OSError(f"{source} could not be renamed to {target}")
-
-    def remove_folder(self, folder: str) -> None:
-        """See Files.remove_folder."""
-        system, path = self._resolve(folder)
-        system.delete(path, True)  # type: ignore[attr-defined]
 
 
 def is_local(location: str) -> bool:

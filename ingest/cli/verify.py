@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ingest.contract import Contract
+    from ingest.errors import IngestError
     from ingest.places import Places
     from ingest.prove.against_kafka import Reread
     from ingest.prove.verify import Verified
@@ -70,11 +71,11 @@ def verify(
         return sessions[0]
 
     def proven(contract: Contract, places: Places) -> tuple[delta_sql.Engine, Verified]:
-        if here and not any(delta_sql.large(delta_sql.At(path)) for path in (places.target, places.quarantine)):
+        if here and not delta_sql.large(delta_sql.At(places.target), delta_sql.At(places.ledger)):
             try:
                 return (without_jvm := delta_sql.DataFusion()), verify_table(without_jvm, contract, places)
-            except delta_sql.Unreadable:
-                pass  # a table feature that deltalake does not know
+            except delta_sql.Unreadable as error:
+                print(f"ingest: {contract.name} is counted through Spark, since deltalake cannot: {error}", file=sys.stderr)
         return (with_jvm := delta_sql.Spark(session())), verify_table(with_jvm, contract, places)
 
     try:
@@ -90,6 +91,8 @@ def verify(
                 found.append(seen)
             except IngestError as error:
                 errors.append(error)
+            except delta_sql.Unreadable as error:
+                errors.append(_unreadable(contract, error))
             except Exception as error:
                 if any(spark.jvm_exit(started) is not None for started in sessions):
                     raise
@@ -110,6 +113,17 @@ def verify(
             print_error(failed)
     if not ok:
         sys.exit(most_severe([*(failed.exit_code for failed in errors), *(1 for each in found if each.findings)]))
+
+
+def _unreadable(contract: Contract, error: Exception) -> IngestError:
+    from ingest.errors import Unfit
+
+    return Unfit(
+        "TABLE_UNREADABLE",
+        f"{contract.name}: {error}",
+        expected="target, quarantine and ledger with all the files of their newest version.",
+        remedy="see to what it names (a file that was taken away by hand, rights, a disk); nothing was changed by this look.",
+    )
 
 
 def print_kafka(again: Reread) -> None:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ingest.contract import Contract
-from ingest.delta_sql import At, DataFusion, Engine, Spark, Unreadable
+from ingest.delta_sql import At, DataFusion, Engine, Spark, Unreadable, quoted, unreadable
 from ingest.files import files_of
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.prove.balance import Finding
-from ingest.prove.count import QUARANTINE_POSITION, SHOWN_MAX, Rows, by_partition, deletes, quoted, taken
+from ingest.prove.count import QUARANTINE_POSITION, SHOWN_MAX, Rows, by_partition, deletes, taken
 from ingest.prove.intervals import Offsets
 from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import records_at, scan
@@ -116,7 +116,8 @@ def _positions(engine: Engine, rows: Rows, topic_id: str) -> dict[int, Offsets]:
         for partition, offsets in by_partition(engine, rows, of_topic):
             found.setdefault(partition, []).append(offsets)
     else:
-        frame: Any = engine.frame(f"SELECT p, o FROM ({rows.sql()}) WHERE {of_topic}", **rows.tables).toPandas()
+        with unreadable():
+            frame: Any = engine.frame(f"SELECT p, o FROM ({rows.sql()}) WHERE {of_topic}", **rows.tables).toPandas()
         for partition, of_partition in frame.groupby("p"):
             found[int(partition)] = [of_partition["o"].to_numpy().astype(np.int64)]
     return {partition: np.concatenate(parts) for partition, parts in found.items()}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ingest.delta_sql import At, DataFusion, Engine, Spark, Unreadable
+from ingest.delta_sql import At, DataFusion, Engine, Spark, Unreadable, quoted, unreadable
 from ingest.prove.balance import Finding, Segment
 from ingest.prove.intervals import Offsets
 from ingest.stream.delta_log import Commit, DeltaLog
@@ -105,7 +105,6 @@ def by_partition(engine: DataFusion, rows: Rows, where: str) -> Iterator[tuple[i
 
 def _count_in_spark(engine: Spark, rows: Rows, parts: Sequence[Segment]) -> Counted:
     """Both sides are cut into buckets of offsets, so that an ordinary hash join finds the segment of a position."""
-    from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
     lengths = sum(part.end - part.start for part in parts)
@@ -116,7 +115,7 @@ def _count_in_spark(engine: Spark, rows: Rows, parts: Sequence[Segment]) -> Coun
         for bucket in range(part.start // width, (part.end - 1) // width + 1)
     ]
     ranges = engine.session.createDataFrame(cut, "t string, p int, bucket bigint, start bigint, end bigint, segment int")
-    try:
+    with unreadable():
         found = engine.frame(rows.sql(), **rows.tables).withColumn("bucket", F.expr(f"o div {width}"))
         on = [found[name] == ranges[name] for name in ("t", "p", "bucket")]
         on += [found["o"] >= ranges["start"], found["o"] < ranges["end"]]
@@ -125,8 +124,6 @@ def _count_in_spark(engine: Spark, rows: Rows, parts: Sequence[Segment]) -> Coun
         counted = {row["segment"]: row["count"] for row in counts}
         outside = counted.pop(-1, 0)
         strays = joined.where("segment IS NULL").orderBy("t", "p", "o").limit(SHOWN_MAX).collect() if outside else []
-    except PySparkException as error:
-        raise Unreadable(str(error)) from error
     return Counted(counted, outside, tuple((row["t"], row["p"], row["o"]) for row in strays))
 
 
@@ -178,22 +175,28 @@ def taken(table: str, commit: Commit) -> Rows:
     return Rows(At(table, commit.version - 1), but_not=commit.version)
 
 
-def doubled(engine: Engine, target: At, ids: Sequence[str]) -> Iterator[Finding]:
-    """Event ids and positions that more than one row has. Raises Unreadable."""
-    for columns, noun in ((tuple(ids), "event id"), (POSITION, "position")):
+def doubled(engine: Engine, target: At, ids: Mapping[str, bool]) -> Iterator[Finding]:
+    """Event ids (columns, and whether they hold bytes) and positions that more than one row has. Raises Unreadable."""
+    for columns, noun in ((ids, "event id"), (dict.fromkeys(POSITION, False), "position")):
         names = ", ".join(f"`{name}`" for name in columns)
         if not engine.ask(f"SELECT count(*) AS n FROM {{rows}} GROUP BY {names} HAVING count(*) > 1 LIMIT 1", rows=target):
             continue
-        texts = ", ".join(f"CAST(`{name}` AS STRING) AS id{number}" for number, name in enumerate(columns))
+        # Bytes stay bytes, which need not be text; of all else the text is the same in both engines.
+        shown = (f"`{name}`" if is_bytes else f"CAST(`{name}` AS STRING)" for name, is_bytes in columns.items())
+        texts = ", ".join(f"{each} AS id{number}" for number, each in enumerate(shown))
         each = f"SELECT {texts}, _partition AS p, _offset AS o, count(*) OVER (PARTITION BY {names}) AS n FROM {{rows}}"
         order = ", ".join(f"id{number}" for number in range(len(columns)))
         rows = engine.ask(f"SELECT * FROM ({each}) WHERE n > 1 ORDER BY {order}, p, o LIMIT {SHOWN_MAX**2}", rows=target)
         twice: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for row in rows:
-            twice.setdefault(tuple(str(row[f"id{number}"]) for number in range(len(columns))), []).append(row)
+            twice.setdefault(tuple(_text(row[f"id{number}"]) for number in range(len(columns))), []).append(row)
         for values, same in list(twice.items())[:SHOWN_MAX]:
             at = ", ".join(f"partition {row['p']} offset {row['o']}" for row in same[:SHOWN_MAX])
             yield Finding("ROW_TWICE", f"{noun} ({', '.join(values)}) has {same[0]['n']} rows in the target: {at}")
+
+
+def _text(value: object) -> str:
+    return value.hex() if isinstance(value, bytes | bytearray) else str(value)
 
 
 def both(engine: Engine, target: Rows, open_records: Rows) -> Iterator[Finding]:
@@ -203,8 +206,3 @@ def both(engine: Engine, target: Rows, open_records: Rows) -> Iterator[Finding]:
     for row in engine.ask(f"{sql} ORDER BY a.t, a.p, a.o LIMIT {SHOWN_MAX}", rows=target.table, records=open_records.table):
         where = f"partition {row['p']} offset {row['o']} of topic id {row['t']}"
         yield Finding("IN_BOTH", f"{where} is a row of the target and stands in quarantine too")
-
-
-def quoted(text: str) -> str:
-    """Text as SQL; a brace in it would name a table."""
-    return "'" + text.replace("'", "''").replace("{", "{{").replace("}", "}}") + "'"

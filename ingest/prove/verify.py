@@ -11,14 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ingest.contract import Contract
-from ingest.delta_sql import At, Engine, Spark
+from ingest.delta_sql import At, Engine, Spark, quoted
 from ingest.errors import InvalidInput, Refused
 from ingest.files import files_of
 from ingest.places import Places
 from ingest.prove.against_kafka import Reread
 from ingest.prove.balance import Finding, Segment, Total, check, segments, total
-from ingest.prove.count import QUARANTINE_POSITION, Counted, Removed, Rows, both, count, deletes, doubled, quoted, removed
-from ingest.stream.columns import event_id_columns
+from ingest.prove.count import QUARANTINE_POSITION, Counted, Removed, Rows, both, count, deletes, doubled, removed
+from ingest.sql_type import Atomic
+from ingest.stream.columns import event_id_columns, target_columns
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_row import LedgerRow, count_rows
@@ -96,6 +97,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     parts = segments(rows + behind)
     in_target = count(engine, target, parts)
     in_quarantine = count(engine, records, parts)
+    of_bytes = {field.name: field.type == Atomic("BINARY") for field in target_columns(contract)}
     short = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) < part.inserted]
     gone = removed(engine, places.target, deletes(log, version), short)
     findings = [
@@ -103,7 +105,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
         *_differs(rows + behind, ours),
         *_compare(parts, in_target, in_quarantine, gone),
         *_outside(in_target, in_quarantine),
-        *doubled(engine, target.table, event_id_columns(contract)),
+        *doubled(engine, target.table, {name: of_bytes[name] for name in event_id_columns(contract)}),
         *both(engine, target, replace(records, where=f"({records.where}) AND state <> 'replayed'")),
         *_checkpoint(done, rows, summary),
     ]

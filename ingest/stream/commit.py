@@ -8,6 +8,7 @@ asks is told truthfully whether the commit was made now, was there before, or ca
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from pyspark.sql import types as T
 
 from ingest.contract import Contract
 from ingest.errors import Bug, RunStopped
-from ingest.files import files_of
+from ingest.files import LocalFiles, is_local, local_path
 from ingest.places import Places
 from ingest.stream.columns import event_id_columns
 from ingest.stream.decide import differs
@@ -67,10 +68,10 @@ def create_tables(session: SparkSession, contract: Contract, places: Places) -> 
 
 
 def _create(session: SparkSession, table: TableDefinition, mark: dict[str, object]) -> None:
-    files = files_of(table.path, session)
-    if not DeltaLog(files, table.path).exists():
-        # A creation that was killed before its commit leaves a log without any: no table to Delta, and no free place either.
-        files.remove_folder(f"{table.path}/_delta_log")
+    if is_local(table.path) and not DeltaLog(LocalFiles(), table.path).exists():
+        # A creation that was killed before its commit leaves a log without any: no table to Delta, and no free place either. Only where
+        # a lock keeps others away; and where a log's first entry is a file in it.
+        shutil.rmtree(local_path(table.path) / "_delta_log", ignore_errors=True)
     builder = DeltaTable.createIfNotExists(session).location(table.path)
     for column in table.fields:
         builder = builder.addColumn(column.name, column.dataType, nullable=column.nullable, comment=column.metadata.get("comment"))

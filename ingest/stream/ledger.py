@@ -85,8 +85,13 @@ class Ledger:
             for place, end in quarantined_ahead(session, self.places, query_id, ends).items():
                 self._reached[place] = max(self._reached.get(place, 0), end)
         self._appended_at = time.monotonic()
-        if any(commit.committed_at < datetime.now(UTC) - APPEND_AT_ONCE_AFTER for commit, _ in self._pending):
+        if any(commit.committed_at < datetime.now(UTC) - APPEND_AT_ONCE_AFTER for commit, _ in self._pending) or self._rewound():
             self.append(session)
+
+    def _rewound(self) -> bool:
+        """Whether Delta would skip what is pending, as after a RESTORE of the ledger: the run is to stop before its first batch."""
+        state = self.ledger_log.state() if self._pending else None
+        return state is not None and any(mark.id.number <= state.pairs.get(mark.app_id("ledger"), -1) for _, mark in self._pending)
 
     def last_written(self, query_id: str) -> LastWritten | None:
         """The last batch of this query that the target holds. Looks at commits made by others since, too.

@@ -26,8 +26,11 @@ REBASES = "SELECT * FROM {ledger} WHERE kind = 'rebase'"
 
 
 def summarise(session: SparkSession | None, places: Places) -> LedgerSummary:
-    """What the ledger knows of each checkpoint; empty where there is none. A lake on the machine's own disk needs no session."""
-    if not DeltaLog(files_of(places.lake, session), places.ledger).exists():
+    """What the ledger knows of each checkpoint; empty where there is none. A lake on the machine's own disk needs no session.
+
+    Raises Refused LOG_TORN, and Unreadable.
+    """
+    if DeltaLog(files_of(places.lake, session), places.ledger).state() is None:
         return LedgerSummary()
     engine, ledger = engine_for(places.ledger, session), At(places.ledger)
     return summary_of(*(engine.ask(sql, ledger=ledger) for sql in (NEWEST, REBASES, QUARANTINED)))

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest.delta_sql import At, engine_for
+from ingest.delta_sql import At, DataFusion, Spark, quoted
 from ingest.files import is_local, local_path
 from ingest.places import Places
 from ingest.stream.binding import Binding
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEMA_VERSION = 1
+# DataFusion descends a chain of conditions by recursion: some thousands of them end the process.
+RANGES_AT_ONCE = 200
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def _count_in_spark(session: SparkSession, paths: Sequence[str], column: str) ->
     from pyspark.errors import AnalysisException
 
     try:
-        counted = session.read.schema(f"`{column}` int").parquet(*paths).groupBy(column).count().collect()
+        counted = session.read.parquet(*paths).groupBy(column).count().collect()
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             raise FileNotFoundError(str(error)) from error
@@ -165,11 +167,16 @@ def _count_in_spark(session: SparkSession, paths: Sequence[str], column: str) ->
 
 def _by_position(session: SparkSession | None, places: Places, commit: Commit, mark: Mark, offered: Mapping[int, int]) -> dict[int, int]:
     """The same for a commit whose files OPTIMIZE and VACUUM have taken away: its rows stand elsewhere in the table now."""
-    inside = " OR ".join(f"(_partition = {each.partition} AND _offset >= {each.start} AND _offset < {each.end})" for each in mark.ranges)
-    topic = mark.topic_id.replace("'", "''")
-    sql = f"SELECT _partition AS p, count(*) AS n FROM {{target}} WHERE _topic_id = '{topic}' AND ({inside or 'false'}) GROUP BY _partition"
-    rows = engine_for(places.target, session).ask(sql, target=At(places.target))
-    return share(sum(added.records or 0 for added in commit.added), offered, {row["p"]: row["n"] for row in rows})
+    # With a session, since a run has one and it reads what deltalake may not know.
+    engine = DataFusion() if session is None else Spark(session)
+    found: dict[int, int] = {}
+    for begin in range(0, len(mark.ranges), RANGES_AT_ONCE):
+        ranges = mark.ranges[begin : begin + RANGES_AT_ONCE]
+        inside = " OR ".join(f"(_partition = {each.partition} AND _offset >= {each.start} AND _offset < {each.end})" for each in ranges)
+        condition = f"_topic_id = {quoted(mark.topic_id)} AND ({inside})"
+        sql = f"SELECT _partition AS p, count(*) AS n FROM {{target}} WHERE {condition} GROUP BY _partition"
+        found |= {row["p"]: row["n"] for row in engine.ask(sql, target=At(places.target))}
+    return share(sum(added.records or 0 for added in commit.added), offered, found)
 
 
 def share(total: int, offered: Mapping[int, int], found: Mapping[int, int]) -> dict[int, int]:

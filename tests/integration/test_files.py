@@ -56,12 +56,3 @@ def test_many_names_come_over_in_one_answer(spark: SparkSession, tmp_path: Path)
         patch.setattr(client, "send_command", counted)
         assert len(HadoopFiles(spark).names(str(tmp_path))) == 500
     assert len(asked) < 150
-
-
-def test_a_folder_is_removed_with_all_that_is_in_it(spark: SparkSession, tmp_path: Path) -> None:
-    for files in (HadoopFiles(spark), LocalFiles()):
-        (tmp_path / "a" / "b").mkdir(parents=True)
-        (tmp_path / "a" / "b" / "c").touch()
-        files.remove_folder(str(tmp_path / "a"))
-        assert not (tmp_path / "a").exists()
-        files.remove_folder(str(tmp_path / "a"))

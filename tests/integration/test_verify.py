@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +15,11 @@ from pyspark.sql import functions as F
 
 from ingest import faults
 from ingest.delta_sql import At, DataFusion, Spark
-from ingest.errors import InvalidInput, RunStopped
+from ingest.errors import InvalidInput, Refused, RunStopped
+from ingest.prove.against_kafka import _removed_positions
 from ingest.prove.verify import Verified, verify
-from tests.integration.desk import Desk
+from ingest.stream.ledger_reader import summarise
+from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.lane import order
 
 pytestmark = pytest.mark.integration
@@ -200,3 +204,43 @@ def test_a_missing_table_is_named(desk: MakeDesk, tmp_path: Path) -> None:
     (Path(one.places.ledger) / "_delta_log").rename(tmp_path / "aside")
     with pytest.raises(InvalidInput, match="TABLE_MISSING"):
         found(one)
+
+
+@pytest.mark.slow
+def test_rows_of_a_delete_whose_files_a_vacuum_took_are_counted_by_its_own_figure(desk: MakeDesk) -> None:
+    """I4: also against Kafka, where the positions are then not known."""
+    one = filled(desk)
+    one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id = 'a'")
+    one.session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        one.session.sql(f"VACUUM delta.`{one.places.target}` RETAIN 0 HOURS").collect()
+    finally:
+        one.session.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    result = found(one)
+    assert (result.findings, result.removed, result.target_rows) == ((), 1, 3)
+    for engine in (DataFusion(), Spark(one.session)):
+        assert _removed_positions(engine, one.table.ledger.target_log, TOPIC_ID) == {}
+
+
+@pytest.mark.slow
+def test_event_ids_of_bytes_that_are_no_text_are_told_apart(desk: MakeDesk) -> None:
+    """I3, I4."""
+    one = desk({"raw": "BINARY!"}, event_id=["raw"])
+    one.batch(*(json.dumps({"id": name, "raw": base64.b64encode(raw).decode()}) for name, raw in (("a", b"\xff"), ("b", b"\xfe"))))
+    one.ledger()
+    one.target().write.format("delta").mode("append").save(one.places.target)
+    told = [finding.what for finding in found(one).findings if finding.code == "ROW_TWICE"]
+    assert [what.partition(" has 2 rows")[0] for what in told[:2]] == ["event id (fe)", "event id (ff)"]
+
+
+@pytest.mark.slow
+def test_a_ledger_with_a_hole_is_named_before_it_is_asked(desk: MakeDesk) -> None:
+    """I6: for a start, for status and for verify."""
+    one = filled(desk)
+    one.batch(order("e"))
+    one.ledger()
+    log = Path(one.places.ledger) / "_delta_log"
+    (log / f"{1:020}.json").unlink()
+    for ask in (lambda: summarise(None, one.places), lambda: found(one)):
+        with pytest.raises(Refused, match=r"LOG_TORN.*lacks the commit of version 1"):
+            ask()

@@ -42,9 +42,6 @@ class ModelFiles:
     def parquet(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         raise NotImplementedError("the model keeps no Parquet files")
 
-    def remove_folder(self, folder: str) -> None:
-        raise NotImplementedError("no creation is killed in the model")
-
     def move(self, source: str, target: str) -> None:
         self.world.point("move")
         if self.names(target):
