@@ -10,12 +10,13 @@ import atexit
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -127,7 +128,7 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in PINNED.items():
         builder = builder.config(key, value)
-    with _output_to(log), _none_left_behind(scratch):
+    with _output_to(log), _none_left_behind(scratch), _deaf_to_sigterm():
         try:
             session = builder.getOrCreate()
         except Exception as error:
@@ -218,6 +219,32 @@ def _none_left_behind(scratch: Path) -> Iterator[None]:
         psutil.wait_procs(launched, timeout=5)
         jvm_folder.remove(scratch)
         raise
+
+
+@contextmanager
+def _deaf_to_sigterm() -> Iterator[None]:
+    """Let the JVM that is launched ignore SIGTERM, as PySpark lets it ignore Ctrl-C.
+
+    Supervisors (systemd, timeout) send it to every process of a service, and the batch at hand needs its JVM. That ends with its Python.
+    """
+    import pyspark.java_gateway
+
+    launcher: Any = pyspark.java_gateway
+    popen = launcher.Popen
+
+    def deaf(*arguments: Any, preexec_fn: Callable[[], object] | None = None, **named: Any) -> Any:
+        def before() -> None:
+            if preexec_fn is not None:
+                preexec_fn()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+        return popen(*arguments, preexec_fn=before, **named)
+
+    launcher.Popen = deaf
+    try:
+        yield
+    finally:
+        launcher.Popen = popen
 
 
 def _end_jvm(session: SparkSession, scratch: Path) -> None:

@@ -66,6 +66,7 @@ def test_a_driver_that_stands_still_keeps_its_lock_and_on_sigterm_ends_the_batch
     python_pid, jvm_pid = holder(lake.lock())
     assert "LOCKED" in refused and f"JVM process {jvm_pid}, Python process {python_pid}" in refused
     assert python_pid == first.pid and [process.pid for process in first.jvms()] == [jvm_pid]
+    first.jvms()[0].terminate()  # as systemd does, which tells every process of a service
     first.signal(signal.SIGTERM)
     first.proceed()
     said = first.ended(0)

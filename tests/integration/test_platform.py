@@ -1,7 +1,10 @@
-"""The platform probe (I2): a runtime that would not skip what is committed already is found before anything is written to a table."""
+"""The platform probe (I2): a runtime that would not skip what is committed already is found before anything is written to a table.
+
+And what the driver's JVM has from us."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from ingest import jars
 from ingest.errors import Unfit
+from ingest.spark import jvm_pid
 from ingest.stream import commit, platform
 
 pytestmark = pytest.mark.integration
@@ -69,3 +73,10 @@ def test_an_unknown_runtime_is_probed_once_and_remembered_and_the_known_one_neve
     for _ in range(2):
         platform.ensure(spark, "lake")
     assert probed == ["lake"]
+
+
+def test_the_jvm_ignores_what_a_supervisor_and_a_terminal_send_to_every_process(spark: SparkSession) -> None:
+    """The batch at hand needs it; it ends with its Python."""
+    status = Path(f"/proc/{jvm_pid(spark)}/status").read_text(encoding="utf-8")
+    ignored = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:")), 16)
+    assert all(ignored >> (number - 1) & 1 for number in (signal.SIGTERM, signal.SIGINT))
