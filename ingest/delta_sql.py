@@ -1,7 +1,7 @@
 """SQL over Delta tables: one text for the two engines that answer it, DataFusion inside deltalake (no JVM) and Spark.
 
-The text is of what both understand alike: names in backticks, `IS NOT DISTINCT FROM`, `LEFT SEMI JOIN`, `EXCEPT`, windows. It
-names its tables in braces, `SELECT * FROM {ledger}`, and holds no other brace.
+The text is of what both understand alike: names in backticks, `LEFT SEMI JOIN`, `EXCEPT`, windows. It names its
+tables in braces, `SELECT * FROM {ledger}`, and holds no other brace.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ DATAFUSION = {
     "datafusion.sql_parser.default_null_ordering": "nulls_min",
     "datafusion.catalog.information_schema": "true",
 }
-
-
 # DataFusion sorts and groups in memory: ids of 2 million rows took 600 MB (docs/decisions/sql-without-a-jvm.md). Spark spills.
 LARGE = 5_000_000
 
@@ -44,6 +42,8 @@ class Unreadable(Exception):
 
 class DataFusion:
     """Answers in this process, from tables on the machine's own disk."""
+
+    session: None = None
 
     def ask(self, sql: str, **tables: At) -> list[dict[str, Any]]:
         """The rows of the answer. Raises Unreadable."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ingest.contract import Contract
-from ingest.delta_sql import At, DataFusion, Engine, Spark, Unreadable, quoted, unreadable
+from ingest.delta_sql import At, DataFusion, Engine, Unreadable, quoted, unreadable
 from ingest.files import files_of
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
@@ -68,8 +68,7 @@ def against_kafka(
     foreign = sum(row.end_offset - row.start_offset for row in rows if row.topic_id != topic.id)
     target_positions = _positions(engine, Rows(At(places.target)), topic.id)
     quarantine_positions = _positions(engine, Rows(At(places.quarantine), QUARANTINE_POSITION), topic.id)
-    files = files_of(places.lake, engine.session if isinstance(engine, Spark) else None)
-    gone = _removed_positions(engine, DeltaLog(files, places.target), topic.id)
+    gone = _removed_positions(engine, DeltaLog(files_of(places.lake, engine.session), places.target), topic.id)
     placements: list[Placement] = []
     findings: list[Finding] = []
     with TopicReader(kafka, topic.name) as reader:

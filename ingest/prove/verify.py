@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ingest.contract import Contract
-from ingest.delta_sql import At, Engine, Spark, quoted
+from ingest.delta_sql import At, Engine, quoted
 from ingest.errors import InvalidInput, Refused
 from ingest.files import files_of
 from ingest.places import Places
@@ -58,8 +58,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
 
     Raises InvalidInput TABLE_MISSING, Refused LOG_TORN for a table that Delta does not open, and Unreadable.
     """
-    session = engine.session if isinstance(engine, Spark) else None
-    files = files_of(places.lake, session)
+    files = files_of(places.lake, engine.session)
     log = DeltaLog(files, places.target)
     missing = [path for path in (places.target, places.quarantine, places.ledger) if DeltaLog(files, path).state() is None]
     if missing:
@@ -71,7 +70,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
         )
     # What a run commits while we look must not look like a fault: each follows on what it was read after, the checkpoint on the
     # ledger's rows (read once), these on the target at one version, and the target on the quarantine.
-    done = _done(session, places)
+    done = _done(engine.session, places)
     kept = [LedgerRow(**row) for row in engine.ask(LEDGER, ledger=At(places.ledger))]
     summary = _summary(kept)
     told = [row for row in kept if row.kind == "rebase" and row.partition >= 0]
@@ -80,7 +79,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     version = log.versions()[-1]
     commits = [(each, each.mark) for each in InForce(log, version).commits()]
     ours = [(each, mark) for each, mark in commits if mark is not None and f"{mark.pipeline}.{mark.table}" == places.name]
-    late = _unledgered(session, places, ours, summary)
+    late = _unledgered(engine.session, places, ours, summary)
     batches = [row for row in kept if row.kind == "batch"] + late
 
     # A rebase has said up to where the batches of the epochs before have no hole; the others are read again by a later one. One

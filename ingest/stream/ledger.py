@@ -60,8 +60,8 @@ class Ledger:
         """Find what the target's log has in force and the ledger has not. Called before the first batch.
 
         It is appended with this run's own batches, for an append costs seconds in a JVM that has done nothing yet, or at once where it
-        is old. `last` is the last batch of this checkpoint, as preflight has found it. Raises RunStopped TABLE_OWNED for a batch of
-        somebody else in a table where preflight has found none.
+        is old or Delta would skip it. `last` is the last batch of this checkpoint, as preflight has found it. Raises RunStopped
+        TABLE_OWNED for a batch of somebody else in a table where preflight has found none.
         """
         self.query_id, self._last = query_id, last
         self._quarantine_seen = self.quarantine_log.newest()
