@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,13 +13,8 @@ from ingest.cli import options as o
 from ingest.cli.app import app, print_json
 
 if TYPE_CHECKING:
-    from ingest.contract import Contract
-    from ingest.errors import IngestError
+    from ingest.prove.broker_word import BrokerWord
     from ingest.prove.status import Status
-    from ingest.stream.preflight import BrokerFacts
-
-# What the broker has not said by then is `unknown`.
-BROKER_WITHIN_S = 2.0
 
 
 @app.command()
@@ -32,30 +27,10 @@ def status(
     as_json: o.Json = False,
 ) -> None:
     """Say of each table: checkpoint, batches, ledger, lag, last commit, who runs it, and what a start would do (exit 3: refuse)."""
-    from ingest.contract import load_contracts
-    from ingest.errors import InvalidInput
-    from ingest.files import is_local
-    from ingest.kafka_options import KafkaOptions
-    from ingest.places import Places
+    from ingest.prove.broker_word import BrokerWord
 
-    contracts = load_contracts(project, tables or [])
-    if not (is_local(lake) and is_local(checkpoints)):
-        raise InvalidInput(
-            "STATUS_REMOTE",
-            f"the lake {lake} or the checkpoints {checkpoints} are not on this machine.",
-            expected="local folders: status reads them without Spark.",
-            remedy="`ingest verify` reads remote ones.",
-        )
-    kafka = KafkaOptions.from_environment(bootstrap_servers)
-    with ThreadPoolExecutor(max_workers=max(1, len(contracts))) as pool:
-        asked = [pool.submit(_ask, kafka, contract) for contract in contracts]
-        from ingest.prove.status import status as status_of
-        from ingest.stream.lock_file import holder
-
-        found = []
-        for contract, answer in zip(contracts, asked, strict=True):
-            places = Places(lake, checkpoints, contract.pipeline, contract.table)
-            found.append(status_of(contract, places, answer.result(), holder(places.state)))
+    with BrokerWord() as broker:
+        found = _found(broker, project, tables or [], lake, checkpoints, bootstrap_servers)
     refused = [each for each in found if each.refusal is not None and each.next.endswith("refuse")]
     if as_json:
         print_json("status", ok=not refused, tables=[dataclasses.asdict(each) for each in found])
@@ -66,18 +41,31 @@ def status(
         sys.exit(3)
 
 
-def _ask(kafka: object, contract: Contract) -> BrokerFacts | IngestError:
-    from ingest.errors import IngestError
+def _found(broker: BrokerWord, project: Path, tables: list[str], lake: str, checkpoints: str, bootstrap_servers: str) -> list[Status]:
+    from ingest.contract import load_contracts
+    from ingest.errors import InvalidInput
+    from ingest.files import is_local
     from ingest.kafka_options import KafkaOptions
-    from ingest.stream.preflight import BrokerFacts
-    from ingest.stream.topic import look
+    from ingest.places import Places
 
-    assert isinstance(kafka, KafkaOptions)
-    try:
-        topic, bounds = look(kafka, contract.source.topic, BROKER_WITHIN_S)
-        return BrokerFacts(topic.name, topic.id, bounds)
-    except IngestError as error:
-        return error
+    contracts = load_contracts(project, tables)
+    if not (is_local(lake) and is_local(checkpoints)):
+        raise InvalidInput(
+            "STATUS_REMOTE",
+            f"the lake {lake} or the checkpoints {checkpoints} are not on this machine.",
+            expected="local folders: status reads them without Spark.",
+            remedy="`ingest verify` reads remote ones.",
+        )
+    KafkaOptions.from_environment(bootstrap_servers)
+    broker.ask(bootstrap_servers, [contract.source.topic for contract in contracts])
+    from ingest.prove.status import status as status_of
+    from ingest.stream.lock_file import holder
+
+    places = [Places(lake, checkpoints, contract.pipeline, contract.table) for contract in contracts]
+    return [
+        status_of(contract, place, answer, holder(place.state))
+        for contract, place, answer in zip(contracts, places, broker.answers(), strict=True)
+    ]
 
 
 def print_status(status: Status) -> None:

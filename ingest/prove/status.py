@@ -41,8 +41,10 @@ class Status:
     refusal: Mapping[str, str] | None
 
 
-def status(contract: Contract, places: Places, broker: BrokerFacts | IngestError, running: str | None) -> Status:
-    """Read checkpoint, logs and ledger of a local lake. `running` names who holds its lock."""
+def status(contract: Contract, places: Places, broker: BrokerFacts | Mapping[str, str], running: str | None) -> Status:
+    """Read checkpoint, logs and ledger of a local lake. `broker` is what it said of the topic, or why it did not (code, found, expected,
+    remedy); `running` names who holds the lock.
+    """
     files = LocalFiles()
     summary = summarise(None, places)
     facts = broker if isinstance(broker, BrokerFacts) else None
@@ -57,7 +59,7 @@ def status(contract: Contract, places: Places, broker: BrokerFacts | IngestError
     begin = _next(decision)
     if refused is not None and not isinstance(decision, Refuse):
         begin = "refuse" if not isinstance(decision, Run) else f"{begin} (under its own contract), then refuse"
-    refusal = refused.as_dict() if refused is not None else broker.as_dict() if isinstance(broker, IngestError) else None
+    refusal = refused.as_dict() if refused is not None else None if isinstance(broker, BrokerFacts) else broker
     return Status(
         contract.name,
         places.checkpoint,

@@ -93,7 +93,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_status_imports_no_spark(tmp_path: Path, silent_port: int) -> None:
-    """It takes half of the time that `ingest status` may take; also where there is a ledger to be read."""
+    """Nor kafka-python, which is loaded beside it: each takes a good part of its half second; also where there is a ledger to be read."""
     log = tmp_path / "shop" / "orders" / "ledger" / "_delta_log"
     log.mkdir(parents=True)
     schema = T.StructType(list(LEDGER_FIELDS)).json()
@@ -107,7 +107,7 @@ def test_status_imports_no_spark(tmp_path: Path, silent_port: int) -> None:
     actions = ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": table})
     (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
     places = ("--lake", str(tmp_path), "--checkpoints", str(tmp_path), "--bootstrap-servers", f"127.0.0.1:{silent_port}")
-    done = process(with_imports("pyspark", "numpy", "deltalake"), "status", *places)
+    done = process(with_imports("pyspark", "numpy", "kafka", "deltalake"), "status", *places)
     assert "shop.orders" in done.stdout and done.stdout.splitlines()[-1] == "['deltalake']", done
 
 
