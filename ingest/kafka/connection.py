@@ -103,8 +103,19 @@ def end(made: Any) -> None:
         made.close(timeout=CLOSE_WITHIN_S)
 
 
+def answered(made: Any, ask: Callable[[Any], Any], within_s: float) -> None:
+    """Have the transaction manager begin something, and wait for its end; raises what the broker said, or TimeoutError.
+
+    commit_transaction() and its like do the same and wait without end: for good, once the producer is closed.
+    """
+    result = ask(made._transaction_manager)
+    made._sender.wakeup()
+    if not result.wait(timeout_ms=max(within_s, 0) * 1000):
+        raise TimeoutError(f"no answer within {within_s:g} s")
+
+
 class Asked:
-    """A blocking call in a thread of its own: commit, abort and offsets of kafka-python know no deadline."""
+    """A blocking call in a thread of its own."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._error: BaseException | None = None

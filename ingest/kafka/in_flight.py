@@ -9,7 +9,7 @@ import time
 from collections import deque
 from typing import Any, Final
 
-from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.errors import KafkaError, KafkaTimeoutError, TransactionAbortedError
 
 # Kafka's own `buffer.memory`.
 BYTES_MAX: Final = 32 * 1024 * 1024
@@ -47,13 +47,20 @@ class InFlight:
 
     def met(self, kinds: tuple[type[BaseException], ...]) -> bool:
         """Whether a record failed with one of these so far."""
-        return any(isinstance(error, kinds) for error in (*self.errors, *(future.exception for future, _ in self._waiting)))
+        return any(isinstance(error, kinds) for error in self._met())
+
+    def given_up(self) -> bool:
+        """Whether a record failed that may still arrive; those that an abort threw away before they were sent cannot."""
+        return any(not isinstance(error, TransactionAbortedError) for error in self._met())
 
     def forget(self) -> None:
         """Their producer is gone."""
         self._waiting.clear()
         self.errors.clear()
         self._bytes = 0
+
+    def _met(self) -> list[BaseException]:
+        return [*self.errors, *(future.exception for future, _ in self._waiting if future.exception is not None)]
 
     def _take(self, deadline: float) -> None:
         future, size = self._waiting[0]
