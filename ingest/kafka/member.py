@@ -126,19 +126,19 @@ class Member:
         self.poll(0)
         due = float("inf")
         while not stop():
-            have = sum(len(waiting) for place, waiting in self._buffer.items() if place not in self._paused)
+            have = self._have()
             now = time.monotonic()
             if have >= records or now >= due:
                 break
             if have and due == float("inf"):
                 due = now + time_s
             self.poll(min(due - now, _POLL_S))
-            if due == float("inf") and not any(self._buffer.values()):
+            if due == float("inf") and not self._have():
                 break
         return self._take(records)
 
     def give_back(self, records: Iterable[Any]) -> None:
-        """Records of the last `gather` that were not worked on: they are the next ones. Only before the next poll, while all are ours."""
+        """Records of the last `gather` that were not worked on: they are the next ones. Only while all are ours."""
         back: dict[TopicPartition, list[Any]] = {}
         for record in records:
             back.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
@@ -168,6 +168,14 @@ class Member:
         """See pause."""
         self._paused.discard(place)
         self._hold_back()
+
+    def is_paused(self, place: TopicPartition) -> bool:
+        """See pause."""
+        return place in self._paused
+
+    def _have(self) -> int:
+        """How many records could be handed out."""
+        return sum(len(waiting) for place, waiting in self._buffer.items() if place not in self._paused)
 
     def _know_topics(self, servers: str) -> None:
         """Wait until the client knows its topics.

@@ -48,7 +48,7 @@ def test_an_instance_that_comes_back_to_its_partition_begins_behind_what_its_hei
             inheriting.join(20)
             heir._member.close()
             cut.release()
-            until(lambda: first._member._consumer._coordinator.stable(), "it is a member again", 20)
+            until(first._member._consumer._coordinator.stable, "it is a member again", 20)
             topics.write(source, [b"30"])
             until(lambda: sum(topics.committed(source, source).values()) == 31, "it works again", 20)
         finally:
