@@ -26,9 +26,6 @@ class InFlight:
         self._waiting: deque[tuple[Any, int]] = deque()
         self.errors: list[BaseException] = []
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     def add(self, future: Any, size: int, timeout_s: float) -> None:
         """Take a record's future and its size; waits while too much is in flight. Raises TimeoutError."""
         size += _RECORD_BYTES
@@ -44,6 +41,13 @@ class InFlight:
         deadline = time.monotonic() + timeout_s
         while self._waiting:
             self._take(deadline)
+
+    def undecided(self) -> int:
+        """How many are neither acknowledged nor given up; `errors` then has those that were given up."""
+        open_still = deque(each for each in self._waiting if not each[0].is_done)
+        self.errors += (future.exception for future, _ in self._waiting if future.is_done and future.exception is not None)
+        self._waiting, self._bytes = open_still, sum(size for _, size in open_still)
+        return len(open_still)
 
     def met(self, kinds: tuple[type[BaseException], ...]) -> bool:
         """Whether a record failed with one of these so far."""

@@ -155,7 +155,7 @@ def test_what_at_most_once_could_not_commit_is_not_worked_on_and_comes_again(
     topics: Topics, full: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit is refused while the group deals its partitions anew, and the partition may be ours after it."""
-    name, worked, refused = full(30), [], []
+    name, worked, refused = full(30), list[bytes](), list[int]()
     with Consumer(AtMostOnce(), [name], name, topics.servers, commit_records=10, **QUICK) as consumer:
         coordinator = consumer._member._consumer._coordinator
         rebalancing = coordinator.generation_if_stable
