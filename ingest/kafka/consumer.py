@@ -71,7 +71,7 @@ class Consumer:
 
     Offsets are committed every `commit_records` records or `commit_ms`, when partitions go away, and at the end. `instance` makes it a
     static member: after a restart it gets its partitions back without a rebalance. `options` are kafka-python's, checked against the
-    mode. Raises GuaranteeBroken, Unfit BROKER_UNREACHABLE.
+    mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
     """
 
     def __init__(

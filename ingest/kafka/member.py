@@ -17,10 +17,10 @@ from typing import Any, Final, Literal, TypeAlias
 from kafka import AsyncConsumerRebalanceListener, ConsumerGroupMetadata, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import IllegalStateError, KafkaError, NoOffsetForPartitionError
+from kafka.errors import IllegalStateError, KafkaConfigurationError, KafkaError, NoOffsetForPartitionError
 
 from ingest.errors import InvalidInput, Unfit
-from ingest.kafka.connection import greet
+from ingest.kafka.connection import greet, known, refused
 from ingest.kafka_options import KafkaOptions
 
 Rebalance: TypeAlias = Literal["cooperative", "eager"]
@@ -43,7 +43,8 @@ class Member:
     """One consumer in a group. `options` are kafka-python's, from a delivery mode.
 
     `finish` is asked, before partitions go, for offsets of work that is done and not committed; `dropped` is told which partitions are
-    gone, and whether such offsets were committed. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN.
+    gone, and whether such offsets were committed. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN or
+    CLIENT_OPTIONS.
     """
 
     def __init__(
@@ -64,11 +65,14 @@ class Member:
         self._reset: str = options["auto_offset_reset"]
         self.group = ConsumerGroupMetadata(group_id=options["group_id"])
         self.polled_at = time.monotonic()
+        known(options, KafkaConsumer)
         greet(kafka)
         try:
             self._consumer: Any = KafkaConsumer(
                 **{**kafka.for_python(), "partition_assignment_strategy": (_ASSIGNORS[rebalance],), "metrics_enabled": False, **options}
             )
+        except (KafkaConfigurationError, ValueError) as error:
+            raise refused(kafka, error) from error
         except KafkaError as error:
             raise Unfit(
                 "BROKER_UNREACHABLE",

@@ -88,7 +88,7 @@ class Transaction:
 class TransactionalProducer:
     """A producer that can only send inside of transactions. A context manager; not for several threads at once.
 
-    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, Unfit BROKER_UNREACHABLE.
+    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
     """
 
     def __init__(self, mode: ExactlyOnce, kafka: KafkaOptions | str, *, commit_within_s: float = COMMIT_WITHIN_S, **options: Any) -> None:

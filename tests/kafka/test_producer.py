@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from ingest.kafka import AtLeastOnce, DeliveryFailed, Producer
+from ingest.errors import InvalidInput
+from ingest.kafka import AtLeastOnce, Consumer, DeliveryFailed, Producer
 from ingest.local.proxy import Api, Proxy
 from tests.kafka.topics import Topics, until
 
@@ -30,6 +32,28 @@ def test_an_exception_of_the_caller_says_which_records_are_missing_besides(topic
         raise ZeroDivisionError
     assert "1 record(s) were not acknowledged" in raised.value.__notes__[0]
     assert topics.values(name) == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"), [({"request_timeout_ms": 60_000}, "delivery_timeout_ms higher"), ({"compression_type": "nope"}, "codec: nope")]
+)
+def test_options_that_do_not_fit_each_other_are_the_callers_and_not_the_brokers(topics: Topics, option: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"CLIENT_OPTIONS.*{said}"):
+        Producer(AtLeastOnce(), topics.servers, **option)
+
+
+@pytest.mark.unit
+def test_an_option_that_does_not_exist_is_named_without_its_value() -> None:
+    with pytest.raises(InvalidInput, match=r"CLIENT_OPTIONS.*sasl_plain_pasword") as refused:
+        Producer(AtLeastOnce(), "127.0.0.1:1", sasl_plain_pasword="hush-hush")
+    assert "hush" not in str(refused.value)
+    with pytest.raises(InvalidInput, match=r"CLIENT_OPTIONS.*session_timeout"):
+        Consumer(AtLeastOnce(), ["t"], "g", "127.0.0.1:1", session_timeout=6_000)
+
+
+def test_a_consumers_options_that_do_not_fit_each_other_are_the_callers_too(topics: Topics) -> None:
+    with pytest.raises(InvalidInput, match=r"CLIENT_OPTIONS.*[Hh]eartbeat"):
+        Consumer(AtLeastOnce(), ["t"], "g", topics.servers, session_timeout_ms=1)
 
 
 def test_a_signal_is_not_held_up_and_says_how_many_are_dropped(topics: Topics, topic: Callable[..., str]) -> None:
