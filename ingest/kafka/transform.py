@@ -57,7 +57,7 @@ class Transform:
     `function` takes a record (and its partition's State, where `changelog` names a compacted topic with as many partitions as the
     source) and yields what to send to `sinks`. It may be called again for a record whose transaction did not commit, so what it does
     besides is done at least once. `instance` makes it a static member. Raises GuaranteeBroken, InvalidInput TOPIC_UNKNOWN,
-    CHANGELOG_PARTITIONS or STATE_OF_SEVERAL, Unfit BROKER_UNREACHABLE.
+    CHANGELOG_PARTITIONS, CHANGELOG_NOT_COMPACTED, STATE_OF_SEVERAL, GROUP_SIZE or CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
     """
 
     def __init__(
@@ -79,6 +79,8 @@ class Transform:
         consumer_options: dict[str, Any] | None = None,
         producer_options: dict[str, Any] | None = None,
     ) -> None:
+        if records < 1 or time_ms < 1:
+            raise InvalidInput("GROUP_SIZE", f"{records=}, {time_ms=}.", expected="at least 1 of each.", remedy="correct them.")
         connection = as_options(kafka)
         topics = [source] if isinstance(source, str) else list(source)
         self._function: Any = function
@@ -110,8 +112,9 @@ class Transform:
     def run(self, *, stop: Callable[[], bool] = lambda: False, idle_s: float = float("inf")) -> Transformed:
         """Work until `stop` says so or nothing has come for `idle_s`; the transaction at hand is ended first.
 
-        Raises ProducerFenced, PoisonRecord, RunStopped STATE_NOT_RESTORED, TransactionAborted after five in a row, and what `function`
-        does not handle. Nothing of an unfinished transaction is visible then.
+        Raises ProducerFenced, PoisonRecord, RunStopped STATE_NOT_RESTORED, TransactionAborted or OutcomeUnknown after five in a row, and
+        while no broker answers Unfit BROKER_UNREACHABLE or kafka.errors.KafkaError. Of an unfinished transaction nothing is visible then
+        (OutcomeUnknown: all or nothing); another run goes on from the committed offsets.
         """
         came, failures = time.monotonic(), 0
         while not stop() and time.monotonic() - came < idle_s:
@@ -220,6 +223,15 @@ class Transform:
                     expected="as many in both: the state of a partition is in the changelog's partition of the same number.",
                     remedy="create the changelog anew with that many partitions and cleanup.policy=compact.",
                 )
+
+        policy = self._states.cleanup_policy()
+        if policy not in ("compact", None):
+            raise InvalidInput(
+                "CHANGELOG_NOT_COMPACTED",
+                f"{self._states.changelog} has cleanup.policy={policy}.",
+                expected="compact alone: what retention deletes from a changelog is state that is lost.",
+                remedy=f"kafka-configs.sh --alter --topic {self._states.changelog} --add-config cleanup.policy=compact",
+            )
 
     def _abandon(self) -> None:
         self.counts.repeated += 1

@@ -228,6 +228,12 @@ def test_what_cannot_be_right_is_refused_at_the_start(topics: Topics, source: st
 
     with pytest.raises(InvalidInput, match=r"CHANGELOG_PARTITIONS.*3 partitions and .* has 2"):
         start(source, changelog=log)
+    with pytest.raises(InvalidInput, match=r"CHANGELOG_NOT_COMPACTED.*cleanup.policy=delete"):
+        start(source, changelog=topic(2))
+    with pytest.raises(InvalidInput, match=r"CHANGELOG_NOT_COMPACTED.*cleanup.policy=compact,delete"):
+        start(source, changelog=topic(2, cleanup_policy="compact,delete"))
+    with pytest.raises(InvalidInput, match="GROUP_SIZE"):
+        start(source, records=0)
     with pytest.raises(InvalidInput, match="STATE_OF_SEVERAL"):
         start([source, sink], changelog=log)
     with pytest.raises(InvalidInput, match="TOPIC_UNKNOWN"):
