@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,23 @@ def test_what_breaks_nothing_is_taken() -> None:
     options = ExactlyOnce("x").producer_options(acks=-1, retries=10, max_in_flight_requests_per_connection=1, linger_ms=0)
     assert (options["acks"], options["retries"], options["linger_ms"], options["transactional_id"]) == (-1, 10, 0, "x")
     assert AtMostOnce().producer_options(acks=1)["acks"] == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted"),
+    [
+        (AtMostOnce(), {"acks": 0, "retries": 0, "enable_idempotence": False}),
+        (AtLeastOnce(idempotent=False), {"acks": "all", "retries": math.inf, "max_in_flight_requests_per_connection": 1}),
+        (AtLeastOnce(), {"acks": "all", "retries": math.inf, "enable_idempotence": True}),
+        (ExactlyOnce("x"), {"acks": "all", "retries": math.inf, "enable_idempotence": True, "transactional_id": "x"}),
+    ],
+    ids=repr,
+)
+def test_what_a_guarantee_rests_on_is_set_and_not_left_to_the_client(mode: DeliveryMode, wanted: dict[str, Any]) -> None:
+    options = mode.producer_options()
+    assert {name: options.get(name) for name in wanted} == wanted
+    assert mode.name == "at_most_once" or options["max_in_flight_requests_per_connection"] <= 5
+    assert mode.consumer_options("g")["enable_auto_commit"] is False
 
 
 def test_batches_lingering_and_compression_are_set() -> None:
