@@ -77,7 +77,7 @@ class Consumer:
     def __init__(
         self,
         mode: DeliveryMode,
-        topics: Iterable[str],
+        topics: str | Iterable[str],
         group_id: str,
         kafka: KafkaOptions | str,
         *,
@@ -106,7 +106,8 @@ class Consumer:
         self.counts = Consumed()
         made = mode.consumer_options(group_id, **options) | ({"group_instance_id": instance} if instance else {})
         connection = as_options(kafka)
-        self._member = Member(connection, topics, made, rebalance=rebalance, finish=self._finish, dropped=self._drop)
+        named = [topics] if isinstance(topics, str) else topics
+        self._member = Member(connection, named, made, rebalance=rebalance, finish=self._finish, dropped=self._drop)
         try:
             self._letters = Producer(AtLeastOnce(), connection) if dead_letter else None
         except BaseException:

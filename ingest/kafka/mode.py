@@ -58,6 +58,12 @@ _BATCHING: Final[Mapping[str, Any]] = {
 _GROUP_RULES: Final = (
     _Rule("enable_auto_commit", _is(False), "False, the offsets are committed with the work", _NO_AUTO_COMMIT),
     _Rule("group_id", bool, "a name", "without a group nothing remembers what was read"),
+    _Rule(
+        "partition_assignment_strategy",
+        lambda given: False,
+        "left to `rebalance`, 'cooperative' or 'eager'",
+        "what is read again after a rebalance goes by it: records that were waiting would be passed over",
+    ),
 )
 _LOSSLESS_READ: Final = _Rule(
     "auto_offset_reset",

@@ -64,7 +64,7 @@ class Transform:
         self,
         source: str | Iterable[str],
         function: Function,
-        sinks: Iterable[str],
+        sinks: str | Iterable[str],
         mode: ExactlyOnce,
         group_id: str,
         kafka: KafkaOptions | str,
@@ -84,7 +84,7 @@ class Transform:
         connection = as_options(kafka)
         topics = [source] if isinstance(source, str) else list(source)
         self._function: Any = function
-        self._sinks = frozenset(sinks)
+        self._sinks = frozenset([sinks] if isinstance(sinks, str) else sinks)
         self._dead_letter, self._on_step = dead_letter, on_step
         self._records, self._time_s = records, time_ms / 1000
         self._work_s = min(mode.transaction_timeout_ms / 1000 * _WORK_SHARE, _WORK_S_MAX)
@@ -254,7 +254,7 @@ def _send(transaction: Transaction, one: Outgoing) -> None:
 def transform(
     source: str | Iterable[str],
     function: Function,
-    sinks: Iterable[str],
+    sinks: str | Iterable[str],
     mode: ExactlyOnce,
     group_id: str,
     kafka: KafkaOptions | str,

@@ -51,7 +51,7 @@ def _worked_until_crash(consumer: Consumer, at: bytes) -> list[bytes]:
 
 def _rest(mode: AtMostOnce | AtLeastOnce, name: str, topics: Topics) -> list[bytes]:
     worked: list[bytes] = []
-    with Consumer(mode, [name], name, topics.servers, **QUICK) as consumer:
+    with Consumer(mode, name, name, topics.servers, **QUICK) as consumer:
         consumer.run(lambda record: worked.append(record.value), idle_s=3)
     return worked
 

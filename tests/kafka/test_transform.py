@@ -61,7 +61,7 @@ def test_slow_work_is_shared_out_so_that_no_transaction_comes_near_its_timeout(
         time.sleep(0.03)
         yield Outgoing(sink, record.value, record.key)
 
-    with Transform(source, slow, [sink], ExactlyOnce(f"t-{source}", 1_000), source, topics.servers) as instance:
+    with Transform(source, slow, sink, ExactlyOnce(f"t-{source}", 1_000), source, topics.servers) as instance:
         done = instance.run(stop=lambda: instance.counts.records == 100)
     assert done.transactions >= 4 and done.repeated == 0, "three seconds of work, at most half a second each"
     found = topics.read(sink)
