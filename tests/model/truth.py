@@ -39,12 +39,14 @@ class Truth:
         self.origins: dict[tuple[str, int], int] = {}
         self.quarantine_lost: dict[Position, bool] = {}
         self.accepted: set[Position] = set()
+        self.committed_once: set[tuple[str, int]] = set()
         self.deleted: set[int] = set()
         self.dropped_at_work = False
 
     def began(self, topic_id: str, initial: Iterable[tuple[int, int]]) -> None:
-        """The first checkpoint of a table has begun: before these offsets nothing was promised."""
-        self.origins |= {(topic_id, partition): offset for partition, offset in initial}
+        """The first checkpoint of a table has begun: before these offsets nothing was promised. Once a batch was read, a later one may
+        jump over nothing, though nothing be left of table and ledger."""
+        self.origins |= {(topic_id, p): offset for p, offset in initial if (topic_id, p) not in self.committed_once}
 
     @contextmanager
     def harm(self, which: int, *, dropped: bool = False) -> Iterator[None]:
@@ -83,6 +85,7 @@ class Truth:
             self.began(mark.topic_id, ((each.partition, each.start) for each in mark.ranges))
         if mark.epoch > 0 and mark.id.number == 1:
             self._rebased(writer.places)
+        self.committed_once |= {(mark.topic_id, each.partition) for each in mark.ranges}
         slipped = writer.looked_at not in table.newest.force
         if not slipped and not self.dropped_at_work:  # a table made anew under a run: the next start refuses it (TABLE_REPLACED)
             self._joins(mark, marks)

@@ -264,6 +264,37 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
             (("produce", 0, ((6, 0, "poison"), (7, 0, "good"))), go(0, 13), ("replace", 1, True), ("clean", 0, 0)),
         ),
     ),
+    (
+        "gap-unsaid",
+        "the lake is deleted and its first records expire: nothing is left that tells of batches, and a rebase to the table, as the error "
+        "says, begins behind them without a word and without a gap in the ledger",
+        Schedule(Setting(), (THREE, go(0, 12), ("stop", 0), ("drop", 0), ("drop", 1), ("drop", 2), ("expire", 0, 2))),
+    ),
+    (
+        "gap-unsaid",
+        "killed before the ledger knew of the first batch, the target restored to before it: the same",
+        Schedule(Setting(), (THREE, go(0, 6), ("kill", 0), ("restore", 0, 1, False), ("expire", 0, 2))),
+    ),
+    (
+        "gap-unsaid",
+        "checkpoint and ledger are gone, the log was cleaned up, and records expire that were not read: only the pairs tell of batches",
+        Schedule(
+            Setting(),
+            (
+                THREE,
+                go(0, 12),
+                ("stop", 0),
+                ("optimize",),
+                ("delete", 6),
+                ("clean", 0, 0),
+                ("drop", 2),
+                ("lose", 0),
+                ("produce", 0, ((5, 0, "good"),)),
+                ("expire", 0, 4),
+                ("produce", 0, ((4, 0, "good"),)),
+            ),
+        ),
+    ),
 )
 
 
@@ -277,6 +308,12 @@ def test_what_a_rebase_was_told_to_pass_over_is_accepted_also_when_it_is_cut_off
     for at in range(1, 15):
         cut_off = ("rebase", 0, "latest", True, (), at, ("crash",))
         assert play(Schedule(Setting(), (POISON, go(0, 3), ("stop", 0), ("drop", 1), cut_off))) is None, at
+
+
+def test_a_gap_before_the_first_batch_was_written_is_recorded_too() -> None:
+    """Batch 0 was planned and cut off, and what it was to read expires: RECORDS_EXPIRED says that the gap is recorded."""
+    assert play(Schedule(Setting(), (THREE, go(0, 4), ("kill", 0), ("expire", 0, 2)))) is None
+    assert judged().truth.recorded == {("T0", 0, 0, 2)}
 
 
 @pytest.mark.parametrize(("name", "what", "schedule"), FOUND, ids=[f"{number}-{name}" for number, (name, _, _) in enumerate(FOUND)])
