@@ -265,6 +265,12 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
         ),
     ),
     (
+        "copy-of-between",
+        "a backup of the quarantine, made while the last run was at work, is put back: it is newer than what that run's start had seen, "
+        "and nothing in its log was left out",
+        Schedule(Setting(), (POISON, go(0, 8), POISON, go(0, 8), POISON, go(0, 8), ("stop", 0), ("copy", 1, 1))),
+    ),
+    (
         "gap-unsaid",
         "the lake is deleted and its first records expire: nothing is left that tells of batches, and a rebase to the table, as the error "
         "says, begins behind them without a word and without a gap in the ledger",
