@@ -282,6 +282,8 @@ class World:
         if table is not None and not self.drivers and 1 <= back <= table.number:
             with self.truth.harm(which):
                 table.put_back(table.number - back)
+            if which == 0 and not table.newest.pairs:  # and without its checkpoint nothing tells that there ever was a batch
+                self.truth.read_once.clear()
 
     def _replace(self, which: int, overwrite: bool) -> None:
         if (table := self.tables.get(TABLES[which][0])) is None:
