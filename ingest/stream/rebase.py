@@ -96,6 +96,7 @@ class Rebaser:
 
     def publish(self, planned: RebasePlan) -> Rebased:
         """Put the new checkpoint in place."""
+        anew = not planned.binding.table_id
         commit.create_tables(self.session, self.contract, self.places)
         state = DeltaLog(self._lake, self.places.target).state()
         assert state is not None
@@ -105,7 +106,7 @@ class Rebaser:
         moment = _moment()
         if self._files.names(self._prepared):
             self._files.move(self._prepared, f"{self.places.checkpoint}.rebase-abandoned-{moment}")
-        self._prepare(query_id, planned)
+        self._prepare(query_id, planned, anew=anew)
         aside = self._move_aside(moment)
         faults.at("rebase_aside", 0)
         return Rebased(query_id, self._finish(), planned, aside)
@@ -137,8 +138,11 @@ class Rebaser:
         self._files.move(self._prepared, self.places.checkpoint)
         return binding
 
-    def _prepare(self, query_id: str, planned: RebasePlan) -> None:
-        """As Spark would have left it after a batch 0 that ended at the baseline; the binding comes last, and makes it whole."""
+    def _prepare(self, query_id: str, planned: RebasePlan, *, anew: bool) -> None:
+        """As Spark would have left it after a batch 0 that ended at the baseline; the binding comes last, and makes it whole.
+
+        `anew`: there was no table, and the one that was made now is as today's contract says.
+        """
         now_ms = round(datetime.now(UTC).timestamp() * 1000)
         ends = {str(partition): offset for partition, offset in planned.rebase.baseline}
         offsets = ["v1", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}}), json.dumps({self.topic.name: ends})]
@@ -147,7 +151,7 @@ class Rebaser:
         self._files.write(f"{self._prepared}/offsets/0", "\n".join(offsets).encode())
         self._files.write(f"{self._prepared}/commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
         # Without it a start asks the table's own properties what the contract may not change; today's would hide a change.
-        if (stored := self._contract_in_force()) is not None:
+        if not anew and (stored := self._contract_in_force()) is not None:
             self._files.write(f"{state}/{CONTRACT_FILE}", stored.to_json().encode())
         # What the quarantine lacks by now, this rebase reads again as far as that can be done.
         write_seen(self._files, state, DeltaLog(self._lake, self.places.quarantine).state())

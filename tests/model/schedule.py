@@ -61,6 +61,14 @@ def play(schedule: Schedule) -> Violation | None:
     return None
 
 
+def world_after(*ops: Op) -> World:
+    """The state that these leave, with nobody who mends it."""
+    _Current.world = world = World()
+    for op in ops:
+        world.apply(op)
+    return world
+
+
 def walk(seed: int, planted: Planted = Planted(), begin: Sequence[Op] = ()) -> tuple[Schedule, Violation | None]:
     """One random schedule: after `begin` each operation is chosen on the state at hand."""
     rng = random.Random(seed)

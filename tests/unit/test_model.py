@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from ingest.stream import batch
+from ingest.stream.contract_kept import CONTRACT_FILE
 from tests.model import driver
 from tests.model.found import FOUND, MENDED, POISON, THREE, go
 from tests.model.known import KNOWN, known
 from tests.model.planted import BUGS, Bug
-from tests.model.schedule import Schedule, engine_connected, judged, play, shrunk, walk
+from tests.model.schedule import Schedule, engine_connected, judged, play, shrunk, walk, world_after
 from tests.model.world import HOME, Op, Setting
 
 SEED = 77_000_000
@@ -75,6 +76,15 @@ def test_what_a_rebase_was_told_to_pass_over_is_accepted_also_when_it_is_cut_off
     for at in range(1, 15):
         cut_off = ("rebase", 0, "latest", True, (), at, ("crash",))
         assert play(Schedule(Setting(), (POISON, go(0, 3), ("stop", 0), ("drop", 1), cut_off))) is None, at
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_rebase_takes_the_contract_in_force_along_unless_it_makes_the_table_itself(dropped: bool) -> None:
+    """I9: the event id of a table that was deleted binds no table that is made anew under another contract."""
+    harm: tuple[Op, ...] = (("drop", 0),) if dropped else ()
+    world = world_after(THREE, go(0, 9), ("stop", 0), *harm, ("rebase", 0, "table", False, (), 0, ()))
+    assert world.error is None and HOME.target in world.tables
+    assert (world.files.read(f"{HOME.state}/{CONTRACT_FILE}") is None) == dropped
 
 
 @pytest.mark.parametrize("rebased", [False, True])
