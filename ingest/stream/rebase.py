@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from ingest.stream import commit, lock
 from ingest.stream.assessment import Assessment, assess
 from ingest.stream.binding import Binding, read_binding, write_binding
 from ingest.stream.contract_kept import CONTRACT_FILE, stored_contract
-from ingest.stream.delta_log import DeltaLog
+from ingest.stream.delta_log import DeltaLog, State
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_reader import summarise
 from ingest.stream.offsets import CheckpointFiles
@@ -59,6 +59,8 @@ class Rebaser:
     places: Places
     kafka: KafkaOptions
     topic: Topic
+    # As it was before it was looked at: what somebody does to it in between, the next start must not take for accepted.
+    _quarantine: State | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.locks = lock.hold_all(self.session, self.places, existing=True)
@@ -81,6 +83,7 @@ class Rebaser:
     def plan(self, aim: Aim, *, accept_gap: bool) -> RebasePlan:
         """What would be done. Raises Refused for what a rebase does not mend, GAP_NOT_ACCEPTED, InvalidInput OFFSETS_INVALID."""
         broker = BrokerFacts(self.topic.name, self.topic.id, bounds(self.kafka, self.topic))
+        self._quarantine = DeltaLog(self._lake, self.places.quarantine).state()
         known = self._assess(broker)
         stranger = known.table.stranger
         others = ("TABLE_OWNED",) if stranger is not None and stranger.pipeline != self.places.name else ()
@@ -100,8 +103,10 @@ class Rebaser:
         commit.create_tables(self.session, self.contract, self.places)
         state = DeltaLog(self._lake, self.places.target).state()
         assert state is not None
-        rebase = replace(planned.rebase, table_version=state.version)
-        planned = replace(planned, binding=replace(planned.binding, table_id=state.id, rebase=rebase))
+        if anew or planned.rebase.table_version < 0:
+            rebase = replace(planned.rebase, table_version=state.version)
+            planned = replace(planned, binding=replace(planned.binding, table_id=state.id, rebase=rebase))
+        # Else table and version as they were planned for: what was restored, replaced or dropped since, the next start then refuses.
         query_id = str(uuid.uuid4())
         moment = _moment()
         if self._files.names(self._prepared):
@@ -154,7 +159,7 @@ class Rebaser:
         if not anew and (stored := self._contract_in_force()) is not None:
             self._files.write(f"{state}/{CONTRACT_FILE}", stored.to_json().encode())
         # What the quarantine lacks by now, this rebase reads again as far as that can be done.
-        write_seen(self._files, state, DeltaLog(self._lake, self.places.quarantine).state())
+        write_seen(self._files, state, self._quarantine or DeltaLog(self._lake, self.places.quarantine).state())
         write_binding(self._files, state, planned.binding)
 
     def _assess(self, broker: BrokerFacts) -> Assessment:

@@ -10,11 +10,13 @@ import pytest
 
 from ingest.stream import batch
 from ingest.stream.contract_kept import CONTRACT_FILE
+from ingest.stream.rebase_plan import Aim
 from tests.model import driver
 from tests.model.found import FOUND, MENDED, POISON, THREE, go
 from tests.model.known import KNOWN, known
+from tests.model.operator import ModelRebaser
 from tests.model.planted import BUGS, Bug
-from tests.model.schedule import Schedule, engine_connected, judged, play, shrunk, walk, world_after
+from tests.model.schedule import Schedule, engine_connected, judged, play, shrunk, to_rest, walk, world_after
 from tests.model.world import HOME, Op, Setting
 
 SEED = 77_000_000
@@ -76,6 +78,28 @@ def test_what_a_rebase_was_told_to_pass_over_is_accepted_also_when_it_is_cut_off
     for at in range(1, 15):
         cut_off = ("rebase", 0, "latest", True, (), at, ("crash",))
         assert play(Schedule(Setting(), (POISON, go(0, 3), ("stop", 0), ("drop", 1), cut_off))) is None, at
+
+
+@pytest.mark.parametrize("harm", [("replace", 1, False), ("restore", 1, 1, False), ("drop", 1), ("restore", 0, 1, False)], ids=str)
+def test_what_happens_to_a_table_while_a_rebase_is_at_work_is_not_taken_for_accepted(harm: Op) -> None:
+    """I5, I6: at each of its changes of a file or table."""
+    before: tuple[Op, ...] = (THREE, POISON, go(0, 20), POISON, go(0, 20), ("stop", 0))
+    for at in range(1, 16):
+        assert play(Schedule(Setting(), (*before, ("rebase", 0, "table", False, (), at, harm)))) is None, at
+
+
+HARMS: tuple[Op, ...] = (("restore", 0, 1, False), ("restore", 0, 2, True), ("replace", 0, True), ("drop", 0), ("restore", 1, 1, False))
+
+
+@pytest.mark.parametrize("harm", [*HARMS, ("optimize",), ("delete", 6)], ids=str)
+def test_what_happens_between_the_plan_of_a_rebase_and_its_making_is_not_taken_for_planned(harm: Op) -> None:
+    """I6: the tables are made sure of in between, which takes seconds."""
+    world = world_after(THREE, POISON, go(0, 9), POISON, go(0, 20), ("stop", 0))
+    rebaser = ModelRebaser(world, HOME)
+    planned = rebaser.plan(Aim("table"), accept_gap=False)
+    world.apply(harm)
+    rebaser.publish(planned)
+    to_rest(world)
 
 
 @pytest.mark.parametrize("dropped", [False, True])
