@@ -215,6 +215,8 @@ class World:
     def _rebase(self, place: int, kind: str, accept: bool, offsets: tuple[int, ...], k: int, inner: Op) -> None:
         def act() -> None:
             before = operator.bindings(self, PLACES[place])
+            if not self._told(PLACES[place]):
+                self.truth.read_once.clear()
             try:
                 operator.rebase(self, PLACES[place], kind, offsets, accept_gap=accept)
             except Crash:
@@ -226,6 +228,11 @@ class World:
                 self.truth.accepted |= set(self.truth.quarantine_lost)
 
         self._guarded(k, inner, act)
+
+    def _told(self, places: Places) -> bool:
+        """Whether anything that a rebase of this checkpoint looks at tells of batches."""
+        pairs = any(self.tables[path].newest.pairs for path, _ in (TABLES[0], TABLES[2]) if path in self.tables)
+        return pairs or bool(self.files.names(f"{places.checkpoint}/offsets"))
 
     def _mend(self, way: int) -> None:
         """What the last error says that mends it; `way` chooses where it says two things."""
@@ -282,8 +289,6 @@ class World:
         if table is not None and not self.drivers and 1 <= back <= table.number:
             with self.truth.harm(which):
                 table.put_back(table.number - back)
-            if which == 0 and not table.newest.pairs:  # and without its checkpoint nothing tells that there ever was a batch
-                self.truth.read_once.clear()
 
     def _replace(self, which: int, overwrite: bool) -> None:
         if (table := self.tables.get(TABLES[which][0])) is None:

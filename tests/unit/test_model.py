@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingest.stream import batch
+from ingest.stream import batch, commit
 from ingest.stream.contract_kept import CONTRACT_FILE
 from ingest.stream.rebase_plan import Aim
 from tests.model import driver
+from tests.model.engine import Merge
 from tests.model.found import FOUND, MENDED, POISON, THREE, go
 from tests.model.known import KNOWN, known
 from tests.model.operator import ModelRebaser
@@ -100,6 +101,26 @@ def test_what_happens_between_the_plan_of_a_rebase_and_its_making_is_not_taken_f
     world.apply(harm)
     rebaser.publish(planned)
     to_rest(world)
+
+
+@pytest.mark.parametrize("conflict", commit.CONFLICTS, ids=lambda kind: kind.__name__)
+def test_conflicts_are_tried_again_a_few_times_and_then_end_the_run_with_nothing_written(
+    conflict: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I1: bounded, and the next run does the batch."""
+    tries: list[str] = []
+
+    def conflicted(_: Merge) -> None:
+        tries.append("again")
+        raise conflict("somebody else was quicker")
+
+    monkeypatch.setattr(Merge, "execute", conflicted)
+    world = world_after(THREE, go(0, 40))
+    assert isinstance(world.error, conflict) and len(tries) == commit.TRIES_MAX
+    assert world.tables[HOME.target].newest.rows == {}
+    monkeypatch.undo()
+    to_rest(world)
+    assert sorted(world.tables[HOME.target].newest.rows) == [6, 7, 8]
 
 
 @pytest.mark.parametrize("dropped", [False, True])
