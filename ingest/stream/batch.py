@@ -52,7 +52,8 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class Table:
-    """All that a batch of one table needs to know; `same_topic` raises if the topic is another one than `topic` by now."""
+    """All that a batch of one table needs to know; `same_topic` raises if the topic is another one than `topic` by now, or if
+    this run is no longer alone."""
 
     contract: Contract
     places: Places
