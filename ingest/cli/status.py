@@ -1,4 +1,4 @@
-"""`ingest status`: where each table stands, in half a second, without Spark."""
+"""`ingest status`: where each table stands, in under a second, without Spark."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from ingest.places import Places
 from ingest.stream.binding import FILE as BINDING_FILE
 from ingest.stream.binding import Binding, read_binding
 from ingest.stream.decide import LastWritten
-from ingest.stream.delta_log import Commit, DeltaLog
+from ingest.stream.delta_log import Commit, DeltaLog, State
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import app_id
@@ -115,6 +115,12 @@ def _created_by(commit: Commit, places: Places) -> bool:
         return False
 
 
+def holds_ours(state: State, places: Places) -> bool:
+    """Whether the table keeps any pair of this pipeline's table."""
+    prefix = app_id(places.pipeline, places.table, "", "")[:-1]
+    return any(app.startswith(prefix) and app.endswith("/target") for app in state.pairs)
+
+
 def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summary: LedgerSummary, seen: Seen | None) -> TableFacts:
     """What the tables say, seen from this checkpoint; `seen` is what a start remembered of the quarantine."""
     history = TableHistory.of(files, places, summary)
@@ -123,13 +129,12 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         return TableFacts(places.target)
     query_id = checkpoint.query_id
     former = checkpoint.binding.predecessors if checkpoint.binding else ()
-    prefix = app_id(places.pipeline, places.table, "", "")[:-1]
     rebase = checkpoint.binding.rebase if checkpoint.binding else None
     baseline = rebase.table_version if rebase is not None else None
     last = last_unbroken(history.in_force, summary, query_id, baseline) if query_id is not None else None
     pair = state.pairs.get(app_id(places.pipeline, places.table, query_id, "target")) if query_id is not None else None
     written = last.mark.id.number if last is not None else -1
-    ours = any(app.startswith(prefix) and app.endswith("/target") for app in state.pairs)
+    ours = holds_ours(state, places)
     quarantine = DeltaLog(files, places.quarantine)
     quarantine_state, ledger_state = quarantine.state(), DeltaLog(files, places.ledger).state()
     states = ((places.target, state), (places.quarantine, quarantine_state), (places.ledger, ledger_state))
@@ -146,6 +151,6 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         pair is None or query_id is None or written >= pair or history.has(query_id, pair),
         baseline is not None and history.in_force.holds(baseline),
         places.quarantine,
-        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen),
+        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen, query_id),
         tuple(path for path, each in states if each is not None and RETENTION in each.properties),
     )
