@@ -107,7 +107,7 @@ def _answer(
 
     asked = ready(question) if question else None
     if text:
-        refuse_writes(text)
+        refuse_writes(text, spark=spark)
     contracts = load_contracts(project)
     with _engine(contracts, lake, master, spark, at, contract_named(contracts, table).name if asked else table, form) as (catalog, ask):
         if asked:

@@ -41,13 +41,20 @@ ORDERS = load_contracts(PROJECT, ["orders"])[0]
         "EXPLAIN FORMATTED WITH a AS (SELECT 1) SELECT * FROM a",
         "SHOW TABLES",
         "DESCRIBE orders",
-        "SELECT ';', 'it\\'s; DROP', \"a;b\", `;` FROM t",
+        "SELECT ';', 'it''s; DROP', \"a;b\", `;` FROM t",
         "SELECT * FROM a JOIN b USING (id)",
-        "SELECT reflect FROM t",
+        "SELECT reflect, identifier FROM t",
     ],
 )
-def test_a_statement_that_reads_passes(sql: str) -> None:
-    refuse_writes(sql)
+@pytest.mark.parametrize("spark", [False, True])
+def test_a_statement_that_reads_passes(sql: str, spark: bool) -> None:
+    refuse_writes(sql, spark=spark)
+
+
+def test_each_engines_own_texts_pass() -> None:
+    assert list(without_spark(Catalog(()))("""SELECT '\\' AS a, ';' AS b, "\\" AS c""", None).rows()) == [("\\", ";", "\\")]
+    refuse_writes(r"""SELECT 'it\'s; DROP', R'\', r"\;", "\";" FROM s3://a--b""", spark=True)
+    refuse_writes("SELECT /*+ BROADCAST(t) */ 1 FROM t -- ;", spark=True)
 
 
 @pytest.mark.parametrize(
@@ -69,12 +76,36 @@ def test_a_statement_that_reads_passes(sql: str) -> None:
         ("EXPLAIN (INSERT INTO t SELECT 1)", "INSERT"),
         ("SELECT TRANSFORM (a) USING 'sh' FROM t", "starts a program"),
         ("SELECT java_method('java.lang.System', 'exit')", "calls Java"),
+        ("SELECT `reflect`('java.lang.System', 'exit')", "reflect() calls Java"),
+        ("SELECT IDENTIFIER('ref' || 'lect')('java.lang.System', 'exit')", "IDENTIFIER"),
     ],
 )
-def test_anything_else_is_refused_by_name(sql: str, says: str) -> None:
+@pytest.mark.parametrize("spark", [False, True])
+def test_anything_else_is_refused_by_name(sql: str, says: str, spark: bool) -> None:
     with pytest.raises(InvalidInput, match="SQL_NOT_A_QUERY") as caught:
-        refuse_writes(sql)
+        refuse_writes(sql, spark=spark)
     assert says in caught.value.found
+
+
+INSERT = "INSERT INTO delta.`/lake/t` SELECT * FROM a"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"WITH a AS (SELECT R'\\' AS x) {INSERT} --') SELECT 1",
+        f'WITH a AS (SELECT r"\\" AS x) {INSERT} --") SELECT 1',
+        f"WITH a AS (SELECT 1) --\r {INSERT} -- \\\n SELECT 1",
+        f"WITH a AS (SELECT /*+ H('/*') */ 1) {INSERT} -- */ ) SELECT 1",
+        f"WITH a AS (SELECT 1 /* /*+ */) {INSERT} -- */ */ ) SELECT 1",
+        f"WITH a AS (SELECT 1 AS x://-- ) {INSERT} /*\n) SELECT 1 -- */",
+        "SELECT TRANSFORM (a) USING R'sh' FROM t",
+    ],
+)
+def test_what_only_spark_would_take_for_a_statement_is_refused(sql: str) -> None:
+    """Each is a query to who reads texts, comments and names by DataFusion's rules."""
+    with pytest.raises(InvalidInput, match=r"INSERT is not a query|starts a program"):
+        refuse_writes(sql, spark=True)
 
 
 def test_datafusion_would_write_what_is_refused(tmp_path: Path) -> None:
