@@ -86,7 +86,7 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
         del frames["whole"]
     if not scope.slices:
         del frames["new"]
-    work = _Work(gx.Runner(contract.name), _shown_ids(suite))
+    work = _Work(gx.Runner(contract.name), shown_ids(suite))
     results: list[tuple[Expected, str, dict[str, Any]]] = []
     for covered, frame in frames.items():
         chosen = [each for each in suite.expectations if covered == ("whole" if each.whole else scope.name)]
@@ -183,7 +183,7 @@ class _Work:
         return frame.select(*(f"`{name}`" for name in frame.columns if name.lower() in wanted))
 
 
-def _shown_ids(suite: Suite) -> tuple[str, ...]:
+def shown_ids(suite: Suite) -> tuple[str, ...]:
     """The columns that name a row in samples: the event id, or the position where the id itself is sensitive."""
     ids = event_id_columns(suite.contract)
     return POSITION if set(ids) & suite.sensitive else ids

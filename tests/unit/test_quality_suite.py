@@ -15,7 +15,8 @@ import pytest
 from ingest.contract import Contract, load_contracts
 from ingest.errors import InvalidInput
 from ingest.quality import gx
-from ingest.quality.suite import load_suites
+from ingest.quality.check import POSITION, shown_ids
+from ingest.quality.suite import Expected, Suite, load_suites
 
 pytestmark = pytest.mark.unit
 
@@ -75,6 +76,49 @@ def test_a_parameter_for_mostly_is_taken_and_judges_no_single_row(tmp_path: Path
     (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": [config, {**config, "kwargs": {"column": "name"}}]}))
     (suite,) = load_suites(tmp_path, [contract_of()])
     assert [each.exact for each in suite.expectations] == [False, True]
+
+
+def expected_of(tmp_path: Path, config: Mapping[str, Any], **contract: Any) -> tuple[Suite, Expected]:
+    (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": [config]}))
+    (suite,) = load_suites(tmp_path, [contract_of(**contract)])
+    return suite, suite.expectations[0]
+
+
+def test_an_expectation_on_some_rows_is_not_passed_with_the_count_of_all(tmp_path: Path) -> None:
+    some = {"row_condition": "id = 'a'", "condition_parser": "spark"}
+    _, expected = expected_of(tmp_path, {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id", **some}})
+    assert (expected.exact, expected.open_ended) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"type": "expect_table_columns_to_match_ordered_list", "kwargs": {"column_list": ["id", "name"]}},
+        {"type": "expect_table_columns_to_match_set", "kwargs": {"column_set": ["id", "name"]}},
+        {"type": "expect_table_column_count_to_equal", "kwargs": {"value": 2}},
+    ],
+)
+def test_the_tables_shape_is_judged_on_all_columns_and_hides_no_value(tmp_path: Path, config: Mapping[str, Any]) -> None:
+    """On a frame of just the columns that it names, a list that lacks one of the table's would pass."""
+    suite, expected = expected_of(tmp_path, config)
+    assert expected.open_ended
+    assert not expected.touches(suite.sensitive)
+
+
+def test_what_may_read_any_column_is_sensitive_only_where_there_is_a_sensitive_one(tmp_path: Path) -> None:
+    query = {"type": "unexpected_rows_expectation", "kwargs": {"unexpected_rows_query": "SELECT * FROM {batch} WHERE id = 'x'"}}
+    plain = [{"name": "id", "type": "STRING", "nullable": False}]
+    for more, touched in (({}, True), ({"columns": plain}, False), ({"columns": plain, "unknown_fields": "keep"}, True)):
+        suite, expected = expected_of(tmp_path, query, **more)
+        assert expected.touches(suite.sensitive) == touched, more
+
+
+def test_the_key_of_a_raw_record_is_as_sensitive_under_the_name_of_event_id(tmp_path: Path) -> None:
+    raw = {"source": {"topic": "people", "format": "raw"}, "columns": [], "event_id": "key"}
+    unique = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "_event_id"}}
+    suite, expected = expected_of(tmp_path, unique, **raw)
+    assert expected.touches(suite.sensitive)
+    assert shown_ids(suite) == POSITION
 
 
 def test_every_problem_is_said_at_once(tmp_path: Path) -> None:
