@@ -157,14 +157,15 @@ def print_checked(checked: Checked) -> None:
 
 def failures(checked: Checked) -> Iterable[str]:
     """A line an expectation that failed, with event ids where rows are to blame."""
-    from ingest.quality.result import sample_ids
+    from ingest.quality.result import printable, sample_ids
 
     for row in checked.failed:
         what = f"! {row.severity}: {row.expectation}" + (f" ({row.column})" if row.column else "")
         if row.exception:
-            yield f"{what}: could not be evaluated: {row.exception}"
+            yield f"{what}: could not be evaluated: {printable(row.exception)}"
         elif row.unexpected_count is not None:
             ids = ", ".join(sample_ids(row))
             yield f"{what}: {row.unexpected_count:,} of {row.element_count or 0:,} rows" + (f", such as {ids}" if ids else "")
         else:
-            yield f"{what}: observed {row.observed if row.observed is not None else 'a value that is not shown'}, expected {row.arguments}"
+            observed = "a value that is not shown" if row.observed is None else printable(row.observed)
+            yield f"{what}: observed {observed}, expected {row.arguments}"
