@@ -104,10 +104,12 @@ class Runner:
         form: str,
         index: Sequence[str],
         samples: int,
+        values: bool = True,
     ) -> list[dict[str, Any]]:
         """The results of these expectations on `frame`, in their order, as GX's JSON. `form` is SUMMARY or BOOLEAN.
 
-        `index` names the columns whose values identify an unexpected row, `samples` how many rows are named.
+        `index` names the columns whose values identify an unexpected row, `samples` how many rows are named. Without `values` no
+        unexpected value is told.
         """
         import great_expectations as gx
 
@@ -120,11 +122,23 @@ class Runner:
         self._context.validation_definitions.add(definition)
         result_format: dict[str, Any] = {"result_format": form, "partial_unexpected_count": samples, "return_unexpected_index_query": False}
         if form == SUMMARY:
-            result_format["unexpected_index_column_names"] = list(index)
+            result_format |= {"unexpected_index_column_names": list(index), "exclude_unexpected_values": not values}
         checkpoint = gx.Checkpoint(name=name, validation_definitions=[definition], result_format=result_format)
         self._context.checkpoints.add(checkpoint)
         outcome = checkpoint.run(batch_parameters={"dataframe": frame}, expectation_parameters=dict(parameters))
         (results,) = outcome.run_results.values()
         found: list[dict[str, Any]] = [each.to_json_dict() for each in results.results]
+        if not values:
+            for each in found:
+                _by_row(each.get("result") or {})
         by_id = {each["expectation_config"]["id"]: each for each in found}
         return [by_id[each.id] for each in suite.expectations]  # GX gives them in an order of its own
+
+
+def _by_row(result: dict[str, Any]) -> None:
+    """Where GX is to tell no values it tells the index by column (`[{"id": ["a", "b"]}]`); as it does else: a row an entry."""
+    by_column = result.get("partial_unexpected_index_list")
+    if by_column:
+        result["partial_unexpected_index_list"] = [
+            dict(zip(columns, row, strict=True)) for columns in by_column for row in zip(*columns.values(), strict=True)
+        ]

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ingest.contract import Contract, load_contracts
 from ingest.errors import InvalidInput
 from ingest.quality import gx
-from ingest.quality.check import POSITION, shown_ids
+from ingest.quality.check import POSITION, binary_columns, shown_ids
 from ingest.quality.suite import Expected, Suite, load_suites
 
 pytestmark = pytest.mark.unit
@@ -119,6 +120,53 @@ def test_the_key_of_a_raw_record_is_as_sensitive_under_the_name_of_event_id(tmp_
     suite, expected = expected_of(tmp_path, unique, **raw)
     assert expected.touches(suite.sensitive)
     assert shown_ids(suite) == POSITION
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ("STRING", ("id",)),
+        ("BIGINT", ("id",)),
+        ("DATE", ("id",)),
+        ("DECIMAL(38,0)", POSITION),
+        ("TIMESTAMP", POSITION),
+        ("BINARY", POSITION),
+    ],
+)
+def test_an_id_that_gx_would_change_or_fail_on_is_told_by_its_position(tmp_path: Path, kind: str, shown: tuple[str, ...]) -> None:
+    columns = [{"name": "id", "type": kind, "nullable": False}]
+    suite, _ = expected_of(tmp_path, {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}, columns=columns)
+    assert shown_ids(suite) == shown
+
+
+def test_columns_that_hold_bytes_are_known_also_where_a_part_does(tmp_path: Path) -> None:
+    columns = [
+        {"name": name, "type": kind, "nullable": name != "id"}
+        for name, kind in {"id": "STRING", "b": "BINARY", "s": "STRUCT<x: ARRAY<BINARY>>", "n": "INT"}.items()
+    ]
+    suite, _ = expected_of(tmp_path, {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}, columns=columns)
+    assert binary_columns(suite) == {"b", "s"}
+
+
+class OnPandas(gx.Runner):
+    """The runner on a frame of pandas, which needs no Spark; what it does with GX's results is the same."""
+
+    def __init__(self) -> None:
+        self._name, self._context, self._runs = "t", gx.context(), 0
+        source = self._context.data_sources.add_pandas(name="frames")
+        self._data = source.add_dataframe_asset("t").add_batch_definition_whole_dataframe("rows")
+
+
+def test_bytes_that_are_unexpected_do_not_end_the_run() -> None:
+    """GX knows no JSON for the bytearray in which PySpark gives BINARY, and fails with all that it has found."""
+    frame = pa.table({"id": ["a", "b"], "n": ["", ""]}).to_pandas().assign(n=[bytearray(b"\xff"), bytearray(b"x")])
+    config = {"type": "expect_column_values_to_be_null", "kwargs": {"column": "n"}}
+    runner = OnPandas()
+    with pytest.raises(TypeError, match="cannot be serialized"):
+        runner.run([config], frame, {}, form=gx.SUMMARY, index=("id",), samples=10)
+    (found,) = runner.run([config], frame, {}, form=gx.SUMMARY, index=("id",), samples=10, values=False)
+    assert found["result"]["unexpected_count"] == 2
+    assert found["result"]["partial_unexpected_index_list"] == [{"id": "a"}, {"id": "b"}]
 
 
 def test_every_problem_is_said_at_once(tmp_path: Path) -> None:
