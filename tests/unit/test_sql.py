@@ -325,3 +325,23 @@ def test_nested_values_and_intervals_of_the_engine_become_json() -> None:
     out = io.StringIO()
     write_json(without_spark(Catalog(()))(sql, None), out)
     assert json.loads(out.getvalue())["rows"] == [[[1, 2], {"x": 1.5}, "1 months 0 days 0 seconds", "0"]]
+
+
+@pytest.mark.parametrize(
+    "sql, found",
+    [
+        ("SELECT avg(x) FROM (SELECT CAST(y AS DECIMAL(18,2)) AS x FROM (VALUES (0.02), (0.02), (0.01)) v(y))", Decimal("0.016666")),
+        ("SELECT 1.1 * CAST(2 AS DECIMAL(5,2))", 2.2),
+        ("SELECT concat('a', NULL)", "a"),
+        ("SELECT array_agg(x) FROM (VALUES (1), (NULL)) v(x)", [1, None]),
+        ("SELECT array_agg(x) FILTER (WHERE x IS NOT NULL) FROM (VALUES (1), (NULL)) v(x)", [1]),
+        ("SELECT date_part('dow', TIMESTAMP '2025-01-05 00:00:00')", 0),
+        ("SELECT date_part('second', TIMESTAMP '2025-01-05 00:00:01.5')", 1),
+        ("SELECT regexp_replace('aa', 'a', 'b')", "ba"),
+        ("SELECT log(10)", 1.0),
+        ("SELECT CAST(TIMESTAMP '2025-01-05 00:00:01.5' AS STRING)", "2025-01-05T00:00:01.500"),
+    ],
+)
+def test_the_engine_without_spark_differs_from_it_as_the_page_says(sql: str, found: object) -> None:
+    """docs/questions.md, what both engines understand: where both answer, and not the same."""
+    assert list(without_spark(Catalog(()))(sql, None).rows()) == [(found,)]
