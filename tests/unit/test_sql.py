@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -345,3 +348,13 @@ def test_nested_values_and_intervals_of_the_engine_become_json() -> None:
 def test_the_engine_without_spark_differs_from_it_as_the_page_says(sql: str, found: object) -> None:
     """docs/questions.md, what both engines understand: where both answer, and not the same."""
     assert list(without_spark(Catalog(()))(sql, None).rows()) == [(found,)]
+
+
+def test_an_answer_whose_reader_is_gone_is_no_failure() -> None:
+    """`ingest sql … | head -1`; 1 is the code of what was found to be wrong."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "ingest", "sql", "--questions"]
+    ended = subprocess.run(words, cwd=PROJECT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, "")
