@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from ingest.contract import Contract
     from ingest.places import Places
     from ingest.quality.check import Checked
     from ingest.quality.suite import Suite
@@ -37,7 +38,9 @@ def check(
     from ingest.places import Places, spark_log
     from ingest.quality.suite import load_suites
 
-    suites = load_suites(project, load_contracts(project, tables or []), named=bool(tables))
+    contracts = load_contracts(project, tables or [])
+    suites = load_suites(project, contracts, named=bool(tables))
+    say_unchecked(contracts)
     session = spark.start(master, spark_log(lake, "check"))
     try:
         tables_at = [(suite, Places(lake, checkpoints, suite.contract.pipeline, suite.contract.table)) for suite in suites]
@@ -46,6 +49,13 @@ def check(
         spark.end(session)
     if code:
         sys.exit(code)
+
+
+def say_unchecked(contracts: Sequence[Contract]) -> None:
+    """A table without a suite is not checked: nobody should take its silence for a pass."""
+    for contract in contracts:
+        if not contract.suite:
+            print(f"note: {contract.name} is not checked: its contract names no suite", file=sys.stderr, flush=True)
 
 
 def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, everything: bool, as_json: bool) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ingest.cli.run import _watch
 from ingest.contract import Contract, load_contracts
 from ingest.errors import InvalidInput
 from ingest.quality import gx
@@ -205,6 +206,15 @@ def test_a_suite_that_is_missing_is_refused_and_one_not_named_only_if_asked_for(
     with pytest.raises(InvalidInput) as refused:
         load_suites(tmp_path, [without], named=True)
     assert refused.value.code == "SUITE_MISSING"
+
+
+def test_a_run_says_which_table_it_does_not_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.json").write_text(
+        json.dumps({"name": "t", "expectations": [{"type": "expect_column_to_exist", "kwargs": {"column": "id"}}]})
+    )
+    watch = _watch(tmp_path, [contract_of(), contract_of(table="other", suite=None)], quiet=True)
+    assert list(watch.suites) == ["t.people"]
+    assert capsys.readouterr().err == "note: t.other is not checked: its contract names no suite\n"
 
 
 def test_a_suite_is_told_from_a_changed_one(tmp_path: Path) -> None:
