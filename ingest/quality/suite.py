@@ -24,13 +24,14 @@ from ingest.stream.columns import target_fields
 # What check fills in for {"$PARAMETER": ...}; GX's own functions (now(), timedelta()) may stand beside them.
 PARAMETERS = ("ledger_rows",)
 # Half of a table says nothing of these: an id may be doubled across batches, and the ledger counts all rows.
+ROW_COUNTS = ("expect_table_row_count_to_equal", "expect_table_row_count_to_be_between")
 WHOLE_TYPES = (
     "expect_column_values_to_be_unique",
     "expect_compound_columns_to_be_unique",
-    "expect_table_row_count_to_equal",
-    "expect_table_row_count_to_be_between",
+    "expect_column_proportion_of_unique_values_to_be_between",
+    "expect_column_unique_value_count_to_be_between",
+    *ROW_COUNTS,
 )
-ROW_COUNTS = WHOLE_TYPES[2:]
 # They judge which columns a table has, and read no value.
 SHAPES = (
     "expect_table_columns_to_match_ordered_list",

@@ -67,6 +67,15 @@ def test_unique_ids_row_counts_and_what_says_so_cover_the_whole_table() -> None:
     assert whole == {"expect_column_values_to_be_unique", "expect_table_row_count_to_equal", "expect_column_max_to_be_between"}
 
 
+@pytest.mark.parametrize(
+    "kind", ["expect_column_proportion_of_unique_values_to_be_between", "expect_column_unique_value_count_to_be_between"]
+)
+def test_a_count_of_distinct_values_is_no_less_of_the_whole_table(tmp_path: Path, kind: str) -> None:
+    """Of what is new alone, a proportion of 1 would hold for an id that the table has had for long."""
+    _, expected = expected_of(tmp_path, {"type": kind, "kwargs": {"column": "id", "min_value": 1}})
+    assert expected.whole
+
+
 def test_an_expectation_that_gx_does_not_know_is_refused(tmp_path: Path) -> None:
     found = problems(tmp_path, {"type": "expect_wonders", "kwargs": {}})
     assert "expectations[0]: expect_wonders" in found
