@@ -20,7 +20,7 @@ from ingest.files import files_of, is_local
 from ingest.places import Places, pages_folder
 from ingest.quality import gx, pages
 from ingest.quality.count import ledger_rows
-from ingest.quality.result import SCHEMA_VERSION, QualityRow, as_columns, passed, scrubbed
+from ingest.quality.result import SCHEMA_VERSION, QualityRow, all_scrubbed, as_columns, passed
 from ingest.quality.scope import Last, Scope, Slice, decide
 from ingest.quality.suite import Expected, Suite
 from ingest.sql_type import ddl
@@ -96,8 +96,8 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
         chosen = [each for each in suite.expectations if covered == ("whole" if each.whole else scope.name)]
         counted = any("ledger_rows" in str(each.kwargs) for each in chosen)
         parameters = {"ledger_rows": ledger_rows(session, places, log, scope.version)} if counted else {}
-        for expected, raw in work.validate(chosen, frame, parameters):
-            results.append((expected, covered, scrubbed(raw, work.ids, sensitive=expected.touches(suite.sensitive))))
+        found = all_scrubbed(work.validate(chosen, frame, parameters), work.ids, suite.sensitive)
+        results += [(expected, covered, result) for expected, result in found]
     results.sort(key=lambda each: each[0].number)
     run_id = f"{run_at:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     rows = [

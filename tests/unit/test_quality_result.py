@@ -10,7 +10,7 @@ import pytest
 
 from ingest.cli.check import failures
 from ingest.quality.check import Checked
-from ingest.quality.result import QualityRow, as_columns, exception_of, passed, scrubbed
+from ingest.quality.result import QualityRow, all_scrubbed, as_columns, exception_of, passed, scrubbed
 from ingest.quality.scope import Scope
 from ingest.quality.suite import Expected
 
@@ -76,6 +76,17 @@ def test_an_exception_is_told_in_one_line_and_hidden_where_it_may_quote_values(n
     hidden = scrubbed(found, ["id"], sensitive=True)
     assert exception_of(hidden) is not None
     assert SECRET not in json.dumps(hidden)
+
+
+def test_an_exception_that_gx_tells_of_a_plain_column_too_is_hidden_there_as_well() -> None:
+    """One query fails for two expectations, and GX gives both the message of the last."""
+    information = {"raised_exception": True, "exception_message": f"cannot cast {SECRET}", "exception_traceback": ""}
+    own = {**information, "exception_message": "no such function"}
+    plain, private = (Expected(n, "expect_x", {}, "critical", (name,), False, False, False, {}) for n, name in enumerate(("id", "name")))
+    raws = [(plain, {**raw(), "exception_info": information}), (private, {**raw(), "exception_info": information})]
+    found = all_scrubbed([*raws, (plain, {**raw(), "exception_info": own})], ["id"], {"name"})
+    assert SECRET not in json.dumps([result for _, result in found])
+    assert [exception_of(result) for _, result in found][2] == "no such function"
 
 
 def row(**changed: Any) -> QualityRow:
