@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from ingest.contract import Contract, load_contracts
 from ingest.errors import InvalidInput
@@ -358,3 +359,14 @@ def test_an_answer_whose_reader_is_gone_is_no_failure() -> None:
     ended = subprocess.run(words, cwd=PROJECT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_answer_needs_neither_a_jvm_nor_pyspark(tmp_path: Path) -> None:
+    """That is what makes it quick; in an environment where no Java is to be found."""
+    table = tmp_path / "lake" / "shop" / "orders" / "ledger"
+    write_deltalake(str(table), pa.table({"kind": ["batch", "batch"], "inserted": [2, 3]}))
+    code = "import sys; from ingest.cli.app import main; main(); assert not {'pyspark', 'py4j'} & sys.modules.keys(), 'Spark was imported'"
+    words = ["sql", "SELECT sum(inserted) AS n FROM orders__ledger", "--format", "csv", "--lake", str(tmp_path / "lake")]
+    bare = {name: value for name, value in os.environ.items() if name != "JAVA_HOME" and not name.startswith("INGEST_")} | {"PATH": ""}
+    ended = subprocess.run([sys.executable, "-c", code, *words], cwd=PROJECT, env=bare, capture_output=True, text=True, check=False)
+    assert (ended.stdout.split(), ended.stderr) == (["n", "5"], "")
