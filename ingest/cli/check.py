@@ -64,6 +64,7 @@ def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, 
     from ingest.errors import IngestError, most_severe
     from ingest.kafka_options import KafkaOptions
     from ingest.quality.check import check as check_table
+    from ingest.quality.watch import not_done
     from ingest.stream.query import stopped
 
     found: list[Checked] = []
@@ -76,7 +77,8 @@ def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, 
         except Exception as error:
             if spark.jvm_exit(session) is not None:
                 raise
-            errors.append(stopped(suite.contract, KafkaOptions.from_environment(""), error))
+            named = stopped(suite.contract, KafkaOptions.from_environment(""), error)
+            errors.append(not_done(suite, error) if named.code == "QUERY_FAILED" else named)
     ok = not errors and not any(each.critical for each in found)
     if as_json:
         print_json("check", ok=ok, tables=[as_row(each) for each in found], error=errors[0] if errors else None)

@@ -135,6 +135,8 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
                     note = NOT_RENDERED if page is None else None if is_local(places.lake) else ELSEWHERE
                 except OSError as error:  # a working folder that is not ours to write, say; the results are worth more than their page
                     note = f"none: {folder} cannot be written ({error.strerror}); the results are in the table `quality`"
+                except Exception as error:  # whatever GX makes of a file in its folder that is not its own, say
+                    note = f"{NOT_RENDERED} ({type(error).__name__})"
                 rows = [dataclasses.replace(row, page=str(page)) for row in rows] if page else rows
             commits.append_quality(session, contract, places, [tuple(dataclasses.asdict(row).values()) for row in rows])
     return Checked(contract.name, scope, tuple(rows), page, note, time.monotonic() - started)

@@ -53,9 +53,10 @@ def suggest_suite(session: SparkSession, contract: Contract, places: Places) -> 
             remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
         )
     hidden = Suite(contract, "", "", ()).sensitive
-    fields = [field for field in target_fields(contract) if not field.name.startswith("_")]
-    open_fields = [field for field in fields if field.name not in hidden]
     frame = session.read.format("delta").load(places.target)
+    there = {name.lower() for name in frame.columns}  # a column that the contract has got since comes with `ingest apply`
+    fields = [field for field in target_fields(contract) if not field.name.startswith("_") and field.name.lower() in there]
+    open_fields = [field for field in fields if field.name not in hidden]
     wanted = [F.count("*").alias("rows")]
     for field in fields:
         column = F.col(f"`{field.name}`")

@@ -13,9 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ingest.cli.check import check_all
 from ingest.cli.run import _watch
 from ingest.contract import Contract, load_contracts
 from ingest.errors import InvalidInput
+from ingest.places import Places
 from ingest.quality import gx
 from ingest.quality.check import POSITION, binary_columns, shown_ids
 from ingest.quality.suite import Expected, Suite, load_suites
@@ -261,3 +263,22 @@ def test_the_command_refuses_before_spark_starts(tmp_path: Path) -> None:
     assert ended.returncode == 2, ended.stderr
     assert json.loads(ended.stdout)["error"]["code"] == "SUITE_INVALID"
     assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("sensitive", [True, False])
+def test_a_check_that_breaks_off_is_told_without_the_values_that_its_error_quotes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sensitive: bool
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise TypeError("'Ada Lovelace' is of type x\nand more")
+
+    monkeypatch.setattr("ingest.quality.check.check", broken)
+    monkeypatch.setattr("ingest.spark.jvm_exit", lambda _: None)
+    exists = {"type": "expect_column_to_exist", "kwargs": {"column": "id"}}
+    columns = [{"name": "id", "type": "STRING", "nullable": False, "sensitive": sensitive}]
+    suite, _ = expected_of(tmp_path, exists, columns=columns)
+    session: Any = None
+    assert check_all(session, [(suite, Places(str(tmp_path), "", "t", "people"))], everything=False, as_json=False) == 5
+    said = capsys.readouterr().err
+    assert "CHECK_FAILED: t.people: the check was not done: TypeError" in said
+    assert ("Ada" in said) != sensitive
