@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # GX 1.24 holds no client of its former telemetry any more; the switches are set all the same, for versions that do.
 SILENT = {"GX_ANALYTICS_ENABLED": "false"}
+# PySpark writes every error of a query to stderr as it is made, also where GX catches it.
+QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 SUMMARY = "SUMMARY"
 BOOLEAN = "BOOLEAN_ONLY"
 
@@ -24,9 +26,11 @@ def context() -> Any:
     os.environ.update(SILENT)
     import great_expectations as gx
     from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults, ProgressBarsConfig
+    from pyspark.logger import PySparkLogger
 
-    # Its errors quote values; what went wrong is in the results, which are scrubbed.
-    logging.getLogger("great_expectations").setLevel(logging.CRITICAL + 1)
+    # Errors quote values; what went wrong is in the results, which are scrubbed.
+    for logger in (logging.getLogger("great_expectations"), *map(PySparkLogger.getLogger, QUERY_LOGGERS)):
+        logger.setLevel(logging.CRITICAL + 1)
     config = DataContextConfig(
         # Its default would leave a folder in /tmp, for pages that nobody asked for.
         store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),

@@ -253,6 +253,24 @@ def test_gx_has_nothing_to_send_and_is_told_so() -> None:
     assert made.mode == "ephemeral"
 
 
+def test_what_gx_and_pyspark_log_of_an_error_is_on_no_stderr() -> None:
+    """As PySpark logs it when the error is made (pyspark.errors.exceptions.base), in a process whose loggers nobody has touched."""
+    said = "logger = PySparkLogger.getLogger(name); logger.propagate = False; logger.exception('Ada Lovelace')"
+    code = f"""
+import logging, sys
+from pyspark.logger import PySparkLogger
+from ingest.quality import gx
+if sys.argv[1:]:
+    gx.context()
+    logging.getLogger("great_expectations.execution_engine").error("Ada Lovelace")
+for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+    {said}
+"""
+    for more, found in (((), True), (("with GX",), False)):
+        ended = subprocess.run([sys.executable, "-c", code, *more], cwd=PROJECT, capture_output=True, text=True, check=True)
+        assert ("Ada" in ended.stdout + ended.stderr) == found
+
+
 def test_the_command_refuses_before_spark_starts(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     described = contract_of().model_dump(mode="json", exclude_none=True)
