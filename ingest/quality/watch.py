@@ -23,6 +23,9 @@ from ingest.quality.suite import Suite
 from ingest.stream.batch import BatchReport
 from ingest.stream.ledger import APPEND_EVERY_S
 
+# The longest pause while a suite holds an expectation that cannot be evaluated: until it is mended, every check costs more than the last.
+BROKEN_EVERY_S = 3600.0
+
 
 @dataclass
 class Watch:
@@ -38,6 +41,7 @@ class Watch:
     found: dict[str, list[Checked]] = field(default_factory=dict)
     _new: set[str] = field(default_factory=set)
     _at: dict[str, float] = field(default_factory=dict)
+    _every_s: dict[str, float] = field(default_factory=dict)
 
     def saw(self, report: BatchReport) -> None:
         """A batch is done."""
@@ -47,7 +51,8 @@ class Watch:
 
     def due(self, table: str) -> bool:
         """Whether rows have come and the interval has passed."""
-        return table in self.suites and table in self._new and time.monotonic() - self._at[table] >= self.every_s
+        every_s = self._every_s.get(table, self.every_s)
+        return table in self.suites and table in self._new and time.monotonic() - self._at[table] >= every_s
 
     def check(self, session: SparkSession, places: Places, *, at_work: bool) -> IngestError | None:
         """Check a table; returns what must end its run: RunStopped QUALITY_STOP where its contract says so, CHECK_FAILED at the end.
@@ -70,6 +75,10 @@ class Watch:
             return failure
         self._new.discard(places.name)
         self._at[places.name] = time.monotonic()
+        # What cannot be evaluated is looked at again from where this check began (docs/quality.md): with every minute more rows, or all.
+        broken = any(row.exception for row in checked.rows)
+        former_s = self._every_s.get(places.name, self.every_s)
+        self._every_s[places.name] = min(2 * former_s, max(BROKEN_EVERY_S, self.every_s)) if broken else self.every_s
         self.found.setdefault(places.name, []).append(checked)
         self.on_checked(checked)
         return _stop(checked) if checked.critical and suite.contract.quality == "stop" else None
