@@ -30,7 +30,8 @@ def ledger_rows(session: SparkSession | None, places: Places, log: DeltaLog, ver
     # A rebase has said which batches of the epochs before were in force.
     in_force += [f"(query_id <> {quoted(query_id)} OR batch_id <= {last})" for query_id, last in summary.ended.items()]
     sql = f"SELECT sum(inserted) AS n FROM {{ledger}} WHERE {' AND '.join(in_force)}"
-    expected = int(engine_for(places.ledger, session).ask(sql, ledger=ledger)[0]["n"] or 0)
+    rows = engine_for(places.ledger, session).ask(sql, ledger=ledger) if ledger.version != -1 else []
+    expected = sum(int(row["n"] or 0) for row in rows)
     for commit in InForce(log, version).commits():
         mark = commit.mark
         if mark is not None and mark.id.number > summary.last_batch(mark.id.query_id):

@@ -65,6 +65,11 @@ def test_the_ledger_counts_and_what_it_lacks_is_in_the_log(places: Places) -> No
     assert [count.ledger_rows(None, places, log(places), version) for version in (1, 2, 3)] == [10, 20, 30]
 
 
+def test_where_there_is_no_ledger_the_log_counts_alone(places: Places) -> None:
+    batch(places, 1, 0)
+    assert count.ledger_rows(None, places, log(places), 1) == 10
+
+
 @pytest.mark.parametrize("name", ["numDeletedRows", "num_deleted_rows"])
 def test_what_a_delete_took_is_no_longer_expected_whoever_wrote_it(places: Places, name: str) -> None:
     """Spark and delta-rs name the figure differently."""
