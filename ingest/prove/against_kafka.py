@@ -82,6 +82,7 @@ def against_kafka(
                 target_positions.get(partition, _none()),
                 quarantine_positions.get(partition, _none()),
                 isolation="read_committed" if contract.source.isolation_level == "read_committed" else "read_uncommitted",
+                contract_hash=contract.hash,
                 removed=gone.get(partition, _none()),
             )
             placements.append(placement)
