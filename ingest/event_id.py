@@ -99,7 +99,7 @@ def stamp(
     wanted = contract.event_id
     if wanted.kind == "columns":
         have = [value.get(name) for name in wanted.columns]
-        if None not in have:
+        if None not in have and have != [""]:  # an empty text would make one row of all such events; keys and headers are taken so, too
             return Stamped(tuple(str(each) for each in have), value, key, headers)
         (name, *more) = wanted.columns
         kinds = {column.name: column.type for column in contract.columns}

@@ -107,10 +107,18 @@ class StoreFailed(RunStopped):
 
 
 class PoisonRecord(RunStopped):
-    """Thrown when the work on one record fails again and again and there is no dead-letter topic."""
+    """Thrown when the work on one record fails again and again and there is no dead-letter topic, or makes what cannot be sent."""
 
-    def __init__(self, topic: str, partition: int, offset: int, error: BaseException, attempts: int) -> None:
+    def __init__(self, topic: str, partition: int, offset: int, error: BaseException, attempts: int, *, unsendable: bool = False) -> None:
         self.topic, self.partition, self.offset = topic, partition, offset
+        if unsendable:
+            super().__init__(
+                "POISON_RECORD",
+                f"what was made of the record at {topic}[{partition}]@{offset} cannot be sent ({type(error).__name__}: {error}).",
+                expected="records with a key or a value, no larger than max_request_size and the brokers' message.max.bytes.",
+                remedy="correct the work, or raise both limits (producer_options).",
+            )
+            return
         super().__init__(
             "POISON_RECORD",
             f"the record at {topic}[{partition}]@{offset} failed {attempts} time(s), last with {type(error).__name__}: {error}.",

@@ -64,6 +64,12 @@ _GROUP_RULES: Final = (
         "left to `rebalance`, 'cooperative' or 'eager'",
         "what is read again after a rebalance goes by it: records that were waiting would be passed over",
     ),
+    *(
+        _Rule(
+            name, _is(None), "left out, the work gets bytes", "a record that cannot be decoded would end each start before the work sees it"
+        )
+        for name in ("key_deserializer", "value_deserializer")
+    ),
 )
 _LOSSLESS_READ: Final = _Rule(
     "auto_offset_reset",

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Final, TypeAlias
 
 from kafka import TopicPartition
-from kafka.errors import RetriableError
+from kafka.errors import MessageSizeTooLargeError, RetriableError
 
 from ingest.errors import InvalidInput, Unfit
 from ingest.kafka.connection import as_options
@@ -205,7 +205,12 @@ class Transform:
                 state.take()
             for one in made:
                 self._check_sink(one.topic)
-                _send(transaction, one)
+                try:
+                    _send(transaction, one)
+                except (MessageSizeTooLargeError, ValueError) as error:
+                    # No dead letter: what the transaction holds of this record could not be taken back.
+                    place = record.topic, record.partition, record.offset
+                    raise PoisonRecord(*place, error, attempts, unsendable=True) from error
             return False
         assert failed is not None
         if self._dead_letter is None:

@@ -78,6 +78,12 @@ def test_partitions_are_dealt_as_the_rebalance_says_or_records_would_be_passed_o
         mode.consumer_options("g", partition_assignment_strategy=(RangePartitionAssignor,))
 
 
+@pytest.mark.parametrize("mode", MODES, ids=repr)
+def test_decoding_belongs_to_the_work_where_a_record_that_fails_can_be_put_aside(mode: DeliveryMode) -> None:
+    with pytest.raises(GuaranteeBroken, match="before the work sees it"):
+        mode.consumer_options("g", value_deserializer=bytes.decode)
+
+
 @pytest.mark.parametrize("mode", [AtLeastOnce(), ExactlyOnce("x")], ids=repr)
 def test_a_consumer_that_begins_at_the_latest_offset_could_lose_records(mode: DeliveryMode) -> None:
     with pytest.raises(GuaranteeBroken, match="skipped"):

@@ -113,6 +113,23 @@ def test_without_a_dead_letter_topic_poison_ends_the_run_and_nothing_is_visible(
     assert sorted(map(int, topics.values(sink))) == list(range(100))
 
 
+@pytest.mark.parametrize(("key", "value", "why"), [(None, b"x" * 1_100_000, "MessageSizeTooLarge"), (None, None, "key or value")])
+def test_what_can_never_be_sent_ends_the_run_by_the_record_that_it_was_made_of(
+    run: Run, topics: Topics, source: str, topic: Callable[..., str], key: bytes | None, value: bytes | None, why: str
+) -> None:
+    """Not five transactions and an advice to send it again; nor a dead letter beside the half of its output that was sent."""
+    sink, letters = topic(), topic()
+
+    def function(record: Any) -> Iterator[Outgoing]:
+        yield Outgoing(sink, record.value)
+        if record.value == b"7":
+            yield Outgoing(sink, value, key)
+
+    with pytest.raises(PoisonRecord, match=rf"{source}\[\d\]@\d+ cannot be sent .*{why}"):
+        run(source, function, [sink], 100, records=1000, dead_letter=DeadLetter(letters))
+    assert topics.values(sink) == topics.values(letters) == []
+
+
 def test_an_instance_that_is_run_again_after_an_error_passes_no_record_over(topics: Topics, source: str, topic: Callable[..., str]) -> None:
     sink, bad = topic(), True
 

@@ -143,6 +143,13 @@ def test_an_id_that_is_there_stays_through_every_retry(place: object) -> None:
     assert again == first
 
 
+@pytest.mark.parametrize("place", [["order_id"], "key", "header:id"])
+def test_an_empty_id_is_none(place: object) -> None:
+    """Else all events that have it would be one row."""
+    made = [event_id.stamp(contract_with(place), {"order_id": ""}, key=b"", headers=[("id", b"")]).event_id for _ in range(2)]
+    assert made[0] != made[1] and "" not in (*made[0], *made[1])
+
+
 def test_where_the_source_has_a_natural_key_the_id_is_derived_from_it() -> None:
     contract = contract_with(["order_id"])
     made = [event_id.stamp(contract, {"shop": "a", "number": 7, "amount": amount}, natural_key=["shop", "number"]) for amount in (1, 2)]
