@@ -98,6 +98,11 @@ class TableHistory:
         app = app_id(self.places.pipeline, self.places.table, query_id, "target")
         return any(commit.transactions.get(app) == number and commit.mark is not None for commit in self.log.newest_first())
 
+    def has_ours(self) -> bool:
+        """Whether the log has a batch of this table, in force or not: where pairs expire, Delta itself keeps none of it."""
+        marks = (commit.mark for commit in self.log.newest_first())
+        return any(mark is not None and f"{mark.pipeline}.{mark.table}" == self.places.name for mark in marks)
+
     def blank(self) -> bool:
         """Whether the table holds nothing but our own marked creation: no commit has added a file."""
         versions = self.log.versions()
@@ -129,7 +134,7 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
     last = last_unbroken(history.in_force, summary, query_id, baseline) if query_id is not None else None
     pair = state.pairs.get(app_id(places.pipeline, places.table, query_id, "target")) if query_id is not None else None
     written = last.mark.id.number if last is not None else -1
-    ours = any(app.startswith(prefix) and app.endswith("/target") for app in state.pairs)
+    ours = any(app.startswith(prefix) and app.endswith("/target") for app in state.pairs) or history.has_ours()
     quarantine = DeltaLog(files, places.quarantine)
     quarantine_state, ledger_state = quarantine.state(), DeltaLog(files, places.ledger).state()
     states = ((places.target, state), (places.quarantine, quarantine_state), (places.ledger, ledger_state))
