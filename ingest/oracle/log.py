@@ -113,7 +113,7 @@ def _quarantine_ahead(case: Case, known: Collection[tuple[str, int]]) -> Iterato
 
 
 def _counts(case: Case, row: LedgerRow, commit: Commit | None, what: str) -> Iterator[str]:
-    lake, kafka = case.lake, case.kafka
+    lake, kafka = case.lake, case.views.get(row.topic_id)
     if row.read != row.inserted + row.duplicate + row.quarantined + row.replayed:
         yield (
             f"{what}: read {row.read} is not inserted {row.inserted} + duplicate {row.duplicate} + "
@@ -121,8 +121,10 @@ def _counts(case: Case, row: LedgerRow, commit: Commit | None, what: str) -> Ite
         )
     if row.end - row.start != row.read + row.gap:
         yield f"{what}: {row.end - row.start} offsets are not read {row.read} + gap {row.gap} (g)"
-    if not lake.retained and row.quarantined != (held := lake.quarantined_by[row.key]):
-        yield f"{what}: quarantined {row.quarantined}, the quarantine holds {held} rows of it (g)"
+    taken = lake.taken[row.key]
+    if not lake.retained and row.quarantined != (held := lake.quarantined_by[row.key]) + taken:
+        also = f" and the test took {taken}" if taken else ""
+        yield f"{what}: quarantined {row.quarantined}, the quarantine holds {held} rows of it{also} (g)"
     inserted = lake.inserted.get((commit.version, row.partition)) if commit is not None else None
     if inserted is not None and row.inserted != inserted:
         yield f"{what}: inserted {row.inserted}, the target gained {inserted} rows in that range with that commit (g)"
@@ -130,7 +132,7 @@ def _counts(case: Case, row: LedgerRow, commit: Commit | None, what: str) -> Ite
         counts: Mapping[str, Any] = (commit.metadata or {}).get("counts", {}).get(str(row.partition), {}) if commit else {}
         if name in counts and counts[name] != value:
             yield f"{what}: {name} {value}, the commit's userMetadata says {counts[name]} (g)"
-    if row.topic_id != kafka.topic_id or row.start < kafka.begin.get(row.partition, 0):
+    if kafka is None or row.start < kafka.begin.get(row.partition, 0):
         return
     records = [o for o in range(row.start, row.end) if (row.partition, o) in kafka.records]
     if len(records) != row.read:
