@@ -16,9 +16,9 @@ from ingest.oracle.tables import Lake, Position
 class Run:
     """What is to be judged, and what the test itself did to it.
 
-    `excused_ids` were deleted by the test or lost in a recorded gap; `own_versions` are commits that the test made on the target,
-    `own_quarantine_versions` on the quarantine. `updated` is what the test's own UPDATE left: by event id, payload column → value.
-    `former` is what Kafka showed of topics of this name that the test has deleted since (`read_kafka`).
+    `excused_ids` were deleted by the test, or lost in a recorded gap or with their topic. `own_versions` are commits that the test
+    made on the target, `own_quarantine_versions` on the quarantine. `updated` is what the test's own UPDATE left: by event id,
+    payload column → value. `former` is what Kafka showed of topics of this name that the test has deleted since (`read_kafka`).
     `valid_in_quarantine` allows valid records there (conflicting payloads); `must_quarantine` wants all Kafka records that have
     no readable id there, which holds for every format but `raw`. `payload_columns` are top-level columns with the same name in
     event and table, of type string, integer, decimal, boolean, double or timestamp.
