@@ -15,6 +15,7 @@ from ingest.oracle.tables import LedgerRow, Position
 def check_log(case: Case) -> Iterator[str]:
     """(f) Txn versions rise by app id; what adds data carries our pair and contiguous ranges."""
     name = f"oncelake/{case.run.pipeline}/{case.run.table}/"
+    own = {"target": case.run.own_versions, "quarantine": case.run.own_quarantine_versions}
     for kind, commits in (("target", case.lake.target_log), ("quarantine", case.lake.quarantine_log), ("ledger", case.lake.ledger_log)):
         last: dict[str, tuple[int, int]] = {}
         for commit in commits:
@@ -27,7 +28,7 @@ def check_log(case: Case) -> Iterator[str]:
                     )
                 last[app_id] = (version, commit.version)
             ours = [app_id for app_id, _ in commit.txns if re.fullmatch(re.escape(name) + r"[^/]+/[^/]+", app_id)]
-            exempt = commit.removes_data or (kind == "target" and commit.version in case.run.own_versions)
+            exempt = commit.removes_data or commit.version in own.get(kind, ())
             if kind != "ledger" and commit.adds_data and not exempt and not ours:
                 yield f"{case.run.table}: {kind} version {commit.version} ({commit.operation}) adds data without a pair of {name}… (f)"
     yield from _ranges(case, name)

@@ -66,9 +66,11 @@ def quarantine_findings(table: str, lake: Lake, own_versions: Collection[int], n
         own = {(app_id.split("/")[-2], version) for app_id, version in commit.txns if app_id.endswith("/quarantine")}
         # Retention and a test may take rows away; nobody else adds any.
         former = now if before is None else before
+        before = now
         if commit.version in own_versions:
             lake.taken.update(former)
             lake.taken.subtract(now)  # what a RESTORE brings back is taken no more
+            continue
         was_of, count_of = _by_batch(former), _by_batch(now)
         for batch in sorted(was_of.keys() | count_of.keys()):
             was, count = was_of[batch], count_of[batch]
@@ -78,7 +80,6 @@ def quarantine_findings(table: str, lake: Lake, own_versions: Collection[int], n
                 f"{table}: version {commit.version} of the quarantine changes batch {batch[1]} of query {batch[0]} from {was} to {count} "
                 "rows, and is not its commit (e)"
             )
-        before = now
 
 
 def _by_batch(rows: Counter[tuple[str, int, int]]) -> Counter[tuple[str, int]]:
