@@ -30,7 +30,7 @@ def contract() -> str:
     """The table of the benchmark's events, as a file of `tables/`."""
     columns = [f'  - {{name: {name}, type: "{kind}", nullable: {str(name != "order_id").lower()}}}' for name, kind in COLUMNS.items()]
     head = ["pipeline: bench", "table: events", f"source: {{topic: {TOPIC}, format: json}}", "event_id: [order_id]", "columns:"]
-    return "\n".join([*head, *columns, ""])
+    return "\n".join([*head, *columns, "rules:", "  - {name: amount_not_negative, check: amount >= 0}", ""])
 
 
 def ingest(places: dict[str, str], *words: str) -> float:

@@ -166,9 +166,8 @@ class Contract(Part):
         except ValueError as error:
             found = str(error)
         expected = "the JSON text of a contract that this version of ingest takes."
-        raise InvalidInput(
-            "CONTRACT_DAMAGED", f"{where}: {found}.", expected=expected, remedy="restore the file, or use the version that wrote it."
-        )
+        remedy = "restore the file, or use the version that wrote it; or `ingest rebase TABLE --to table`, which leaves it behind."
+        raise InvalidInput("CONTRACT_DAMAGED", f"{where}: {found}.", expected=expected, remedy=remedy)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Contract) and self.to_json() == other.to_json()

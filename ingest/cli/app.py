@@ -6,11 +6,15 @@ import itertools
 import json
 import sys
 import traceback
-from typing import Any, NoReturn
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
 from ingest.errors import Bug, IngestError, InvalidInput, Unfit
+
+if TYPE_CHECKING:
+    from ingest.prove.broker_word import BrokerWord
 
 JSON = "--json"
 # What typer raises for a wrong option, argument or verb; it exports only this descendant.
@@ -50,7 +54,8 @@ def main() -> None:
     words = sys.argv[1:]
     try:
         # Not standalone: the application would end the process with messages and codes of its own.
-        code = app(standalone_mode=False)
+        with _beside(words) as broker:
+            code = app(standalone_mode=False, obj=broker)
     except IngestError as error:
         _end(words, error)
     except (KeyboardInterrupt, typer.Abort):
@@ -74,6 +79,15 @@ def main() -> None:
         # Databricks calls this function in an interpreter of its own, where SystemExit is an exception whatever its code.
         if isinstance(code, int) and code != 0:
             sys.exit(code)
+
+
+def _beside(words: list[str]) -> AbstractContextManager[BrokerWord | None]:
+    """What `ingest status` asks the broker with takes as long to load as all else: it begins before typer has looked at the options."""
+    if words[:1] != ["status"]:
+        return nullcontext()
+    from ingest.prove.broker_word import BrokerWord
+
+    return BrokerWord()
 
 
 def _end(words: list[str], error: IngestError) -> NoReturn:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from ingest.contract import Contract
     from ingest.places import Places
     from ingest.quality.check import Checked
     from ingest.quality.suite import Suite
@@ -37,7 +38,9 @@ def check(
     from ingest.places import Places, spark_log
     from ingest.quality.suite import load_suites
 
-    suites = load_suites(project, load_contracts(project, tables or []), named=bool(tables))
+    contracts = load_contracts(project, tables or [])
+    suites = load_suites(project, contracts, named=bool(tables))
+    say_unchecked(contracts)
     session = spark.start(master, spark_log(lake, "check"))
     try:
         tables_at = [(suite, Places(lake, checkpoints, suite.contract.pipeline, suite.contract.table)) for suite in suites]
@@ -48,12 +51,20 @@ def check(
         sys.exit(code)
 
 
+def say_unchecked(contracts: Sequence[Contract]) -> None:
+    """A table without a suite is not checked: nobody should take its silence for a pass."""
+    for contract in contracts:
+        if not contract.suite:
+            print(f"note: {contract.name} is not checked: its contract names no suite", file=sys.stderr, flush=True)
+
+
 def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, everything: bool, as_json: bool) -> int:
     """Check one table after the other, print what was found, and return the exit code; a table's error does not hinder the others."""
     from ingest import spark
     from ingest.errors import IngestError, most_severe
     from ingest.kafka_options import KafkaOptions
     from ingest.quality.check import check as check_table
+    from ingest.quality.watch import not_done
     from ingest.stream.query import stopped
 
     found: list[Checked] = []
@@ -66,7 +77,8 @@ def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, 
         except Exception as error:
             if spark.jvm_exit(session) is not None:
                 raise
-            errors.append(stopped(suite.contract, KafkaOptions.from_environment(""), error))
+            named = stopped(suite.contract, KafkaOptions.from_environment(""), error)
+            errors.append(not_done(suite, error) if named.code == "QUERY_FAILED" else named)
     ok = not errors and not any(each.critical for each in found)
     if as_json:
         print_json("check", ok=ok, tables=[as_row(each) for each in found], error=errors[0] if errors else None)
@@ -157,14 +169,15 @@ def print_checked(checked: Checked) -> None:
 
 def failures(checked: Checked) -> Iterable[str]:
     """A line an expectation that failed, with event ids where rows are to blame."""
-    from ingest.quality.result import sample_ids
+    from ingest.quality.result import printable, sample_ids
 
     for row in checked.failed:
         what = f"! {row.severity}: {row.expectation}" + (f" ({row.column})" if row.column else "")
         if row.exception:
-            yield f"{what}: could not be evaluated: {row.exception}"
+            yield f"{what}: could not be evaluated: {printable(row.exception)}"
         elif row.unexpected_count is not None:
             ids = ", ".join(sample_ids(row))
             yield f"{what}: {row.unexpected_count:,} of {row.element_count or 0:,} rows" + (f", such as {ids}" if ids else "")
         else:
-            yield f"{what}: observed {row.observed if row.observed is not None else 'a value that is not shown'}, expected {row.arguments}"
+            observed = "a value that is not shown" if row.observed is None else printable(row.observed)
+            yield f"{what}: observed {observed}, expected {row.arguments}"

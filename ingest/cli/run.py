@@ -10,7 +10,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_error, print_json
-from ingest.cli.check import as_row, print_checked
+from ingest.cli.check import as_row, print_checked, say_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +87,8 @@ def _watch(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> Watc
     from ingest.quality.watch import Watch
 
     suites = {suite.contract.name: suite for suite in load_suites(project, contracts)}
+    with unread(sys.stderr):
+        say_unchecked(contracts)
 
     def show(checked: Checked) -> None:
         if not quiet and (checked.failed or checked.page):

@@ -69,16 +69,17 @@ def sql(
     as_json: Annotated[bool, typer.Option(JSON, help="The same as --format json.")] = False,
 ) -> None:
     """Ask the project's tables in SQL: <table>, <table>__quarantine, <table>__ledger, <table>__quality. It only reads."""
+    from ingest.cli.progress import unread
     from ingest.errors import IngestError
 
     form = Format.JSON if as_json else form
     try:
         _one_of(statement=statement, file=file, question=question, tables=tables or None, questions=questions or None)
-        if questions:
-            _list_questions(form)
-            return
-        text = _text(statement, file)
-        _answer(text, question, table, at, since, form, limit, with_spark, project, lake, master)
+        with unread(sys.stdout):
+            if questions:
+                _list_questions(form)
+            else:
+                _answer(_text(statement, file), question, table, at, since, form, limit, with_spark, project, lake, master)
     except IngestError as error:
         if form is not Format.JSON or as_json:
             raise
@@ -107,7 +108,7 @@ def _answer(
 
     asked = ready(question) if question else None
     if text:
-        refuse_writes(text)
+        refuse_writes(text, spark=spark)
     contracts = load_contracts(project)
     with _engine(contracts, lake, master, spark, at, contract_named(contracts, table).name if asked else table, form) as (catalog, ask):
         if asked:

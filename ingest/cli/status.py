@@ -1,9 +1,10 @@
-"""`ingest status`: where each table stands, in half a second, without Spark."""
+"""`ingest status`: where each table stands, in under a second, without Spark."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def status(
+    context: typer.Context,
     tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all of tables/ if none is named.")] = None,
     project: o.Project = o.PROJECT_DEFAULT,
     lake: o.Lake = o.LAKE_DEFAULT,
@@ -27,10 +29,7 @@ def status(
     as_json: o.Json = False,
 ) -> None:
     """Say of each table: checkpoint, batches, ledger, lag, last commit, who runs it, and what a start would do (exit 3: refuse)."""
-    from ingest.prove.broker_word import BrokerWord
-
-    with BrokerWord() as broker:
-        found = _found(broker, project, tables or [], lake, checkpoints, bootstrap_servers)
+    found = _found(context.obj, project, tables or [], lake, checkpoints, bootstrap_servers)
     refused = [each for each in found if each.refusal is not None and each.next.endswith("refuse")]
     if as_json:
         print_json("status", ok=not refused, tables=[dataclasses.asdict(each) for each in found])
@@ -61,11 +60,11 @@ def _found(broker: BrokerWord, project: Path, tables: list[str], lake: str, chec
     from ingest.prove.status import status as status_of
     from ingest.stream.lock_file import holder
 
-    places = [Places(lake, checkpoints, contract.pipeline, contract.table) for contract in contracts]
-    return [
-        status_of(contract, place, answer, holder(place.state))
-        for contract, place, answer in zip(contracts, places, broker.answers(), strict=True)
-    ]
+    found = []
+    for contract in contracts:
+        places = Places(lake, checkpoints, contract.pipeline, contract.table)
+        found.append(status_of(contract, places, partial(broker.answer, contract.source.topic), holder(places.state)))
+    return found
 
 
 def print_status(status: Status) -> None:

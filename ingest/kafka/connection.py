@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from kafka import KafkaProducer
-from kafka.errors import KafkaError
+from kafka.errors import KafkaConfigurationError, KafkaError
 from kafka.protocol.metadata import MetadataRequest
 
-from ingest.errors import Unfit
+from ingest.errors import InvalidInput, Unfit
 from ingest.kafka_options import KafkaOptions
 from ingest.stream import conversation
 
@@ -62,8 +62,9 @@ def quiet() -> Iterator[None]:
 def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
     """A connected KafkaProducer; with a transactional id its transactions are initialised, which aborts what a former one left open.
 
-    Raises Unfit BROKER_UNREACHABLE and what `greet` raises.
+    Raises Unfit BROKER_UNREACHABLE, InvalidInput CLIENT_OPTIONS and what `greet` raises.
     """
+    known(options, KafkaProducer)
     greet(kafka)
     made = None
     try:
@@ -74,6 +75,8 @@ def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
     except BaseException as error:
         if made is not None:
             end(made)
+        if isinstance(error, KafkaConfigurationError | ValueError):
+            raise refused(kafka, error) from error
         if not isinstance(error, KafkaError):
             raise
         raise Unfit(
@@ -83,6 +86,23 @@ def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
             remedy="check the address and the rights; `ingest broker start` starts an embedded broker.",
         ) from error
     return made
+
+
+def known(options: Mapping[str, Any], client: Any) -> None:
+    """Raises InvalidInput CLIENT_OPTIONS for options that the client does not have: its own error would show their values."""
+    if unknown := sorted(options.keys() - client.DEFAULT_CONFIG.keys()):
+        found, remedy = f"{client.__name__} has no option {', '.join(unknown)}.", "correct the name; options are spelled with _ for . here."
+        raise InvalidInput("CLIENT_OPTIONS", found, expected="options of kafka-python.", remedy=remedy)
+
+
+def refused(kafka: KafkaOptions, error: BaseException) -> InvalidInput:
+    """What the client says of options that contradict each other."""
+    return InvalidInput(
+        "CLIENT_OPTIONS",
+        f"kafka-python refuses the options: {kafka.without_secrets(str(error))}.",
+        expected="options that fit each other, and those that the delivery mode sets.",
+        remedy="correct the one that is named, or leave it out.",
+    )
 
 
 def _never_ask_for_another_epoch(made: Any) -> None:
@@ -103,8 +123,19 @@ def end(made: Any) -> None:
         made.close(timeout=CLOSE_WITHIN_S)
 
 
+def answered(made: Any, ask: Callable[[Any], Any], within_s: float) -> None:
+    """Have the transaction manager begin something, and wait for its end; raises what the broker said, or TimeoutError.
+
+    commit_transaction() and its like do the same and wait without end: for good, once the producer is closed.
+    """
+    result = ask(made._transaction_manager)
+    made._sender.wakeup()
+    if not result.wait(timeout_ms=max(within_s, 0) * 1000):
+        raise TimeoutError(f"no answer within {within_s:g} s")
+
+
 class Asked:
-    """A blocking call in a thread of its own: commit, abort and offsets of kafka-python know no deadline."""
+    """A blocking call in a thread of its own."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._error: BaseException | None = None

@@ -71,13 +71,13 @@ class Consumer:
 
     Offsets are committed every `commit_records` records or `commit_ms`, when partitions go away, and at the end. `instance` makes it a
     static member: after a restart it gets its partitions back without a rebalance. `options` are kafka-python's, checked against the
-    mode. Raises GuaranteeBroken, Unfit BROKER_UNREACHABLE.
+    mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
     """
 
     def __init__(
         self,
         mode: DeliveryMode,
-        topics: Iterable[str],
+        topics: str | Iterable[str],
         group_id: str,
         kafka: KafkaOptions | str,
         *,
@@ -92,6 +92,9 @@ class Consumer:
         if not isinstance(mode, AtMostOnce | AtLeastOnce):
             guarantee = "offsets that are committed apart from the work's result are lost or doubled by a crash between the two"
             raise GuaranteeBroken(mode.name, "Consumer", "alone", expected="transform() in its place", guarantee=guarantee)
+        if isinstance(mode, AtMostOnce) and dead_letter is not None and dead_letter.attempts > 1:
+            option, guarantee = "dead_letter.attempts", "work that failed half way would be done twice"
+            raise GuaranteeBroken(mode.name, option, dead_letter.attempts, expected="1", guarantee=guarantee)
         if commit_records < 1 or commit_ms < 1:
             raise InvalidInput("COMMIT_EVERY", f"{commit_records=}, {commit_ms=}.", expected="at least 1 of each.", remedy="correct them.")
         self.mode = mode
@@ -103,7 +106,8 @@ class Consumer:
         self.counts = Consumed()
         made = mode.consumer_options(group_id, **options) | ({"group_instance_id": instance} if instance else {})
         connection = as_options(kafka)
-        self._member = Member(connection, topics, made, rebalance=rebalance, finish=self._finish, dropped=self._drop)
+        named = [topics] if isinstance(topics, str) else topics
+        self._member = Member(connection, named, made, rebalance=rebalance, finish=self._finish, dropped=self._drop)
         try:
             self._letters = Producer(AtLeastOnce(), connection) if dead_letter else None
         except BaseException:
@@ -124,7 +128,7 @@ class Consumer:
         return self._member.assignment
 
     def pause(self, topic: str, partition: int) -> None:
-        """Work on no more records of this partition until `resume`; it stays ours. To be called from the work."""
+        """Work on no more records of this partition until `resume`; it stays ours. To be called from the work or from `stop`."""
         self._member.pause(TopicPartition(topic, partition))
 
     def resume(self, topic: str, partition: int) -> None:
@@ -157,13 +161,19 @@ class Consumer:
     def _batch(self, records: list[Any], work: Callable[[Any], object], stop: Callable[[], bool]) -> None:
         self._dropped.clear()
         if isinstance(self.mode, AtMostOnce) and not self._committed(_after(records)):
-            return  # another member may have them: not worked on is what this mode allows, twice is not
-        for record in records:
+            self._member.forget()  # if it was not done, and they are still ours, they come again; another member may have them
+            return
+        rests: set[TopicPartition] = set()
+        for number, record in enumerate(records):
             place = TopicPartition(record.topic, record.partition)
             if stop() and isinstance(self.mode, AtLeastOnce):
                 self._back()
                 return
-            if place in self._dropped:
+            if place in self._dropped or place in rests:
+                continue
+            if self._member.is_paused(place):
+                self._member.give_back(each for each in records[number:] if (each.topic, each.partition) == place)
+                rests.add(place)
                 continue
             self._work(record, work)
             if isinstance(self.mode, AtLeastOnce):

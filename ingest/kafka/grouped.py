@@ -57,14 +57,17 @@ class Grouped:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with self._changed:
-            if kind is None and self._error is None:
-                self._commit()
-            elif self._group:
-                self.lost, self._group = tuple(self._group), []
-            self._ended = True
-            self._changed.notify_all()
-        self._clock.join()
+        try:
+            with self._changed:
+                if kind is None and self._error is None:
+                    self._commit()
+                elif self._group:
+                    self.lost, self._group = tuple(self._group), []
+        finally:  # also when a signal ends the wait for the last commit
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+            self._clock.join()
         if kind is None:
             self._raise_error()
 
@@ -73,6 +76,10 @@ class Grouped:
     ) -> None:
         """Add a record to the present group. Raises what the commit of a former group raised."""
         with self._changed:
+            if self._ended:
+                raise InvalidInput(
+                    "GROUP_ENDED", "a record for a group that has ended.", expected="an open one.", remedy="make a new Grouped."
+                )
             if self._error is not None:
                 self.lost = (*self.lost, Outgoing(topic, value, key, headers, partition))
             self._raise_error()

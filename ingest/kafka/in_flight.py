@@ -9,7 +9,7 @@ import time
 from collections import deque
 from typing import Any, Final
 
-from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.errors import KafkaError, KafkaTimeoutError, TransactionAbortedError
 
 # Kafka's own `buffer.memory`.
 BYTES_MAX: Final = 32 * 1024 * 1024
@@ -25,9 +25,6 @@ class InFlight:
         self._bytes = 0
         self._waiting: deque[tuple[Any, int]] = deque()
         self.errors: list[BaseException] = []
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def add(self, future: Any, size: int, timeout_s: float) -> None:
         """Take a record's future and its size; waits while too much is in flight. Raises TimeoutError."""
@@ -45,15 +42,29 @@ class InFlight:
         while self._waiting:
             self._take(deadline)
 
+    def undecided(self) -> int:
+        """How many are neither acknowledged nor given up; `errors` then has those that were given up."""
+        open_still = deque(each for each in self._waiting if not each[0].is_done)
+        self.errors += (future.exception for future, _ in self._waiting if future.is_done and future.exception is not None)
+        self._waiting, self._bytes = open_still, sum(size for _, size in open_still)
+        return len(open_still)
+
     def met(self, kinds: tuple[type[BaseException], ...]) -> bool:
         """Whether a record failed with one of these so far."""
-        return any(isinstance(error, kinds) for error in (*self.errors, *(future.exception for future, _ in self._waiting)))
+        return any(isinstance(error, kinds) for error in self._met())
+
+    def given_up(self) -> bool:
+        """Whether a record failed that may still arrive; those that an abort threw away before they were sent cannot."""
+        return any(not isinstance(error, TransactionAbortedError) for error in self._met())
 
     def forget(self) -> None:
         """Their producer is gone."""
         self._waiting.clear()
         self.errors.clear()
         self._bytes = 0
+
+    def _met(self) -> list[BaseException]:
+        return [*self.errors, *(future.exception for future, _ in self._waiting if future.exception is not None)]
 
     def _take(self, deadline: float) -> None:
         future, size = self._waiting[0]

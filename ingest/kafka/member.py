@@ -17,10 +17,10 @@ from typing import Any, Final, Literal, TypeAlias
 from kafka import AsyncConsumerRebalanceListener, ConsumerGroupMetadata, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import IllegalStateError, KafkaError, NoOffsetForPartitionError
+from kafka.errors import IllegalStateError, KafkaConfigurationError, KafkaError, NoOffsetForPartitionError
 
 from ingest.errors import InvalidInput, Unfit
-from ingest.kafka.connection import greet
+from ingest.kafka.connection import greet, known, refused
 from ingest.kafka_options import KafkaOptions
 
 Rebalance: TypeAlias = Literal["cooperative", "eager"]
@@ -43,7 +43,8 @@ class Member:
     """One consumer in a group. `options` are kafka-python's, from a delivery mode.
 
     `finish` is asked, before partitions go, for offsets of work that is done and not committed; `dropped` is told which partitions are
-    gone, and whether such offsets were committed. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN.
+    gone, and whether such offsets were committed. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN or
+    CLIENT_OPTIONS.
     """
 
     def __init__(
@@ -64,11 +65,14 @@ class Member:
         self._reset: str = options["auto_offset_reset"]
         self.group = ConsumerGroupMetadata(group_id=options["group_id"])
         self.polled_at = time.monotonic()
+        known(options, KafkaConsumer)
         greet(kafka)
         try:
             self._consumer: Any = KafkaConsumer(
                 **{**kafka.for_python(), "partition_assignment_strategy": (_ASSIGNORS[rebalance],), "metrics_enabled": False, **options}
             )
+        except (KafkaConfigurationError, ValueError) as error:
+            raise refused(kafka, error) from error
         except KafkaError as error:
             raise Unfit(
                 "BROKER_UNREACHABLE",
@@ -76,6 +80,7 @@ class Member:
                 expected="a Kafka broker that answers and lets us in.",
                 remedy="check the address and the rights; `ingest broker start` starts an embedded broker.",
             ) from error
+        _hear_of_every_loss(self._consumer._coordinator)
         self._topics = tuple(topics)
         self._consumer.subscribe(list(self._topics), listener=_Listener(self))
         try:
@@ -125,19 +130,19 @@ class Member:
         self.poll(0)
         due = float("inf")
         while not stop():
-            have = sum(len(waiting) for place, waiting in self._buffer.items() if place not in self._paused)
+            have = self._have()
             now = time.monotonic()
             if have >= records or now >= due:
                 break
             if have and due == float("inf"):
                 due = now + time_s
             self.poll(min(due - now, _POLL_S))
-            if due == float("inf") and not any(self._buffer.values()):
+            if due == float("inf") and not self._have():
                 break
         return self._take(records)
 
     def give_back(self, records: Iterable[Any]) -> None:
-        """Records of the last `gather` that were not worked on: they are the next ones. Only before the next poll, while all are ours."""
+        """Records of the last `gather` that were not worked on: they are the next ones. Only while all are ours."""
         back: dict[TopicPartition, list[Any]] = {}
         for record in records:
             back.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
@@ -167,6 +172,14 @@ class Member:
         """See pause."""
         self._paused.discard(place)
         self._hold_back()
+
+    def is_paused(self, place: TopicPartition) -> bool:
+        """See pause."""
+        return place in self._paused
+
+    def _have(self) -> int:
+        """How many records could be handed out."""
+        return sum(len(waiting) for place, waiting in self._buffer.items() if place not in self._paused)
 
     def _know_topics(self, servers: str) -> None:
         """Wait until the client knows its topics.
@@ -229,6 +242,22 @@ class Member:
         for place in places:
             self._buffer.pop(place, None)
         self._dropped(places, finished)
+
+
+def _hear_of_every_loss(coordinator: Any) -> None:
+    """A member that learns in the midst of a rebalance that it was thrown out has lost its partitions; kafka-python 3.0.12 keeps them.
+
+    It asks what was lost once a rebalance, before the first JoinGroup. If that does not reach the broker for longer than the session, and
+    others have the partitions meanwhile, the member comes back as a new one with its old fetch positions: a partition that is dealt to it
+    again counts as never gone, and what the others have done is done again. With this it asks again before it joins as a new member.
+    """
+    reset = coordinator.reset_generation
+
+    def and_ask_again(*arguments: Any, **named: Any) -> None:
+        reset(*arguments, **named)
+        coordinator.rejoining = False
+
+    coordinator.reset_generation = and_ask_again
 
 
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]

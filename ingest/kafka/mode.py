@@ -44,6 +44,7 @@ def _is(value: object) -> Callable[[Any], bool]:
 
 
 _ALL: Final = lambda given: given in ("all", -1)  # noqa: E731
+_UNTIL_TIMEOUT: Final = float("inf")  # delivery_timeout_ms bounds them
 _NO_AUTO_COMMIT: Final = "the position is committed by a clock: records that nobody has worked on count as done, finished ones do not"
 _BATCHING: Final[Mapping[str, Any]] = {
     "batch_size": BATCH_BYTES,
@@ -57,6 +58,12 @@ _BATCHING: Final[Mapping[str, Any]] = {
 _GROUP_RULES: Final = (
     _Rule("enable_auto_commit", _is(False), "False, the offsets are committed with the work", _NO_AUTO_COMMIT),
     _Rule("group_id", bool, "a name", "without a group nothing remembers what was read"),
+    _Rule(
+        "partition_assignment_strategy",
+        lambda given: False,
+        "left to `rebalance`, 'cooperative' or 'eager'",
+        "what is read again after a rebalance goes by it: records that were waiting would be passed over",
+    ),
 )
 _LOSSLESS_READ: Final = _Rule(
     "auto_offset_reset",
@@ -114,7 +121,12 @@ class AtLeastOnce:
         rules: tuple[_Rule, ...] = (*_DURABLE, _no_transactions(self.name))
         if self.idempotent:
             rules += (_in_order("idempotent=True"), _Rule("enable_idempotence", _is(True), "True", "a retry would write its records twice"))
-        own = {"acks": "all", "enable_idempotence": self.idempotent, "max_in_flight_requests_per_connection": IN_FLIGHT_MAX}
+        own = {
+            "acks": "all",
+            "retries": _UNTIL_TIMEOUT,
+            "enable_idempotence": self.idempotent,
+            "max_in_flight_requests_per_connection": IN_FLIGHT_MAX,
+        }
         if not self.idempotent:
             own["max_in_flight_requests_per_connection"] = 1  # else a batch that is tried again changes places with the next one
         return _checked(self.name, {**_BATCHING, **own, "compression_type": compression()}, more, rules)
@@ -168,6 +180,7 @@ class ExactlyOnce:
         )
         own = {
             "acks": "all",
+            "retries": _UNTIL_TIMEOUT,
             "enable_idempotence": True,
             "max_in_flight_requests_per_connection": IN_FLIGHT_MAX,
             "transactional_id": self.transactional_id,

@@ -24,10 +24,11 @@ FLUSH_WITHIN_S: Final = 45.0
 
 
 class Producer:
-    """Sends records one by one. A context manager: waits for all of them at its end.
+    """Sends records one by one. A context manager: waits for all of them at its end, also when an exception leaves the block; that is
+    raised on, with a note if some were not acknowledged.
 
     In at_least_once a record that is not acknowledged raises DeliveryFailed, at the latest in `flush`; in at_most_once nobody knows.
-    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, Unfit BROKER_UNREACHABLE.
+    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
     """
 
     def __init__(
@@ -43,8 +44,15 @@ class Producer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            if kind is None:
+            if error is None:
                 self.flush()
+            elif isinstance(error, Exception):
+                try:
+                    self.flush()
+                except DeliveryFailed as failed:
+                    error.add_note(f"Besides, {failed.found}")
+            elif undecided := self._in_flight.undecided():  # a signal shall end what it was meant to end
+                error.add_note(f"{undecided} record(s) sent before were not acknowledged, and are not sent any more.")
         finally:
             end(self._made)
 
@@ -57,8 +65,12 @@ class Producer:
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> None:
-        """Hand a record over; waits when too much is in flight. Raises DeliveryFailed for records sent before."""
+    ) -> Any:
+        """Hand a record over; waits when too much is in flight. Raises DeliveryFailed, also for records sent before.
+
+        Returns kafka-python's future, which after `flush` tells what became of this record (None if at_most_once could not hand it over).
+        """
+        future = None
         try:
             future = self._made.send(topic, value, key, list(headers), partition, timestamp_ms)
             self._in_flight.add(future, len(value or b"") + len(key or b""), self._within_s)
@@ -66,6 +78,7 @@ class Producer:
             if isinstance(self.mode, AtLeastOnce):
                 raise DeliveryFailed([_text(error)]) from error
         self._raise_errors()
+        return future
 
     def flush(self) -> None:
         """Wait until every record is acknowledged, or in at_most_once sent. Raises DeliveryFailed."""
@@ -75,7 +88,9 @@ class Producer:
             self._in_flight.drain(deadline - time.monotonic())
         except (KafkaError, TimeoutError) as error:
             if isinstance(self.mode, AtLeastOnce):
-                raise DeliveryFailed([_text(error)] * max(len(self._in_flight), 1)) from error
+                undecided = self._in_flight.undecided()
+                errors, self._in_flight.errors = self._in_flight.errors, []
+                raise DeliveryFailed([*map(_text, errors), *[_text(error)] * undecided] or [_text(error)]) from error
         self._raise_errors()
 
     def _raise_errors(self) -> None:

@@ -21,7 +21,7 @@ class SeenIds:
     """The last `keep` event ids, in an SQLite file. A context manager; for one thread.
 
     A copy that comes more than `keep` ids after the first one is not recognised, nor one that another instance with another file
-    works on: bound the distance (retries come soon), or deduplicate where all meet, as the MERGE into the lake does.
+    works on: bound the distance (retries come soon), or deduplicate where all meet, as the MERGE into the lake does. Raises StoreFailed.
     """
 
     def __init__(self, path: Path | str, *, keep: int = KEEP) -> None:
@@ -29,11 +29,18 @@ class SeenIds:
             raise InvalidInput("SEEN_KEEP", f"keep is {keep}.", expected="at least 1.", remedy="correct it.")
         self._keep, self._path = keep, str(path)
         # FULL: an id that was added has to be there after a power cut, since the offset may be committed right after it.
-        self.connection = sqlite3.connect(path, isolation_level=None)
-        self.connection.execute("PRAGMA journal_mode=WAL")
-        self.connection.execute("PRAGMA synchronous=FULL")
-        self.connection.execute("CREATE TABLE IF NOT EXISTS seen (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE)")
-        self._pruned_at = self._newest()
+        with self._stored():
+            self.connection = sqlite3.connect(path, isolation_level=None)
+            try:
+                self.connection.execute("PRAGMA journal_mode=WAL")
+                self.connection.execute("PRAGMA synchronous=FULL")
+                self.connection.execute(
+                    "CREATE TABLE IF NOT EXISTS seen (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE)"
+                )
+                self._pruned_at = self._newest()
+            except BaseException:
+                self.close()
+                raise
 
     def __enter__(self) -> SeenIds:
         return self

@@ -11,12 +11,17 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kafka import KafkaConsumer, TopicPartition
+from kafka.protocol.admin import DescribeConfigsRequest
 
 from ingest.errors import RunStopped
+from ingest.kafka.connection import quiet
 from ingest.kafka.outgoing import Outgoing
 from ingest.kafka_options import KafkaOptions
+from ingest.stream import conversation
 
 _RESTORE_STALL_S: Final = 60.0
+_ANSWER_WITHIN_S: Final = 10.0
+_TOPIC: Final = 2  # ConfigResource.Type of Kafka's protocol
 _NONE: Final = object()
 
 
@@ -90,6 +95,15 @@ class States:
         if partition not in self._by_partition:
             self._by_partition[partition] = State(self._restored(partition))
         return self._by_partition[partition]
+
+    def cleanup_policy(self) -> str | None:
+        """The changelog's; None where the broker does not tell us (it takes the right to describe its configuration)."""
+        wanted = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_TOPIC, resource_name=self.changelog, configuration_keys=["cleanup.policy"]
+        )
+        with quiet():
+            answer = conversation.ask(self._kafka, DescribeConfigsRequest(resources=[wanted]), _ANSWER_WITHIN_S)
+        return next((str(each.value) for result in answer.results if result.error_code == 0 for each in result.configs), None)
 
     def forget(self, partitions: set[int] | None = None) -> None:
         """Partitions went to others, or (None) a transaction did not commit: read them back when they are needed again."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from operator import methodcaller
 from types import TracebackType
 from typing import Any, Final, Literal
 
@@ -23,7 +23,7 @@ from kafka import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafka.errors import CommitFailedError, FencedInstanceIdError, InvalidProducerEpochError, KafkaError, ProducerFencedError
 
 from ingest.errors import InvalidInput, Unfit
-from ingest.kafka.connection import Asked, as_options, end, producer
+from ingest.kafka.connection import answered, as_options, end, producer
 from ingest.kafka.errors import GroupMovedOn, OutcomeUnknown, ProducerFenced, TransactionAborted
 from ingest.kafka.in_flight import InFlight
 from ingest.kafka.mode import ExactlyOnce
@@ -88,7 +88,7 @@ class Transaction:
 class TransactionalProducer:
     """A producer that can only send inside of transactions. A context manager; not for several threads at once.
 
-    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, Unfit BROKER_UNREACHABLE.
+    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
     """
 
     def __init__(self, mode: ExactlyOnce, kafka: KafkaOptions | str, *, commit_within_s: float = COMMIT_WITHIN_S, **options: Any) -> None:
@@ -147,10 +147,10 @@ class TransactionalProducer:
             on_step("flushed")
             for group, offsets in transaction._offsets.items():
                 asked = "offsets"
-                Asked(partial(made.send_offsets_to_transaction, offsets, group)).result(self._within_s)
+                answered(made, methodcaller("send_offsets_to_transaction", offsets, group), self._within_s)
             on_step("offsets_sent")
             asked = "commit"
-            Asked(made.commit_transaction).result(self._within_s)
+            answered(made, methodcaller("begin_commit"), self._within_s)
         except BaseException as error:
             late = time.monotonic() - began > self.mode.transaction_timeout_ms / 1000
             self._fail(made, error, asked, late=late)
@@ -193,14 +193,19 @@ class TransactionalProducer:
             raise TransactionAborted(f"{type(error).__name__}: {error}") from error
 
     def _aborted(self, made: Any) -> bool:
+        """Whether the producer can go on after an abort.
+
+        Not with a record that was given up while it was on its way: the epoch stays the same, so that the broker would take it into the
+        next transaction if it came so late (before KIP-890's second part, which kafka-python 3.0.12 does not speak).
+        """
         try:
-            Asked(made.abort_transaction).result(self._within_s)
+            answered(made, methodcaller("begin_abort"), self._within_s)
         except (KafkaError, TimeoutError) as error:
             if self._is_fenced(made, error):
                 self.close()
                 raise ProducerFenced(self.mode.transactional_id) from error
             return False
-        return True
+        return not self._in_flight.given_up()
 
     def _replace(self) -> bool:
         """A new producer of the same id; False if none could be made now."""

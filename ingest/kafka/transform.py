@@ -12,6 +12,7 @@ exactly_once_v2; Streams also has windows, joins, state on disk and standby copi
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ from types import TracebackType
 from typing import Any, Final, TypeAlias
 
 from kafka import TopicPartition
+from kafka.errors import RetriableError
 
-from ingest.errors import InvalidInput
+from ingest.errors import InvalidInput, Unfit
 from ingest.kafka.connection import as_options
 from ingest.kafka.errors import GroupMovedOn, OutcomeUnknown, PoisonRecord, TransactionAborted
 from ingest.kafka.grouped import RECORDS, TIME_MS
@@ -37,8 +39,13 @@ Function: TypeAlias = Callable[[Any], Iterable[Outgoing]] | Callable[[Any, State
 _ATTEMPTS_MAX: Final = 5
 # Of the transaction's timeout: the other half is for the last record, for sending and for the commit.
 _WORK_SHARE: Final = 0.5
+# So long a run waits for brokers that do not answer the group: a restart of all of them takes less.
+_BROKERS_WITHIN_S: Final = 60.0
+_PAUSE_S: Final = 0.5
 # All other members wait in a rebalance until we come to our next poll.
 _WORK_S_MAX: Final = 30.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -57,14 +64,14 @@ class Transform:
     `function` takes a record (and its partition's State, where `changelog` names a compacted topic with as many partitions as the
     source) and yields what to send to `sinks`. It may be called again for a record whose transaction did not commit, so what it does
     besides is done at least once. `instance` makes it a static member. Raises GuaranteeBroken, InvalidInput TOPIC_UNKNOWN,
-    CHANGELOG_PARTITIONS or STATE_OF_SEVERAL, Unfit BROKER_UNREACHABLE.
+    CHANGELOG_PARTITIONS, CHANGELOG_NOT_COMPACTED, STATE_OF_SEVERAL, GROUP_SIZE or CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
     """
 
     def __init__(
         self,
         source: str | Iterable[str],
         function: Function,
-        sinks: Iterable[str],
+        sinks: str | Iterable[str],
         mode: ExactlyOnce,
         group_id: str,
         kafka: KafkaOptions | str,
@@ -79,14 +86,17 @@ class Transform:
         consumer_options: dict[str, Any] | None = None,
         producer_options: dict[str, Any] | None = None,
     ) -> None:
+        if records < 1 or time_ms < 1:
+            raise InvalidInput("GROUP_SIZE", f"{records=}, {time_ms=}.", expected="at least 1 of each.", remedy="correct them.")
         connection = as_options(kafka)
         topics = [source] if isinstance(source, str) else list(source)
         self._function: Any = function
-        self._sinks = frozenset(sinks)
+        self._sinks = frozenset([sinks] if isinstance(sinks, str) else sinks)
         self._dead_letter, self._on_step = dead_letter, on_step
         self._records, self._time_s = records, time_ms / 1000
         self._work_s = min(mode.transaction_timeout_ms / 1000 * _WORK_SHARE, _WORK_S_MAX)
         self._states = States(connection, changelog) if changelog else None
+        self._logged = 0  # partitions of the changelog
         self.counts = Transformed()
         options = {"max_poll_records": records, **(consumer_options or {})}
         if instance:
@@ -110,28 +120,37 @@ class Transform:
     def run(self, *, stop: Callable[[], bool] = lambda: False, idle_s: float = float("inf")) -> Transformed:
         """Work until `stop` says so or nothing has come for `idle_s`; the transaction at hand is ended first.
 
-        Raises ProducerFenced, PoisonRecord, RunStopped STATE_NOT_RESTORED, TransactionAborted after five in a row, and what `function`
-        does not handle. Nothing of an unfinished transaction is visible then.
+        Raises ProducerFenced, PoisonRecord, RunStopped STATE_NOT_RESTORED, TransactionAborted or OutcomeUnknown after five in a row, and
+        when the brokers have not answered for a minute Unfit BROKER_UNREACHABLE or kafka.errors.RetriableError. Of an unfinished
+        transaction nothing is visible then (OutcomeUnknown: all or nothing); another run goes on from the committed offsets.
         """
-        came, failures = time.monotonic(), 0
+        came = answered = time.monotonic()
+        failures = 0
         while not stop() and time.monotonic() - came < idle_s:
-            records = self._member.gather(self._records, self._time_s, stop)
-            if not records:
-                continue
             try:
-                self._transact(records)
-                failures = 0
+                records = self._member.gather(self._records, self._time_s, stop)
+                if records:
+                    self._transact(records)
+                    came, failures = time.monotonic(), 0
+                answered = time.monotonic()
             except (TransactionAborted, OutcomeUnknown) as error:
                 # Whatever became of it, the committed offsets tell: the broker does not answer while a transaction holds some of them.
+                self.counts.repeated += 1
                 self._abandon()
+                came = time.monotonic()
                 failures += not isinstance(error, GroupMovedOn)
                 if failures >= _ATTEMPTS_MAX:
                     raise
+            except (RetriableError, Unfit) as error:  # the group cannot be asked, or no new producer be had
+                self._abandon()
+                if time.monotonic() - answered > _BROKERS_WITHIN_S:
+                    raise
+                _log.info("no answer from the brokers, trying again: %r", error)
+                time.sleep(_PAUSE_S)
+                came = time.monotonic()  # this is no idleness
             except BaseException:
-                self._abandon_states()
-                self._member.forget()  # else a second run would go on behind these records
+                self._abandon()
                 raise
-            came = time.monotonic()
         return self.counts
 
     def _transact(self, records: list[Any]) -> None:
@@ -141,7 +160,9 @@ class Transform:
         """
         step = self._on_step
         if self._states is not None:
-            for partition in sorted({record.partition for record in records}):
+            for topic, partition in sorted({(record.topic, record.partition) for record in records}):
+                if partition >= self._logged:
+                    raise _partitions_differ(self._states.changelog, self._logged, topic, partition + 1)
                 self._states[partition]
         step("gathered")
         dead = 0
@@ -211,28 +232,37 @@ class Transform:
                 remedy="write them into one topic first, with a transform of its own.",
             )
         have = self._producer.partitions(self._states.changelog)
-        for topic in topics:
-            need = self._producer.partitions(topic)
-            if have != need:
-                raise InvalidInput(
-                    "CHANGELOG_PARTITIONS",
-                    f"{self._states.changelog} has {have} partitions and {topic} has {need}.",
-                    expected="as many in both: the state of a partition is in the changelog's partition of the same number.",
-                    remedy="create the changelog anew with that many partitions and cleanup.policy=compact.",
-                )
+        need = self._producer.partitions(topics[0])
+        if have != need:
+            raise _partitions_differ(self._states.changelog, have, topics[0], need)
+        self._logged = have
+        policy = self._states.cleanup_policy()
+        if policy not in ("compact", None):
+            raise InvalidInput(
+                "CHANGELOG_NOT_COMPACTED",
+                f"{self._states.changelog} has cleanup.policy={policy}.",
+                expected="compact alone: what retention deletes from a changelog is state that is lost.",
+                remedy=f"kafka-configs.sh --alter --topic {self._states.changelog} --add-config cleanup.policy=compact",
+            )
 
     def _abandon(self) -> None:
-        self.counts.repeated += 1
-        self._abandon_states()
-        self._member.rewind()
-
-    def _abandon_states(self) -> None:
+        """Back to the committed offsets, with the next poll; also of a second run, which would go on behind these records."""
         if self._states is not None:
             self._states.forget()
+        self._member.forget()
 
     def _drop(self, gone: set[TopicPartition], finished: bool) -> None:
         if self._states is not None:
             self._states.forget({place.partition for place in gone})
+
+
+def _partitions_differ(changelog: str, have: int, topic: str, need: int) -> InvalidInput:
+    return InvalidInput(
+        "CHANGELOG_PARTITIONS",
+        f"{changelog} has {have} partitions and {topic} has {need}.",
+        expected="as many in both: the state of a partition is in the changelog's partition of the same number.",
+        remedy="create the changelog anew with that many partitions and cleanup.policy=compact, or add what it lacks; then start again.",
+    )
 
 
 def _send(transaction: Transaction, one: Outgoing) -> None:
@@ -242,7 +272,7 @@ def _send(transaction: Transaction, one: Outgoing) -> None:
 def transform(
     source: str | Iterable[str],
     function: Function,
-    sinks: Iterable[str],
+    sinks: str | Iterable[str],
     mode: ExactlyOnce,
     group_id: str,
     kafka: KafkaOptions | str,

@@ -57,6 +57,10 @@ class _What(Enum):
     DROP = "drop"
     HOLD = "hold"
     CUT_REQUEST = "cut request"
+    KEEP_REQUEST = "keep request"
+
+
+_OF_REQUESTS: Final = (_What.CUT_REQUEST, _What.KEEP_REQUEST)
 
 
 @dataclass(eq=False)
@@ -69,6 +73,7 @@ class Fault:
     _skip: int
     _delay_s: float | None = None
     struck: int = 0
+    kept: bytes = b""
     _once: threading.Event = field(default_factory=threading.Event, repr=False)
     _released: threading.Event = field(default_factory=threading.Event, repr=False)
 
@@ -136,6 +141,18 @@ class Proxy:
         """The connection breaks before the request reaches the broker."""
         return self._aim(Fault(api, _What.CUT_REQUEST, times, skip))
 
+    def keep_request(self, api: Api, *, skip: int = 0) -> Fault:
+        """The request gets stuck on its way, until `deliver`; the connection stays, so the client waits out its own timeout."""
+        return self._aim(Fault(api, _What.KEEP_REQUEST, 1, skip))
+
+    def deliver(self, fault: Fault) -> None:
+        """A kept request reaches the first broker after all, by a way of its own; returns when that has answered."""
+        fault.wait(_CONNECT_WITHIN_S)
+        with socket.create_connection(self._upstream[0], _CONNECT_WITHIN_S) as broker:
+            broker.sendall(_SIZE.pack(len(fault.kept)) + fault.kept)
+            (size,) = _SIZE.unpack(_exactly(broker, _SIZE.size))
+            _exactly(broker, size)
+
     def refuse(self) -> None:
         """The broker is gone: all connections break, new ones are closed at once, until `restore`."""
         with self._lock:
@@ -156,7 +173,7 @@ class Proxy:
     def _struck(self, api: int, *, request: bool) -> Fault | None:
         with self._lock:
             for fault in self._faults:
-                if fault.api == api and fault._times > 0 and (fault._what is _What.CUT_REQUEST) == request:
+                if fault.api == api and fault._times > 0 and (fault._what in _OF_REQUESTS) == request:
                     if fault._skip > 0:
                         fault._skip -= 1
                         continue
@@ -220,8 +237,12 @@ class Proxy:
 
     def _request(self, frame: bytes, asked: dict[int, tuple[int, int]]) -> bytes | None:
         api, version, correlation = _REQUEST.unpack_from(frame)
-        if self._struck(api, request=True) is not None:
-            raise ConnectionAbortedError
+        fault = self._struck(api, request=True)
+        if fault is not None:
+            if fault._what is _What.CUT_REQUEST:
+                raise ConnectionAbortedError
+            fault.kept = frame
+            return None
         asked[correlation] = (api, version)
         return frame
 

@@ -1,12 +1,12 @@
 """Verify against Kafka: read the ranges of all batches again and say where each record is and why each gap is (I4).
 
 A record that is in neither target nor quarantine is right only if it is a duplicate: it is decoded once more, and its event
-id has to be in the target.
+id has to be in the target, or to have been there when a DELETE took it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -25,12 +25,12 @@ from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import records_at, scan
 from ingest.prove.placement import Placement, place
 from ingest.stream.columns import event_id_columns
-from ingest.stream.delta_log import DeltaLog
+from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.topic import Topic
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # Duplicates are looked up so many at a time.
 CHUNK = 100_000
@@ -68,7 +68,8 @@ def against_kafka(
     foreign = sum(row.end_offset - row.start_offset for row in rows if row.topic_id != topic.id)
     target_positions = _positions(engine, Rows(At(places.target)), topic.id)
     quarantine_positions = _positions(engine, Rows(At(places.quarantine), QUARANTINE_POSITION), topic.id)
-    gone = _removed_positions(engine, DeltaLog(files_of(places.lake, engine.session), places.target), topic.id)
+    deleted = list(deletes(DeltaLog(files_of(places.lake, engine.session), places.target)))
+    gone = _removed_positions(engine, places.target, deleted, topic.id)
     placements: list[Placement] = []
     findings: list[Finding] = []
     with TopicReader(kafka, topic.name) as reader:
@@ -81,11 +82,12 @@ def against_kafka(
                 target_positions.get(partition, _none()),
                 quarantine_positions.get(partition, _none()),
                 isolation="read_committed" if contract.source.isolation_level == "read_committed" else "read_uncommitted",
+                contract_hash=contract.hash,
                 removed=gone.get(partition, _none()),
             )
             placements.append(placement)
             findings += placement.findings
-            findings += _lost(session, contract, topic, reader, placement, places.target)
+            findings += _lost(session, contract, topic, reader, placement, places.target, deleted, of_partition)
     gaps: dict[str, int] = {}
     for placement in placements:
         for kind, offsets in placement.gaps:
@@ -122,12 +124,12 @@ def _positions(engine: Engine, rows: Rows, topic_id: str) -> dict[int, Offsets]:
     return {partition: np.concatenate(parts) for partition, parts in found.items()}
 
 
-def _removed_positions(engine: Engine, log: DeltaLog, topic_id: str) -> dict[int, Offsets]:
-    """Positions of rows that DELETE commits took, as far as the versions before and after can still be read."""
+def _removed_positions(engine: Engine, target: str, deleted: Iterable[Commit], topic_id: str) -> dict[int, Offsets]:
+    """Positions of rows that these DELETE commits took, as far as the versions before and after can still be read."""
     found: dict[int, list[Offsets]] = {}
-    for commit in deletes(log):
+    for commit in deleted:
         try:
-            gone = _positions(engine, taken(log.table, commit), topic_id)
+            gone = _positions(engine, taken(target, commit), topic_id)
         except Unreadable:
             continue  # VACUUM has taken the files
         for partition, offsets in gone.items():
@@ -136,9 +138,16 @@ def _removed_positions(engine: Engine, log: DeltaLog, topic_id: str) -> dict[int
 
 
 def _lost(
-    session: Callable[[], SparkSession], contract: Contract, topic: Topic, reader: TopicReader, placement: Placement, target: str
+    session: Callable[[], SparkSession],
+    contract: Contract,
+    topic: Topic,
+    reader: TopicReader,
+    placement: Placement,
+    target: str,
+    deleted: Sequence[Commit],
+    rows: Sequence[LedgerRow],
 ) -> Iterator[Finding]:
-    """Records that stand nowhere and whose event id the target does not hold."""
+    """Records that stand nowhere and whose event id the target does not hold, and did not when a DELETE came after their batch."""
     offsets = placement.elsewhere.offsets()
     if not len(offsets):  # a decoder takes a second to put together, and a session many
         return
@@ -150,20 +159,37 @@ def _lost(
     schema = T.StructType().add("key", "binary").add("value", "binary").add("topic", "string").add("partition", "integer")
     schema = schema.add("offset", "long").add("timestamp", "timestamp").add("headers", HEADERS)
     ids = event_id_columns(contract)
-    known = session().read.format("delta").load(target).select(*(F.col(f"`{name}`") for name in ids))
+
+    def known(**version: int) -> DataFrame:
+        return session().read.format("delta").options(**version).load(target).select(*(F.col(f"`{name}`") for name in ids))
+
     decoder, shown = Decoder(contract), 0
     for begin in range(0, len(offsets), CHUNK):
         found = records_at(reader, placement.partition, offsets[begin : begin + CHUNK])
-        rows = [
+        records = [
             (r.key, r.value, topic.name, placement.partition, r.offset, datetime.fromtimestamp(r.timestamp_ms / 1000, UTC), list(r.headers))
             for r in found
         ]
-        events = decoder.decode(session().createDataFrame(rows, schema), Source(topic.name, topic.id, datetime.now(UTC)))
-        lost = events.join(known, list(ids), "leftanti").orderBy("_offset").limit(SHOWN_MAX - shown).collect()
-        for row in lost:
+        events = decoder.decode(session().createDataFrame(records, schema), Source(topic.name, topic.id, datetime.now(UTC)))
+        nowhere = events.join(known(), list(ids), "leftanti").persist()
+        try:
+            lost = {row["_offset"]: row["__reason"] for row in nowhere.select("_offset", "__reason").collect()}
+            for commit in deleted if lost else ():
+                try:
+                    with unreadable():
+                        there = nowhere.join(known(versionAsOf=commit.version - 1), list(ids), "leftsemi").select("_offset").collect()
+                except Unreadable:
+                    continue  # VACUUM has taken the files
+                for offset in (row["_offset"] for row in there):
+                    # A copy that came after the DELETE had to become a row again.
+                    if max(r.target_version for r in rows if r.start_offset <= offset < r.end_offset) < commit.version:
+                        lost.pop(offset, None)
+        finally:
+            nowhere.unpersist()
+        for offset, reason in sorted(lost.items())[: SHOWN_MAX - shown]:
             what = "is in neither target nor quarantine, and its event id is not in the target"
-            why = f" ({row['__reason']}: it belongs into quarantine)" if row["__reason"] else ""
-            yield Finding("RECORD_LOST", what + why, None, placement.partition, row["_offset"], row["_offset"] + 1)
+            why = f" ({reason}: it belongs into quarantine)" if reason else ""
+            yield Finding("RECORD_LOST", what + why, None, placement.partition, offset, offset + 1)
         shown += len(lost)
         if shown >= SHOWN_MAX:
             return

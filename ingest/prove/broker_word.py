@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -44,20 +45,22 @@ class BrokerWord:
         self._process.stdin.write(json.dumps([bootstrap_servers, list(topics)]) + "\n")
         self._process.stdin.flush()
 
-    def answers(self) -> list[BrokerFacts | Mapping[str, str]]:
-        """Of each topic what the broker said, or the error (a dict of code, found, expected, remedy) that kept it from saying so."""
+    def answer(self, topic: str) -> BrokerFacts | Mapping[str, str]:
+        """What the broker said of the topic, or the error (a dict of code, found, expected, remedy) that kept it from saying so."""
+        return self._answers[topic]
+
+    @cached_property
+    def _answers(self) -> dict[str, BrokerFacts | Mapping[str, str]]:
         from ingest.stream.preflight import BrokerFacts
 
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("the process that asks the broker ended without an answer; what it said is above")
-        return [
-            each["error"]
-            if "error" in each
-            else BrokerFacts(each["name"], each["id"], {p: (first, end) for p, first, end in each["bounds"]})
-            for each in json.loads(line)
-        ]
+        return {
+            name: each["error"] if "error" in each else BrokerFacts(name, each["id"], {p: (first, end) for p, first, end in each["bounds"]})
+            for name, each in json.loads(line).items()
+        }
 
 
 def main() -> None:
@@ -76,10 +79,10 @@ def main() -> None:
             topic, bounds = look(kafka, name, WITHIN_S)
         except IngestError as error:
             return {"error": error.as_dict()}
-        return {"name": topic.name, "id": topic.id, "bounds": [(partition, *ends) for partition, ends in bounds.items()]}
+        return {"id": topic.id, "bounds": [(partition, *ends) for partition, ends in bounds.items()]}
 
     with ThreadPoolExecutor(max_workers=max(1, len(topics))) as pool:
-        print(json.dumps(list(pool.map(told, topics))), flush=True)
+        print(json.dumps(dict(zip(topics, pool.map(told, topics), strict=True))), flush=True)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def removed(engine: Engine, table: str, commits: Iterable[Commit], short: Sequen
         try:
             gone = count(engine, taken(table, commit), short).by_segment
         except Unreadable:
-            untold += int(commit.metrics.get("numDeletedRows") or 0)
+            untold += commit.deleted_rows
             continue
         for index, number in gone.items():
             found[short[index]] += number

@@ -19,6 +19,7 @@ from ingest.stream.ledger_row import LedgerRow
 
 # The first offsets lead to the cause; a list of a thousand does not.
 SHOWN_MAX = 5
+OTHER: dict[Isolation, Isolation] = {"read_committed": "read_uncommitted", "read_uncommitted": "read_committed"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def place(
     quarantine: ArrayLike,
     *,
     isolation: Isolation = "read_committed",
+    contract_hash: str | None = None,
     removed: ArrayLike = (),
 ) -> Placement:
     """Place the records of one partition.
@@ -70,7 +72,8 @@ def place(
     `rows` are the partition's ledger rows of kind batch, all with the topic id that the scan is of and inside of its range (else
     ValueError); ranges may overlap, as after a rebase. `target`, `quarantine` and `removed` are one-dimensional integer arrays of
     offsets: what the tables hold of this partition, and whose rows DELETE commits took; order does not matter, offsets outside of
-    all ranges are not looked at. Quarantine rows count whatever their state.
+    all ranges are not looked at. Quarantine rows count whatever their state. `isolation` is the level of the contract of today, whose
+    hash is `contract_hash`; a row of another contract may have been read at the other level, if its count of records says so.
 
     Findings, each of a ledger row: READ_DIFFERS and GAP_DIFFERS (Kafka has another number of records, or of offsets without one),
     RECORD_LOST (more records stand nowhere than the row has duplicates), DUPLICATE_DIFFERS (fewer), ROW_WITHOUT_RECORD (the target
@@ -82,7 +85,7 @@ def place(
             raise ValueError(f"a ledger row that is not of partition {scan.partition} [{scan.start}, {scan.end}): {row}")
     covered = Intervals.of((row.start_offset, row.end_offset) for row in rows)
     classes = {kind: offsets.common(covered) for kind, offsets in scan.classes().items()}
-    read = scan.read(isolation).common(covered)
+    read = _read(scan, rows, isolation, contract_hash, covered)
     gone = Intervals.union([classes[Kind.EXPIRED], classes[Kind.BEYOND]])
     gaps = tuple((kind, part) for kind, offsets in classes.items() if (part := offsets.minus(read).minus(gone)))
     t, q = (Intervals.of_offsets(held).common(covered) for held in (target, quarantine))
@@ -110,6 +113,15 @@ def place(
             *_foreign(rows, "QUARANTINED_WITHOUT_RECORD", "the quarantine holds", q.minus(read).minus(unknown), classes),
         ),
     )
+
+
+def _read(scan: PartitionScan, rows: Sequence[LedgerRow], isolation: Isolation, contract_hash: str | None, covered: Intervals) -> Intervals:
+    """The records that readers of the level of each row's time saw; only the contract's hash is in the ledger, not the level."""
+    read, other = (scan.read(level).common(covered) for level in (isolation, OTHER[isolation]))
+    former = [row for row in rows if contract_hash not in (None, row.contract_hash)]
+    counts = zip(former, _of_each(former, read), _of_each(former, other), strict=True)
+    theirs = Intervals.of((row.start_offset, row.end_offset) for row, here, there in counts if row.records_read == there != here)
+    return Intervals.union([read.minus(theirs), other.common(theirs)]) if theirs else read
 
 
 def _counts(rows: Sequence[LedgerRow], read: Intervals, unknown: Intervals) -> Iterator[Finding]:

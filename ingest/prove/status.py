@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -41,12 +41,13 @@ class Status:
     refusal: Mapping[str, str] | None
 
 
-def status(contract: Contract, places: Places, broker: BrokerFacts | Mapping[str, str], running: str | None) -> Status:
-    """Read checkpoint, logs and ledger of a local lake. `broker` is what it said of the topic, or why it did not (code, found, expected,
-    remedy); `running` names who holds the lock.
+def status(contract: Contract, places: Places, asked: Callable[[], BrokerFacts | Mapping[str, str]], running: str | None) -> Status:
+    """Read checkpoint, logs and ledger of a local lake. `asked` waits for what the broker says of the topic, or why it does not (code,
+    found, expected, remedy); `running` names who holds the lock.
     """
     files = LocalFiles()
     summary = summarise(None, places)
+    broker = asked()
     facts = broker if isinstance(broker, BrokerFacts) else None
     known = assess(files, files, places, summary, facts)
     checkpoint, table = known.checkpoint, known.table

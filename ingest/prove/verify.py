@@ -18,6 +18,7 @@ from ingest.places import Places
 from ingest.prove.against_kafka import Reread
 from ingest.prove.balance import Finding, Segment, Total, check, segments, total
 from ingest.prove.count import QUARANTINE_POSITION, Counted, Removed, Rows, both, count, deletes, doubled, removed
+from ingest.prove.quarantined import lacking
 from ingest.sql_type import Atomic
 from ingest.stream.columns import event_id_columns, target_columns
 from ingest.stream.delta_log import Commit, DeltaLog
@@ -103,6 +104,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
         *check(rows, epochs, accepted),
         *_differs(rows + behind, ours),
         *_compare(parts, in_target, in_quarantine, gone),
+        *lacking(engine, records, parts),
         *_outside(in_target, in_quarantine),
         *doubled(engine, target.table, {name: of_bytes[name] for name in event_id_columns(contract)}),
         *both(engine, target, replace(records, where=f"({records.where}) AND state <> 'replayed'")),

@@ -20,12 +20,13 @@ from ingest.files import files_of, is_local
 from ingest.places import Places, pages_folder
 from ingest.quality import gx, pages
 from ingest.quality.count import ledger_rows
-from ingest.quality.result import SCHEMA_VERSION, QualityRow, as_columns, passed, scrubbed
+from ingest.quality.result import SCHEMA_VERSION, QualityRow, all_scrubbed, as_columns, passed
 from ingest.quality.scope import Last, Scope, Slice, decide
 from ingest.quality.suite import Expected, Suite
+from ingest.sql_type import ddl
 from ingest.stream import commit as commits
 from ingest.stream import lock
-from ingest.stream.columns import event_id_columns
+from ingest.stream.columns import event_id_columns, target_columns
 from ingest.stream.delta_log import DeltaLog
 
 POSITION = ("_topic_id", "_partition", "_offset")
@@ -33,8 +34,11 @@ POSITION = ("_topic_id", "_partition", "_offset")
 SAMPLES_MAX = 10
 ELSEWHERE = "on this machine's disk, since the lake is elsewhere: it is gone with the machine; the results stay in the table `quality`"
 NOT_RENDERED = "none: Great Expectations could not render it; the results are in the table `quality`"
+# Types of an event id that GX's JSON keeps: it makes a float of a DECIMAL, a local time of a TIMESTAMP, and fails on BINARY.
+TOLD = frozenset(("STRING", "TINYINT", "SMALLINT", "INT", "BIGINT", "DATE"))
 # GX tells the row count beside other figures in one job.
-COUNT = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 0}}
+_COUNT: dict[str, Any] = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 0}}
+COUNT = Expected(-1, _COUNT["type"], _COUNT["kwargs"], "info", (), whole=True, exact=False, open_ended=False, config=_COUNT)
 
 
 @dataclass(frozen=True)
@@ -86,14 +90,14 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
         del frames["whole"]
     if not scope.slices:
         del frames["new"]
-    work = _Work(gx.Runner(contract.name), _shown_ids(suite))
+    work = _Work(gx.Runner(contract.name), shown_ids(suite), binary_columns(suite))
     results: list[tuple[Expected, str, dict[str, Any]]] = []
     for covered, frame in frames.items():
         chosen = [each for each in suite.expectations if covered == ("whole" if each.whole else scope.name)]
         counted = any("ledger_rows" in str(each.kwargs) for each in chosen)
         parameters = {"ledger_rows": ledger_rows(session, places, log, scope.version)} if counted else {}
-        for expected, raw in work.validate(chosen, frame, parameters):
-            results.append((expected, covered, scrubbed(raw, work.ids, sensitive=expected.touches(suite.sensitive))))
+        found = all_scrubbed(work.validate(chosen, frame, parameters), work.ids, suite.sensitive)
+        results += [(expected, covered, result) for expected, result in found]
     results.sort(key=lambda each: each[0].number)
     run_id = f"{run_at:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     rows = [
@@ -131,6 +135,8 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
                     note = NOT_RENDERED if page is None else None if is_local(places.lake) else ELSEWHERE
                 except OSError as error:  # a working folder that is not ours to write, say; the results are worth more than their page
                     note = f"none: {folder} cannot be written ({error.strerror}); the results are in the table `quality`"
+                except Exception as error:  # whatever GX makes of a file in its folder that is not its own, say
+                    note = f"{NOT_RENDERED} ({type(error).__name__})"
                 rows = [dataclasses.replace(row, page=str(page)) for row in rows] if page else rows
             commits.append_quality(session, contract, places, [tuple(dataclasses.asdict(row).values()) for row in rows])
     return Checked(contract.name, scope, tuple(rows), page, note, time.monotonic() - started)
@@ -148,10 +154,11 @@ def last_run(session: SparkSession, places: Places) -> Last | None:
 
 @dataclass(frozen=True)
 class _Work:
-    """Expectations on frames, in the fewest jobs that GX allows. `ids` are the columns that name a row."""
+    """Expectations on frames, in the fewest jobs that GX allows. `ids` are the columns that name a row, `binary` those that hold bytes."""
 
     runner: gx.Runner
     ids: tuple[str, ...]
+    binary: frozenset[str] = frozenset()
 
     def validate(self, chosen: Sequence[Expected], frame: DataFrame, parameters: dict[str, Any]) -> list[tuple[Expected, dict[str, Any]]]:
         """GX's results, not scrubbed yet.
@@ -164,16 +171,23 @@ class _Work:
         frame = self._narrow(chosen, frame)
         exact = [each for each in chosen if each.exact]
         others = [each for each in chosen if not each.exact]
-        *figures, count = self._run([*(each.config for each in others), COUNT], frame, parameters, gx.SUMMARY)
-        answers = self._run([each.config for each in exact], frame, parameters, gx.BOOLEAN)
+        *figures, count = self._run([*others, COUNT], frame, parameters, gx.SUMMARY)
+        answers = self._run(exact, frame, parameters, gx.BOOLEAN)
         refused = [each for each, raw in zip(exact, answers, strict=True) if not raw["success"]]
-        again = self._run([each.config for each in refused], frame, parameters, gx.SUMMARY)
+        again = self._run(refused, frame, parameters, gx.SUMMARY)
         rows = int(count["result"]["observed_value"])
         found = [(each, passed(raw, rows)) for each, raw in zip(exact, answers, strict=True) if raw["success"]]
         return [*zip(others, figures, strict=True), *found, *zip(refused, again, strict=True)]
 
-    def _run(self, configs: Sequence[Any], frame: DataFrame, parameters: dict[str, Any], form: str) -> list[dict[str, Any]]:
-        return self.runner.run(configs, frame, parameters, form=form, index=self.ids, samples=SAMPLES_MAX)
+    def _run(self, chosen: Sequence[Expected], frame: DataFrame, parameters: dict[str, Any], form: str) -> list[dict[str, Any]]:
+        """GX's results in their order. What may read bytes is asked for no values: GX fails on bytes, and with it the whole run."""
+        found: dict[int, dict[str, Any]] = {}
+        for values in (True, False):
+            part = [each for each in chosen if each.touches(self.binary) != values]
+            configs = [each.config for each in part]
+            raws = self.runner.run(configs, frame, parameters, form=form, index=self.ids, samples=SAMPLES_MAX, values=values)
+            found |= {each.number: raw for each, raw in zip(part, raws, strict=True)}
+        return [found[each.number] for each in chosen]
 
     def _narrow(self, chosen: Sequence[Expected], frame: DataFrame) -> DataFrame:
         """Only the columns that are checked or shown, so that Parquet is read no wider; all, where an expectation may read any."""
@@ -183,10 +197,16 @@ class _Work:
         return frame.select(*(f"`{name}`" for name in frame.columns if name.lower() in wanted))
 
 
-def _shown_ids(suite: Suite) -> tuple[str, ...]:
-    """The columns that name a row in samples: the event id, or the position where the id itself is sensitive."""
+def shown_ids(suite: Suite) -> tuple[str, ...]:
+    """The columns that name a row in samples: the event id, or the position where the id is sensitive or of a type that GX cannot tell."""
     ids = event_id_columns(suite.contract)
-    return POSITION if set(ids) & suite.sensitive else ids
+    types = {each.name: each.type.kind for each in target_columns(suite.contract)}
+    return ids if not set(ids) & suite.sensitive and all(types.get(name) in TOLD for name in ids) else POSITION
+
+
+def binary_columns(suite: Suite) -> frozenset[str]:
+    """The columns that hold bytes, themselves or in a part of theirs."""
+    return frozenset(each.name for each in target_columns(suite.contract) if "BINARY" in ddl(each.type, comments=False))
 
 
 def _inside(slices: Sequence[Slice]) -> Column:

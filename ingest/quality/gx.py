@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # GX 1.24 holds no client of its former telemetry any more; the switches are set all the same, for versions that do.
 SILENT = {"GX_ANALYTICS_ENABLED": "false"}
+# PySpark writes every error of a query to stderr as it is made, also where GX catches it.
+QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 SUMMARY = "SUMMARY"
 BOOLEAN = "BOOLEAN_ONLY"
 
@@ -24,9 +26,11 @@ def context() -> Any:
     os.environ.update(SILENT)
     import great_expectations as gx
     from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults, ProgressBarsConfig
+    from pyspark.logger import PySparkLogger
 
-    # Its errors quote values; what went wrong is in the results, which are scrubbed.
-    logging.getLogger("great_expectations").setLevel(logging.CRITICAL + 1)
+    # Errors quote values; what went wrong is in the results, which are scrubbed.
+    for logger in (logging.getLogger("great_expectations"), *map(PySparkLogger.getLogger, QUERY_LOGGERS)):
+        logger.setLevel(logging.CRITICAL + 1)
     config = DataContextConfig(
         # Its default would leave a folder in /tmp, for pages that nobody asked for.
         store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
@@ -104,10 +108,12 @@ class Runner:
         form: str,
         index: Sequence[str],
         samples: int,
+        values: bool = True,
     ) -> list[dict[str, Any]]:
         """The results of these expectations on `frame`, in their order, as GX's JSON. `form` is SUMMARY or BOOLEAN.
 
-        `index` names the columns whose values identify an unexpected row, `samples` how many rows are named.
+        `index` names the columns whose values identify an unexpected row, `samples` how many rows are named. Without `values` no
+        unexpected value is told.
         """
         import great_expectations as gx
 
@@ -120,11 +126,23 @@ class Runner:
         self._context.validation_definitions.add(definition)
         result_format: dict[str, Any] = {"result_format": form, "partial_unexpected_count": samples, "return_unexpected_index_query": False}
         if form == SUMMARY:
-            result_format["unexpected_index_column_names"] = list(index)
+            result_format |= {"unexpected_index_column_names": list(index), "exclude_unexpected_values": not values}
         checkpoint = gx.Checkpoint(name=name, validation_definitions=[definition], result_format=result_format)
         self._context.checkpoints.add(checkpoint)
         outcome = checkpoint.run(batch_parameters={"dataframe": frame}, expectation_parameters=dict(parameters))
         (results,) = outcome.run_results.values()
         found: list[dict[str, Any]] = [each.to_json_dict() for each in results.results]
+        if not values:
+            for each in found:
+                _by_row(each.get("result") or {})
         by_id = {each["expectation_config"]["id"]: each for each in found}
         return [by_id[each.id] for each in suite.expectations]  # GX gives them in an order of its own
+
+
+def _by_row(result: dict[str, Any]) -> None:
+    """Where GX is to tell no values it tells the index by column (`[{"id": ["a", "b"]}]`); as it does else: a row an entry."""
+    by_column = result.get("partial_unexpected_index_list")
+    if by_column:
+        result["partial_unexpected_index_list"] = [
+            dict(zip(columns, row, strict=True)) for columns in by_column for row in zip(*columns.values(), strict=True)
+        ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -87,8 +87,23 @@ def passed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
     return {**raw, "result": {"element_count": rows, "unexpected_count": 0, "unexpected_percent": 0.0}}
 
 
-def scrubbed(raw: Mapping[str, Any], ids: Sequence[str], *, sensitive: bool) -> dict[str, Any]:
-    """GX's result without tracebacks, and index lists without other columns than `ids`; of a sensitive one only numbers of rows."""
+def all_scrubbed(
+    raws: Sequence[tuple[Expected, Mapping[str, Any]]], ids: Sequence[str], sensitive: Iterable[str]
+) -> list[tuple[Expected, dict[str, Any]]]:
+    """The results of one run, scrubbed; `sensitive` are columns.
+
+    To all that it could not evaluate in one query GX gives the last one's message: what a sensitive one was told is hidden in all.
+    """
+    names = frozenset(sensitive)
+    hidden = {exception_of(raw) for expected, raw in raws if expected.touches(names)}
+    return [(expected, scrubbed(raw, ids, sensitive=expected.touches(names), hidden=exception_of(raw) in hidden)) for expected, raw in raws]
+
+
+def scrubbed(raw: Mapping[str, Any], ids: Sequence[str], *, sensitive: bool, hidden: bool = False) -> dict[str, Any]:
+    """GX's result without tracebacks, and index lists without other columns than `ids`; of a sensitive one only numbers of rows.
+
+    `hidden`: its exception may quote what must not be shown, as that of a sensitive one may.
+    """
     found: dict[str, Any] = dict(raw.get("result") or {})
     index = [{name: each[name] for name in ids if name in each} for each in found.pop("partial_unexpected_index_list", None) or ()]
     for key in ("unexpected_index_query", "unexpected_index_list", "unexpected_list", "unexpected_rows"):
@@ -101,7 +116,7 @@ def scrubbed(raw: Mapping[str, Any], ids: Sequence[str], *, sensitive: bool) -> 
     if index:
         found |= {"partial_unexpected_index_list": index, "unexpected_index_column_names": list(ids)}
     message = exception_of(raw)
-    shown = HIDDEN if message and sensitive else message
+    shown = HIDDEN if message and (sensitive or hidden) else message
     information = {"raised_exception": message is not None, "exception_message": shown, "exception_traceback": NO_TRACEBACK}
     return {
         "success": bool(raw["success"]),
@@ -155,7 +170,12 @@ def as_columns(expected: Expected, result: Mapping[str, Any]) -> dict[str, Any]:
 
 def sample_ids(row: QualityRow) -> list[str]:
     """The samples as they are printed: the id itself, or its columns joined by `/`."""
-    return ["/".join(str(value) for value in each.values()) for each in json.loads(row.samples)]
+    return [printable("/".join(str(value) for value in each.values())) for each in json.loads(row.samples)]
+
+
+def printable(text: str) -> str:
+    """On one line, and without what would steer a terminal: ids and values are what a producer sent."""
+    return "".join(letter if letter.isprintable() else "·" for letter in text)
 
 
 def _json(value: Any) -> str:

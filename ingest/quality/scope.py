@@ -1,7 +1,7 @@
 """Which rows a validation run covers: the whole table, or what batches have added since the last one. Pure.
 
 What is new is told by positions. Every batch's commit names its offset ranges, and each row carries topic id, partition and
-offset, on which the target keeps statistics: Delta reads only files that can hold such rows. Files themselves would not do: an
+offset, and of the last two the target keeps statistics: Delta reads only files that can hold such rows. Files themselves would not do: an
 OPTIMIZE puts old and new rows into one file. `_ingested_at` would not do either: a rebase may read older offsets again later.
 A change that is no batch of ours (an UPDATE, somebody's INSERT, a RESTORE) has no positions to go by; then the whole table is checked.
 """

@@ -53,9 +53,10 @@ def suggest_suite(session: SparkSession, contract: Contract, places: Places) -> 
             remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
         )
     hidden = Suite(contract, "", "", ()).sensitive
-    fields = [field for field in target_fields(contract) if not field.name.startswith("_")]
-    open_fields = [field for field in fields if field.name not in hidden]
     frame = session.read.format("delta").load(places.target)
+    there = {name.lower() for name in frame.columns}  # a column that the contract has got since comes with `ingest apply`
+    fields = [field for field in target_fields(contract) if not field.name.startswith("_") and field.name.lower() in there]
+    open_fields = [field for field in fields if field.name not in hidden]
     wanted = [F.count("*").alias("rows")]
     for field in fields:
         column = F.col(f"`{field.name}`")
@@ -107,7 +108,8 @@ def _of(field: T.StructField, profile: Row, sets: Row | None, few: list[str], *,
         least, greatest = float(profile[f"least {name}"]), float(profile[f"greatest {name}"])
         if math.isfinite(least) and math.isfinite(greatest):
             bounds = {"min_value": 0.0 - _wide(-least), "max_value": _wide(greatest)}
-            yield _config("expect_column_values_to_be_between", "warning", column=name, **bounds)
+            if all(map(math.isfinite, bounds.values())):  # beyond 1e308 there is no wider DOUBLE
+                yield _config("expect_column_values_to_be_between", "warning", column=name, **bounds)
     if sets is not None and name in few and len(sets[name]) <= VALUES_MAX and held >= ROWS_A_VALUE * len(sets[name]):
         yield _config("expect_column_values_to_be_in_set", "warning", column=name, value_set=list(sets[name]))
 
@@ -116,7 +118,8 @@ def _wide(value: float) -> float:
     """The next power of ten above a positive bound; 0 for one that is not: the range seen so far is not the range allowed."""
     if value <= 0:
         return 0.0
-    return float(10 ** math.ceil(math.log10(value)))
+    exponent = math.ceil(math.log10(value))  # of a number just above a power of ten the logarithm is the power's
+    return next((bound for power in (exponent, exponent + 1) if (bound := float(f"1e{power}")) >= value), math.inf)
 
 
 def _config(kind: str, severity: str, **kwargs: Any) -> dict[str, Any]:

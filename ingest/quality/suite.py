@@ -24,13 +24,21 @@ from ingest.stream.columns import target_fields
 # What check fills in for {"$PARAMETER": ...}; GX's own functions (now(), timedelta()) may stand beside them.
 PARAMETERS = ("ledger_rows",)
 # Half of a table says nothing of these: an id may be doubled across batches, and the ledger counts all rows.
+ROW_COUNTS = ("expect_table_row_count_to_equal", "expect_table_row_count_to_be_between")
 WHOLE_TYPES = (
     "expect_column_values_to_be_unique",
     "expect_compound_columns_to_be_unique",
-    "expect_table_row_count_to_equal",
-    "expect_table_row_count_to_be_between",
+    "expect_column_proportion_of_unique_values_to_be_between",
+    "expect_column_unique_value_count_to_be_between",
+    *ROW_COUNTS,
 )
-ROW_COUNTS = WHOLE_TYPES[2:]
+# They judge which columns a table has, and read no value.
+SHAPES = (
+    "expect_table_columns_to_match_ordered_list",
+    "expect_table_columns_to_match_set",
+    "expect_table_column_count_to_equal",
+    "expect_table_column_count_to_be_between",
+)
 SEVERITIES = ("critical", "warning", "info")
 HASH_CHARACTERS = 16
 
@@ -39,8 +47,8 @@ HASH_CHARACTERS = 16
 class Expected:
     """One expectation of a suite.
 
-    `columns` are paths as written (`shipping_address.city`); `whole`: it always covers the whole table; `exact`: it judges single
-    rows and allows no exception; `open_ended`: it may read any column (a row condition, a query).
+    `columns` are paths as written (`shipping_address.city`); `whole`: it always covers the whole table; `exact`: it judges every
+    single row and allows no exception; `open_ended`: it may need any column (a row condition, a query, the table's shape).
     """
 
     number: int
@@ -55,6 +63,8 @@ class Expected:
 
     def touches(self, names: Iterable[str]) -> bool:
         """Whether it may have read one of these top-level columns."""
+        if self.type in SHAPES:
+            return False
         roots = {column.split(".")[0].lower() for column in self.columns}
         wanted = {name.lower() for name in names}
         return bool(wanted) and (self.open_ended or bool(roots & wanted))
@@ -73,8 +83,10 @@ class Suite:
     def sensitive(self) -> frozenset[str]:
         """Columns whose values must not be shown: marked ones, what no contract describes, and a raw record's own bytes."""
         marked = {column.name for column in self.contract.columns if column.sensitive}
-        raw = {"key", "value", "headers"} if self.contract.source.format == "raw" else set()
-        return frozenset({*marked, *raw, "_unknown"})
+        # `_event_id` of a raw record is its key, or one of its headers.
+        raw = {"key", "value", "headers", "_event_id"} if self.contract.source.format == "raw" else set()
+        unknown = {"_unknown"} if self.contract.unknown_fields == "keep" else set()
+        return frozenset({*marked, *raw, *unknown})
 
 
 def load_suites(project: Path, contracts: Sequence[Contract], *, named: bool = False) -> list[Suite]:
@@ -152,6 +164,7 @@ def _expected(number: int, config: Mapping[str, Any]) -> Expected:
     columns = tuple(_columns(kwargs))
     meta = config.get("meta") or {}
     mostly = kwargs.get("mostly", 1)  # a $PARAMETER may be anything
+    conditional = bool(kwargs.get("row_condition"))
     return Expected(
         number,
         kind,
@@ -159,8 +172,8 @@ def _expected(number: int, config: Mapping[str, Any]) -> Expected:
         config.get("severity", SEVERITIES[0]),
         columns,
         kind in WHOLE_TYPES or meta.get("scope") == "whole",
-        gx.judges_rows(kind) and not isinstance(mostly, dict) and float(mostly) == 1,
-        bool(kwargs.get("row_condition")) or (not columns and kind not in ROW_COUNTS),
+        gx.judges_rows(kind) and not conditional and not isinstance(mostly, dict) and float(mostly) == 1,
+        conditional or kind in SHAPES or (not columns and kind not in ROW_COUNTS),
         config,
     )
 

@@ -3,7 +3,7 @@
 While the run goes on, new rows are checked once a minute, as often as the ledger is appended to: an hour's bad rows should not
 wait for somebody to stop the run, and a check after every batch would cost more than the batch. Expectations that cover the whole table
 (unique ids, row counts) would cost more with every day that the table grows, so they wait for the end of `run --once`, or for a
-scheduled `ingest check`. A run that is told to stop by a signal stops at once: what was not checked yet is covered by the next check.
+scheduled `ingest check`. A run that is told to stop by a signal ends the check at hand and makes no other: the next one covers the rest.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from ingest import spark
 from ingest.errors import IngestError, RunStopped
 from ingest.places import Places
 from ingest.quality.check import Checked, check
-from ingest.quality.result import sample_ids
+from ingest.quality.result import printable, sample_ids
 from ingest.quality.suite import Suite
 from ingest.stream.batch import BatchReport
 from ingest.stream.ledger import APPEND_EVERY_S
+
+# The longest pause while a suite holds an expectation that cannot be evaluated: until it is mended, every check costs more than the last.
+BROKEN_EVERY_S = 3600.0
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Watch:
     found: dict[str, list[Checked]] = field(default_factory=dict)
     _new: set[str] = field(default_factory=set)
     _at: dict[str, float] = field(default_factory=dict)
+    _every_s: dict[str, float] = field(default_factory=dict)
 
     def saw(self, report: BatchReport) -> None:
         """A batch is done."""
@@ -47,7 +51,8 @@ class Watch:
 
     def due(self, table: str) -> bool:
         """Whether rows have come and the interval has passed."""
-        return table in self.suites and table in self._new and time.monotonic() - self._at[table] >= self.every_s
+        every_s = self._every_s.get(table, self.every_s)
+        return table in self.suites and table in self._new and time.monotonic() - self._at[table] >= every_s
 
     def check(self, session: SparkSession, places: Places, *, at_work: bool) -> IngestError | None:
         """Check a table; returns what must end its run: RunStopped QUALITY_STOP where its contract says so, CHECK_FAILED at the end.
@@ -63,13 +68,17 @@ class Watch:
             if spark.jvm_exit(session) is not None:
                 raise
             self._at[places.name] = time.monotonic()
-            failure = error if isinstance(error, IngestError) else _not_done(places.name, error)
+            failure = error if isinstance(error, IngestError) else not_done(suite, error)
             if at_work:
                 self.on_missed(places.name, str(failure.code))
                 return None
             return failure
         self._new.discard(places.name)
         self._at[places.name] = time.monotonic()
+        # What cannot be evaluated is looked at again from where this check began (docs/quality.md): with every minute more rows, or all.
+        broken = any(row.exception for row in checked.rows)
+        former_s = self._every_s.get(places.name, self.every_s)
+        self._every_s[places.name] = min(2 * former_s, max(BROKEN_EVERY_S, self.every_s)) if broken else self.every_s
         self.found.setdefault(places.name, []).append(checked)
         self.on_checked(checked)
         return _stop(checked) if checked.critical and suite.contract.quality == "stop" else None
@@ -95,10 +104,14 @@ def _stop(checked: Checked) -> RunStopped:
     )
 
 
-def _not_done(table: str, error: Exception) -> RunStopped:
+def not_done(suite: Suite, error: Exception) -> RunStopped:
+    """The error of a check that was ended by something that has no name of ours. Where columns are sensitive only its class is told:
+    the text may quote values."""
+    table = suite.contract.name
+    said = "" if suite.sensitive else next(iter(printable(line)[:300] for line in str(error).splitlines() if line.strip()), "")
     return RunStopped(
         "CHECK_FAILED",
-        f"{table}: the check was not done: {type(error).__name__}.",
-        expected="a validation run at the end; the rows themselves are in the table.",
+        f"{table}: the check was not done: {type(error).__name__}{f': {said}' if said else ''}.",
+        expected="a validation run that comes to its end; the rows themselves are in the table.",
         remedy=f"read Spark's log, then `ingest check {table}`.",
     )

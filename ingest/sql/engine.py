@@ -85,7 +85,7 @@ def with_spark(session: SparkSession, catalog: Catalog) -> Iterator[Ask]:
         return _named(error, catalog, r"table or view `?([\w.`]+?)`? cannot be found")
 
     def ask(sql: str, limit: int | None) -> Answer:
-        refuse_writes(sql)
+        refuse_writes(sql, spark=True)
         try:
             frame = session.sql(sql.rstrip().rstrip(";"))
             table = (frame if limit is None else frame.limit(limit)).toArrow()

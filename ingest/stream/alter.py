@@ -5,12 +5,14 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from ingest.contract import Contract
-from ingest.files import files_of
+from ingest.files import Files, files_of
 from ingest.places import Places
-from ingest.stream import commit, contract_change, lock
+from ingest.stream import commit, contract_change, lock, refusals
 from ingest.stream.contract_change import Change
 from ingest.stream.contract_kept import stored_contract
 from ingest.stream.delta_log import DeltaLog
+from ingest.stream.facts import TableHistory
+from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.rules import check_rules
 
 
@@ -22,8 +24,20 @@ def differences(session: SparkSession | None, contract: Contract, places: Places
     return contract_change.changes(contract, stored_contract(files_of(places.checkpoint, session), places), state)
 
 
+def refuse_foreign(files: Files, places: Places) -> None:
+    """Raises Refused TABLE_FOREIGN for a table that `ingest run` has not made: what a start would not touch is not altered either."""
+    history = TableHistory.of(files, places, LedgerSummary())
+    state = history.log.state()
+    if state is not None and not history.holds_ours(state) and not history.blank():
+        raise refusals.table_foreign(places.name, places.target)
+
+
 def alter(session: SparkSession, contract: Contract, places: Places) -> list[Change]:
-    """Carry out what can be done in place; returns that. Raises Refused LOCKED, CONTRACT_CHANGED, InvalidInput RULE_INVALID."""
+    """Carry out what can be done in place; returns that.
+
+    Raises Refused TABLE_FOREIGN, LOCKED, CONTRACT_CHANGED, InvalidInput RULE_INVALID.
+    """
+    refuse_foreign(files_of(places.lake, session), places)
     check_rules(session, contract)
     held = lock.hold_all(session, places)
     try:

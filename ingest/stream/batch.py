@@ -52,7 +52,8 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class Table:
-    """All that a batch of one table needs to know; `same_topic` raises if the topic is another one than `topic` by now."""
+    """All that a batch of one table needs to know; `same_topic` raises if the topic is another one than `topic` by now, or if
+    this run is no longer alone."""
 
     contract: Contract
     places: Places
@@ -172,7 +173,8 @@ def _begun(table: Table, planned: PlannedBatch) -> bool:
         f"batch {planned.id.number} of {table.contract.name} was begun under contract {newest.contract_hash}: its quarantine is committed, "
         f"its rows are not. The contract is now {table.contract.hash}. Nothing was written.",
         expected="the contract that the batch was begun with, until the batch is done.",
-        remedy=f"put the former contract back ({table.places.state}/contract.json holds it), run once, then change it again.",
+        remedy=f"put the contract of hash {newest.contract_hash} back, run once, then change it again; or `ingest rebase "
+        f"{table.contract.name} --to table` reads the batch again under this one: what stands in quarantine stays there.",
     )
 
 
@@ -192,7 +194,9 @@ def _refuse_poisoned(counts: dict[int, Counts], contract: Contract, planned: Pla
         f"{quarantined} of the {read} records of batch {planned.id.number} of {contract.name} would go to quarantine "
         f"({quarantined / read:.1%}); offsets {' '.join(str(r) for r in planned.ranges)}. Nothing of the batch was written.",
         expected=f"at most {limit.max_share:.1%} of a batch of at least {limit.min_records} records.",
-        remedy="mend the producer or the contract; to take the batch as it is, raise quarantine.max_share in the contract and run again.",
+        remedy="mend the producer; to take the batch as it is, raise quarantine.max_share in the contract and run again. If the contract "
+        f"is wrong, correct it and `ingest rebase {contract.name} --to table`: a run ends the batch under the contract that it was begun "
+        "with.",
     )
 
 

@@ -56,7 +56,8 @@ def refuse(contract: Contract, table: str, found: Sequence[Change]) -> None:
             "CONTRACT_CHANGED",
             f"{table} cannot follow the contract {contract.name}: {'; '.join(lost)}.",
             expected="a change that the table can take: comments, rules, limits, an added nullable column, NOT NULL dropped.",
-            remedy="undo the change; or give the table another name in the contract, which makes a new table from the same topic.",
+            remedy="undo the change (of a table that somebody altered or replaced: RESTORE it to before that, or move it away, and a start "
+            "tells how to go on); or give the table another name in the contract, which makes a new table from the same topic.",
         )
     due = [each.what for each in found if each.effect == "apply" and each.required]
     if due:

@@ -59,6 +59,11 @@ class Commit:
         pairs = {mark.app_id(statement): mark.id.number for statement in statements}
         return mark if any(pairs.get(app) == version for app, version in self.transactions.items()) else None
 
+    @property
+    def deleted_rows(self) -> int:
+        """Rows that a DELETE says it took; Delta and delta-rs have a name each for the figure."""
+        return int(self.metrics.get("numDeletedRows") or self.metrics.get("num_deleted_rows") or 0)
+
 
 @dataclass(frozen=True)
 class State:

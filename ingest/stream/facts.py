@@ -10,7 +10,7 @@ from ingest.places import Places
 from ingest.stream.binding import FILE as BINDING_FILE
 from ingest.stream.binding import Binding, read_binding
 from ingest.stream.decide import LastWritten
-from ingest.stream.delta_log import Commit, DeltaLog
+from ingest.stream.delta_log import Commit, DeltaLog, State
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import app_id
@@ -98,8 +98,11 @@ class TableHistory:
         app = app_id(self.places.pipeline, self.places.table, query_id, "target")
         return any(commit.transactions.get(app) == number and commit.mark is not None for commit in self.log.newest_first())
 
-    def has_ours(self) -> bool:
-        """Whether the log has a batch of this table, in force or not: where pairs expire, Delta itself keeps none of it."""
+    def holds_ours(self, state: State) -> bool:
+        """Whether the table keeps any pair of this pipeline's table, or its log a batch, in force or not: pairs can expire."""
+        prefix = app_id(self.places.pipeline, self.places.table, "", "")[:-1]
+        if any(app.startswith(prefix) and app.endswith("/target") for app in state.pairs):
+            return True
         marks = (commit.mark for commit in self.log.newest_first())
         return any(mark is not None and f"{mark.pipeline}.{mark.table}" == self.places.name for mark in marks)
 
@@ -128,13 +131,12 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         return TableFacts(places.target)
     query_id = checkpoint.query_id
     former = checkpoint.binding.predecessors if checkpoint.binding else ()
-    prefix = app_id(places.pipeline, places.table, "", "")[:-1]
     rebase = checkpoint.binding.rebase if checkpoint.binding else None
     baseline = rebase.table_version if rebase is not None else None
     last = last_unbroken(history.in_force, summary, query_id, baseline) if query_id is not None else None
     pair = state.pairs.get(app_id(places.pipeline, places.table, query_id, "target")) if query_id is not None else None
     written = last.mark.id.number if last is not None else -1
-    ours = any(app.startswith(prefix) and app.endswith("/target") for app in state.pairs) or history.has_ours()
+    ours = history.holds_ours(state)
     quarantine = DeltaLog(files, places.quarantine)
     quarantine_state, ledger_state = quarantine.state(), DeltaLog(files, places.ledger).state()
     states = ((places.target, state), (places.quarantine, quarantine_state), (places.ledger, ledger_state))
@@ -151,6 +153,6 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         pair is None or query_id is None or written >= pair or history.has(query_id, pair),
         baseline is not None and history.in_force.holds(baseline),
         places.quarantine,
-        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen),
+        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen, query_id),
         tuple(path for path, each in states if each is not None and RETENTION in each.properties),
     )

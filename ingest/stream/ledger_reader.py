@@ -25,12 +25,13 @@ FROM {ledger} WHERE kind = 'batch' AND quarantined > 0 GROUP BY query_id, topic_
 REBASES = "SELECT * FROM {ledger} WHERE kind = 'rebase'"
 
 
-def summarise(session: SparkSession | None, places: Places) -> LedgerSummary:
-    """What the ledger knows of each checkpoint; empty where there is none. A lake on the machine's own disk needs no session.
+def summarise(session: SparkSession | None, places: Places, version: int | None = None) -> LedgerSummary:
+    """What the ledger knows of each checkpoint, at a version or now; empty where there is none. A lake on the machine's own disk needs
+    no session.
 
     Raises Refused LOG_TORN, and Unreadable.
     """
     if DeltaLog(files_of(places.lake, session), places.ledger).state() is None:
         return LedgerSummary()
-    engine, ledger = engine_for(places.ledger, session), At(places.ledger)
+    engine, ledger = engine_for(places.ledger, session), At(places.ledger, version)
     return summary_of(*(engine.ask(sql, ledger=ledger) for sql in (NEWEST, REBASES, QUARANTINED)))

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ingest.errors import InvalidInput, Refused
+from ingest.errors import InvalidInput, Refused, RunStopped
 from ingest.files import is_local
 from ingest.places import Places
-from ingest.stream.lock_file import is_free, who
+from ingest.stream.lock_file import is_free, jvm_of, who
 
 # A JVM whose Python was killed notices at once, but first ends what it is about to write.
 WAIT_S = 60.0
@@ -111,6 +111,23 @@ def hold(session: SparkSession, folder: Path) -> Held:
     channel.truncate(0)
     channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)
     return Held(path, pid, channel)
+
+
+def refuse_lost(locks: Sequence[Held]) -> None:
+    """Called before a batch is written: raises RunStopped LOCK_LOST if somebody has deleted the file of a lock that we hold.
+
+    The kernel's lock is on the file, not on its name: with a new file of that name another driver comes in.
+    """
+    for each in locks:
+        if jvm_of(each.path) != each.jvm_pid:
+            now = f"is held by {who(each.path)} now" if each.path.exists() else "was deleted"
+            raise RunStopped(
+                "LOCK_LOST",
+                f"{each.path}, which this run had locked, {now}. Of the batch at hand nothing was written.",
+                expected="the lock's file until the run has ended: on a local disk two drivers can write over each other's commits.",
+                remedy="let one run go on, and end the other; then start again: preflight says what is missing. Never delete a lock: "
+                "the kernel drops the lock when its process ends.",
+            )
 
 
 @contextmanager

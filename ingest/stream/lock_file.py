@@ -38,6 +38,14 @@ def who(path: Path) -> str:
         return "a process that left no name"
 
 
+def jvm_of(path: Path) -> int | None:
+    """The JVM's process that the file names, if it is there and names one."""
+    try:
+        return int(json.loads(path.read_text(encoding="utf-8"))["jvm_pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def holder(folder: str) -> str | None:
     """Who holds the lock in `folder` (`host …, JVM process …`), or None if nobody does."""
     path = Path(folder) / "lock"

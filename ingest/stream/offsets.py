@@ -118,6 +118,13 @@ class CheckpointFiles:
         if self._files.read(f"{self.root}/{INITIAL}") is not None:
             self._initial_offsets()
 
+    def initial_offsets(self, topic: str) -> dict[int, int]:
+        """Where the checkpoint began to read, by partition; none if that cannot be told (any more)."""
+        try:
+            return {int(partition): int(offset) for partition, offset in self._initial_offsets()[topic].items()}
+        except (CheckpointTorn, KeyError, ValueError, TypeError, AttributeError):
+            return {}
+
     def _planned(self, query_id: str, number: int, starts: dict[str, Any]) -> PlannedBatch:
         name = f"offsets/{number}"
         metadata, ends = self._offset_log(name)

@@ -1,13 +1,14 @@
 """Whether the quarantine still holds what the target's commits prove: RESTORE, REPLACE or a copy put back take records away (I5, I6).
 
-A start remembers beside the checkpoint which table it saw, and at which version; the next one looks only at what came since. A
-DELETE of rows is somebody's own decision, and `ingest verify` tells of it; it leaves every commit in force.
+A start remembers beside the checkpoint which table it saw, and at which version; the next one looks only at what came since, and
+whether what its own query has put there since is there. A DELETE of rows is somebody's own decision, and `ingest verify` tells of
+it; it leaves every commit in force.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from ingest.files import Files
@@ -24,7 +25,7 @@ Starts = dict[tuple[str, int], int]
 
 @dataclass(frozen=True)
 class Seen:
-    """The quarantine as a start, a run's end or a rebase saw it and found it whole, or accepted what it lacks."""
+    """The quarantine as a start or a rebase saw it and found it whole, or accepted what it lacks."""
 
     table_id: str
     version: int
@@ -68,13 +69,13 @@ def proven_marks(target: InForce, summary: LedgerSummary) -> list[Mark]:
 
 
 def quarantine_loss(
-    log: DeltaLog, state: State | None, places: Places, target: InForce, summary: LedgerSummary, seen: Seen | None
+    log: DeltaLog, state: State | None, places: Places, target: InForce, summary: LedgerSummary, seen: Seen | None, query_id: str | None
 ) -> Lost | None:
-    """What the quarantine lacks, if it lacks anything."""
+    """What the quarantine lacks, if it lacks anything; `query_id` is the checkpoint's own."""
     followed = seen is not None and state is not None and seen.table_id == state.id and seen.version <= state.version
-    if seen is not None and followed and not any(leaves_out(commit) for commit in log.since(seen.version)):
-        return None
     recent = proven_marks(target, summary)
+    if seen is not None and state is not None and followed and not any(leaves_out(commit) for commit in log.since(seen.version)):
+        return _behind(log, state, places, recent, summary, query_id) if query_id is not None else None
     proven = {query: batch for query, batch in summary.quarantined.items() if batch <= summary.ended.get(query, batch)}
     for mark in recent:
         proven[mark.id.query_id] = max(proven.get(mark.id.query_id, -1), mark.id.number)
@@ -89,6 +90,23 @@ def quarantine_loss(
     if seen.table_id != state.id:
         return Lost(f"has the table id {state.id}, it was {seen.table_id}: it was made anew", everything)
     return Lost(f"ends with version {state.version}, it had reached version {seen.version}: a copy was put back", everything)
+
+
+def _behind(log: DeltaLog, state: State, places: Places, recent: Sequence[Mark], summary: LedgerSummary, query_id: str) -> Lost | None:
+    """Batches of our own query that are not there, though nothing was left out since the last look: a copy of later than that, made
+    before they were, was put back. What another checkpoint had put there stood at that look, or was accepted by its rebase.
+    """
+    batches = [mark.id.number for mark in recent if mark.id.query_id == query_id]
+    batch = max([*batches, summary.quarantined.get(query_id, -1)])
+    there = state.pairs.get(app_id(places.pipeline, places.table, query_id, "quarantine"), -1)
+    if batch > there:  # or its pairs have expired
+        held = (commit.mark.id for commit in InForce(log).commits() if commit.mark is not None)
+        there = max(there, next((id.number for id in held if id.query_id == query_id), -1))
+    if batch <= there:
+        return None
+    holds = "none" if there < 0 else f"records up to batch {there}"
+    what = f"holds {holds} of query {query_id}, the target proves batch {batch}: a copy of before was put back"
+    return Lost(what, _starts(summary.quarantined_from, recent))
 
 
 def _left_out(log: DeltaLog, target: InForce, summary: LedgerSummary, everything: Starts) -> Lost | None:

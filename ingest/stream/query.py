@@ -163,6 +163,7 @@ class TableQuery:
             self._in_batch = False
 
     def _same_topic(self) -> None:
+        lock.refuse_lost(self._locks)
         still_the_same(self._kafka, self._topic, self.places.name)
 
     def ask_to_stop(self) -> None:

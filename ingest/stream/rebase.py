@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,14 +26,14 @@ from ingest.stream import commit, lock
 from ingest.stream.assessment import Assessment, assess
 from ingest.stream.binding import Binding, read_binding, write_binding
 from ingest.stream.contract_kept import CONTRACT_FILE, stored_contract
-from ingest.stream.delta_log import DeltaLog
+from ingest.stream.delta_log import DeltaLog, State
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_reader import summarise
 from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.opening import append_rebase, baseline_mark
 from ingest.stream.preflight import BrokerFacts
 from ingest.stream.quarantine_loss import write_seen
-from ingest.stream.rebase_plan import Aim, RebasePlan, plan, table_end
+from ingest.stream.rebase_plan import Aim, RebasePlan, began, plan, table_end
 from ingest.stream.topic import Topic, bounds
 
 # A rebase mends what the others are about; these are mended otherwise, or by nobody.
@@ -59,6 +59,8 @@ class Rebaser:
     places: Places
     kafka: KafkaOptions
     topic: Topic
+    # As it was before it was looked at: what somebody does to it in between, the next start must not take for accepted.
+    _quarantine: State | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.locks = lock.hold_all(self.session, self.places, existing=True)
@@ -81,6 +83,7 @@ class Rebaser:
     def plan(self, aim: Aim, *, accept_gap: bool) -> RebasePlan:
         """What would be done. Raises Refused for what a rebase does not mend, GAP_NOT_ACCEPTED, InvalidInput OFFSETS_INVALID."""
         broker = BrokerFacts(self.topic.name, self.topic.id, bounds(self.kafka, self.topic))
+        self._quarantine = DeltaLog(self._lake, self.places.quarantine).state()
         known = self._assess(broker)
         stranger = known.table.stranger
         others = ("TABLE_OWNED",) if stranger is not None and stranger.pipeline != self.places.name else ()
@@ -88,22 +91,27 @@ class Rebaser:
             if refused.code in NOT_MENDED + others:
                 raise refused
         end = table_end(known, InForce(DeltaLog(self._lake, self.places.target)), self.places.name)
+        initial = CheckpointFiles(self._files, self.places.checkpoint).initial_offsets(self.topic.name)
+        end = replace(end, began=began(known.checkpoint, known.table, initial, broker.topic_id))
         if known.table.quarantine_lost is not None:
             end = replace(end, lost=known.table.quarantine_lost.starts)
         return plan(self.places.name, aim, end, broker, known.table.id or "", accept_gap=accept_gap)
 
     def publish(self, planned: RebasePlan) -> Rebased:
         """Put the new checkpoint in place."""
+        anew = not planned.binding.table_id
         commit.create_tables(self.session, self.contract, self.places)
         state = DeltaLog(self._lake, self.places.target).state()
         assert state is not None
-        rebase = replace(planned.rebase, table_version=state.version)
-        planned = replace(planned, binding=replace(planned.binding, table_id=state.id, rebase=rebase))
+        if anew or planned.rebase.table_version < 0:
+            rebase = replace(planned.rebase, table_version=state.version)
+            planned = replace(planned, binding=replace(planned.binding, table_id=state.id, rebase=rebase))
+        # Else table and version as they were planned for: what was restored, replaced or dropped since, the next start then refuses.
         query_id = str(uuid.uuid4())
         moment = _moment()
         if self._files.names(self._prepared):
             self._files.move(self._prepared, f"{self.places.checkpoint}.rebase-abandoned-{moment}")
-        self._prepare(query_id, planned)
+        self._prepare(query_id, planned, anew=anew)
         aside = self._move_aside(moment)
         faults.at("rebase_aside", 0)
         return Rebased(query_id, self._finish(), planned, aside)
@@ -135,8 +143,11 @@ class Rebaser:
         self._files.move(self._prepared, self.places.checkpoint)
         return binding
 
-    def _prepare(self, query_id: str, planned: RebasePlan) -> None:
-        """As Spark would have left it after a batch 0 that ended at the baseline; the binding comes last, and makes it whole."""
+    def _prepare(self, query_id: str, planned: RebasePlan, *, anew: bool) -> None:
+        """As Spark would have left it after a batch 0 that ended at the baseline; the binding comes last, and makes it whole.
+
+        `anew`: there was no table, and the one that was made now is as today's contract says.
+        """
         now_ms = round(datetime.now(UTC).timestamp() * 1000)
         ends = {str(partition): offset for partition, offset in planned.rebase.baseline}
         offsets = ["v1", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}}), json.dumps({self.topic.name: ends})]
@@ -145,10 +156,10 @@ class Rebaser:
         self._files.write(f"{self._prepared}/offsets/0", "\n".join(offsets).encode())
         self._files.write(f"{self._prepared}/commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
         # Without it a start asks the table's own properties what the contract may not change; today's would hide a change.
-        if (stored := self._contract_in_force()) is not None:
+        if not anew and (stored := self._contract_in_force()) is not None:
             self._files.write(f"{state}/{CONTRACT_FILE}", stored.to_json().encode())
         # What the quarantine lacks by now, this rebase reads again as far as that can be done.
-        write_seen(self._files, state, DeltaLog(self._lake, self.places.quarantine).state())
+        write_seen(self._files, state, self._quarantine or DeltaLog(self._lake, self.places.quarantine).state())
         write_binding(self._files, state, planned.binding)
 
     def _assess(self, broker: BrokerFacts) -> Assessment:

@@ -13,7 +13,7 @@ from ingest.stream.binding import Binding, FormerEpoch, Rebase
 from ingest.stream.decide import LastWritten
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
-from ingest.stream.preflight import BrokerFacts
+from ingest.stream.preflight import BrokerFacts, CheckpointFacts, TableFacts
 from ingest.stream.unbroken import last_unbroken
 
 Kind = Literal["table", "earliest", "latest", "offsets"]
@@ -32,7 +32,8 @@ class TableEnd:
     """Where the batches in force end, by partition, and how each epoch stands; `version` is the table's newest, `topic` the name of
     the topic that they were read from (empty: nothing was read).
 
-    `lost` is where the first records lie that the quarantine has lost, by topic id and partition.
+    `lost` is where the first records lie that the quarantine has lost, by topic id and partition; `began` where reading once began, by
+    partition (0 where none is named), None if nothing tells that there ever was any.
     """
 
     version: int
@@ -41,6 +42,7 @@ class TableEnd:
     former: tuple[FormerEpoch, ...]
     lost: Mapping[tuple[str, int], int] = field(default_factory=dict)
     topic: str = ""
+    began: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,19 @@ def _last_batch(query_id: str, newest: Mapping[str, LastWritten], summary: Ledge
     return 0 if query_id in summary.begins else -1
 
 
+def began(checkpoint: CheckpointFacts, table: TableFacts, initial: Mapping[int, int], topic_id: str) -> Mapping[int, int] | None:
+    """Where reading began, by the checkpoint, whose first offsets are `initial`: log and ledger may be gone with the table, and
+    what its batches had read is no less left out then. None if nothing was ever read."""
+    binding = checkpoint.binding
+    if checkpoint.empty and not table.ours:
+        return None
+    if binding is None or (binding.topic_id and topic_id and binding.topic_id != topic_id):
+        return {}
+    if binding.rebase is not None:
+        return {} if binding.rebase.former else dict(binding.rebase.baseline)
+    return initial
+
+
 def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str, *, accept_gap: bool) -> RebasePlan:
     """The baseline by partition. Raises Refused TOPIC_CHANGED, BROKER_BEHIND, GAP_NOT_ACCEPTED, InvalidInput OFFSETS_INVALID."""
     # The checkpoint would say so as well, if it were there.
@@ -132,7 +147,8 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
             raise _invalid(f"partition {partition} holds [{earliest}, {latest}), {start} is not in it", broker)
         baseline[partition] = start
     # Where nothing was ever read it begins, and jumps over nothing.
-    jumped = [(p, reached.get(p, 0), start) for p, start in sorted(baseline.items())] if reached or end.former else []
+    first, nothing = end.began or {}, not reached and not end.former and end.began is None
+    jumped = [] if nothing else [(p, reached.get(p, first.get(p, 0)), start) for p, start in sorted(baseline.items())]
     gaps = tuple((p, before, start) for p, before, start in jumped if start > before)
     again = tuple((p, start, reached[p]) for p, start in sorted(baseline.items()) if start < reached.get(p, 0))
     if gaps and not accept_gap:

@@ -34,11 +34,15 @@ def table_owned(name: str, table: str, version: int, pipeline: str, query_id: st
     """A table that another pipeline or another checkpoint writes."""
     whose = f"of the pipeline {pipeline}" if pipeline != name else f"by another checkpoint of {name}, query {query_id}"
     than = "" if ours is None else f" (ours is query {ours})"
+    remedy = f"use the checkpoint that wrote last; or stop the other run and make a new one with `ingest rebase {name} --to table`."
+    if pipeline != name:  # a rebase would take somebody's rows for ours
+        remedy = f"if {pipeline} is what {name} was called before, call it so again (contract and folders); else give the table another "
+        remedy += f"name in the contract, another --lake, or move {table} away."
     return Refused(
         "TABLE_OWNED",
         f"version {version} of {table} was committed {whose}{than}.",
         expected="one pipeline and one checkpoint for a table at a time.",
-        remedy=f"use the checkpoint that wrote last; or stop the other run and make a new one with `ingest rebase {name} --to table`.",
+        remedy=remedy,
     )
 
 
@@ -151,8 +155,8 @@ def topic_recreated(name: str, topic: str, bound: str, has: str) -> Refused:
         "TOPIC_RECREATED",
         f"the checkpoint of {name} belongs to topic {topic} with id {bound}; the broker's topic {topic} has id {has}.",
         expected="the same topic: one that was made again starts at offset 0, and its records would be taken for old ones.",
-        remedy=f"`ingest rebase {name} --to earliest` goes on with the new topic from its beginning; ids that the table holds are not "
-        "added again.",
+        remedy="check --bootstrap-servers: a topic of another cluster has another id, too. If this one was made again, "
+        f"`ingest rebase {name} --to earliest` goes on with it from its beginning; ids that the table holds are not added again.",
     )
 
 
@@ -185,6 +189,7 @@ def broker_behind(name: str, topic: str, behind: Sequence[tuple[int, int, int]])
         "BROKER_BEHIND",
         f"topic {topic} ends before the checkpoint of {name}: {each}.",
         expected="at least the offsets that were read: this is another cluster, or one that lost records.",
-        remedy="check --bootstrap-servers. If the cluster did lose its newest records, their offsets are used a second time: delete the "
-        f"topic, make it anew and `ingest rebase {name} --to earliest`.",
+        remedy="check --bootstrap-servers. If the cluster did lose its newest records, their offsets are used a second time: stop the "
+        "producers, copy all that the topic still holds into another one, delete the topic, make it anew from that copy and "
+        f"`ingest rebase {name} --to earliest`; ids that the table holds are not added again.",
     )

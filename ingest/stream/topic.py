@@ -96,8 +96,8 @@ def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: floa
             f"topic {topic.name} was deleted and made again while {table} was read from it: its id was {topic.id} and is {now.id}. "
             "Of the batch at hand nothing was written.",
             expected="the same topic: offsets of the one mean nothing in the other.",
-            remedy=f"`ingest rebase {table} --to earliest` goes on with the new topic from its beginning; ids that the table holds are not "
-            "added again.",
+            remedy="check --bootstrap-servers: a topic of another cluster has another id, too. If this one was made again, `ingest rebase "
+            f"{table} --to earliest` goes on with it from its beginning; ids that the table holds are not added again.",
         )
 
 

@@ -121,6 +121,8 @@ RAISE = "            raise\n        finally:\n            self._in_batch = False
 # Preflight, before the first batch, would refuse this checkpoint as too old.
 OLD = "def _checkpoint_old(known: _Known) -> Refused | None:\n"
 NO_LOOK_BEFORE = ("stream/preflight.py", OLD, f"{OLD}    return None\n")
+# The next batch would be refused for not beginning where the table ends.
+NO_LOOK_AT_THE_LAST = ("stream/decide.py", "if last is not None and not joins(batch.ranges, last.mark):", "if False:")
 LEDGER_FIRST = f"""from ingest.stream.delta_log import Commit
 
         pair = {{mark.app_id("target"): number}}
@@ -160,7 +162,12 @@ PLANTED = {
     "no pair is set": Bug("I1", "stream/commit.py", tuple((line, "pass") for line in SET_PAIR), plain, "adds data without a pair"),
     "no mark is set": Bug("I1", "stream/commit.py", ((SET_MARK, "pass"),), plain, "no userMetadata of ours", poison=0),
     "ranges begin one late": Bug(
-        "I1", "stream/offsets.py", ((RANGE, RANGE.replace("0), end", "-1) + 1, end")),), plain, "expected to start"
+        "I1",
+        "stream/offsets.py",
+        ((RANGE, RANGE.replace("0), end", "-1) + 1, end")),),
+        plain,
+        "expected to start",
+        also=(NO_LOOK_AT_THE_LAST,),
     ),
     "a skip without a look at the ranges": Bug(
         "I2", "stream/decide.py", ((SAME_RANGES, "written == number"),), planned_larger, "is lost", also=(NO_LOOK_BEFORE,)
@@ -192,7 +199,9 @@ PLANTED = {
         plain,
         "adds data without a pair",
     ),
-    "ranges taken from the data": Bug("I1", "stream/batch.py", ((PLAN, PLAN_FROM_DATA),), plain, "expected to start"),
+    "ranges taken from the data": Bug(
+        "I1", "stream/batch.py", ((PLAN, PLAN_FROM_DATA),), plain, "expected to start", also=(NO_LOOK_AT_THE_LAST,)
+    ),
     "Spark's commit log before the write": Bug("I1", "stream/query.py", ((PROCESS, ONE_LATE),), plain, "is lost"),
     "bounds by the wall clock": Bug("I3", "stream/commit.py", ((BOUNDS, RECENT),), plain, "in the target 2 times"),
     "no look into the quarantine": Bug(

@@ -36,7 +36,7 @@ def shown(lane: Lane) -> Status:
     """What `ingest status` shows, with the broker as it is."""
     kafka = KafkaOptions(lane.bootstrap_servers)
     topic, bounds = look(kafka, lane.contract.source.topic, 10)
-    return status(lane.contract, lane.places, BrokerFacts(topic.name, topic.id, bounds), None)
+    return status(lane.contract, lane.places, lambda: BrokerFacts(topic.name, topic.id, bounds), None)
 
 
 ID = ("id", "STRING", False)

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from delta.tables import DeltaTable
@@ -275,6 +275,45 @@ def test_a_quarantine_that_lost_its_records_is_refused_and_filled_again(lane: Ma
     one.run()
     assert one.quarantine().count() == 1 and one.ids() == ["a", "b"]
     balanced(one)
+
+
+@pytest.mark.slow
+def test_a_backup_of_the_quarantine_that_is_newer_than_the_last_look_is_refused_and_filled_again(lane: MakeLane) -> None:
+    """Nothing in its log was left out, and no start has seen more of it."""
+    one = lane()
+    one.send(order("a"))
+    one.run()
+    quarantine, kept = Path(one.places.quarantine), one.folder / "kept"
+    shutil.copytree(quarantine, kept)
+    one.send(order("b"), "{")
+    one.run()
+    shutil.rmtree(quarantine)
+    shutil.copytree(kept, quarantine)
+    jvm: Any = one.session._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # another process has a JVM of its own
+    assert "a copy of before was put back" in refused(one, "QUARANTINE_REWOUND").found
+    one.rebase()
+    one.run()
+    assert one.quarantine().count() == 1 and one.ids() == ["a", "b"]
+    balanced(one)
+
+
+@pytest.mark.slow
+def test_nothing_is_jumped_over_in_silence_though_the_lake_was_deleted(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    shutil.rmtree(one.places.root)
+    client = admin(one)
+    client.delete_records({TopicPartition(one.contract.source.topic, 0): 1})
+    client.close()
+    jvm: Any = one.session._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    assert "--to table" in refused(one, "TABLE_REWOUND").remedy
+    with pytest.raises(Refused, match=r"GAP_NOT_ACCEPTED.*partition 0 \[0, 1\)"):
+        one.rebase()
+    one.rebase(accept_gap=True)
+    one.run()
+    verified = one.verified()
+    assert verified.findings == () and verified.gaps_accepted == ((0, 0, 1),) and one.ids() == ["b"]
 
 
 @pytest.mark.slow

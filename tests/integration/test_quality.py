@@ -151,6 +151,29 @@ def test_only_what_is_new_is_looked_at_but_ids_and_counts_are_of_the_whole_table
     assert [row.scope for row in checked(table, suite, at_work=True).rows] == []
 
 
+def test_bytes_that_are_unexpected_are_counted_and_their_rows_named(desk: Callable[..., Desk]) -> None:
+    table = desk({"b": "BINARY", "n": "INT"})
+    table.batch(order("a", b="/w==", n=1), order("b", n=-1))
+    empty: dict[str, Any] = {"type": "expect_column_values_to_be_null", "kwargs": {"column": "b"}}
+    found = checked(table, suite_of(table, [empty, {**AMOUNT, "kwargs": {"column": "n", "min_value": 0}}, COUNT]))
+    first, second, count = found.rows
+    assert (first.success, first.unexpected_count, first.unexpected_values, sample_ids(first)) == (False, 1, None, ["a"])
+    assert (second.unexpected_values, sample_ids(second), count.success) == ("[-1]", ["b"], True), "other columns keep their values"
+    assert found.page is not None
+
+
+def test_an_expectation_on_some_rows_has_figures_of_these_and_the_shape_is_the_tables(desk: Callable[..., Desk]) -> None:
+    table = desk(COLUMNS)
+    table.batch(*(order(f"a{n}", status="paid", amount=n) for n in range(5)), order("b", status="lost", amount=7))
+    some = {"row_condition": "status = 'paid'", "condition_parser": "spark"}
+    listed: dict[str, Any] = {"type": "expect_table_columns_to_match_ordered_list", "kwargs": {"column_list": ["id", "status"]}}
+    found = checked(table, suite_of(table, [{**AMOUNT, "kwargs": {**AMOUNT["kwargs"], **some}}, listed]))
+    rows = by_type(found)
+    assert (rows[AMOUNT["type"]].success, rows[AMOUNT["type"]].element_count) == (True, 5)
+    assert not rows[listed["type"]].success, "the table has more columns than that"
+    assert found.page is not None
+
+
 SECRETS = ("Ada Lovelace", "Grace Hopper")
 
 
@@ -240,8 +263,9 @@ def test_a_suggested_suite_passes_on_the_table_it_came_from_and_shows_no_sensiti
         {"name": "amount", "type": "DECIMAL(10,2)"},
         {"name": "name", "type": "STRING", "sensitive": True},
         {"name": "tags", "type": "ARRAY<STRING>"},
+        {"name": "later", "type": "STRING"},  # in the contract, and not in the table yet
     ]
-    table = desk({each["name"]: each["type"] for each in columns[1:]})
+    table = desk({each["name"]: each["type"] for each in columns[1:-1]})
     table.batch(
         *(order(f"a{n}", status=("paid", "placed")[n % 2], amount=f"{n}.50", name=SECRETS[0] if n else None, tags=[]) for n in range(40))
     )
@@ -254,6 +278,7 @@ def test_a_suggested_suite_passes_on_the_table_it_came_from_and_shows_no_sensiti
     assert ("expect_column_values_to_be_between", "amount") in kinds
     assert ("expect_column_values_to_not_be_null", "name") in kinds
     assert ("expect_column_values_to_be_in_set", "id") not in kinds
+    assert "later" not in {column for _, column in kinds}
     (suite,) = load_suites(tmp_path, [contract])
     found = checked(table, suite)
     assert [row.expectation for row in found.failed] == ["expect_column_max_to_be_between"]  # the desk's batches are of 2025

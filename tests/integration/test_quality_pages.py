@@ -147,6 +147,10 @@ def test_results_are_kept_where_gx_cannot_render_their_page(
     assert (row["success"], row["page"]) == (False, None)
     print_checked(found)
     assert "page: none: Great Expectations could not render it" in capsys.readouterr().out
+    (pages_folder(table.places) / "results" / "mine.json").write_text("{}")  # a file that GX takes for one of its own
+    found = check(table.session, suite_of(table, [STATUS]), table.places, everything=True)
+    assert (found.page, table.session.read.format("delta").load(table.places.quality).count()) == (None, 2)
+    assert found.page_note is not None and found.page_note.startswith("none: Great Expectations could not render it")
 
 
 @pytest.mark.slow

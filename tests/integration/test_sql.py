@@ -179,6 +179,9 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
         "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY share) AS p, count(CASE WHEN ok THEN 1 END) AS n FROM events",
         "SELECT id FROM events WHERE regexp_like(id, '^a') ORDER BY id",
         "SELECT cardinality(array_agg(id)) AS n FROM events WHERE at - at < INTERVAL '1' HOUR",
+        "SELECT array_agg(Amount) FILTER (WHERE Amount IS NOT NULL) AS a FROM events",
+        "SELECT CAST(sum(Amount) AS DOUBLE) / count(Amount) AS a, sum(Amount * CAST('1.1' AS DECIMAL(2,1))) AS s FROM events",
+        "SELECT concat(coalesce(place.city, ''), id) AS c, replace(id, 'a', 'b') AS r FROM events ORDER BY id",
         "SELECT place.city AS city, labels['k'] AS k FROM events WHERE ok ORDER BY id",
     ],
 )

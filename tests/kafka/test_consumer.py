@@ -18,6 +18,7 @@ from ingest.kafka import (
     AtLeastOnce,
     AtMostOnce,
     Consumer,
+    DeadLetter,
     Deduplicate,
     ExactlyOnce,
     GuaranteeBroken,
@@ -50,7 +51,7 @@ def _worked_until_crash(consumer: Consumer, at: bytes) -> list[bytes]:
 
 def _rest(mode: AtMostOnce | AtLeastOnce, name: str, topics: Topics) -> list[bytes]:
     worked: list[bytes] = []
-    with Consumer(mode, [name], name, topics.servers, **QUICK) as consumer:
+    with Consumer(mode, name, name, topics.servers, **QUICK) as consumer:
         consumer.run(lambda record: worked.append(record.value), idle_s=3)
     return worked
 
@@ -70,6 +71,11 @@ def test_at_most_once_commits_before_the_work_so_a_crash_loses(topics: Topics, f
         assert _worked_until_crash(consumer, b"25") == [b"%d" % number for number in range(25)]
     assert topics.committed(name, name) == {0: 30}
     assert _rest(AtMostOnce(), name, topics) == [], "25 to 29 are lost, none comes twice"
+
+
+def test_at_most_once_does_not_try_work_again_before_it_puts_a_record_away() -> None:
+    with pytest.raises(GuaranteeBroken, match=r"dead_letter\.attempts=2.*done twice"):
+        Consumer(AtMostOnce(), ["t"], "g", "127.0.0.1:1", dead_letter=DeadLetter("dead", attempts=2))
 
 
 def test_exactly_once_is_no_property_of_a_consumer_alone() -> None:
@@ -122,23 +128,45 @@ def test_when_committed_offsets_cannot_be_asked_for_a_second_run_passes_nothing_
     assert worked == [b"%d" % number for number in range(10)]
 
 
-def test_a_paused_partition_rests_and_goes_on_where_it_was(topics: Topics, full: Callable[..., str]) -> None:
+@pytest.mark.parametrize("commit_records", [70, 500])
+def test_a_paused_partition_rests_at_once_and_goes_on_where_it_was(topics: Topics, full: Callable[..., str], commit_records: int) -> None:
+    """Its records may have been taken to be worked on, or wait in the buffer: with 70 there are more than one batch takes."""
     name, worked = full(600, 2), []
-    with Consumer(AtLeastOnce(), [name], name, topics.servers, **QUICK) as consumer:
+    with Consumer(AtLeastOnce(), [name], name, topics.servers, commit_records=commit_records, **QUICK) as consumer:
 
         def work(record: Any) -> None:
             worked.append((record.partition, int(record.value)))
             if len(worked) == 1:
                 consumer.pause(name, 1 - record.partition)
 
-        consumer.run(work, idle_s=2)
-        first = worked[0][0]
-        assert {partition for partition, _ in worked[consumer._commit_records :]} <= {first}
-        paused = [number for partition, number in worked if partition != first]
+        began = time.monotonic()
+        consumer.run(work, stop=lambda: time.monotonic() - began > 30, idle_s=2)
+        assert time.monotonic() - began < 25, "a partition that rests is no reason to wait on"
+        first, number = worked[0][0], len(worked)
+        assert {partition for partition, _ in worked} == {first}
+        assert topics.committed(name, name) == {first: number, 1 - first: 0}
         consumer.resume(name, 1 - first)
         consumer.run(work, stop=lambda: len(worked) == 600)
-        paused = [number for partition, number in worked if partition != first]
-    assert paused == sorted(paused) and len(set(worked)) == len(worked) == 600
+    paused = [value for partition, value in worked if partition != first]
+    assert paused == sorted(paused) and len(set(worked)) == len(worked) == 600 and len(paused) == 600 - number
+
+
+def test_what_at_most_once_could_not_commit_is_not_worked_on_and_comes_again(
+    topics: Topics, full: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit is refused while the group deals its partitions anew, and the partition may be ours after it."""
+    name, worked, refused = full(30), list[bytes](), list[int]()
+    with Consumer(AtMostOnce(), [name], name, topics.servers, commit_records=10, **QUICK) as consumer:
+        coordinator = consumer._member._consumer._coordinator
+        rebalancing = coordinator.generation_if_stable
+
+        def once() -> Any:  # what the client itself goes by; its commit then fails without asking the broker
+            refused.append(len(worked))
+            return None if len(refused) == 2 else rebalancing()
+
+        monkeypatch.setattr(coordinator, "generation_if_stable", once)
+        consumer.run(lambda record: worked.append(record.value), idle_s=3)
+    assert len(refused) > 2 and worked == [b"%d" % number for number in range(30)]
 
 
 @pytest.mark.parametrize(

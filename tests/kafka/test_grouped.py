@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 
 import pytest
 
+from ingest.errors import InvalidInput
 from ingest.kafka import Grouped, OutcomeUnknown
 from ingest.local.proxy import Api, Proxy
 from tests.kafka.topics import Make, Topics, until
@@ -71,3 +74,34 @@ def test_no_record_is_neither_committed_nor_handed_back(make: Make, proxy: Proxy
             raise ZeroDivisionError
     assert [one.value for one in out.lost] == [b"3"]
     assert topics.values(name) == [b"1"]
+
+
+def test_a_signal_in_the_last_commit_hands_its_records_back_and_leaves_no_thread(
+    make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
+) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    name, producer = topic(), make(proxy.bootstrap_servers)
+    held = proxy.hold_reply(Api.END_TXN)
+
+    def strike() -> None:
+        held.wait(20)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    striking = threading.Thread(target=strike)
+    try:
+        striking.start()
+        with pytest.raises(Interrupted), Grouped(producer, time_ms=600_000) as out:
+            out.send(name, b"1")
+        striking.join(20)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        held.release()
+    assert [one.value for one in out.lost] == [b"1"] and not out._clock.is_alive()
+    with pytest.raises(InvalidInput, match="GROUP_ENDED"):
+        out.send(name, b"2")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from ingest.errors import InvalidInput
 from ingest.kafka import (
@@ -69,6 +71,13 @@ def test_a_consumer_that_commits_by_a_clock_or_without_a_group_is_refused(mode: 
         mode.consumer_options("")
 
 
+@pytest.mark.parametrize("mode", MODES, ids=repr)
+def test_partitions_are_dealt_as_the_rebalance_says_or_records_would_be_passed_over(mode: DeliveryMode) -> None:
+    """With kafka-python's eager assignors, and the default of a cooperative rebalance, 157 of 400 records were."""
+    with pytest.raises(GuaranteeBroken, match="passed over"):
+        mode.consumer_options("g", partition_assignment_strategy=(RangePartitionAssignor,))
+
+
 @pytest.mark.parametrize("mode", [AtLeastOnce(), ExactlyOnce("x")], ids=repr)
 def test_a_consumer_that_begins_at_the_latest_offset_could_lose_records(mode: DeliveryMode) -> None:
     with pytest.raises(GuaranteeBroken, match="skipped"):
@@ -88,6 +97,23 @@ def test_what_breaks_nothing_is_taken() -> None:
     options = ExactlyOnce("x").producer_options(acks=-1, retries=10, max_in_flight_requests_per_connection=1, linger_ms=0)
     assert (options["acks"], options["retries"], options["linger_ms"], options["transactional_id"]) == (-1, 10, 0, "x")
     assert AtMostOnce().producer_options(acks=1)["acks"] == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted"),
+    [
+        (AtMostOnce(), {"acks": 0, "retries": 0, "enable_idempotence": False}),
+        (AtLeastOnce(idempotent=False), {"acks": "all", "retries": math.inf, "max_in_flight_requests_per_connection": 1}),
+        (AtLeastOnce(), {"acks": "all", "retries": math.inf, "enable_idempotence": True}),
+        (ExactlyOnce("x"), {"acks": "all", "retries": math.inf, "enable_idempotence": True, "transactional_id": "x"}),
+    ],
+    ids=repr,
+)
+def test_what_a_guarantee_rests_on_is_set_and_not_left_to_the_client(mode: DeliveryMode, wanted: dict[str, Any]) -> None:
+    options = mode.producer_options()
+    assert {name: options.get(name) for name in wanted} == wanted
+    assert mode.name == "at_most_once" or options["max_in_flight_requests_per_connection"] <= 5
+    assert mode.consumer_options("g")["enable_auto_commit"] is False
 
 
 def test_batches_lingering_and_compression_are_set() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaProducer
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, NotLeaderForPartitionError, UnknownTopicOrPartitionError
 
 from ingest.local.proxy import Api, Proxy
 from tests.kafka.topics import Topics, until
@@ -23,9 +23,21 @@ def producer(proxy: Proxy) -> Any:
     made._sender.force_close()
 
 
+def first(producer: Any, name: str) -> None:
+    """Write `a`. The leader of a new topic needs a moment before it takes records, and this producer tries nothing again by itself."""
+
+    def taken() -> bool:
+        try:
+            return bool(producer.send(name, b"a", partition=0).get(10).offset == 0)
+        except (NotLeaderForPartitionError, UnknownTopicOrPartitionError):
+            return False
+
+    until(taken, "the topic has a leader", 10)
+
+
 def test_clients_stay_behind_the_proxy(proxy: Proxy, topics: Topics, topic: Callable[..., str], producer: Any) -> None:
     name = topic(2)
-    assert producer.send(name, b"a").get(10).offset == 0
+    first(producer, name)
     port = int(proxy.bootstrap_servers.rpartition(":")[2])
     assert {broker.port for broker in producer._metadata.brokers()} == {port}
     assert Topics(proxy.bootstrap_servers).values(name) == [b"a"]
@@ -33,7 +45,7 @@ def test_clients_stay_behind_the_proxy(proxy: Proxy, topics: Topics, topic: Call
 
 def test_a_reply_that_is_cut_comes_after_the_broker_wrote(proxy: Proxy, topics: Topics, topic: Callable[..., str], producer: Any) -> None:
     name = topic()
-    producer.send(name, b"a").get(10)
+    first(producer, name)
     lost = proxy.cut_reply(Api.PRODUCE)
     with pytest.raises(KafkaError):
         producer.send(name, b"b").get(10)
@@ -43,7 +55,7 @@ def test_a_reply_that_is_cut_comes_after_the_broker_wrote(proxy: Proxy, topics: 
 
 def test_a_request_that_is_cut_never_reaches_the_broker(proxy: Proxy, topics: Topics, topic: Callable[..., str], producer: Any) -> None:
     name = topic()
-    producer.send(name, b"a").get(10)
+    first(producer, name)
     proxy.cut_request(Api.PRODUCE)
     with pytest.raises(KafkaError):
         producer.send(name, b"b").get(10)
@@ -54,7 +66,7 @@ def test_a_reply_that_is_dropped_times_out_and_one_that_is_late_comes(
     proxy: Proxy, topics: Topics, topic: Callable[..., str], producer: Any
 ) -> None:
     name = topic()
-    producer.send(name, b"a").get(10)
+    first(producer, name)
     late = proxy.delay_reply(Api.PRODUCE, 0.5, skip=1)
     assert producer.send(name, b"b").get(10).offset == 1
     began = time.monotonic()
@@ -68,7 +80,7 @@ def test_a_reply_that_is_dropped_times_out_and_one_that_is_late_comes(
 
 def test_a_held_reply_waits_until_it_is_released(proxy: Proxy, topics: Topics, topic: Callable[..., str], producer: Any) -> None:
     name = topic()
-    producer.send(name, b"a").get(10)
+    first(producer, name)
     held = proxy.hold_reply(Api.PRODUCE)
     sent = producer.send(name, b"b")
     held.wait(10)
@@ -79,7 +91,7 @@ def test_a_held_reply_waits_until_it_is_released(proxy: Proxy, topics: Topics, t
 
 def test_a_broker_that_is_gone_comes_back(proxy: Proxy, topic: Callable[..., str], producer: Any) -> None:
     name = topic()
-    producer.send(name, b"a").get(10)
+    first(producer, name)
     proxy.refuse()
     with pytest.raises(KafkaError):
         producer.send(name, b"b").get(10)

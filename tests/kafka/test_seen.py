@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ingest.errors import InvalidInput
-from ingest.kafka import SeenIds
+from ingest.kafka import SeenIds, StoreFailed
 
 pytestmark = pytest.mark.unit
 
@@ -48,3 +48,12 @@ def test_work_that_fails_leaves_its_id_new_and_takes_back_what_it_wrote_beside(t
 def test_a_store_that_keeps_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="SEEN_KEEP"):
         SeenIds(tmp_path / "seen", keep=0)
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path, damaged: bool) -> None:
+    path = tmp_path / "seen" if damaged else tmp_path / "no-such-folder" / "seen"
+    if damaged:
+        path.write_bytes(b"this is no database" * 100)
+    with pytest.raises(StoreFailed, match=rf"SEEN_STORE.*{path}"):
+        SeenIds(path)

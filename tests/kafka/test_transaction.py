@@ -173,13 +173,17 @@ def test_a_stable_id_ends_at_once_what_a_killed_producer_left_open_and_a_random_
 def test_a_lost_answer_to_a_commit_is_unknown_and_the_producer_is_replaced(
     make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
+    def threads() -> int:
+        return sum(each.name != "kafka-proxy" for each in threading.enumerate())
+
     name = topic()
     producer = make(proxy.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
     send(producer, name, b"1")
-    lost = proxy.drop_reply(Api.END_TXN)
+    before, lost = threads(), proxy.drop_reply(Api.END_TXN)
     with pytest.raises(OutcomeUnknown, match="not answered") as unknown:
         send(producer, name, b"2")
     assert unknown.value.settled and lost.struck == 1 and unknown.value.code == "OUTCOME_UNKNOWN"
+    until(lambda: threads() <= before, "no thread of the old producer stays", 10)
     send(producer, name, b"3")
     assert topics.values(name) == [b"1", b"2", b"3"], "it was committed, which nobody knew"
 
@@ -275,6 +279,43 @@ def test_a_record_that_was_given_up_aborts_the_transaction(make: Make, proxy: Pr
     assert (aborted.value.code, aborted.value.exit_code) == ("TRANSACTION_ABORTED", 5)
     send(producer, name, b"3")
     assert topics.values(name) == [b"3"]
+
+
+def test_a_record_of_an_aborted_transaction_that_arrives_late_is_not_in_the_next_one(
+    make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
+) -> None:
+    """The caller ends the transaction with an exception of its own; an abort alone leaves the producer's epoch as it was."""
+    name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=500, delivery_timeout_ms=600)
+    stuck, again = proxy.keep_request(Api.PRODUCE), proxy.cut_request(Api.PRODUCE, times=1_000)
+    with pytest.raises(ZeroDivisionError), producer.transaction() as transaction:
+        transaction.send(name, b"aborted")
+        until(lambda: transaction._in_flight.met((Exception,)), "the record is given up", 8)
+        again.release()
+        raise ZeroDivisionError
+    with producer.transaction() as transaction:
+        held = proxy.hold_reply(Api.ADD_PARTITIONS_TO_TXN)
+        transaction.send(name, b"of the next one")
+        held.wait(20)
+        proxy.deliver(stuck)
+        held.release()
+    assert topics.values(name, "read_uncommitted") == [b"of the next one"]
+
+
+def test_an_abort_that_is_not_answered_has_a_deadline_and_the_producer_is_replaced(
+    make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
+) -> None:
+    name, producer = topic(), make(proxy.bootstrap_servers, commit_within_s=1)
+    send(producer, name, b"1")
+    first = producer._made
+    with pytest.raises(ZeroDivisionError), producer.transaction() as transaction:
+        transaction.send(name, b"2")
+        transaction.flush()
+        cut = proxy.cut_request(Api.END_TXN, times=1_000)
+        raise ZeroDivisionError
+    cut.release()
+    assert cut.struck and producer._made is not first
+    send(producer, name, b"3")
+    assert topics.values(name) == [b"1", b"3"]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from ingest.errors import InvalidInput, RunStopped
 from ingest.kafka import DeadLetter, ExactlyOnce, Outgoing, PoisonRecord, State, Transform, Transformed, transform
 from ingest.kafka.state import States
 from ingest.kafka_options import KafkaOptions
+from ingest.local.broker_probe import admin
 from ingest.local.proxy import Api, Proxy
 from tests.kafka.topics import Topics, until
 
@@ -61,7 +62,7 @@ def test_slow_work_is_shared_out_so_that_no_transaction_comes_near_its_timeout(
         time.sleep(0.03)
         yield Outgoing(sink, record.value, record.key)
 
-    with Transform(source, slow, [sink], ExactlyOnce(f"t-{source}", 1_000), source, topics.servers) as instance:
+    with Transform(source, slow, sink, ExactlyOnce(f"t-{source}", 1_000), source, topics.servers) as instance:
         done = instance.run(stop=lambda: instance.counts.records == 100)
     assert done.transactions >= 4 and done.repeated == 0, "three seconds of work, at most half a second each"
     found = topics.read(sink)
@@ -160,6 +161,37 @@ def test_a_transaction_that_fails_or_is_not_answered_is_done_again_exactly(
     assert sorted(count for _, count in found) == sorted(list(range(1, 21)) * 5), "the state counted each input once"
 
 
+def test_a_transform_outlives_brokers_that_are_away_for_some_seconds(
+    topics: Topics, source: str, topic: Callable[..., str], proxy: Proxy
+) -> None:
+    sink = topic(2)
+    quick = {"request_timeout_ms": 500, "delivery_timeout_ms": 700, "bootstrap_timeout_ms": 500, "max_block_ms": 500, "commit_within_s": 1}
+    mode = ExactlyOnce(f"t-{source}")
+    with Transform(
+        source,
+        lambda record: [Outgoing(sink, record.value, record.key)],
+        sink,
+        mode,
+        source,
+        proxy.bootstrap_servers,
+        producer_options=quick,
+    ) as instance:
+        instance.run(stop=lambda: instance.counts.records >= 100)
+        topics.write(source, [b"%d" % number for number in range(100, 200)], lambda number: b"key-%d" % (number % 5))
+        returning: list[threading.Timer] = []
+
+        def on_step(step: str) -> None:  # in the midst of a transaction
+            if step == "begun" and not returning:
+                proxy.refuse()
+                returning.append(threading.Timer(4, proxy.restore))
+                returning[0].start()
+
+        instance._on_step = on_step
+        instance.run(stop=lambda: instance.counts.records >= 200)
+    assert instance.counts.repeated >= 1
+    assert sorted(int(value) for value in topics.values(sink)) == list(range(200))
+
+
 def test_state_is_restored_and_deleted_keys_stay_deleted(run: Run, topics: Topics, topic: Callable[..., str]) -> None:
     source, sink, changelog = topic(2), topic(), topic(2, cleanup_policy="compact")
 
@@ -228,10 +260,32 @@ def test_what_cannot_be_right_is_refused_at_the_start(topics: Topics, source: st
 
     with pytest.raises(InvalidInput, match=r"CHANGELOG_PARTITIONS.*3 partitions and .* has 2"):
         start(source, changelog=log)
+    with pytest.raises(InvalidInput, match=r"CHANGELOG_NOT_COMPACTED.*cleanup.policy=delete"):
+        start(source, changelog=topic(2))
+    with pytest.raises(InvalidInput, match=r"CHANGELOG_NOT_COMPACTED.*cleanup.policy=compact,delete"):
+        start(source, changelog=topic(2, cleanup_policy="compact,delete"))
+    with pytest.raises(InvalidInput, match="GROUP_SIZE"):
+        start(source, records=0)
     with pytest.raises(InvalidInput, match="STATE_OF_SEVERAL"):
         start([source, sink], changelog=log)
     with pytest.raises(InvalidInput, match="TOPIC_UNKNOWN"):
         start(source, dead_letter=DeadLetter("no-such-topic"))
+
+
+def test_a_source_that_grows_beyond_its_changelog_ends_the_run(topics: Topics, topic: Callable[..., str]) -> None:
+    source, sink, changelog = topic(1), topic(), topic(1, cleanup_policy="compact")
+    mode = ExactlyOnce(f"t-{source}")
+    soon: dict[str, Any] = {"consumer_options": {"metadata_max_age_ms": 500}}
+    with Transform(source, lambda record, state: [], sink, mode, source, topics.servers, changelog=changelog, **soon) as instance:
+        instance.run(idle_s=0.5)
+        with admin(topics.servers, timeout_s=20) as client:
+            client.create_partitions({source: 2})
+        writer = KafkaProducer(bootstrap_servers=topics.servers)
+        writer.send(source, b"1", partition=1).get(20)
+        writer.close()
+        with pytest.raises(InvalidInput, match=r"CHANGELOG_PARTITIONS.*has 1 partitions and .* has 2"):
+            instance.run(stop=lambda: instance.counts.records > 0, idle_s=30)
+    assert topics.committed(source, source) == {0: 0, 1: 0}
 
 
 def test_a_sink_that_was_not_named_is_refused_and_nothing_is_sent(run: Run, topics: Topics, source: str, topic: Callable[..., str]) -> None:

@@ -107,11 +107,17 @@ class Table:
         version.metadata = True
         return version
 
-    def replace(self, operation: str, parameters: dict[str, Any]) -> Version:
+    def replace(self, *, overwrite: bool) -> Version:
         """CREATE OR REPLACE TABLE, or a full overwrite: no row stays, pairs do."""
+        operation, parameters = ("WRITE", {"mode": "Overwrite"}) if overwrite else ("CREATE OR REPLACE TABLE", {})
         version = self._put(operation, {}, [], tuple(self.newest.files), (len(self.versions),), None, None, parameters)
-        version.metadata = operation != "WRITE"
+        version.metadata = not overwrite
         return version
+
+    def put_back(self, number: int) -> None:
+        """The folder as it was at version `number`: its log and its pairs too."""
+        del self.versions[number + 1 :]
+        self.log_from = min(self.log_from, number)
 
     def _put(
         self,

@@ -1,6 +1,6 @@
 """What the model has found in the engine and what is not mended yet: told from what is new, so that a walk shows only that.
 
-Each has its smallest schedule in tests/unit/test_model.py, marked xfail(strict): once it is mended there, its line here goes too.
+Each has its smallest schedule in tests/model/found.py, played as xfail(strict): once it is mended there, its line here goes too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ KNOWN = (
     Known("restore-cleaned-up", lambda world, found: found.promise in (*LOST, "I1", "I2") and "restore cleaned up" in world.events),
     Known("stands-by-another", lambda world, found: found.promise == "LOST" and bool(world.truth.quarantine_lost) and _replayed(world)),
     Known("binding-race", lambda world, found: found.promise in LOST and "bypass" in world.events and world.topic.id != "T0"),
-    Known("contract-race", lambda world, found: "CONTRACT_CHANGED → CONTRACT_CHANGED → CONTRACT_CHANGED" in found.what),
-    Known("contract-race", lambda world, found: "not counts of a batch" in found.what and "bypass" in world.events),
 )
 
 

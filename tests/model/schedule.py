@@ -61,6 +61,14 @@ def play(schedule: Schedule) -> Violation | None:
     return None
 
 
+def world_after(*ops: Op) -> World:
+    """The state that these leave, with nobody who mends it."""
+    _Current.world = world = World()
+    for op in ops:
+        world.apply(op)
+    return world
+
+
 def walk(seed: int, planted: Planted = Planted(), begin: Sequence[Op] = ()) -> tuple[Schedule, Violation | None]:
     """One random schedule: after `begin` each operation is chosen on the state at hand."""
     rng = random.Random(seed)
@@ -175,7 +183,7 @@ def _harm(rng: random.Random, world: World) -> Op:
         "put_back": (place, place if rng.random() < 0.8 else 1 - place),
         "lose": (place,),
         "tear": (place, *rng.choice(TEARS)),
-        "restore": (which, rng.choice((1, 1, 1, 2, 2, 3, 4, 5)), rng.random() < 0.2),
+        "restore": (which, rng.choice((1, 1, 1, 2, 2, 3, 4, 5)), rng.random()),
         "replace": (which, rng.random() < 0.5),
         "drop": (which,),
         "clean": (which, rng.randint(0, 2)),
@@ -185,6 +193,9 @@ def _harm(rng: random.Random, world: World) -> Op:
         "limit": (rng.randint(1, 4),),
         "clock_jump": (rng.choice((-24, 24)),),
     }
+    if name == "restore":  # by version, by time, or from a copy of the folder
+        table, back, way = arguments[name]
+        return ("copy", table, back) if way > 0.8 else (name, table, back, way < 0.2)
     return (name, *arguments.get(name, ()))
 
 

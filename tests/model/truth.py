@@ -39,12 +39,14 @@ class Truth:
         self.origins: dict[tuple[str, int], int] = {}
         self.quarantine_lost: dict[Position, bool] = {}
         self.accepted: set[Position] = set()
+        self.read_once: set[tuple[str, int]] = set()
         self.deleted: set[int] = set()
         self.dropped_at_work = False
 
-    def began(self, topic_id: str, initial: Iterable[tuple[int, int]]) -> None:
-        """The first checkpoint of a table has begun: before these offsets nothing was promised."""
-        self.origins |= {(topic_id, partition): offset for partition, offset in initial}
+    def began(self, topic_id: str, initial: Iterable[tuple[int, int]], *, rebased: bool = False) -> None:
+        """The first checkpoint of a table has begun: before these offsets nothing was promised. Once a batch was read, a rebase may jump
+        over nothing, though nothing be left of table and ledger; without checkpoint and table one begins anew."""
+        self.origins |= {(topic_id, p): offset for p, offset in initial if not rebased or (topic_id, p) not in self.read_once}
 
     @contextmanager
     def harm(self, which: int, *, dropped: bool = False) -> Iterator[None]:
@@ -67,7 +69,7 @@ class Truth:
             rows = ledger_rows(table)
             self.recorded |= {(r.topic_id, r.partition, r.start_offset, r.end_offset) for r in rows if r.kind == "gap_accepted"}
             if len({row.query_id for row in rows}) == 1 and rows[0].kind == "rebase":  # a rebase where no batch was ever read
-                self.began(rows[0].topic_id, ((row.partition, row.start_offset) for row in rows))
+                self.began(rows[0].topic_id, ((row.partition, row.start_offset) for row in rows), rebased=True)
         elif table.path == HOME.target:
             assert writer is not None
             self._batch_committed(table, mark, writer)
@@ -83,6 +85,7 @@ class Truth:
             self.began(mark.topic_id, ((each.partition, each.start) for each in mark.ranges))
         if mark.epoch > 0 and mark.id.number == 1:
             self._rebased(writer.places)
+        self.read_once |= {(mark.topic_id, each.partition) for each in mark.ranges}
         slipped = writer.looked_at not in table.newest.force
         if not slipped and not self.dropped_at_work:  # a table made anew under a run: the next start refuses it (TABLE_REPLACED)
             self._joins(mark, marks)
@@ -98,7 +101,7 @@ class Truth:
         """A rebase where no batch was ever read begins where it was told to, and jumps over nothing."""
         binding = read_binding(self.world.files, places.state)
         if binding is not None and binding.rebase is not None and not binding.rebase.former:
-            self.began(binding.topic_id, binding.rebase.baseline)
+            self.began(binding.topic_id, binding.rebase.baseline, rebased=True)
 
     def _joins(self, mark: Mark, former: list[Mark]) -> None:
         """Every version is a prefix by whole batches, and no offset is left out that nobody has accepted."""

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any
 
 from delta import exceptions as delta
@@ -19,7 +18,8 @@ from ingest.contract import Contract
 from ingest.errors import Bug, IngestError
 from ingest.places import Places
 from ingest.stream import commit
-from tests.model import kafka, operator
+from tests.model import operator
+from tests.model.contracts import PIPELINE, TABLE, contract
 from tests.model.delta import BEGIN, DoubledKey, Table
 from tests.model.driver import Driver, Locked, SparkFailed
 from tests.model.engine import TableGone
@@ -28,7 +28,7 @@ from tests.model.kafka import DataLoss, Record, Topic
 from tests.model.truth import Truth, Violation
 
 Op = tuple[Any, ...]
-PLACES = (Places("/lake", "/checkpoints", "shop", "orders"), Places("/lake", "/others", "shop", "orders"))
+PLACES = (Places("/lake", "/checkpoints", PIPELINE, TABLE), Places("/lake", "/others", PIPELINE, TABLE))
 HOME = PLACES[0]
 TABLES = ((HOME.target, "_partition"), (HOME.quarantine, "partition"), (HOME.ledger, ""))
 # What may end a driver beside the engine's own errors: Spark, Delta and the disk.
@@ -62,22 +62,6 @@ class Setting:
     conflicts: str = "batch"
     ledger_every: int = 1
     skips_by_statistics: bool = False
-
-
-@cache
-def contract(conflicts: str, strict: bool) -> Contract:
-    """One of the two contracts: the strict one has a row rule more, which `odd` records break."""
-    return Contract.model_validate(
-        {
-            "pipeline": HOME.pipeline,
-            "table": HOME.table,
-            "source": {"topic": kafka.NAME, "format": "json"},
-            "columns": [{"name": "id", "type": "BIGINT", "nullable": False}, {"name": "n", "type": "BIGINT"}],
-            "event_id": ["id"],
-            "conflicts": conflicts,
-            "rules": [{"name": "even", "check": "n % 2 = 0"}] if strict else [],
-        }
-    )
 
 
 class World:
@@ -231,6 +215,8 @@ class World:
     def _rebase(self, place: int, kind: str, accept: bool, offsets: tuple[int, ...], k: int, inner: Op) -> None:
         def act() -> None:
             before = operator.bindings(self, PLACES[place])
+            if not self._told(PLACES[place]):
+                self.truth.read_once.clear()
             try:
                 operator.rebase(self, PLACES[place], kind, offsets, accept_gap=accept)
             except Crash:
@@ -242,6 +228,11 @@ class World:
                 self.truth.accepted |= set(self.truth.quarantine_lost)
 
         self._guarded(k, inner, act)
+
+    def _told(self, places: Places) -> bool:
+        """Whether anything that a rebase of this checkpoint looks at tells of batches."""
+        pairs = any(self.tables[path].newest.pairs for path, _ in (TABLES[0], TABLES[2]) if path in self.tables)
+        return pairs or bool(self.files.names(f"{places.checkpoint}/offsets"))
 
     def _mend(self, way: int) -> None:
         """What the last error says that mends it; `way` chooses where it says two things."""
@@ -292,11 +283,18 @@ class World:
         with self.truth.harm(which):
             table.restore(table.number - back, by_time=by_time)
 
+    def _copy(self, which: int, back: int) -> None:
+        """The table's folder is put back from a copy, as it was `back` versions ago."""
+        table = self.tables.get(TABLES[which][0])
+        if table is not None and not self.drivers and 1 <= back <= table.number:
+            with self.truth.harm(which):
+                table.put_back(table.number - back)
+
     def _replace(self, which: int, overwrite: bool) -> None:
         if (table := self.tables.get(TABLES[which][0])) is None:
             return
         with self.truth.harm(which):
-            table.replace(*(("WRITE", {"mode": "Overwrite"}) if overwrite else ("CREATE OR REPLACE TABLE", {})))
+            table.replace(overwrite=overwrite)
 
     def _drop(self, which: int) -> None:
         if TABLES[which][0] in self.tables:

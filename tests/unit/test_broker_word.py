@@ -19,7 +19,7 @@ def test_a_broker_that_is_silent_is_an_error_of_each_topic() -> None:
     with socket.socket() as taken, BrokerWord() as broker:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         broker.ask(f"127.0.0.1:{taken.getsockname()[1]}", ["orders", "payments"])
-        answers = broker.answers()
+        answers = [broker.answer(topic) for topic in ("orders", "payments")]
     assert [isinstance(answer, dict) and answer["code"] for answer in answers] == ["BROKER_UNREACHABLE", "BROKER_UNREACHABLE"]
 
 
@@ -34,7 +34,7 @@ def test_one_that_dies_is_told_and_not_taken_for_an_unknown_topic() -> None:
         broker._process.kill()
         broker._process.wait()
         with pytest.raises(RuntimeError, match="without an answer"):
-            broker.answers()
+            broker.answer("orders")
 
 
 def test_it_ends_with_its_caller_however_that_dies() -> None:

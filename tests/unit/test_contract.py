@@ -152,6 +152,7 @@ def test_a_damaged_stored_contract_is_named_with_its_place(text: str) -> None:
         Contract.from_json(text, where="checkpoints/shop/orders/oncelake/contract.json")
     assert caught.value.code == "CONTRACT_DAMAGED"
     assert caught.value.found.startswith("checkpoints/shop/orders/oncelake/contract.json: ")
+    assert "ingest rebase" in caught.value.remedy
 
 
 def test_a_contract_made_in_python_is_checked_like_one_from_a_file() -> None:

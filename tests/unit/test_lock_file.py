@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from ingest.contract import Contract
+from ingest.errors import RunStopped
+from ingest.kafka_options import KafkaOptions
+from ingest.places import Places
+from ingest.stream.lock import Held, refuse_lost
 from ingest.stream.lock_file import holder, is_free
+from ingest.stream.query import TableQuery
+from ingest.stream.topic import Topic
 
 HOLDS = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
 ASKS = (
@@ -58,3 +65,26 @@ def test_who_only_looks_keeps_nobody_from_taking_the_lock(lock: Path) -> None:
             fcntl.lockf(file, fcntl.LOCK_UN)
             taken += 1
     assert taken > 100
+
+
+def test_a_run_whose_locks_file_was_deleted_or_is_another_runs_stops_before_it_writes(lock: Path) -> None:
+    """Who meets LOCKED deletes the file, as one does with stale ones, and starts: the kernel's lock is on the file that is gone."""
+    ours = Held(lock, 1, None)
+    refuse_lost([ours])
+    lock.write_text('{"host": "h", "jvm_pid": 3, "python_pid": 4}')
+    with pytest.raises(RunStopped, match=r"LOCK_LOST.*is held by host h, JVM process 3, Python process 4 now"):
+        refuse_lost([ours])
+    lock.unlink()
+    with pytest.raises(RunStopped, match=r"LOCK_LOST.*was deleted"):
+        refuse_lost([ours])
+
+
+def test_a_batch_asks_for_its_locks_before_it_is_written(lock: Path, tmp_path: Path) -> None:
+    document = {"pipeline": "shop", "table": "orders", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
+    places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
+    query = TableQuery(Contract.model_validate(document), places, KafkaOptions("127.0.0.1:1"), Topic("t", "", (0,)), print)
+    query._locks = [Held(lock, 1, None)]
+    query._same_topic()  # what a batch calls when it has been read; without a topic id no broker is asked
+    lock.unlink()
+    with pytest.raises(RunStopped, match="LOCK_LOST"):
+        query._same_topic()

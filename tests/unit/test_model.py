@@ -8,12 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingest.stream import batch
+from ingest.stream import batch, commit
+from ingest.stream.contract_kept import CONTRACT_FILE
+from ingest.stream.rebase_plan import Aim
 from tests.model import driver
+from tests.model.engine import Merge
+from tests.model.found import FOUND, MENDED, POISON, THREE, go
 from tests.model.known import KNOWN, known
+from tests.model.operator import ModelRebaser
 from tests.model.planted import BUGS, Bug
-from tests.model.schedule import Schedule, engine_connected, judged, play, shrunk, walk
-from tests.model.world import Op, Setting
+from tests.model.schedule import Schedule, engine_connected, judged, play, shrunk, to_rest, walk, world_after
+from tests.model.world import HOME, Op, Setting
 
 SEED = 77_000_000
 SCHEDULES = 3000
@@ -64,209 +69,6 @@ def test_the_model_rests_where_the_engine_has_its_named_steps() -> None:
     assert list(dict.fromkeys(rests)) == [name for name in named if name != "during_target"]  # that one is inside the MERGE
 
 
-THREE: Op = ("produce", 0, ((6, 0, "good"), (7, 0, "good"), (8, 0, "good")))
-POISON: Op = ("produce", 0, ((6, 0, "poison"),))
-SMALL = Setting(limit=1)
-
-
-def go(number: int, steps: int, *, place: int = 0, bypass: bool = False, at: int = 0, then: Op = ()) -> Op:
-    """A driver goes on by `steps`; at its `at`-th change of a file or table `then` comes in between."""
-    return ("go", number, place, bypass, steps, at, then)
-
-
-# What the model has found: (known as, what, schedule). All of them end as xfail until the engine is mended.
-FOUND = (
-    (
-        "stands-by-another",
-        "a record stands in quarantine by a batch that never came to its target commit; another checkpoint reads it again and counts "
-        "it as replayed; then the quarantine is dropped: no commit in force proves that it held the record",
-        Schedule(Setting(), (POISON, go(0, 5, at=12, then=("crash",)), go(0, 2, place=1), go(0, 4), ("drop", 1))),
-    ),
-    (
-        "restore-cleaned-up",
-        "a RESTORE that Delta has cleaned up from the log before the next start: the ledger vouches for what it left out",
-        Schedule(SMALL, (THREE, go(0, 23), ("restore", 0, 1, False), ("optimize",), ("clean", 0, 0))),
-    ),
-    (
-        "contract-race",
-        "two drivers of one checkpoint without locks, each with its contract: the quarantine is under one, contract.json holds the other, "
-        "every start ends as CONTRACT_CHANGED",
-        Schedule(
-            Setting(),
-            (
-                ("produce", 0, ((6, 0, "good"), (7, 0, "poison"))),
-                go(0, 1, bypass=True),
-                ("contract", True),
-                go(1, 5, bypass=True),
-                go(0, 1, bypass=True),
-            ),
-        ),
-    ),
-    (
-        "binding-race",
-        "two first starts without locks and the topic made again between them: the binding of the one names the topic id of the other",
-        Schedule(
-            Setting(),
-            (go(0, 1, bypass=True), ("recreate",), THREE, go(1, 2, bypass=True, at=3, then=go(0, 9, bypass=True))),
-        ),
-    ),
-)
-
-# What it had found, and what was mended.
-MENDED: tuple[tuple[str, str, Schedule], ...] = (
-    (
-        "unseen-at-first",
-        "two first starts on two checkpoints without locks: before its own first batch the one does not look for batches of the other, "
-        "counts their records as replayed, and a RESTORE takes them away",
-        Schedule(
-            Setting(),
-            (
-                ("produce", 0, ((6, 0, "good"),)),
-                go(0, 4, place=1, at=3, then=go(1, 12, bypass=True)),
-                ("restore", 0, 1, True),
-                go(0, 2),
-            ),
-        ),
-    ),
-    (
-        "replaced-at-the-start",
-        "the quarantine is replaced after preflight has looked at it and before the start remembers it: what was taken away counts as seen",
-        Schedule(
-            Setting(),
-            (
-                ("produce", 0, ((1, 10, "poison"),)),
-                go(0, 6),
-                ("kill", 0),
-                go(0, 1),
-                ("replace", 1, False),
-                go(0, 1),
-            ),
-        ),
-    ),
-    (
-        "initial-offsets-torn",
-        "sources/0/0 is damaged before anything was planned: preflight lets it pass, and Spark's own error ends every start",
-        Schedule(Setting(), (THREE, go(0, 3, at=9, then=("crash",)), ("tear", 0, "sources/0/0", False))),
-    ),
-    (
-        "quarantine-ahead",
-        "killed after the quarantine's commit, and the checkpoint put back from before that batch: it is planned anew with other ranges, "
-        "every start ends as BATCH_DIFFERS, whose remedy names no command",
-        Schedule(Setting(), (POISON, go(0, 5), ("kill", 0), ("produce", 0, ((7, 0, "good"),)), ("tear", 0, "offsets-0", True))),
-    ),
-    (
-        "left-out-since",
-        "a batch of another checkpoint that a RESTORE has left out: preflight starts, the run stops itself (TABLE_OWNED), again and again",
-        Schedule(Setting(), (("rebase", 0, "table", True, (), 0, ()), THREE, go(0, 6, place=1), ("kill", 0), ("restore", 0, 1, False))),
-    ),
-    (
-        "left-out-since",
-        "two drivers of one checkpoint without locks: one skips a batch of the other that a RESTORE has left out",
-        Schedule(
-            SMALL,
-            (
-                THREE,
-                go(0, 6, bypass=True),
-                go(1, 1, bypass=True),
-                go(0, 7, bypass=True),
-                ("restore", 0, 1, False),
-                go(1, 2, bypass=True),
-            ),
-        ),
-    ),
-    (
-        "skipped-unseen",
-        "target and ledger restored to the same earlier state: the ledger's pair is higher than what is to be appended, Delta skips it, "
-        "and every start ends as a bug of ours (COMMIT_MISSING, exit 70) that names no remedy",
-        Schedule(Setting(limit=1, ledger_every=2), (THREE, go(0, 14), ("restore", 2, 1, False), ("restore", 0, 1, False))),
-    ),
-    (
-        "skipped-unseen",
-        "killed after the quarantine's commit, which is then restored and cleaned up: the same",
-        Schedule(Setting(), (POISON, go(0, 5), ("kill", 0), ("restore", 1, 1, False), ("clean", 1, 0))),
-    ),
-    (
-        "binding-lost",
-        "binding.json is missing and the topic was made again: the topic id in the table's own commits is not compared",
-        Schedule(
-            Setting(),
-            (THREE, go(0, 9), ("recreate",), ("kill", 0), THREE, ("tear", 0, "oncelake/binding.json", True)),
-        ),
-    ),
-    (
-        "abandoned-epoch",
-        "a rebase of a table without batches is cut off before its last rename: the next start begins anew beside it, and a later rebase "
-        "takes the baseline that never came to be for where the table ends",
-        Schedule(
-            Setting(),
-            (THREE, ("rebase", 0, "latest", False, (), 12, ("crash",)), go(0, 9), ("kill", 0), ("restore", 0, 1, False)),
-        ),
-    ),
-    (
-        "slipped-in",
-        "a RESTORE between the last look at the table and the MERGE: the next start refuses, and the rebase that it names begins where "
-        "the batch that slipped in ends, not where the batches without a hole do",
-        Schedule(SMALL, (THREE, go(0, 18), go(0, 2, at=1, then=("restore", 0, 1, False)))),
-    ),
-    (
-        "slipped-in",
-        "an overwrite there: the batch stands alone in the table, and the next start takes all before it for written",
-        Schedule(SMALL, (THREE, go(0, 9), go(0, 4, at=2, then=("replace", 0, True)))),
-    ),
-    (
-        "slipped-in",
-        "a RESTORE there under a rebased checkpoint that reads again what the RESTORE takes: it counts as replayed and is gone, until the "
-        "next rebase begins at the hole",
-        Schedule(
-            SMALL,
-            (
-                ("produce", 0, ((6, 0, "good"), (7, 0, "good"))),
-                go(0, 20),
-                ("kill", 0),
-                ("rebase", 0, "earliest", False, (0,), 0, ()),
-                go(0, 6, at=3, then=("restore", 0, 2, False)),
-            ),
-        ),
-    ),
-    (
-        "dropped-at-work",
-        "two first starts without locks, and the target dropped between them: the second makes it anew and binds the checkpoint to it, "
-        "the first goes on in it as if it were its own",
-        Schedule(
-            Setting(),
-            (
-                ("produce", 0, ((6, 0, "good"),)),
-                go(0, 1, bypass=True),
-                go(1, 1, bypass=True),
-                go(0, 5, bypass=True),
-                ("drop", 0),
-                go(1, 1, bypass=True),
-                ("produce", 0, ((7, 0, "good"),)),
-                go(0, 7, bypass=True),
-            ),
-        ),
-    ),
-    (
-        "quarantine-cleaned-up",
-        "the log of the quarantine is cleaned up, then it is replaced: the commits that were left out are not in its log",
-        Schedule(Setting(), (POISON, go(0, 5), POISON, go(0, 7), ("clean", 1, 0), ("replace", 1, False))),
-    ),
-    (
-        "quarantine-cleaned-up",
-        "the quarantine is restored to a version that Delta has cleaned up: its pairs, which a RESTORE keeps, were taken for proof",
-        Schedule(Setting(), (POISON, go(0, 6), ("restore", 1, 1, False), ("clean", 1, 0))),
-    ),
-    (
-        "quarantine-cleaned-up",
-        "the quarantine is overwritten, then the log of the target cleaned up, before the ledger knows of the batch",
-        Schedule(
-            Setting(partitions=2, limit=1, ledger_every=50),
-            (("produce", 0, ((6, 0, "poison"), (7, 0, "good"))), go(0, 13), ("replace", 1, True), ("clean", 0, 0)),
-        ),
-    ),
-)
-
-
 @pytest.mark.parametrize("schedule", [pytest.param(each, id=f"{number}-{name}") for number, (name, _, each) in enumerate(MENDED)])
 def test_no_promise_is_broken_in_what_was_mended(schedule: Schedule) -> None:
     assert play(schedule) is None
@@ -277,6 +79,72 @@ def test_what_a_rebase_was_told_to_pass_over_is_accepted_also_when_it_is_cut_off
     for at in range(1, 15):
         cut_off = ("rebase", 0, "latest", True, (), at, ("crash",))
         assert play(Schedule(Setting(), (POISON, go(0, 3), ("stop", 0), ("drop", 1), cut_off))) is None, at
+
+
+@pytest.mark.parametrize("harm", [("replace", 1, False), ("restore", 1, 1, False), ("drop", 1), ("restore", 0, 1, False)], ids=str)
+def test_what_happens_to_a_table_while_a_rebase_is_at_work_is_not_taken_for_accepted(harm: Op) -> None:
+    """I5, I6: at each of its changes of a file or table."""
+    before: tuple[Op, ...] = (THREE, POISON, go(0, 20), POISON, go(0, 20), ("stop", 0))
+    for at in range(1, 16):
+        assert play(Schedule(Setting(), (*before, ("rebase", 0, "table", False, (), at, harm)))) is None, at
+
+
+HARMS: tuple[Op, ...] = (("restore", 0, 1, False), ("restore", 0, 2, True), ("replace", 0, True), ("drop", 0), ("restore", 1, 1, False))
+
+
+@pytest.mark.parametrize("harm", [*HARMS, ("optimize",), ("delete", 6)], ids=str)
+def test_what_happens_between_the_plan_of_a_rebase_and_its_making_is_not_taken_for_planned(harm: Op) -> None:
+    """I6: the tables are made sure of in between, which takes seconds."""
+    world = world_after(THREE, POISON, go(0, 9), POISON, go(0, 20), ("stop", 0))
+    rebaser = ModelRebaser(world, HOME)
+    planned = rebaser.plan(Aim("table"), accept_gap=False)
+    world.apply(harm)
+    rebaser.publish(planned)
+    to_rest(world)
+
+
+@pytest.mark.parametrize("conflict", commit.CONFLICTS, ids=lambda kind: kind.__name__)
+def test_conflicts_are_tried_again_a_few_times_and_then_end_the_run_with_nothing_written(
+    conflict: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I1: bounded, and the next run does the batch."""
+    tries: list[str] = []
+
+    def conflicted(_: Merge) -> None:
+        tries.append("again")
+        raise conflict("somebody else was quicker")
+
+    monkeypatch.setattr(Merge, "execute", conflicted)
+    world = world_after(THREE, go(0, 40))
+    assert isinstance(world.error, conflict) and len(tries) == commit.TRIES_MAX
+    assert world.tables[HOME.target].newest.rows == {}
+    monkeypatch.undo()
+    to_rest(world)
+    assert sorted(world.tables[HOME.target].newest.rows) == [6, 7, 8]
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_rebase_takes_the_contract_in_force_along_unless_it_makes_the_table_itself(dropped: bool) -> None:
+    """I9: the event id of a table that was deleted binds no table that is made anew under another contract."""
+    harm: tuple[Op, ...] = (("drop", 0),) if dropped else ()
+    world = world_after(THREE, go(0, 9), ("stop", 0), *harm, ("rebase", 0, "table", False, (), 0, ()))
+    assert world.error is None and HOME.target in world.tables
+    assert (world.files.read(f"{HOME.state}/{CONTRACT_FILE}") is None) == dropped
+
+
+@pytest.mark.parametrize("rebased", [False, True])
+def test_a_batch_that_was_cut_off_is_read_under_a_corrected_contract_only_after_a_rebase(rebased: bool) -> None:
+    """I9, and what QUARANTINE_LIMIT says: nothing of the batch was written when it came."""
+    mend: tuple[Op, ...] = (("rebase", 0, "table", False, (), 0, ()),) if rebased else ()
+    begun: tuple[Op, ...] = (("contract", True), ("produce", 0, ((1, 11, "odd"),)), go(0, 4), ("kill", 0), ("contract", False))
+    assert play(Schedule(Setting(), (*begun, *mend))) is None
+    assert (1 in judged().tables[HOME.target].newest.rows) == rebased
+
+
+def test_a_gap_before_the_first_batch_was_written_is_recorded_too() -> None:
+    """Batch 0 was planned and cut off, and what it was to read expires: RECORDS_EXPIRED says that the gap is recorded."""
+    assert play(Schedule(Setting(), (THREE, go(0, 4), ("kill", 0), ("expire", 0, 2)))) is None
+    assert judged().truth.recorded == {("T0", 0, 0, 2)}
 
 
 @pytest.mark.parametrize(("name", "what", "schedule"), FOUND, ids=[f"{number}-{name}" for number, (name, _, _) in enumerate(FOUND)])

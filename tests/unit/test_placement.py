@@ -147,6 +147,17 @@ def test_what_read_uncommitted_reads_is_a_record() -> None:
     assert {f.code for f in placed(text, rows, target=[0, 1, 3]).findings} == {"READ_DIFFERS", "GAP_DIFFERS", "ROW_WITHOUT_RECORD"}
 
 
+def test_ranges_of_a_former_contract_are_judged_by_the_level_at_which_they_were_read() -> None:
+    """I4: the first row's batch was read with aborted records, the second's without; the contract is that of the second."""
+    text = "tacta"
+    first = row(0, 0, "tac", records_read=2, inserted=2, gap=1, contract_hash="former")
+    rows = [first, row(1, 3, "ta", records_read=1, inserted=1, gap=1)]
+    assert placed(text, rows, target=[0, 1, 3], contract_hash="hash").findings == ()
+    assert "READ_DIFFERS" in {f.code for f in placed(text, rows, target=[0, 1, 3], contract_hash=None).findings}
+    lost = [dataclasses.replace(first, records_read=3, inserted=3, gap=0), rows[1]]
+    assert "READ_DIFFERS" in {f.code for f in placed(text, lost, target=[0, 1, 3], contract_hash="hash").findings}, "no level explains it"
+
+
 def test_a_range_read_again_by_another_checkpoint_is_held_against_both_rows() -> None:
     """I4: the second reading found each record at its place (replayed) or a duplicate again."""
     first = row(0, 0, "ttdq")

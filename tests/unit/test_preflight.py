@@ -27,6 +27,7 @@ from ingest.stream.preflight import (
     refusals_of,
 )
 from ingest.stream.quarantine_loss import Lost
+from ingest.stream.rebase import NOT_MENDED
 
 QUERY, TOPIC_ID, TABLE_ID = "q-1", "topic-id", "table-id"
 NAME = "shop.orders"
@@ -143,6 +144,25 @@ def test_each_refusal_names_what_was_found_and_the_command_that_mends_it(expecte
     error = decision.error
     assert (error.code, error.exit_code) == (expected, 3)
     assert NAME in error.found and error.expected and error.remedy
+
+
+def test_no_remedy_names_a_rebase_that_would_be_refused_for_the_same_reason() -> None:
+    """And what a rebase mends names it."""
+    for expected, facts in REFUSED.items():
+        (error,) = (each for each in refusals_of(NAME, *facts) if each.code == expected)
+        assert ("`ingest rebase" in error.remedy) == (expected not in NOT_MENDED), error.remedy
+    for pipeline in ("shop.others", "store.orders"):
+        decision = decide(NAME, checkpoint(1, 1), table(1, stranger=Stranger(9, pipeline, "q-2")), broker())
+        assert isinstance(decision, Refuse) and decision.error.code == "TABLE_OWNED"
+        assert "ingest rebase" not in decision.error.remedy and pipeline in decision.error.remedy
+
+
+def test_who_reads_another_cluster_or_one_that_lost_records_is_not_told_to_throw_records_away() -> None:
+    """A rebase would read another cluster's records into the table, and a topic that is deleted takes what nobody has read yet."""
+    recreated, behind = (decide(NAME, *REFUSED[code]) for code in ("TOPIC_RECREATED", "BROKER_BEHIND"))
+    assert isinstance(recreated, Refuse) and recreated.error.remedy.startswith("check --bootstrap-servers")
+    assert isinstance(behind, Refuse) and behind.error.remedy.startswith("check --bootstrap-servers")
+    assert "copy all that the topic still holds" in behind.error.remedy
 
 
 @pytest.mark.parametrize(

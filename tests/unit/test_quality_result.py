@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from ingest.quality.result import as_columns, exception_of, passed, scrubbed
+from ingest.cli.check import failures
+from ingest.quality.check import Checked
+from ingest.quality.result import QualityRow, all_scrubbed, as_columns, exception_of, passed, scrubbed
+from ingest.quality.scope import Scope
 from ingest.quality.suite import Expected
 
 pytestmark = pytest.mark.unit
@@ -72,6 +76,47 @@ def test_an_exception_is_told_in_one_line_and_hidden_where_it_may_quote_values(n
     hidden = scrubbed(found, ["id"], sensitive=True)
     assert exception_of(hidden) is not None
     assert SECRET not in json.dumps(hidden)
+
+
+def test_an_exception_that_gx_tells_of_a_plain_column_too_is_hidden_there_as_well() -> None:
+    """One query fails for two expectations, and GX gives both the message of the last."""
+    information = {"raised_exception": True, "exception_message": f"cannot cast {SECRET}", "exception_traceback": ""}
+    own = {**information, "exception_message": "no such function"}
+    plain, private = (Expected(n, "expect_x", {}, "critical", (name,), False, False, False, {}) for n, name in enumerate(("id", "name")))
+    raws = [(plain, {**raw(), "exception_info": information}), (private, {**raw(), "exception_info": information})]
+    found = all_scrubbed([*raws, (plain, {**raw(), "exception_info": own})], ["id"], {"name"})
+    assert SECRET not in json.dumps([result for _, result in found])
+    assert [exception_of(result) for _, result in found][2] == "no such function"
+
+
+def row(**changed: Any) -> QualityRow:
+    texts = dict.fromkeys(("run_id", "pipeline", "table", "suite", "suite_hash", "contract_hash", "target_id", "gx_version"), "x")
+    scope = {
+        "version_from": None,
+        "version_to": 1,
+        "run_scope": "whole",
+        "scope": "whole",
+        "number": 0,
+        "success": False,
+        "sensitive": False,
+    }
+    found: dict[str, Any] = {"expectation": "expect_x", "column": "name", "arguments": "{}", "severity": "critical", "samples": "[]"}
+    none = dict.fromkeys(("observed", "element_count", "unexpected_count", "unexpected_percent", "unexpected_values", "exception", "page"))
+    return QualityRow(**{"schema_version": 1, "run_at": datetime.now(UTC), **texts, **scope, **found, **none, **changed})
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"unexpected_count": 1, "samples": json.dumps([{"id": "\x1b[2Jgone\nx"}])},
+        {"exception": "cannot read \x1b[2Jgone"},
+        {"observed": json.dumps("\x9b2Jgone", ensure_ascii=False)},
+    ],
+)
+def test_what_a_producer_sent_steers_no_terminal(found: dict[str, Any]) -> None:
+    checked = Checked("t.events", Scope(1, None), (row(**found),), None, None, 0.0)
+    (line,) = failures(checked)
+    assert line.isprintable() and "2Jgone" in line
 
 
 def test_yes_means_no_unexpected_row() -> None:

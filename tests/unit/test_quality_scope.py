@@ -53,6 +53,11 @@ def test_a_change_that_is_no_batch_makes_it_the_whole_table(operation: str) -> N
     assert "version 5" in why
 
 
+def test_a_restore_that_only_takes_rows_away_makes_it_the_whole_table() -> None:
+    """What the batches since then have added may be gone, and what they replaced be back."""
+    assert scope(commit(4), commit(5, "RESTORE", rows=0, ours=False))[0] == "whole"
+
+
 def test_a_batch_of_another_table_makes_it_the_whole_table() -> None:
     assert scope(commit(4, table="others"))[0] == "whole"
 

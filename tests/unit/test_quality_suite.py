@@ -10,12 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from ingest.cli.check import check_all
+from ingest.cli.run import _watch
 from ingest.contract import Contract, load_contracts
 from ingest.errors import InvalidInput
+from ingest.places import Places
 from ingest.quality import gx
-from ingest.quality.suite import load_suites
+from ingest.quality.check import POSITION, binary_columns, shown_ids
+from ingest.quality.suite import Expected, Suite, load_suites
 
 pytestmark = pytest.mark.unit
 
@@ -64,6 +69,15 @@ def test_unique_ids_row_counts_and_what_says_so_cover_the_whole_table() -> None:
     assert whole == {"expect_column_values_to_be_unique", "expect_table_row_count_to_equal", "expect_column_max_to_be_between"}
 
 
+@pytest.mark.parametrize(
+    "kind", ["expect_column_proportion_of_unique_values_to_be_between", "expect_column_unique_value_count_to_be_between"]
+)
+def test_a_count_of_distinct_values_is_no_less_of_the_whole_table(tmp_path: Path, kind: str) -> None:
+    """Of what is new alone, a proportion of 1 would hold for an id that the table has had for long."""
+    _, expected = expected_of(tmp_path, {"type": kind, "kwargs": {"column": "id", "min_value": 1}})
+    assert expected.whole
+
+
 def test_an_expectation_that_gx_does_not_know_is_refused(tmp_path: Path) -> None:
     found = problems(tmp_path, {"type": "expect_wonders", "kwargs": {}})
     assert "expectations[0]: expect_wonders" in found
@@ -75,6 +89,96 @@ def test_a_parameter_for_mostly_is_taken_and_judges_no_single_row(tmp_path: Path
     (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": [config, {**config, "kwargs": {"column": "name"}}]}))
     (suite,) = load_suites(tmp_path, [contract_of()])
     assert [each.exact for each in suite.expectations] == [False, True]
+
+
+def expected_of(tmp_path: Path, config: Mapping[str, Any], **contract: Any) -> tuple[Suite, Expected]:
+    (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": [config]}))
+    (suite,) = load_suites(tmp_path, [contract_of(**contract)])
+    return suite, suite.expectations[0]
+
+
+def test_an_expectation_on_some_rows_is_not_passed_with_the_count_of_all(tmp_path: Path) -> None:
+    some = {"row_condition": "id = 'a'", "condition_parser": "spark"}
+    _, expected = expected_of(tmp_path, {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id", **some}})
+    assert (expected.exact, expected.open_ended) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"type": "expect_table_columns_to_match_ordered_list", "kwargs": {"column_list": ["id", "name"]}},
+        {"type": "expect_table_columns_to_match_set", "kwargs": {"column_set": ["id", "name"]}},
+        {"type": "expect_table_column_count_to_equal", "kwargs": {"value": 2}},
+    ],
+)
+def test_the_tables_shape_is_judged_on_all_columns_and_hides_no_value(tmp_path: Path, config: Mapping[str, Any]) -> None:
+    """On a frame of just the columns that it names, a list that lacks one of the table's would pass."""
+    suite, expected = expected_of(tmp_path, config)
+    assert expected.open_ended
+    assert not expected.touches(suite.sensitive)
+
+
+def test_what_may_read_any_column_is_sensitive_only_where_there_is_a_sensitive_one(tmp_path: Path) -> None:
+    query = {"type": "unexpected_rows_expectation", "kwargs": {"unexpected_rows_query": "SELECT * FROM {batch} WHERE id = 'x'"}}
+    plain = [{"name": "id", "type": "STRING", "nullable": False}]
+    for more, touched in (({}, True), ({"columns": plain}, False), ({"columns": plain, "unknown_fields": "keep"}, True)):
+        suite, expected = expected_of(tmp_path, query, **more)
+        assert expected.touches(suite.sensitive) == touched, more
+
+
+def test_the_key_of_a_raw_record_is_as_sensitive_under_the_name_of_event_id(tmp_path: Path) -> None:
+    raw = {"source": {"topic": "people", "format": "raw"}, "columns": [], "event_id": "key"}
+    unique = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "_event_id"}}
+    suite, expected = expected_of(tmp_path, unique, **raw)
+    assert expected.touches(suite.sensitive)
+    assert shown_ids(suite) == POSITION
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ("STRING", ("id",)),
+        ("BIGINT", ("id",)),
+        ("DATE", ("id",)),
+        ("DECIMAL(38,0)", POSITION),
+        ("TIMESTAMP", POSITION),
+        ("BINARY", POSITION),
+    ],
+)
+def test_an_id_that_gx_would_change_or_fail_on_is_told_by_its_position(tmp_path: Path, kind: str, shown: tuple[str, ...]) -> None:
+    columns = [{"name": "id", "type": kind, "nullable": False}]
+    suite, _ = expected_of(tmp_path, {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}, columns=columns)
+    assert shown_ids(suite) == shown
+
+
+def test_columns_that_hold_bytes_are_known_also_where_a_part_does(tmp_path: Path) -> None:
+    columns = [
+        {"name": name, "type": kind, "nullable": name != "id"}
+        for name, kind in {"id": "STRING", "b": "BINARY", "s": "STRUCT<x: ARRAY<BINARY>>", "n": "INT"}.items()
+    ]
+    suite, _ = expected_of(tmp_path, {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}, columns=columns)
+    assert binary_columns(suite) == {"b", "s"}
+
+
+class OnPandas(gx.Runner):
+    """The runner on a frame of pandas, which needs no Spark; what it does with GX's results is the same."""
+
+    def __init__(self) -> None:
+        self._name, self._context, self._runs = "t", gx.context(), 0
+        source = self._context.data_sources.add_pandas(name="frames")
+        self._data = source.add_dataframe_asset("t").add_batch_definition_whole_dataframe("rows")
+
+
+def test_bytes_that_are_unexpected_do_not_end_the_run() -> None:
+    """GX knows no JSON for the bytearray in which PySpark gives BINARY, and fails with all that it has found."""
+    frame = pa.table({"id": ["a", "b"], "n": ["", ""]}).to_pandas().assign(n=[bytearray(b"\xff"), bytearray(b"x")])
+    config = {"type": "expect_column_values_to_be_null", "kwargs": {"column": "n"}}
+    runner = OnPandas()
+    with pytest.raises(TypeError, match="cannot be serialized"):
+        runner.run([config], frame, {}, form=gx.SUMMARY, index=("id",), samples=10)
+    (found,) = runner.run([config], frame, {}, form=gx.SUMMARY, index=("id",), samples=10, values=False)
+    assert found["result"]["unexpected_count"] == 2
+    assert found["result"]["partial_unexpected_index_list"] == [{"id": "a"}, {"id": "b"}]
 
 
 def test_every_problem_is_said_at_once(tmp_path: Path) -> None:
@@ -115,6 +219,15 @@ def test_a_suite_that_is_missing_is_refused_and_one_not_named_only_if_asked_for(
     assert refused.value.code == "SUITE_MISSING"
 
 
+def test_a_run_says_which_table_it_does_not_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s.json").write_text(
+        json.dumps({"name": "t", "expectations": [{"type": "expect_column_to_exist", "kwargs": {"column": "id"}}]})
+    )
+    watch = _watch(tmp_path, [contract_of(), contract_of(table="other", suite=None)], quiet=True)
+    assert list(watch.suites) == ["t.people"]
+    assert capsys.readouterr().err == "note: t.other is not checked: its contract names no suite\n"
+
+
 def test_a_suite_is_told_from_a_changed_one(tmp_path: Path) -> None:
     def hash_of(*expectations: Mapping[str, Any]) -> str:
         (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": expectations}))
@@ -140,6 +253,24 @@ def test_gx_has_nothing_to_send_and_is_told_so() -> None:
     assert made.mode == "ephemeral"
 
 
+def test_what_gx_and_pyspark_log_of_an_error_is_on_no_stderr() -> None:
+    """As PySpark logs it when the error is made (pyspark.errors.exceptions.base), in a process whose loggers nobody has touched."""
+    said = "logger = PySparkLogger.getLogger(name); logger.propagate = False; logger.exception('Ada Lovelace')"
+    code = f"""
+import logging, sys
+from pyspark.logger import PySparkLogger
+from ingest.quality import gx
+if sys.argv[1:]:
+    gx.context()
+    logging.getLogger("great_expectations.execution_engine").error("Ada Lovelace")
+for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+    {said}
+"""
+    for more, found in (((), True), (("with GX",), False)):
+        ended = subprocess.run([sys.executable, "-c", code, *more], cwd=PROJECT, capture_output=True, text=True, check=True)
+        assert ("Ada" in ended.stdout + ended.stderr) == found
+
+
 def test_the_command_refuses_before_spark_starts(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     described = contract_of().model_dump(mode="json", exclude_none=True)
@@ -150,3 +281,22 @@ def test_the_command_refuses_before_spark_starts(tmp_path: Path) -> None:
     assert ended.returncode == 2, ended.stderr
     assert json.loads(ended.stdout)["error"]["code"] == "SUITE_INVALID"
     assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("sensitive", [True, False])
+def test_a_check_that_breaks_off_is_told_without_the_values_that_its_error_quotes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sensitive: bool
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise TypeError("'Ada Lovelace' is of type x\nand more")
+
+    monkeypatch.setattr("ingest.quality.check.check", broken)
+    monkeypatch.setattr("ingest.spark.jvm_exit", lambda _: None)
+    exists = {"type": "expect_column_to_exist", "kwargs": {"column": "id"}}
+    columns = [{"name": "id", "type": "STRING", "nullable": False, "sensitive": sensitive}]
+    suite, _ = expected_of(tmp_path, exists, columns=columns)
+    session: Any = None
+    assert check_all(session, [(suite, Places(str(tmp_path), "", "t", "people"))], everything=False, as_json=False) == 5
+    said = capsys.readouterr().err
+    assert "CHECK_FAILED: t.people: the check was not done: TypeError" in said
+    assert ("Ada" in said) != sensitive

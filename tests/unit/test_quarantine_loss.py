@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,9 @@ class Tables:
     def restore(self, version: int) -> None:
         self.write("quarantine", "RESTORE", {"version": version})
 
-    def lost(self, seen: Seen | None = None, **summary: Any) -> Lost | None:
+    def lost(self, seen: Seen | None = None, query: str | None = "q-1", **summary: Any) -> Lost | None:
         log, target = DeltaLog(LocalFiles(), self.places.quarantine), DeltaLog(LocalFiles(), self.places.target)
-        return quarantine_loss(log, log.state(), self.places, InForce(target), LedgerSummary(**summary), seen)
+        return quarantine_loss(log, log.state(), self.places, InForce(target), LedgerSummary(**summary), seen, query)
 
 
 @pytest.fixture
@@ -117,6 +118,30 @@ def test_a_table_made_anew_a_copy_put_back_and_no_table_at_all_have_lost_everyth
         path.unlink()
     lost = tables.lost()
     assert lost is not None and lost.starts == everything
+
+
+@pytest.mark.parametrize("ledger", [{}, {"quarantined": {"q-0": 1, "q-1": 2}}], ids=["not in the ledger yet", "in the ledger"])
+def test_a_copy_put_back_that_is_newer_than_the_last_look_has_lost_what_our_own_query_put_there_since(
+    tables: Tables, ledger: dict[str, Any]
+) -> None:
+    """A start looked at version 2, the run went on to 4, and a backup of version 3 is put in its place, with its pairs."""
+    seen = Seen(TABLE, 2)
+    assert tables.lost(seen, **ledger) is None
+    Path(tables.places.quarantine, "_delta_log", f"{4:020}.json").unlink()
+    lost = tables.lost(seen, **ledger)
+    assert lost is not None and lost.starts == {(TOPIC, 0): 0}
+    assert "holds records up to batch 1 of query q-1, the target proves batch 2" in lost.what
+    assert tables.lost(seen, "q-2", **ledger) is None, "a rebase has accepted it: its query is another one"
+    assert tables.lost(seen, None, **ledger) is None
+
+
+def test_pairs_of_the_quarantine_that_have_expired_are_no_loss(tables: Tables) -> None:
+    """TXN_RETENTION says that; the log still has the batch."""
+    state = DeltaLog(LocalFiles(), tables.places.quarantine).state()
+    assert state is not None
+    log, target = DeltaLog(LocalFiles(), tables.places.quarantine), DeltaLog(LocalFiles(), tables.places.target)
+    expired = replace(state, pairs={})
+    assert quarantine_loss(log, expired, tables.places, InForce(target), LedgerSummary(), Seen(TABLE, 2), "q-1") is None
 
 
 def test_what_the_ledger_alone_remembers_counts_too(tables: Tables) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from ingest.errors import InvalidInput, Refused
 from ingest.stream.assessment import Assessment
+from ingest.stream.binding import Binding, FormerEpoch, Rebase
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
 from ingest.stream.preflight import BrokerFacts, CheckpointFacts, Start, TableFacts
-from ingest.stream.rebase_plan import Aim, TableEnd, plan, table_end
+from ingest.stream.rebase_plan import Aim, TableEnd, began, plan, table_end
 from tests.unit.test_unbroken import CREATED, OPTIMIZED, Log
 
 BROKER = BrokerFacts("events", "T", {0: (0, 500)})
@@ -57,3 +61,38 @@ def test_offsets_that_the_topic_does_not_hold_are_refused_with_those_that_it_doe
     with pytest.raises(InvalidInput, match=rf"OFFSETS_INVALID: .*{found}") as refused:
         plan("shop.orders", Aim("offsets", tuple(offsets.items())), end, BROKER, "id", accept_gap=True)
     assert "0:0..500" in str(refused.value)
+
+
+BOUND = Binding("events", "T", "id")
+FORMER = FormerEpoch("q0", 0, 3, "events", "T", ((0, 40),))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "table", "expected"),
+    [
+        pytest.param({}, {}, None, id="nothing was ever read"),
+        pytest.param({}, {"ours": True}, {}, id="only the pairs tell of batches"),
+        pytest.param({"committed": 3, "binding": BOUND}, {}, {0: 7}, id="a checkpoint without its table"),
+        pytest.param({"torn": "offsets/3"}, {}, {}, id="a checkpoint without its binding"),
+        pytest.param({"committed": 3, "binding": replace(BOUND, topic_id="U")}, {}, {}, id="of a topic that was deleted"),
+        pytest.param({"committed": 0, "binding": replace(BOUND, rebase=Rebase((), ((0, 9),), (), 1))}, {}, {0: 9}, id="rebased at once"),
+        pytest.param({"committed": 0, "binding": replace(BOUND, rebase=Rebase((FORMER,), ((0, 40),), (), 9))}, {}, {}, id="rebased later"),
+    ],
+)
+def test_where_reading_began_is_told_by_the_checkpoint_when_table_and_ledger_are_gone(
+    checkpoint: dict[str, Any], table: dict[str, Any], expected: dict[int, int] | None
+) -> None:
+    facts = CheckpointFacts("checkpoint", **checkpoint), TableFacts("lake/target", **table)
+    assert began(*facts, {0: 7}, "T") == expected
+
+
+@pytest.mark.parametrize(("first", "gaps"), [(None, ()), ({}, ((0, 0, 100),)), ({0: 60}, ((0, 60, 100),)), ({0: 100}, ())])
+def test_what_kafka_no_longer_holds_is_a_gap_though_nothing_be_left_of_the_table(
+    first: dict[int, int] | None, gaps: tuple[tuple[int, int, int], ...]
+) -> None:
+    """`--to table` is the remedy of TABLE_REWOUND and RECORDS_EXPIRED: it must not pass over records without a word."""
+    end, broker = replace(end_of(Log()), began=first), BrokerFacts("events", "T", {0: (100, 500)})
+    if gaps:
+        with pytest.raises(Refused, match=rf"GAP_NOT_ACCEPTED.*partition 0 \[{gaps[0][1]}, 100\)"):
+            plan("shop.orders", Aim("table"), end, broker, "", accept_gap=False)
+    assert plan("shop.orders", Aim("table"), end, broker, "", accept_gap=True).rebase.gaps == gaps

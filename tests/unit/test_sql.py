@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from ingest.contract import Contract, load_contracts
 from ingest.errors import InvalidInput
@@ -41,13 +45,20 @@ ORDERS = load_contracts(PROJECT, ["orders"])[0]
         "EXPLAIN FORMATTED WITH a AS (SELECT 1) SELECT * FROM a",
         "SHOW TABLES",
         "DESCRIBE orders",
-        "SELECT ';', 'it\\'s; DROP', \"a;b\", `;` FROM t",
+        "SELECT ';', 'it''s; DROP', \"a;b\", `;` FROM t",
         "SELECT * FROM a JOIN b USING (id)",
-        "SELECT reflect FROM t",
+        "SELECT reflect, identifier FROM t",
     ],
 )
-def test_a_statement_that_reads_passes(sql: str) -> None:
-    refuse_writes(sql)
+@pytest.mark.parametrize("spark", [False, True])
+def test_a_statement_that_reads_passes(sql: str, spark: bool) -> None:
+    refuse_writes(sql, spark=spark)
+
+
+def test_each_engines_own_texts_pass() -> None:
+    assert list(without_spark(Catalog(()))("""SELECT '\\' AS a, ';' AS b, "\\" AS c""", None).rows()) == [("\\", ";", "\\")]
+    refuse_writes(r"""SELECT 'it\'s; DROP', R'\', r"\;", "\";" FROM s3://a--b""", spark=True)
+    refuse_writes("SELECT /*+ BROADCAST(t) */ 1 FROM t -- ;", spark=True)
 
 
 @pytest.mark.parametrize(
@@ -69,12 +80,36 @@ def test_a_statement_that_reads_passes(sql: str) -> None:
         ("EXPLAIN (INSERT INTO t SELECT 1)", "INSERT"),
         ("SELECT TRANSFORM (a) USING 'sh' FROM t", "starts a program"),
         ("SELECT java_method('java.lang.System', 'exit')", "calls Java"),
+        ("SELECT `reflect`('java.lang.System', 'exit')", "reflect() calls Java"),
+        ("SELECT IDENTIFIER('ref' || 'lect')('java.lang.System', 'exit')", "IDENTIFIER"),
     ],
 )
-def test_anything_else_is_refused_by_name(sql: str, says: str) -> None:
+@pytest.mark.parametrize("spark", [False, True])
+def test_anything_else_is_refused_by_name(sql: str, says: str, spark: bool) -> None:
     with pytest.raises(InvalidInput, match="SQL_NOT_A_QUERY") as caught:
-        refuse_writes(sql)
+        refuse_writes(sql, spark=spark)
     assert says in caught.value.found
+
+
+INSERT = "INSERT INTO delta.`/lake/t` SELECT * FROM a"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"WITH a AS (SELECT R'\\' AS x) {INSERT} --') SELECT 1",
+        f'WITH a AS (SELECT r"\\" AS x) {INSERT} --") SELECT 1',
+        f"WITH a AS (SELECT 1) --\r {INSERT} -- \\\n SELECT 1",
+        f"WITH a AS (SELECT /*+ H('/*') */ 1) {INSERT} -- */ ) SELECT 1",
+        f"WITH a AS (SELECT 1 /* /*+ */) {INSERT} -- */ */ ) SELECT 1",
+        f"WITH a AS (SELECT 1 AS x://-- ) {INSERT} /*\n) SELECT 1 -- */",
+        "SELECT TRANSFORM (a) USING R'sh' FROM t",
+    ],
+)
+def test_what_only_spark_would_take_for_a_statement_is_refused(sql: str) -> None:
+    """Each is a query to who reads texts, comments and names by DataFusion's rules."""
+    with pytest.raises(InvalidInput, match=r"INSERT is not a query|starts a program"):
+        refuse_writes(sql, spark=True)
 
 
 def test_datafusion_would_write_what_is_refused(tmp_path: Path) -> None:
@@ -294,3 +329,44 @@ def test_nested_values_and_intervals_of_the_engine_become_json() -> None:
     out = io.StringIO()
     write_json(without_spark(Catalog(()))(sql, None), out)
     assert json.loads(out.getvalue())["rows"] == [[[1, 2], {"x": 1.5}, "1 months 0 days 0 seconds", "0"]]
+
+
+@pytest.mark.parametrize(
+    "sql, found",
+    [
+        ("SELECT avg(x) FROM (SELECT CAST(y AS DECIMAL(18,2)) AS x FROM (VALUES (0.02), (0.02), (0.01)) v(y))", Decimal("0.016666")),
+        ("SELECT 1.1 * CAST(2 AS DECIMAL(5,2))", 2.2),
+        ("SELECT concat('a', NULL)", "a"),
+        ("SELECT array_agg(x) FROM (VALUES (1), (NULL)) v(x)", [1, None]),
+        ("SELECT array_agg(x) FILTER (WHERE x IS NOT NULL) FROM (VALUES (1), (NULL)) v(x)", [1]),
+        ("SELECT date_part('dow', TIMESTAMP '2025-01-05 00:00:00')", 0),
+        ("SELECT date_part('second', TIMESTAMP '2025-01-05 00:00:01.5')", 1),
+        ("SELECT regexp_replace('aa', 'a', 'b')", "ba"),
+        ("SELECT log(10)", 1.0),
+        ("SELECT CAST(TIMESTAMP '2025-01-05 00:00:01.5' AS STRING)", "2025-01-05T00:00:01.500"),
+    ],
+)
+def test_the_engine_without_spark_differs_from_it_as_the_page_says(sql: str, found: object) -> None:
+    """docs/questions.md, what both engines understand: where both answer, and not the same."""
+    assert list(without_spark(Catalog(()))(sql, None).rows()) == [(found,)]
+
+
+def test_an_answer_whose_reader_is_gone_is_no_failure() -> None:
+    """`ingest sql … | head -1`; 1 is the code of what was found to be wrong."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "ingest", "sql", "--questions"]
+    ended = subprocess.run(words, cwd=PROJECT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_answer_needs_neither_a_jvm_nor_pyspark(tmp_path: Path) -> None:
+    """That is what makes it quick; in an environment where no Java is to be found."""
+    table = tmp_path / "lake" / "shop" / "orders" / "ledger"
+    write_deltalake(str(table), pa.table({"kind": ["batch", "batch"], "inserted": [2, 3]}))
+    code = "import sys; from ingest.cli.app import main; main(); assert not {'pyspark', 'py4j'} & sys.modules.keys(), 'Spark was imported'"
+    words = ["sql", "SELECT sum(inserted) AS n FROM orders__ledger", "--format", "csv", "--lake", str(tmp_path / "lake")]
+    bare = {name: value for name, value in os.environ.items() if name != "JAVA_HOME" and not name.startswith("INGEST_")} | {"PATH": ""}
+    ended = subprocess.run([sys.executable, "-c", code, *words], cwd=PROJECT, env=bare, capture_output=True, text=True, check=False)
+    assert (ended.stdout.split(), ended.stderr) == (["n", "5"], "")

@@ -1,0 +1,250 @@
+"""What the model has found in the engine, each as its smallest schedule: what is still so, and what was mended."""
+
+from __future__ import annotations
+
+from tests.model.schedule import Schedule
+from tests.model.world import Op, Setting
+
+THREE: Op = ("produce", 0, ((6, 0, "good"), (7, 0, "good"), (8, 0, "good")))
+POISON: Op = ("produce", 0, ((6, 0, "poison"),))
+SMALL = Setting(limit=1)
+
+
+def go(number: int, steps: int, *, place: int = 0, bypass: bool = False, at: int = 0, then: Op = ()) -> Op:
+    """A driver goes on by `steps`; at its `at`-th change of a file or table `then` comes in between."""
+    return ("go", number, place, bypass, steps, at, then)
+
+
+# What the model has found: (known as, what, schedule). All of them end as xfail until the engine is mended.
+FOUND = (
+    (
+        "stands-by-another",
+        "a record stands in quarantine by a batch that never came to its target commit; another checkpoint reads it again and counts "
+        "it as replayed; then the quarantine is dropped: no commit in force proves that it held the record",
+        Schedule(Setting(), (POISON, go(0, 5, at=12, then=("crash",)), go(0, 2, place=1), go(0, 4), ("drop", 1))),
+    ),
+    (
+        "restore-cleaned-up",
+        "a RESTORE that Delta has cleaned up from the log before the next start: the ledger vouches for what it left out",
+        Schedule(SMALL, (THREE, go(0, 23), ("restore", 0, 1, False), ("optimize",), ("clean", 0, 0))),
+    ),
+    (
+        "binding-race",
+        "two first starts without locks and the topic made again between them: the binding of the one names the topic id of the other",
+        Schedule(
+            Setting(),
+            (go(0, 1, bypass=True), ("recreate",), THREE, go(1, 2, bypass=True, at=3, then=go(0, 9, bypass=True))),
+        ),
+    ),
+)
+
+# What it had found, and what was mended.
+MENDED: tuple[tuple[str, str, Schedule], ...] = (
+    (
+        "unseen-at-first",
+        "two first starts on two checkpoints without locks: before its own first batch the one does not look for batches of the other, "
+        "counts their records as replayed, and a RESTORE takes them away",
+        Schedule(
+            Setting(),
+            (
+                ("produce", 0, ((6, 0, "good"),)),
+                go(0, 4, place=1, at=3, then=go(1, 12, bypass=True)),
+                ("restore", 0, 1, True),
+                go(0, 2),
+            ),
+        ),
+    ),
+    (
+        "replaced-at-the-start",
+        "the quarantine is replaced after preflight has looked at it and before the start remembers it: what was taken away counts as seen",
+        Schedule(
+            Setting(),
+            (
+                ("produce", 0, ((1, 10, "poison"),)),
+                go(0, 6),
+                ("kill", 0),
+                go(0, 1),
+                ("replace", 1, False),
+                go(0, 1),
+            ),
+        ),
+    ),
+    (
+        "initial-offsets-torn",
+        "sources/0/0 is damaged before anything was planned: preflight lets it pass, and Spark's own error ends every start",
+        Schedule(Setting(), (THREE, go(0, 3, at=9, then=("crash",)), ("tear", 0, "sources/0/0", False))),
+    ),
+    (
+        "quarantine-ahead",
+        "killed after the quarantine's commit, and the checkpoint put back from before that batch: it is planned anew with other ranges, "
+        "every start ends as BATCH_DIFFERS, whose remedy names no command",
+        Schedule(Setting(), (POISON, go(0, 5), ("kill", 0), ("produce", 0, ((7, 0, "good"),)), ("tear", 0, "offsets-0", True))),
+    ),
+    (
+        "left-out-since",
+        "a batch of another checkpoint that a RESTORE has left out: preflight starts, the run stops itself (TABLE_OWNED), again and again",
+        Schedule(Setting(), (("rebase", 0, "table", True, (), 0, ()), THREE, go(0, 6, place=1), ("kill", 0), ("restore", 0, 1, False))),
+    ),
+    (
+        "left-out-since",
+        "two drivers of one checkpoint without locks: one skips a batch of the other that a RESTORE has left out",
+        Schedule(
+            SMALL,
+            (
+                THREE,
+                go(0, 6, bypass=True),
+                go(1, 1, bypass=True),
+                go(0, 7, bypass=True),
+                ("restore", 0, 1, False),
+                go(1, 2, bypass=True),
+            ),
+        ),
+    ),
+    (
+        "skipped-unseen",
+        "target and ledger restored to the same earlier state: the ledger's pair is higher than what is to be appended, Delta skips it, "
+        "and every start ends as a bug of ours (COMMIT_MISSING, exit 70) that names no remedy",
+        Schedule(Setting(limit=1, ledger_every=2), (THREE, go(0, 14), ("restore", 2, 1, False), ("restore", 0, 1, False))),
+    ),
+    (
+        "skipped-unseen",
+        "killed after the quarantine's commit, which is then restored and cleaned up: the same",
+        Schedule(Setting(), (POISON, go(0, 5), ("kill", 0), ("restore", 1, 1, False), ("clean", 1, 0))),
+    ),
+    (
+        "binding-lost",
+        "binding.json is missing and the topic was made again: the topic id in the table's own commits is not compared",
+        Schedule(
+            Setting(),
+            (THREE, go(0, 9), ("recreate",), ("kill", 0), THREE, ("tear", 0, "oncelake/binding.json", True)),
+        ),
+    ),
+    (
+        "abandoned-epoch",
+        "a rebase of a table without batches is cut off before its last rename: the next start begins anew beside it, and a later rebase "
+        "takes the baseline that never came to be for where the table ends",
+        Schedule(
+            Setting(),
+            (THREE, ("rebase", 0, "latest", False, (), 12, ("crash",)), go(0, 9), ("kill", 0), ("restore", 0, 1, False)),
+        ),
+    ),
+    (
+        "slipped-in",
+        "a RESTORE between the last look at the table and the MERGE: the next start refuses, and the rebase that it names begins where "
+        "the batch that slipped in ends, not where the batches without a hole do",
+        Schedule(SMALL, (THREE, go(0, 18), go(0, 2, at=1, then=("restore", 0, 1, False)))),
+    ),
+    (
+        "slipped-in",
+        "an overwrite there: the batch stands alone in the table, and the next start takes all before it for written",
+        Schedule(SMALL, (THREE, go(0, 9), go(0, 4, at=2, then=("replace", 0, True)))),
+    ),
+    (
+        "slipped-in",
+        "a RESTORE there under a rebased checkpoint that reads again what the RESTORE takes: it counts as replayed and is gone, until the "
+        "next rebase begins at the hole",
+        Schedule(
+            SMALL,
+            (
+                ("produce", 0, ((6, 0, "good"), (7, 0, "good"))),
+                go(0, 20),
+                ("kill", 0),
+                ("rebase", 0, "earliest", False, (0,), 0, ()),
+                go(0, 6, at=3, then=("restore", 0, 2, False)),
+            ),
+        ),
+    ),
+    (
+        "dropped-at-work",
+        "two first starts without locks, and the target dropped between them: the second makes it anew and binds the checkpoint to it, "
+        "the first goes on in it as if it were its own",
+        Schedule(
+            Setting(),
+            (
+                ("produce", 0, ((6, 0, "good"),)),
+                go(0, 1, bypass=True),
+                go(1, 1, bypass=True),
+                go(0, 5, bypass=True),
+                ("drop", 0),
+                go(1, 1, bypass=True),
+                ("produce", 0, ((7, 0, "good"),)),
+                go(0, 7, bypass=True),
+            ),
+        ),
+    ),
+    (
+        "quarantine-cleaned-up",
+        "the log of the quarantine is cleaned up, then it is replaced: the commits that were left out are not in its log",
+        Schedule(Setting(), (POISON, go(0, 5), POISON, go(0, 7), ("clean", 1, 0), ("replace", 1, False))),
+    ),
+    (
+        "quarantine-cleaned-up",
+        "the quarantine is restored to a version that Delta has cleaned up: its pairs, which a RESTORE keeps, were taken for proof",
+        Schedule(Setting(), (POISON, go(0, 6), ("restore", 1, 1, False), ("clean", 1, 0))),
+    ),
+    (
+        "quarantine-cleaned-up",
+        "the quarantine is overwritten, then the log of the target cleaned up, before the ledger knows of the batch",
+        Schedule(
+            Setting(partitions=2, limit=1, ledger_every=50),
+            (("produce", 0, ((6, 0, "poison"), (7, 0, "good"))), go(0, 13), ("replace", 1, True), ("clean", 0, 0)),
+        ),
+    ),
+    (
+        "contract-race",
+        "two drivers of one checkpoint without locks, each with its contract: the quarantine is under one, contract.json holds the other, "
+        "every start ends as CONTRACT_CHANGED; a rebase, which the error names, reads the batch again",
+        Schedule(
+            Setting(),
+            (
+                ("produce", 0, ((6, 0, "good"), (7, 0, "poison"))),
+                go(0, 1, bypass=True),
+                ("contract", True),
+                go(1, 5, bypass=True),
+                go(0, 1, bypass=True),
+            ),
+        ),
+    ),
+    (
+        "contract-damaged",
+        "the contract kept beside the checkpoint is empty, and no backup is there",
+        Schedule(Setting(), (THREE, POISON, go(0, 5), ("kill", 0), ("tear", 0, "oncelake/contract.json", False))),
+    ),
+    (
+        "copy-of-between",
+        "a backup of the quarantine, made while the last run was at work, is put back: it is newer than what that run's start had seen, "
+        "and nothing in its log was left out",
+        Schedule(Setting(), (POISON, go(0, 8), POISON, go(0, 8), POISON, go(0, 8), ("stop", 0), ("copy", 1, 1))),
+    ),
+    (
+        "gap-unsaid",
+        "the lake is deleted and its first records expire: nothing is left that tells of batches, and a rebase to the table, as the error "
+        "says, begins behind them without a word and without a gap in the ledger",
+        Schedule(Setting(), (THREE, go(0, 12), ("stop", 0), ("drop", 0), ("drop", 1), ("drop", 2), ("expire", 0, 2))),
+    ),
+    (
+        "gap-unsaid",
+        "killed before the ledger knew of the first batch, the target restored to before it: the same",
+        Schedule(Setting(), (THREE, go(0, 6), ("kill", 0), ("restore", 0, 1, False), ("expire", 0, 2))),
+    ),
+    (
+        "gap-unsaid",
+        "checkpoint and ledger are gone, the log was cleaned up, and records expire that were not read: only the pairs tell of batches",
+        Schedule(
+            Setting(),
+            (
+                THREE,
+                go(0, 12),
+                ("stop", 0),
+                ("optimize",),
+                ("delete", 6),
+                ("clean", 0, 0),
+                ("drop", 2),
+                ("lose", 0),
+                ("produce", 0, ((5, 0, "good"),)),
+                ("expire", 0, 4),
+                ("produce", 0, ((4, 0, "good"),)),
+            ),
+        ),
+    ),
+)

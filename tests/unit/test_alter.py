@@ -1,0 +1,42 @@
+"""`ingest apply` alters no table that a start would refuse as somebody else's (I6)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from ingest.errors import Refused
+from ingest.files import LocalFiles
+from ingest.places import Places
+from ingest.stream.alter import refuse_foreign
+
+ROWS = pa.table({"id": [1]})
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(str(tmp_path), str(tmp_path), "shop", "orders")
+
+
+def test_a_table_of_somebody_else_is_refused_and_what_we_have_made_or_written_is_not(places: Places) -> None:
+    refuse_foreign(LocalFiles(), places)  # there is none
+    write_deltalake(places.target, ROWS)
+    with pytest.raises(Refused, match="TABLE_FOREIGN"):
+        refuse_foreign(LocalFiles(), places)
+    others = CommitProperties(app_transactions=[Transaction("oncelake/shop/payments/q/target", 0)])
+    write_deltalake(places.target, ROWS, mode="append", commit_properties=others)
+    with pytest.raises(Refused, match="TABLE_FOREIGN"):
+        refuse_foreign(LocalFiles(), places)
+    ours = CommitProperties(app_transactions=[Transaction("oncelake/shop/orders/q/target", 0)])
+    write_deltalake(places.target, ROWS, mode="append", commit_properties=ours)
+    refuse_foreign(LocalFiles(), places)
+
+
+def test_our_own_creation_may_be_altered_before_the_first_batch(places: Places) -> None:
+    mark = json.dumps({"oncelake": 1, "kind": "created", "pipeline": "shop", "table": "orders"})
+    write_deltalake(places.target, ROWS.slice(0, 0), commit_properties=CommitProperties(custom_metadata={"userMetadata": mark}))
+    refuse_foreign(LocalFiles(), places)

@@ -1,0 +1,80 @@
+"""`--at`: which version of which table is meant, told from the logs alone."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ingest.contract import Contract
+from ingest.errors import InvalidInput
+from ingest.files import LocalFiles
+from ingest.sql.catalog import Catalog, at_time, at_version, catalog
+
+pytestmark = pytest.mark.unit
+
+FILES = LocalFiles()
+BEGAN = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def contract(table: str) -> Contract:
+    columns = [{"name": "id", "type": "STRING", "nullable": False}]
+    source = {"topic": table, "format": "json"}
+    return Contract.model_validate({"pipeline": "p", "table": table, "source": source, "columns": columns, "event_id": ["id"]})
+
+
+def log(lake: Path, table: str, *minutes: int, kind: str = "target", first: int = 0) -> None:
+    """Commits so many minutes after BEGAN, from version `first` on."""
+    folder = lake / "p" / table / kind / "_delta_log"
+    folder.mkdir(parents=True)
+    for version, minute in enumerate(minutes, first):
+        stamp = int((BEGAN + timedelta(minutes=minute)).timestamp() * 1000)
+        (folder / f"{version:020}.json").write_text(json.dumps({"commitInfo": {"timestamp": stamp, "operation": "MERGE"}}))
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Catalog:
+    """Orders of minutes 0, 10, 20 with a ledger of minute 1; payments whose log begins with version 7, of minute 15."""
+    log(tmp_path, "orders", 0, 10, 20)
+    log(tmp_path, "orders", 1, kind="ledger")
+    log(tmp_path, "payments", 15, 25, first=7)
+    return catalog([contract("orders"), contract("payments")], str(tmp_path), FILES)
+
+
+def versions(found: Catalog) -> dict[str, int | None]:
+    return {each.short: each.version for each in found.tables}
+
+
+@pytest.mark.parametrize(
+    ("minute", "found"),
+    [
+        (0.0, {"orders": 0}),
+        (9.99, {"orders": 0, "orders__ledger": 0}),
+        (10.0, {"orders": 1, "orders__ledger": 0}),
+        (19.99, {"orders": 1, "orders__ledger": 0, "payments": 7}),
+        (20.0, {"orders": 2, "orders__ledger": 0, "payments": 7}),
+        (9999.0, {"orders": 2, "orders__ledger": 0, "payments": 8}),
+    ],
+)
+def test_a_time_means_each_tables_last_commit_at_or_before_it(known: Catalog, minute: float, found: dict[str, int]) -> None:
+    assert versions(at_time(known, BEGAN + timedelta(minutes=minute), FILES)) == found
+
+
+def test_what_was_not_there_yet_is_absent_with_its_reason(known: Catalog) -> None:
+    then = at_time(known, BEGAN, FILES)
+    reasons = dict(then.absent)
+    assert reasons["p.orders__ledger"] == "it was made at 2025-01-02T03:05:05Z"
+    assert reasons["p.payments"] == "its log reaches back to 2025-01-02T03:19:05Z only"
+    assert "it was made at" in then.unknown("orders__ledger").found
+    assert at_time(known, BEGAN - timedelta(milliseconds=1), FILES).tables == ()
+
+
+def test_a_version_is_of_the_named_table_and_not_beyond_its_newest(known: Catalog) -> None:
+    assert versions(at_version(known, "p.orders", 1, FILES)) == {"orders": 1, "orders__ledger": None, "payments": None}
+    with pytest.raises(InvalidInput, match="SQL_AT_UNKNOWN") as caught:
+        at_version(known, "orders", 3, FILES)
+    assert caught.value.expected == "0 to 2."
+    with pytest.raises(InvalidInput, match="SQL_TABLE_UNKNOWN"):
+        at_version(known, "orders__quality", 0, FILES)
