@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from ingest.oracle.sources import EventId, KafkaView, ManifestView
+from ingest.oracle.sources import EventId, KafkaRecord, KafkaView, ManifestView
 from ingest.oracle.tables import Lake, Position
 
 
@@ -13,7 +16,9 @@ from ingest.oracle.tables import Lake, Position
 class Run:
     """What is to be judged, and what the test itself did to it.
 
-    `excused_ids` were deleted by the test or lost in a recorded gap; `own_versions` are commits that the test made on the target.
+    `excused_ids` were deleted by the test, or lost in a recorded gap or with their topic. `own_versions` are commits that the test
+    made on the target, `own_quarantine_versions` on the quarantine. `updated` is what the test's own UPDATE left: by event id,
+    payload column → value. `former` is what Kafka showed of topics of this name that the test has deleted since (`read_kafka`).
     `valid_in_quarantine` allows valid records there (conflicting payloads); `must_quarantine` wants all Kafka records that have
     no readable id there, which holds for every format but `raw`. `payload_columns` are top-level columns with the same name in
     event and table, of type string, integer, decimal, boolean, double or timestamp.
@@ -28,6 +33,9 @@ class Run:
     manifests: tuple[Path, ...] = ()
     excused_ids: frozenset[EventId] = frozenset()
     own_versions: frozenset[int] = frozenset()
+    own_quarantine_versions: frozenset[int] = frozenset()
+    updated: Mapping[EventId, Mapping[str, Any]] = field(default_factory=dict)
+    former: tuple[KafkaView, ...] = ()
     valid_in_quarantine: bool = False
     must_quarantine: bool = True
 
@@ -56,6 +64,16 @@ class Case:
     manifest: ManifestView
     lake: Lake
     notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def views(self) -> Mapping[str, KafkaView]:
+        """The topic and those that had its name before, by topic id."""
+        return {view.topic_id: view for view in (*self.run.former, self.kafka)}
+
+    def record(self, position: Position) -> KafkaRecord | None:
+        """What Kafka shows or showed at this position."""
+        view = self.views.get(position.topic_id)
+        return None if view is None else view.records.get((position.partition, position.offset))
 
     def where(self, position: Position) -> str:
         return f"{self.run.table}: partition {position.partition} offset {position.offset}"

@@ -50,11 +50,12 @@ def check_ids(case: Case) -> Iterator[str]:
         if count > 1:
             yield f"{table}: id {event_id} is in the target {count} times (a)"
     visible: dict[EventId, list[Position]] = defaultdict(list)
-    for (partition, offset), record in case.kafka.records.items():
-        if record.event_id is not None:
-            visible[record.event_id].append(Position(case.kafka.topic_id, partition, offset))
-    whole = not any(case.kafka.begin.values())
-    for event_id in manifest.committed.keys() - visible.keys() if whole else ():
+    for view in case.views.values():
+        for (partition, offset), record in view.records.items():
+            if record.event_id is not None:
+                visible[record.event_id].append(Position(view.topic_id, partition, offset))
+    whole = not any(begin for view in case.views.values() for begin in view.begin.values())
+    for event_id in manifest.committed.keys() - visible.keys() - case.run.excused_ids if whole else ():
         yield f"{table}: id {event_id} was committed and Kafka does not show it: manifest and topic do not belong together (a)"
     for event_id in manifest.committed.keys() | visible.keys():
         if event_id in lake.target_ids or event_id in case.run.excused_ids:
@@ -76,14 +77,13 @@ def check_ids(case: Case) -> Iterator[str]:
 
 def check_positions(case: Case) -> Iterator[str]:
     """(b) Every record is in exactly one of target and quarantine, or its id is in the target at another position."""
-    lake, kafka = case.lake, case.kafka
+    lake, views = case.lake, case.views
     settled = lake.target_ids.keys() | case.run.excused_ids
     for position, count in lake.doubled_positions.items():
         yield f"{case.where(position)} is in the target {count} times (b)"
     for position, count in lake.quarantine_doubled.items():
         yield f"{case.where(position)} is in the quarantine {count} times (b)"
-    for (partition, offset), record in kafka.records.items():
-        position = Position(kafka.topic_id, partition, offset)
+    for position, record in ((Position(v.topic_id, p, o), record) for v in views.values() for (p, o), record in v.records.items()):
         held, state = lake.target.get(position), lake.quarantine.get(position)
         if held is not None and state in {"open", "dropped"}:
             yield f"{case.where(position)}: id {held[0]} is in the target and, {state}, in the quarantine (b)"
@@ -100,12 +100,13 @@ def check_positions(case: Case) -> Iterator[str]:
             yield f"{case.where(position)}: id {record.event_id} is in neither target nor quarantine nor elsewhere in the target (b)"
     for name, positions in (("target", lake.target), ("quarantine", lake.quarantine)):
         for position in positions:
-            if position.topic_id != kafka.topic_id:
+            view = views.get(position.topic_id)
+            if view is None:
                 continue
-            begin, end = kafka.begin.get(position.partition, 0), kafka.end.get(position.partition, 0)
-            if position.offset >= begin and (position.partition, position.offset) not in kafka.records:
+            begin, end = view.begin.get(position.partition, 0), view.end.get(position.partition, 0)
+            if position.offset >= begin and (position.partition, position.offset) not in view.records:
                 yield f"{case.where(position)} is in the {name}, and no committed record is there (aborted, marker, past the end {end}) (b)"
-    if others := {p.topic_id for p in (*lake.target, *lake.quarantine)} - {kafka.topic_id}:
+    if others := {p.topic_id for p in (*lake.target, *lake.quarantine)} - views.keys():
         case.notes.append(f"{case.run.table}: positions of other topic ids cannot be read again: {sorted(others)}")
 
 
@@ -122,16 +123,18 @@ def check_payloads(case: Case) -> Iterator[str]:
     """(d) A row carries the id and the payload of the record at its position, and that record is one the producer sent."""
     unread = 0
     for position, (event_id, payload) in case.lake.target.items():
-        record = case.kafka.records.get((position.partition, position.offset)) if position.topic_id == case.kafka.topic_id else None
+        record = case.record(position)
         if record is None:
             unread += 1
             continue
         if record.event_id != event_id:
             yield f"{case.where(position)} holds id {event_id}, Kafka holds {record.event_id} there (d)"
             continue
+        updated = case.run.updated.get(event_id, {})
         for column, stored, sent in zip(case.run.payload_columns, payload, record.payload, strict=True):
-            if not _same(stored, sent):
-                yield f"{case.where(position)}: id {event_id} has {column} = {stored!r}, and {sent!r} was produced (d)"
+            if not _same(stored, updated.get(column, sent)):
+                what = f"the test's UPDATE left {updated[column]!r}" if column in updated else f"{sent!r} was produced"
+                yield f"{case.where(position)}: id {event_id} has {column} = {stored!r}, and {what} (d)"
         sent_hashes = case.manifest.committed.get(event_id, set()) | case.manifest.unknown.get(event_id, set())
         if sent_hashes and record.value_hash not in sent_hashes and event_id not in case.manifest.poison_ids:
             yield f"{case.where(position)}: id {event_id} has a payload in Kafka that no manifest names (d)"
@@ -142,7 +145,7 @@ def check_payloads(case: Case) -> Iterator[str]:
 def check_versions(case: Case) -> Iterator[str]:
     """(e) Every version of the target is a prefix by whole batches; a commit of the quarantine is of one batch."""
     yield from versions.findings(case.run.table, case.lake, case.run.own_versions, case.notes, case.run.id_columns)
-    yield from versions.quarantine_findings(case.run.table, case.lake, case.notes)
+    yield from versions.quarantine_findings(case.run.table, case.lake, case.run.own_quarantine_versions, case.notes)
 
 
 def _same(stored: Any, sent: Any) -> bool:

@@ -53,8 +53,8 @@ class LedgerRow(NamedTuple):
 
 @dataclass
 class Lake:
-    """The three tables. `target` maps a position to (id, payload), `quarantine` to its state, `inserted` is filled by (e):
-    rows gained by (version, partition)."""
+    """The three tables. `target` maps a position to (id, payload), `quarantine` to its state, `inserted` and `taken` are
+    filled by (e): rows gained by (version, partition), and rows that the test took from the quarantine by ledger key."""
 
     folder: Path
     target: Mapping[Position, tuple[EventId, tuple[Any, ...]]]
@@ -69,6 +69,7 @@ class Lake:
     quarantine_log: Sequence[Commit]
     ledger_log: Sequence[Commit]
     inserted: dict[tuple[int, int], int]
+    taken: Counter[tuple[str, int, int]]
 
     @property
     def batches(self) -> list[Commit]:
@@ -123,6 +124,7 @@ class Lake:
             read_log(folder / "quarantine"),
             read_log(folder / "ledger"),
             {},
+            Counter(),
         )
 
 

@@ -7,6 +7,7 @@ check. Rows of the quarantine name their batch; there, too, a commit changes the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from deltalake import DeltaTable
@@ -49,31 +50,43 @@ def findings(table: str, lake: Lake, own_versions: Collection[int], notes: list[
         before = now
 
 
-def quarantine_findings(table: str, lake: Lake, notes: list[str]) -> Iterator[str]:
-    """A sentence for each version of the quarantine that changes another batch than its own."""
+def quarantine_findings(table: str, lake: Lake, own_versions: Collection[int], notes: list[str]) -> Iterator[str]:
+    """A sentence for each version of the quarantine that changes another batch than its own; fills `Lake.taken` from the test's own."""
     log = lake.quarantine_log
-    before: dict[tuple[str, int], int] | None = {} if log and log[0].version == 0 else None
+    before: Counter[tuple[str, int, int]] | None = Counter() if log and log[0].version == 0 else None
     for commit in log:
         try:
             delta = DeltaTable(str(lake.folder / "quarantine"), version=commit.version)
-            rows = query(delta, "SELECT query_id, batch_id, COUNT(*) FROM t GROUP BY 1, 2")
+            rows = query(delta, "SELECT query_id, batch_id, partition, COUNT(*) FROM t GROUP BY 1, 2, 3")
         except Exception as error:  # as above
             notes.append(f"{table}: version {commit.version} of the quarantine cannot be read any more: {str(error)[:120]}")
             before = None
             continue
-        now = {(row[0], row[1]): row[2] for row in rows}
+        now = Counter({(row[0], row[1], row[2]): row[3] for row in rows})
         own = {(app_id.split("/")[-2], version) for app_id, version in commit.txns if app_id.endswith("/quarantine")}
         # Retention and a test may take rows away; nobody else adds any.
         former = now if before is None else before
-        for batch in sorted(now.keys() | former.keys()):
-            was, count = former.get(batch, 0), now.get(batch, 0)
+        before = now
+        if commit.version in own_versions:
+            lake.taken.update(former)
+            lake.taken.subtract(now)  # what a RESTORE brings back is taken no more
+            continue
+        was_of, count_of = _by_batch(former), _by_batch(now)
+        for batch in sorted(was_of.keys() | count_of.keys()):
+            was, count = was_of[batch], count_of[batch]
             if was == count or batch in own or (count < was and commit.removes_data):
                 continue
             yield (
                 f"{table}: version {commit.version} of the quarantine changes batch {batch[1]} of query {batch[0]} from {was} to {count} "
                 "rows, and is not its commit (e)"
             )
-        before = now
+
+
+def _by_batch(rows: Counter[tuple[str, int, int]]) -> Counter[tuple[str, int]]:
+    found: Counter[tuple[str, int]] = Counter()
+    for (query_id, batch_id, _), count in rows.items():
+        found[query_id, batch_id] += count
+    return found
 
 
 def _doubled(table: str, lake: Lake, version: int, id_columns: Sequence[str]) -> Iterator[str]:
@@ -115,8 +128,11 @@ def _next_batch(lake: Lake, commit: Commit) -> Commit | None:
 
 
 def _overlap(one: Commit, other: Commit | None, partition: int) -> bool:
-    """Ranges of two query ids may overlap after a rebase, those of one never."""
-    if other is None or (one.metadata or {}).get("query_id") == (other.metadata or {}).get("query_id") or partition not in one.ranges:
+    """Ranges of two query ids may overlap after a rebase, those of one never, nor those of two topics."""
+    if other is None or partition not in one.ranges:
+        return False
+    mine, theirs = one.metadata or {}, other.metadata or {}
+    if mine.get("query_id") == theirs.get("query_id") or mine.get("topic_id") != theirs.get("topic_id"):
         return False
     (a, b), (c, d) = one.ranges[partition], other.ranges.get(partition, (0, 0))
     return max(a, c) < min(b, d)

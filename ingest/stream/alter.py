@@ -11,7 +11,7 @@ from ingest.stream import commit, contract_change, lock, refusals
 from ingest.stream.contract_change import Change
 from ingest.stream.contract_kept import stored_contract
 from ingest.stream.delta_log import DeltaLog
-from ingest.stream.facts import TableHistory, holds_ours
+from ingest.stream.facts import TableHistory
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.rules import check_rules
 
@@ -28,7 +28,7 @@ def refuse_foreign(files: Files, places: Places) -> None:
     """Raises Refused TABLE_FOREIGN for a table that `ingest run` has not made: what a start would not touch is not altered either."""
     history = TableHistory.of(files, places, LedgerSummary())
     state = history.log.state()
-    if state is not None and not holds_ours(state, places) and not history.blank():
+    if state is not None and not history.holds_ours(state) and not history.blank():
         raise refusals.table_foreign(places.name, places.target)
 
 

@@ -98,6 +98,14 @@ class TableHistory:
         app = app_id(self.places.pipeline, self.places.table, query_id, "target")
         return any(commit.transactions.get(app) == number and commit.mark is not None for commit in self.log.newest_first())
 
+    def holds_ours(self, state: State) -> bool:
+        """Whether the table keeps any pair of this pipeline's table, or its log a batch, in force or not: pairs can expire."""
+        prefix = app_id(self.places.pipeline, self.places.table, "", "")[:-1]
+        if any(app.startswith(prefix) and app.endswith("/target") for app in state.pairs):
+            return True
+        marks = (commit.mark for commit in self.log.newest_first())
+        return any(mark is not None and f"{mark.pipeline}.{mark.table}" == self.places.name for mark in marks)
+
     def blank(self) -> bool:
         """Whether the table holds nothing but our own marked creation: no commit has added a file."""
         versions = self.log.versions()
@@ -115,12 +123,6 @@ def _created_by(commit: Commit, places: Places) -> bool:
         return False
 
 
-def holds_ours(state: State, places: Places) -> bool:
-    """Whether the table keeps any pair of this pipeline's table."""
-    prefix = app_id(places.pipeline, places.table, "", "")[:-1]
-    return any(app.startswith(prefix) and app.endswith("/target") for app in state.pairs)
-
-
 def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summary: LedgerSummary, seen: Seen | None) -> TableFacts:
     """What the tables say, seen from this checkpoint; `seen` is what a start remembered of the quarantine."""
     history = TableHistory.of(files, places, summary)
@@ -134,7 +136,7 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
     last = last_unbroken(history.in_force, summary, query_id, baseline) if query_id is not None else None
     pair = state.pairs.get(app_id(places.pipeline, places.table, query_id, "target")) if query_id is not None else None
     written = last.mark.id.number if last is not None else -1
-    ours = holds_ours(state, places)
+    ours = history.holds_ours(state)
     quarantine = DeltaLog(files, places.quarantine)
     quarantine_state, ledger_state = quarantine.state(), DeltaLog(files, places.ledger).state()
     states = ((places.target, state), (places.quarantine, quarantine_state), (places.ledger, ledger_state))

@@ -33,6 +33,7 @@ rules:
   - {{name: status_known, check: "status IN ('placed', 'paid', 'shipped', 'cancelled')"}}
 quarantine: {{max_share: {max_share}, min_records: 100}}
 """
+KINDS = ("target", "quarantine", "ledger")
 PAYLOAD = ("customer_id", "status", "currency", "amount", "ordered_at")
 
 
@@ -119,6 +120,18 @@ class Pipeline:
     def complete(self) -> str:
         """Run without a fault until all is read; what the run said."""
         return self.start().ended(0)
+
+    def refused(self, code: str) -> str:
+        """A start is refused with this code, and writes nothing; what it says mends it."""
+        before = [len(self.commits(kind)) for kind in KINDS]
+        error = json.loads(self.start("--once", "--json").ended(3))["tables"][0]["error"]
+        assert error["code"] == code, error
+        assert [len(self.commits(kind)) for kind in KINDS] == before
+        return str(error["remedy"])
+
+    def verified(self) -> list[dict[str, Any]]:
+        """What `ingest verify` says of each table; fails if it finds anything."""
+        return list(json.loads(self.command("verify", "--json").ended(0))["tables"])
 
     def crash(self, fault: str, *arguments: str) -> Driver:
         """Run until the fault kills it; neither Python nor JVM is left."""

@@ -1,0 +1,105 @@
+"""A topic that is deleted and made again, shorter and longer than what was read: nothing of it is taken for the old one (I3, I6)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from ingest.local.broker import Broker
+from ingest.oracle.sources import EventId, KafkaView, read_kafka
+from tests.faults.conftest import PipelineFactory
+from tests.faults.driver import until
+from tests.faults.pipeline import PAYLOAD, Pipeline
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_a_topic_made_again_shorter_and_then_longer_is_refused_each_time_and_a_rebase_reads_all_of_it(
+    pipeline: PipelineFactory, broker: Broker
+) -> None:
+    """The first one is made again between two runs, the second under a run, whose batch at hand has planned its offsets.
+
+    Both hold some of the ids that the table has by then, and each topic goes with records that no batch has read.
+    """
+    lake = pipeline(batch=1000)
+    lake.produce(1200)
+    lake.produce(1500, poison=20, seed=2)
+    lake.complete()
+    lake.produce(300, seed=3)
+    first, gone = read_of(lake, shown(lake))
+
+    made_again(lake, broker)
+    lake.produce(400)
+    lake.produce(600, poison=20, seed=4)
+    second = shown(lake)
+    assert all(second.end[partition] < end for partition, end in first.end.items()), "shorter than what was read"
+    assert 0 < len(ids(first) & ids(second)) < len(ids(second))
+    follow(lake, lake.refused("TOPIC_RECREATED"))
+    driver = lake.start(fault="after_offset_log:hang@2")
+    driver.stopped()
+    before, ends = len(lake.commits()), second.end
+    second, more = read_of(lake, second)
+
+    made_again(lake, broker)
+    lake.produce(400)
+    lake.produce(2200, poison=20, seed=5)
+    third = shown(lake)
+    assert all(third.end[partition] > end for partition, end in ends.items()), "longer than what was planned"
+    driver.proceed()
+    assert "ingest: TOPIC_RECREATED: " in driver.ended(5) and len(lake.commits()) == before
+    follow(lake, lake.refused("TOPIC_RECREATED"))
+    lake.complete()
+
+    lost = (gone | more) - ids(first) - ids(second) - ids(third)
+    assert len({commit.metadata["topic_id"] for commit in lake.commits() if commit.metadata and commit.ranges}) == 3 and lost
+    assert lake.verified()[0]["epochs"] == 3
+    lake.judge(former=(first, second), excused_ids=frozenset(lost)).assert_clean()
+
+
+def shown(lake: Pipeline) -> KafkaView:
+    """All that the topic holds now."""
+    return read_kafka(lake.bootstrap_servers, lake.topic, ("order_id",), PAYLOAD)
+
+
+def ids(view: KafkaView) -> set[EventId]:
+    return {record.event_id for record in view.records.values() if record.event_id is not None}
+
+
+def read_of(lake: Pipeline, view: KafkaView) -> tuple[KafkaView, set[EventId]]:
+    """What batches have read of it, and the ids behind: those go with the topic."""
+    ends = {partition: end for partition, (_, end) in lake.commits()[-1].ranges.items()}
+    read = {place: record for place, record in view.records.items() if place[1] < ends[place[0]]}
+    rest = {record.event_id for place, record in view.records.items() if place not in read and record.event_id is not None}
+    return replace(view, records=read, end=ends), rest
+
+
+def made_again(lake: Pipeline, broker: Broker) -> None:
+    """Delete the topic, and make one of the same name."""
+    admin = KafkaAdminClient(bootstrap_servers=lake.bootstrap_servers)
+
+    def topic_id() -> str:
+        return str(admin.describe_topics([lake.topic])[0]["topic_id"])
+
+    def made() -> bool:
+        try:
+            broker.create_topic(lake.topic, 2)
+        except KafkaError:  # the broker is still deleting
+            return False
+        return True
+
+    former = topic_id()
+    admin.delete_topics([lake.topic])
+    until(made, "a topic of the same name", 60)
+    until(lambda: topic_id() != former, "another topic id", 60)
+    admin.close()
+
+
+def follow(lake: Pipeline, remedy: str) -> None:
+    """Do what a refusal says."""
+    command = re.search(r"`ingest (rebase [^`]+)`", remedy)
+    assert command, remedy
+    lake.command(*command[1].split()).ended(0)

@@ -1,0 +1,53 @@
+"""What preflight reads of a table, from logs as another engine writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from arro3.core import Array, DataType, Table
+from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import CommitProperties, Transaction
+
+from ingest.files import LocalFiles
+from ingest.places import Places
+from ingest.stream.facts import RETENTION, table_facts
+from ingest.stream.ledger_summary import LedgerSummary
+from ingest.stream.mark import Mark
+from ingest.stream.offsets import BatchId, OffsetRange
+from ingest.stream.preflight import CheckpointFacts, TableFacts
+from tests.polling import until
+
+pytestmark = pytest.mark.unit
+
+MARK = Mark("shop", "orders", BatchId("q0", 0), 0, "hash", "orders", "T", (OffsetRange(0, 0, 10),), ())
+
+
+def written(places: Places, mark: Mark) -> DeltaTable:
+    """A target with one batch."""
+    pair = Transaction(mark.app_id("target"), mark.id.number, last_updated=1)  # one without a time never expires
+    properties = CommitProperties(custom_metadata={"userMetadata": mark.to_json()}, app_transactions=[pair])
+    write_deltalake(places.target, Table.from_pydict({"n": Array([1], type=DataType.int32())}), commit_properties=properties)
+    return DeltaTable(places.target)
+
+
+def seen(places: Places) -> TableFacts:
+    return table_facts(LocalFiles(), places, CheckpointFacts(places.checkpoint, "q0"), LedgerSummary(), None)
+
+
+def test_a_table_whose_pairs_have_expired_is_still_known_by_the_batches_in_its_log(tmp_path: Path) -> None:
+    """I6: what mends it is to unset the property, and not to move the table away as a foreign one."""
+    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+    table = written(places, MARK)
+    assert (seen(places).ours, seen(places).pair) == (True, 0)
+    table.alter.set_table_properties({RETENTION: "interval 1 seconds"})
+    until(lambda: DeltaTable(places.target).transaction_version(MARK.app_id("target")) is None, "a pair that has expired", 60)
+    DeltaTable(places.target).create_checkpoint()
+    found = seen(places)
+    assert (found.ours, found.pair, found.retention) == (True, None, (places.target,))
+
+
+def test_the_log_of_another_table_makes_none_of_ours(tmp_path: Path) -> None:
+    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+    written(places, Mark("shop", "payments", *(getattr(MARK, name) for name in list(MARK.__dataclass_fields__)[2:])))
+    assert not seen(places).ours
