@@ -65,10 +65,15 @@ def test_a_target_restored_to_an_older_version_is_refused_and_a_rebase_reads_aga
 
 
 def test_with_the_targets_log_cleaned_up_a_start_goes_on_and_a_rebase_begins_where_the_ledger_says(lake: Pipeline) -> None:
-    """As Delta does after thirty days: a checkpoint of its log, and no commit before it."""
+    """As Delta does after thirty days: a checkpoint of its log, and no commit before it. The one that is left is no batch, so that the
+    ledger alone knows of any.
+    """
+    DeltaTable(str(lake.delta())).optimize.compact()
     table = DeltaTable(str(lake.delta()))
+    own = table.version()
+    assert not lake.commits()[-1].txns, "OPTIMIZE has found nothing to do"
     table.create_checkpoint()
-    for version in range(table.version()):
+    for version in range(own):
         for name in (f"{version:020}.json", f".{version:020}.json.crc", f"{version:020}.crc"):
             (lake.delta() / "_delta_log" / name).unlink(missing_ok=True)
     lake.produce(1500, poison=20, seed=2)
@@ -76,4 +81,4 @@ def test_with_the_targets_log_cleaned_up_a_start_goes_on_and_a_rebase_begins_whe
     shutil.rmtree(lake.checkpoint())
     refused(lake, "CHECKPOINT_LOST")
     rebased(lake)
-    lake.judge().assert_clean()
+    lake.judge(own_versions=frozenset({own})).assert_clean()
