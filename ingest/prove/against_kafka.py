@@ -159,9 +159,10 @@ def _lost(
     schema = T.StructType().add("key", "binary").add("value", "binary").add("topic", "string").add("partition", "integer")
     schema = schema.add("offset", "long").add("timestamp", "timestamp").add("headers", HEADERS)
     ids = event_id_columns(contract)
+    spark = session()  # before the decoder, whose columns are made in its JVM
 
     def known(**version: int) -> DataFrame:
-        return session().read.format("delta").options(**version).load(target).select(*(F.col(f"`{name}`") for name in ids))
+        return spark.read.format("delta").options(**version).load(target).select(*(F.col(f"`{name}`") for name in ids))
 
     decoder, shown = Decoder(contract), 0
     for begin in range(0, len(offsets), CHUNK):
@@ -170,7 +171,7 @@ def _lost(
             (r.key, r.value, topic.name, placement.partition, r.offset, datetime.fromtimestamp(r.timestamp_ms / 1000, UTC), list(r.headers))
             for r in found
         ]
-        events = decoder.decode(session().createDataFrame(records, schema), Source(topic.name, topic.id, datetime.now(UTC)))
+        events = decoder.decode(spark.createDataFrame(records, schema), Source(topic.name, topic.id, datetime.now(UTC)))
         nowhere = events.join(known(), list(ids), "leftanti").persist()
         try:
             lost = {row["_offset"]: row["__reason"] for row in nowhere.select("_offset", "__reason").collect()}
