@@ -26,6 +26,7 @@ from ingest.contract_parts import (
     Layout,
     Name,
     Part,
+    Pipeline,
     QuarantineLimit,
     Rule,
     Source,
@@ -63,7 +64,7 @@ _LIST = Strict(False)  # YAML's lists become tuples
 class Contract(Part):
     """One table's contract. Equality and hash ignore where it was read from."""
 
-    pipeline: Name = Field(description="a name of a-z, 0-9 and _ that begins with a letter; pipelines share nothing but the command")
+    pipeline: Pipeline = Field(description="a name of a-z, 0-9 and _ that begins with a letter; pipelines share nothing but the command")
     table: Name = Field(description="a name of a-z, 0-9 and _ that begins with a letter, unique in its pipeline")
     description: Text = Field(default="", description="text that becomes the table's comment")
     source: Source = Field(description="a mapping with topic and format")

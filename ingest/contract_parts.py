@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NAME = r"[a-z][a-z0-9_]*"
 COLUMN_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+BESIDE_PIPELINES = ("docs", "logs")  # pages of checks and Spark's output have their places beside the pipelines' tables
 TOPIC_NAME = r"[a-zA-Z0-9._-]{1,249}"  # Kafka: org.apache.kafka.common.internals.Topic
 
 Text = Annotated[str, Strict()]
@@ -29,6 +30,14 @@ def _name(value: str) -> str:
     return value
 
 
+def _pipeline(value: str) -> str:
+    if value in BESIDE_PIPELINES:
+        raise refusal(
+            f"{shown(value)} is a folder of the lake that is no pipeline's", f"a name other than {' and '.join(BESIDE_PIPELINES)}"
+        )
+    return value
+
+
 def _topic(value: str) -> str:
     if not re.fullmatch(TOPIC_NAME, value) or value in (".", ".."):
         expected = "a Kafka topic name: 1 to 249 of a-z A-Z 0-9 . _ - (no pattern, one topic a table; not . or ..)"
@@ -37,6 +46,7 @@ def _topic(value: str) -> str:
 
 
 Name = Annotated[str, Strict(), AfterValidator(_name), Field(json_schema_extra={"pattern": f"^{NAME}$"})]
+Pipeline = Annotated[Name, AfterValidator(_pipeline)]
 Topic = Annotated[str, Strict(), AfterValidator(_topic), Field(json_schema_extra={"pattern": f"^{TOPIC_NAME}$"})]
 
 

@@ -71,7 +71,7 @@ class Places:
 def pages_folder(places: Places) -> Path:
     """Where the Data Docs of a table go: under a local lake, else in the working folder, since GX writes them as plain files."""
     parent = local_path(places.lake) / "docs" if is_local(places.lake) else Path("data_docs").resolve()
-    return parent / places.table
+    return parent / places.pipeline / places.table
 
 
 def spark_log(lake: str, verb: str) -> Path:

@@ -6,6 +6,7 @@ import itertools
 import json
 import sys
 import traceback
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ingest.prove.broker_word import BrokerWord
 
 JSON = "--json"
+# As a shell says of a command that SIGPIPE has ended: `ingest log … | head`. Verbs with a verdict end with that.
+UNREAD = 141
 # What typer raises for a wrong option, argument or verb; it exports only this descendant.
 USAGE_ERROR: Any = typer.BadParameter.__base__
 
@@ -39,6 +42,11 @@ def print_json(verb: str, *, ok: bool, tables: list[dict[str, Any]] | None = Non
     print(json.dumps(document, indent=2, default=str))
 
 
+def not_come_to_its_end(errors: Mapping[str, IngestError]) -> list[dict[str, Any]]:
+    """The entries in `tables` of those that an error has ended, by their names: `error` names the first of them only."""
+    return [{"table": name, "ok": False, "error": error.as_dict()} for name, error in errors.items()]
+
+
 def print_error(error: IngestError) -> None:
     """Say on stderr what was found, what was expected and what mends it."""
     print(f"ingest: {error.code}: {error.found}", file=sys.stderr)
@@ -56,6 +64,7 @@ def main() -> None:
         # Not standalone: the application would end the process with messages and codes of its own.
         with _beside(words) as broker:
             code = app(standalone_mode=False, obj=broker)
+        sys.stdout.flush()
     except IngestError as error:
         _end(words, error)
     except (KeyboardInterrupt, typer.Abort):
@@ -69,6 +78,8 @@ def main() -> None:
             _end(words, InvalidInput("USAGE", found, expected="the options that --help shows.", remedy="correct the command."))
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in SPARK_PACKAGES:
             _end(words, _spark_missing(error))
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            sys.exit(UNREAD)
         from ingest.files import unfit
 
         if (refused := unfit(error)) is not None:
@@ -88,6 +99,14 @@ def _beside(words: list[str]) -> AbstractContextManager[BrokerWord | None]:
     from ingest.prove.broker_word import BrokerWord
 
     return BrokerWord()
+
+
+def _nobody_reads() -> bool:
+    from ingest.cli.progress import is_unread, unread
+
+    with unread(sys.stdout):
+        sys.stdout.flush()
+    return is_unread(sys.stdout)
 
 
 def _end(words: list[str], error: IngestError) -> NoReturn:

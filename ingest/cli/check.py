@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingest.cli import options as o
-from ingest.cli.app import app, print_error, print_json
+from ingest.cli.app import app, not_come_to_its_end, print_error, print_json
+from ingest.cli.progress import unread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,26 +69,26 @@ def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, 
     from ingest.stream.query import stopped
 
     found: list[Checked] = []
-    errors: list[IngestError] = []
+    errors: dict[str, IngestError] = {}
     for suite, places in tables:
         try:
             found.append(check_table(session, suite, places, everything=everything))
         except IngestError as error:
-            errors.append(error)
+            errors[places.name] = error
         except Exception as error:
             if spark.jvm_exit(session) is not None:
                 raise
             named = stopped(suite.contract, KafkaOptions.from_environment(""), error)
-            errors.append(not_done(suite, error) if named.code == "QUERY_FAILED" else named)
+            errors[places.name] = not_done(suite, error) if named.code == "QUERY_FAILED" else named
     ok = not errors and not any(each.critical for each in found)
-    if as_json:
-        print_json("check", ok=ok, tables=[as_row(each) for each in found], error=errors[0] if errors else None)
-    else:
-        for each in found:
+    with unread(sys.stdout):  # the verdict is in the exit code as well
+        if as_json:
+            print_json("check", ok=ok, tables=[*map(as_row, found), *not_come_to_its_end(errors)], error=next(iter(errors.values()), None))
+        for each in () if as_json else found:
             print_checked(each)
-        for failed in errors:
-            print_error(failed)
-    return most_severe([*(failed.exit_code for failed in errors), *(1 for each in found if each.critical)])
+    for failed in () if as_json else errors.values():
+        print_error(failed)
+    return most_severe([*(failed.exit_code for failed in errors.values()), *(1 for each in found if each.critical)])
 
 
 @app.command()
@@ -169,7 +170,8 @@ def print_checked(checked: Checked) -> None:
 
 def failures(checked: Checked) -> Iterable[str]:
     """A line an expectation that failed, with event ids where rows are to blame."""
-    from ingest.quality.result import printable, sample_ids
+    from ingest.printable import printable
+    from ingest.quality.result import sample_ids
 
     for row in checked.failed:
         what = f"! {row.severity}: {row.expectation}" + (f" ({row.column})" if row.column else "")

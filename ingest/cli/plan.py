@@ -10,6 +10,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_error, print_json
+from ingest.cli.progress import unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,11 +36,11 @@ def plan(
     """Show how contract and table differ, and what each difference needs: nothing, `ingest apply`, or a new table (exit 3)."""
     found = list(_differences(project, tables, lake, checkpoints, master))
     impossible = any(change.effect == "new table" for _, changes in found for change in changes)
-    if as_json:
-        rows = [{"table": contract.name, "changes": [dataclasses.asdict(change) for change in changes]} for contract, changes in found]
-        print_json("plan", ok=not impossible, tables=rows)
-    else:
-        for contract, changes in found:
+    with unread(sys.stdout):  # the verdict is in the exit code as well
+        if as_json:
+            rows = [{"table": contract.name, "changes": [dataclasses.asdict(change) for change in changes]} for contract, changes in found]
+            print_json("plan", ok=not impossible, tables=rows)
+        for contract, changes in () if as_json else found:
             print_changes(contract.name, changes)
     if impossible:
         sys.exit(3)

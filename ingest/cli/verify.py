@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingest.cli import options as o
-from ingest.cli.app import app, print_error, print_json
+from ingest.cli.app import app, not_come_to_its_end, print_error, print_json
+from ingest.cli.progress import unread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,15 +53,15 @@ def verify(
     contracts = load_contracts(project, tables or [])
     kafka = KafkaOptions.from_environment(bootstrap_servers)
     found: list[Verified] = []
-    errors: list[IngestError] = []
+    errors: dict[str, IngestError] = {}
     topics: dict[str, Topic] = {}
     for contract in contracts if against_kafka else ():
         try:
             topics[contract.name] = describe(kafka, contract.source.topic)  # before seconds are spent on Spark
         except IngestError as error:
-            errors.append(error)
+            errors[contract.name] = error
     if len(errors) == len(contracts):
-        raise errors[0]
+        raise errors[contracts[0].name]
     here = is_local(lake) and is_local(checkpoints) and not with_spark
     sessions: list[SparkSession] = []
 
@@ -90,29 +91,28 @@ def verify(
                     seen = dataclasses.replace(seen, kafka=again, findings=(*seen.findings, *again.findings))
                 found.append(seen)
             except IngestError as error:
-                errors.append(error)
+                errors[contract.name] = error
             except delta_sql.Unreadable as error:
-                errors.append(_unreadable(contract, error))
+                errors[contract.name] = _unreadable(contract, error)
             except Exception as error:
                 if any(spark.jvm_exit(started) is not None for started in sessions):
                     raise
                 from ingest.stream.query import stopped
 
-                errors.append(unfit(error) or stopped(contract, kafka, error))
+                errors[contract.name] = unfit(error) or stopped(contract, kafka, error)
     finally:
         for started in sessions:
             spark.end(started)
     ok = not errors and not any(each.findings for each in found)
-    if as_json:
-        rows = [as_row(each) for each in found]
-        print_json("verify", ok=ok, tables=rows, error=errors[0] if errors else None)
-    else:
-        for each in found:
+    with unread(sys.stdout):  # the verdict is in the exit code as well
+        if as_json:
+            print_json("verify", ok=ok, tables=[*map(as_row, found), *not_come_to_its_end(errors)], error=next(iter(errors.values()), None))
+        for each in () if as_json else found:
             print_balance(each)
-        for failed in errors:
-            print_error(failed)
+    for failed in () if as_json else errors.values():
+        print_error(failed)
     if not ok:
-        sys.exit(most_severe([*(failed.exit_code for failed in errors), *(1 for each in found if each.findings)]))
+        sys.exit(most_severe([*(failed.exit_code for failed in errors.values()), *(1 for each in found if each.findings)]))
 
 
 def _unreadable(contract: Contract, error: Exception) -> IngestError:

@@ -132,26 +132,3 @@ def answered(made: Any, ask: Callable[[Any], Any], within_s: float) -> None:
     made._sender.wakeup()
     if not result.wait(timeout_ms=max(within_s, 0) * 1000):
         raise TimeoutError(f"no answer within {within_s:g} s")
-
-
-class Asked:
-    """A blocking call in a thread of its own."""
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(call,), name="kafka-asked", daemon=True)
-        self._thread.start()
-
-    def result(self, timeout_s: float) -> None:
-        """Wait; raises what the call raised, or TimeoutError when it has not ended."""
-        self._thread.join(max(timeout_s, 0))
-        if self._thread.is_alive():
-            raise TimeoutError(f"no answer within {timeout_s:g} s")
-        if self._error is not None:
-            raise self._error
-
-    def _run(self, call: Callable[[], object]) -> None:
-        try:
-            call()
-        except BaseException as error:  # handed to whoever asks for the result
-            self._error = error

@@ -111,17 +111,11 @@ class PoisonRecord(RunStopped):
 
     def __init__(self, topic: str, partition: int, offset: int, error: BaseException, attempts: int, *, unsendable: bool = False) -> None:
         self.topic, self.partition, self.offset = topic, partition, offset
+        where = f"record at {topic}[{partition}]@{offset}"
+        found = f"the {where} failed {attempts} time(s), last with {type(error).__name__}: {error}."
+        expected, remedy = "a record that can be worked on.", "correct the work, or give a dead-letter topic for such records."
         if unsendable:
-            super().__init__(
-                "POISON_RECORD",
-                f"what was made of the record at {topic}[{partition}]@{offset} cannot be sent ({type(error).__name__}: {error}).",
-                expected="records with a key or a value, no larger than max_request_size and the brokers' message.max.bytes.",
-                remedy="correct the work, or raise both limits (producer_options).",
-            )
-            return
-        super().__init__(
-            "POISON_RECORD",
-            f"the record at {topic}[{partition}]@{offset} failed {attempts} time(s), last with {type(error).__name__}: {error}.",
-            expected="a record that can be worked on.",
-            remedy="correct the work, or give a dead-letter topic for such records.",
-        )
+            found = f"what was made of the {where} cannot be sent ({type(error).__name__}: {error})."
+            expected = "records with a key or a value, no larger than max_request_size and the brokers' message.max.bytes."
+            remedy = "correct the work, or raise both limits (producer_options)."
+        super().__init__("POISON_RECORD", found, expected=expected, remedy=remedy)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 from ingest.kafka import ExactlyOnce, OutcomeUnknown, Transaction, TransactionAborted, TransactionalProducer
-from ingest.kafka.connection import Asked
 from ingest.local.manifest import Ending, PoisonAt
 from ingest.local.plan import Record
 
@@ -44,13 +44,13 @@ class Line:
         producer was replaced then. Raises ProducerFenced.
         """
         futures: list[tuple[str, Any]] = []
-        beside: Asked | None = None
+        beside: _Asked | None = None
         ending: Ending = "committed"
         try:
             with self._producer.transaction() as transaction:
                 futures = _send(transaction, records)
                 if meanwhile is not None:
-                    beside = Asked(meanwhile)
+                    beside = _Asked(meanwhile)
         except TransactionAborted:
             ending = "aborted"
         except OutcomeUnknown:
@@ -106,3 +106,26 @@ def _options() -> dict[str, Any]:
         # bytes that takes less time than gzip does (12,400 records/s plain, 21,300 gzip; with the library 33,000 plain).
         "compression_type": None if importlib.util.find_spec("crc32c") else "gzip",
     }
+
+
+class _Asked:
+    """A blocking call in a thread of its own."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(call,), name="beside-a-transaction", daemon=True)
+        self._thread.start()
+
+    def result(self, timeout_s: float) -> None:
+        """Wait; raises what the call raised, or TimeoutError when it has not ended."""
+        self._thread.join(max(timeout_s, 0))
+        if self._thread.is_alive():
+            raise TimeoutError(f"no answer within {timeout_s:g} s")
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except BaseException as error:  # handed to whoever asks for the result
+            self._error = error

@@ -117,8 +117,11 @@ def place(
 
 def _read(scan: PartitionScan, rows: Sequence[LedgerRow], isolation: Isolation, contract_hash: str | None, covered: Intervals) -> Intervals:
     """The records that readers of the level of each row's time saw; only the contract's hash is in the ledger, not the level."""
-    read, other = (scan.read(level).common(covered) for level in (isolation, OTHER[isolation]))
+    read = scan.read(isolation).common(covered)
     former = [row for row in rows if contract_hash not in (None, row.contract_hash)]
+    if not former:
+        return read
+    other = scan.read(OTHER[isolation]).common(covered)
     counts = zip(former, _of_each(former, read), _of_each(former, other), strict=True)
     theirs = Intervals.of((row.start_offset, row.end_offset) for row, here, there in counts if row.records_read == there != here)
     return Intervals.union([read.minus(theirs), other.common(theirs)]) if theirs else read

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ingest.printable import printable
 from ingest.quality.suite import Expected
 
 SCHEMA_VERSION = 1
@@ -171,11 +172,6 @@ def as_columns(expected: Expected, result: Mapping[str, Any]) -> dict[str, Any]:
 def sample_ids(row: QualityRow) -> list[str]:
     """The samples as they are printed: the id itself, or its columns joined by `/`."""
     return [printable("/".join(str(value) for value in each.values())) for each in json.loads(row.samples)]
-
-
-def printable(text: str) -> str:
-    """On one line, and without what would steer a terminal: ids and values are what a producer sent."""
-    return "".join(letter if letter.isprintable() else "·" for letter in text)
 
 
 def _json(value: Any) -> str:

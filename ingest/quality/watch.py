@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 from ingest import spark
 from ingest.errors import IngestError, RunStopped
 from ingest.places import Places
+from ingest.printable import printable
 from ingest.quality.check import Checked, check
-from ingest.quality.result import printable, sample_ids
+from ingest.quality.result import sample_ids
 from ingest.quality.suite import Suite
 from ingest.stream.batch import BatchReport
 from ingest.stream.ledger import APPEND_EVERY_S

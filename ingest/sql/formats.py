@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import IO, Any
 
+from ingest.printable import printable
 from ingest.sql.answer import Answer, Column, plain
 
 CELL_CHARACTERS = 60  # a longer value is cut in a table; CSV and JSON have it whole
@@ -88,8 +88,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, timedelta):
         return ("-" if value < timedelta() else "") + (f"{abs(value)}".rstrip("0") if value.microseconds else f"{abs(value)}")
     text = value if isinstance(value, str) else str(_cell(value))
-    text = "".join(letter if letter.isprintable() else "·" for letter in itertools.islice(text, CELL_CHARACTERS + 1))
-    return text if len(text) <= CELL_CHARACTERS else f"{text[: CELL_CHARACTERS - 1]}…"
+    return printable(text, CELL_CHARACTERS)
 
 
 def _cell(value: Any) -> str | int | float | None:

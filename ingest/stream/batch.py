@@ -52,7 +52,7 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class Table:
-    """All that a batch of one table needs to know; `same_topic` raises if the topic is another one than `topic` by now, or if
+    """All that a batch of one table needs to know; `still_ours` raises if the topic is another one than `topic` by now, or if
     this run is no longer alone."""
 
     contract: Contract
@@ -61,7 +61,7 @@ class Table:
     epoch: int
     checkpoint: CheckpointFiles
     ledger: Ledger
-    same_topic: Callable[[], None] = lambda: None
+    still_ours: Callable[[], None] = lambda: None
 
     @cached_property
     def decoder(self) -> Decoder:
@@ -121,7 +121,7 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
             once, ranked = ranked, mark_conflicts(ranked, table.contract, table.places.target, tally.bounds).persist()
             tally = tally_of(ranked, table.contract)
             once.unpersist()
-        table.same_topic()  # what was read and is cached by now came from this very topic, or nothing of it is written
+        table.still_ours()  # what is read and cached by now came from this very topic, and no other run is at work: else nothing is written
         _refuse_poisoned(tally.counts, table.contract, planned)
         clock.lap("decode")
 

@@ -108,7 +108,7 @@ class TableQuery:
     def _launch(self, session: SparkSession, contract: Contract, opening: Opening, trigger: Trigger, max_records: int | None) -> None:
         ledger = opening.ledger()
         checkpoint = CheckpointFiles(files_of(self.places.checkpoint, session), self.places.checkpoint)
-        self._table = Table(contract, self.places, self._topic, opening.epoch, checkpoint, ledger, self._same_topic)
+        self._table = Table(contract, self.places, self._topic, opening.epoch, checkpoint, ledger, self._still_ours)
         if is_local(self.places.lake) and is_local(self.places.checkpoint):
             faults.arm(Path(self.places.lake), Path(self.places.checkpoint), Path(self.places.target), jvm_pid(session))
         records = session.readStream.format("kafka").options(**self._source_options(contract, max_records)).load()
@@ -162,7 +162,7 @@ class TableQuery:
         finally:
             self._in_batch = False
 
-    def _same_topic(self) -> None:
+    def _still_ours(self) -> None:
         lock.refuse_lost(self._locks)
         still_the_same(self._kafka, self._topic, self.places.name)
 

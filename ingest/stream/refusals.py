@@ -155,8 +155,15 @@ def topic_recreated(name: str, topic: str, bound: str, has: str) -> Refused:
         "TOPIC_RECREATED",
         f"the checkpoint of {name} belongs to topic {topic} with id {bound}; the broker's topic {topic} has id {has}.",
         expected="the same topic: one that was made again starts at offset 0, and its records would be taken for old ones.",
-        remedy="check --bootstrap-servers: a topic of another cluster has another id, too. If this one was made again, "
-        f"`ingest rebase {name} --to earliest` goes on with it from its beginning; ids that the table holds are not added again.",
+        remedy=topic_made_again(name),
+    )
+
+
+def topic_made_again(name: str) -> str:
+    """What to do about a topic of another id, also one that is met in the midst of a run."""
+    return (
+        "check --bootstrap-servers: a topic of another cluster has another id, too. If this one was made again, "
+        f"`ingest rebase {name} --to earliest` goes on with it from its beginning; ids that the table holds are not added again."
     )
 
 

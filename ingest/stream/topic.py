@@ -91,13 +91,14 @@ def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: floa
                 raise Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(table) from error
         time.sleep(ASKED_AGAIN_AFTER_S)
     if now.id not in ("", topic.id):
+        from ingest.stream import refusals  # here: `ingest status` counts its imports
+
         raise RunStopped(
             "TOPIC_RECREATED",
             f"topic {topic.name} was deleted and made again while {table} was read from it: its id was {topic.id} and is {now.id}. "
             "Of the batch at hand nothing was written.",
             expected="the same topic: offsets of the one mean nothing in the other.",
-            remedy="check --bootstrap-servers: a topic of another cluster has another id, too. If this one was made again, `ingest rebase "
-            f"{table} --to earliest` goes on with it from its beginning; ids that the table holds are not added again.",
+            remedy=refusals.topic_made_again(table),
         )
 
 

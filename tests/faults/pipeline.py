@@ -131,7 +131,9 @@ class Pipeline:
 
     def verified(self) -> list[dict[str, Any]]:
         """What `ingest verify` says of each table; fails if it finds anything."""
-        return list(json.loads(self.command("verify", "--json").ended(0))["tables"])
+        said = json.loads(self.command("verify", "--json").ended(0))
+        assert said["ok"] is True, said
+        return list(said["tables"])
 
     def crash(self, fault: str, *arguments: str) -> Driver:
         """Run until the fault kills it; neither Python nor JVM is left."""

@@ -47,6 +47,6 @@ def test_records_expire_between_attempt_and_replay(pipeline: PipelineFactory, po
     assert "GAP_NOT_ACCEPTED" in refused and f"partition 0 [{start}, {start + TAKEN})" in refused
     lake.command("rebase", "orders", "--to", "table", "--accept-gap").ended(0)
     lake.complete()
-    gaps = json.loads(lake.command("verify", "--json").ended(0))["tables"][0]["gaps_accepted"]
+    gaps = lake.verified()[0]["gaps_accepted"]
     assert gaps == [[0, start, start + TAKEN]]
     lake.judge(excused_ids=frozenset(before - ids(lake))).assert_clean()

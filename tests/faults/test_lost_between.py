@@ -25,5 +25,5 @@ def test_killed_between_two_commits_and_the_checkpoint_lost_a_rebase_completes_t
     assert error["code"] == "CHECKPOINT_LOST" and lake.written() == written
     lake.command("rebase", "orders", "--to", "table").ended(0)
     lake.complete()
-    assert json.loads(lake.command("verify", "--json").ended(0))["ok"] is True
+    lake.verified()
     lake.judge().assert_clean()

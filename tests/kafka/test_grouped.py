@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Callable
 
@@ -12,7 +10,7 @@ import pytest
 from ingest.errors import InvalidInput
 from ingest.kafka import Grouped, OutcomeUnknown
 from ingest.local.proxy import Api, Proxy
-from tests.kafka.topics import Make, Topics, until
+from tests.kafka.topics import Interrupted, Make, Topics, struck, until
 
 
 def test_a_group_is_committed_by_count_by_time_and_at_the_end(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
@@ -79,29 +77,9 @@ def test_no_record_is_neither_committed_nor_handed_back(make: Make, proxy: Proxy
 def test_a_signal_in_the_last_commit_hands_its_records_back_and_leaves_no_thread(
     make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
-    class Interrupted(BaseException):
-        pass
-
-    def interrupt(*_: object) -> None:
-        raise Interrupted
-
     name, producer = topic(), make(proxy.bootstrap_servers)
-    held = proxy.hold_reply(Api.END_TXN)
-
-    def strike() -> None:
-        held.wait(20)
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    striking = threading.Thread(target=strike)
-    try:
-        striking.start()
-        with pytest.raises(Interrupted), Grouped(producer, time_ms=600_000) as out:
-            out.send(name, b"1")
-        striking.join(20)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-        held.release()
+    with struck(proxy.hold_reply(Api.END_TXN)), pytest.raises(Interrupted), Grouped(producer, time_ms=600_000) as out:
+        out.send(name, b"1")
     assert [one.value for one in out.lost] == [b"1"] and not out._clock.is_alive()
     with pytest.raises(InvalidInput, match="GROUP_ENDED"):
         out.send(name, b"2")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import threading
 import time
 import uuid
@@ -23,7 +21,7 @@ from ingest.kafka import (
     TransactionalProducer,
 )
 from ingest.local.proxy import Api, Proxy
-from tests.kafka.topics import Make, Topics, until
+from tests.kafka.topics import Interrupted, Make, Topics, struck, until
 
 
 def send(producer: TransactionalProducer, topic: str, *values: bytes) -> None:
@@ -191,30 +189,10 @@ def test_a_lost_answer_to_a_commit_is_unknown_and_the_producer_is_replaced(
 def test_a_signal_in_the_midst_of_a_commit_says_that_the_outcome_is_unknown(
     make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
-    class Interrupted(BaseException):
-        pass
-
-    def interrupt(*_: object) -> None:
-        raise Interrupted
-
     name, producer = topic(), make(proxy.bootstrap_servers)
     send(producer, name, b"1")
-    held = proxy.hold_reply(Api.END_TXN)
-
-    def strike() -> None:
-        held.wait(20)
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    striking = threading.Thread(target=strike)
-    try:
-        striking.start()
-        with pytest.raises(Interrupted) as raised:
-            send(producer, name, b"2")
-        striking.join(20)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    held.release()
+    with struck(proxy.hold_reply(Api.END_TXN)), pytest.raises(Interrupted) as raised:
+        send(producer, name, b"2")
     assert "may be committed, or not" in raised.value.__notes__[0]
     send(producer, name, b"3")
     assert topics.values(name) == [b"1", b"2", b"3"], "it was committed"

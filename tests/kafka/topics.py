@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +16,7 @@ from tests import polling
 
 if TYPE_CHECKING:
     from ingest.kafka import TransactionalProducer
+    from ingest.local.proxy import Fault
 
 DEADLINE_S = 40.0
 Make: TypeAlias = "Callable[..., TransactionalProducer]"
@@ -23,6 +27,32 @@ QUICK: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 3
 def until(reached: Callable[[], bool], what: str, timeout_s: float = DEADLINE_S) -> None:
     """polling.until, with the patience that brokers need."""
     polling.until(reached, what, timeout_s)
+
+
+class Interrupted(BaseException):
+    """Raised by the signal of `struck`, as Ctrl-C raises KeyboardInterrupt."""
+
+
+@contextmanager
+def struck(held: Fault) -> Iterator[None]:
+    """A signal strikes the main thread as soon as the reply is held, and raises Interrupted there."""
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    def strike() -> None:
+        held.wait(20)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    striking = threading.Thread(target=strike)
+    striking.start()
+    try:
+        yield
+        striking.join(20)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        held.release()
 
 
 class Topics:

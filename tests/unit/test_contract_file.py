@@ -94,6 +94,7 @@ def test_the_good_contracts_of_these_tests_are_good(tmp_path: Path) -> None:
         (changed("format: json", "format: json\n  starting_offsets: middle"), "6 source.starting_offsets", "'middle'", "earliest"),
         # names
         (changed("pipeline: shop", "pipeline: Shop"), "1 pipeline", "'Shop'", "[a-z][a-z0-9_]*"),
+        (changed("pipeline: shop", "pipeline: docs"), "1 pipeline", "'docs' is a folder of the lake", "other than docs and logs"),
         (changed("table: orders", "table: my-orders"), "2 table", "'my-orders'", "[a-z][a-z0-9_]*"),
         (changed("topic: orders", "topic: my orders"), "4 source.topic", "'my orders'", "1 to 249 of a-z A-Z 0-9 . _ -"),
         (changed("topic: orders", f"topic: {'x' * 250}"), "4 source.topic", "xxx...'", "1 to 249"),

@@ -58,7 +58,7 @@ def test_a_volume_is_given_to_spark_as_it_was_written_and_no_lock_log_or_page_is
     assert places.checkpoint == f"{VOLUME}/checkpoints/shop/orders"
     assert lock.folders(places) == []
     assert not str(log_folder(f"{VOLUME}/lake")).startswith("/Volumes")
-    assert pages_folder(places) == Path.cwd() / "data_docs/orders", "GX writes plain files, and the pages of the docs say where"
+    assert pages_folder(places) == Path.cwd() / "data_docs/shop/orders", "GX writes plain files, and the pages of the docs say where"
 
 
 def test_the_doctor_asks_for_java_and_jars_only_where_no_platform_brings_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_batch_asks_for_its_locks_before_it_is_written(lock: Path, tmp_path: P
     places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
     query = TableQuery(Contract.model_validate(document), places, KafkaOptions("127.0.0.1:1"), Topic("t", "", (0,)), print)
     query._locks = [Held(lock, 1, None)]
-    query._same_topic()  # what a batch calls when it has been read; without a topic id no broker is asked
+    query._still_ours()  # what a batch calls when it has been read; without a topic id no broker is asked
     lock.unlink()
     with pytest.raises(RunStopped, match="LOCK_LOST"):
-        query._same_topic()
+        query._still_ours()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ from rich.live import Live
 from ingest.cli import progress
 from ingest.cli.progress import Lines, Panel, Silent, rate
 from ingest.stream.batch import BatchReport
+
+
+PROJECT = Path(__file__).parents[2]
 
 
 def report(**fields: Any) -> BatchReport:
@@ -101,3 +105,17 @@ def test_a_reader_that_goes_away_is_noticed_and_nothing_is_raised() -> None:
         said = process.stderr.read()
         assert process.wait(60) == 0, said
     assert said == ""
+
+
+@pytest.mark.parametrize("words, code", [(["status"], 0), (["--help"], 141)])
+def test_a_verb_with_a_verdict_ends_with_it_though_nobody_reads(words: list[str], code: int, tmp_path: Path) -> None:
+    """Of `ingest check | head -1` the 1 is the check's: the pipe must neither give nor take one."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    places = {"INGEST_LAKE": f"{tmp_path}/lake", "INGEST_CHECKPOINTS": f"{tmp_path}/checkpoints", "INGEST_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    command = [sys.executable, "-m", "ingest", *words]
+    ended = subprocess.run(
+        command, cwd=PROJECT, env={**os.environ, **places}, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (code, "")
