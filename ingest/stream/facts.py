@@ -127,9 +127,11 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
     """What the tables say, seen from this checkpoint; `seen` is what a start remembered of the quarantine."""
     history = TableHistory.of(files, places, summary)
     state = history.log.state()
-    if state is None:
-        return TableFacts(places.target)
     query_id = checkpoint.query_id
+    recorded = bool(summary.epochs)
+    ledgered = summary.last_batch(query_id) if query_id is not None else -1
+    if state is None:
+        return TableFacts(places.target, recorded=recorded, ledgered=ledgered)
     former = checkpoint.binding.predecessors if checkpoint.binding else ()
     rebase = checkpoint.binding.rebase if checkpoint.binding else None
     baseline = rebase.table_version if rebase is not None else None
@@ -146,8 +148,9 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         last,
         history.left_out(query_id, last) if query_id is not None and written < max(checkpoint.committed, pair or -1) else None,
         ours,
-        bool(summary.begins),
         not ours and history.blank(),
+        recorded,
+        ledgered,
         history.stranger(query_id, last, former),
         pair,
         pair is None or query_id is None or written >= pair or history.has(query_id, pair),

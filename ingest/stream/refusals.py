@@ -11,12 +11,13 @@ from ingest.stream.offsets import PlannedBatch
 
 def checkpoint_lost(name: str, checkpoint: str, table: str, *, batches: bool = True) -> Refused:
     """A table with our batches, or with none and a rebase that was begun, and no checkpoint."""
-    found = f"{table} holds batches of {name}" if batches else f"the ledger tells of a rebase of {name}"
+    found = f"{table} holds batches of {name}" if batches else f"the ledger beside {table} tells of batches or of a rebase of {name}"
+    anew = "" if batches else " To begin anew as if nothing had ever been read, move the ledger and the quarantine away as well."
     return Refused(
         "CHECKPOINT_LOST",
         f"{checkpoint} holds no checkpoint, but {found}.",
         expected="the checkpoint that wrote the table: a new one would plan batch numbers that the table believes to have.",
-        remedy=f"put the checkpoint back; or `ingest rebase {name} --to table` makes a new one that goes on where the table ends.",
+        remedy=f"put the checkpoint back; or `ingest rebase {name} --to table` makes a new one that goes on where the table ends.{anew}",
     )
 
 
@@ -68,8 +69,9 @@ def checkpoint_old(name: str, checkpoint: str, planned: PlannedBatch, last: Last
     )
 
 
-def table_rewound(name: str, table: str, committed: int, last: LastWritten | None, left_out: LastWritten | None) -> Refused:
-    """A table that lacks what the checkpoint has done."""
+def table_rewound(name: str, table: str, by: str, done: int, last: LastWritten | None, left_out: LastWritten | None) -> Refused:
+    """A table that lacks what was done; `by` is what proves it: checkpoint, pair or ledger."""
+    proof = {"pair": f"Delta keeps the pair of batch {done} of {name}", "ledger": f"the ledger of {name} has batch {done}"}
     holds = "none of its batches" if last is None else f"batches up to {last.mark.id.number}, {ranges_text(last.mark)}"
     lost = (
         ""
@@ -79,8 +81,8 @@ def table_rewound(name: str, table: str, committed: int, last: LastWritten | Non
     )
     return Refused(
         "TABLE_REWOUND",
-        f"the checkpoint of {name} has done batch {committed}; {table} holds {holds}.{lost}",
-        expected="every batch that the checkpoint has done, in force in the table.",
+        f"{proof.get(by, f'the checkpoint of {name} has done batch {done}')}; {table} holds {holds}.{lost}",
+        expected="every batch that is done, in force in the table.",
         remedy=f"bring the table back to its newest state; or `ingest rebase {name} --to table` reads again what the table lacks.",
     )
 

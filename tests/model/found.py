@@ -247,4 +247,27 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
             ),
         ),
     ),
+    (
+        "ledger-ahead",
+        "table and checkpoint are put back from one backup, the ledger is of later: the batches made since have the numbers of those that "
+        "it has, and once the log is cleaned up it vouches for offsets that the table never got; a rebase to the table begins behind them",
+        Schedule(
+            SMALL,
+            (
+                ("produce", 0, ((0, 0, "good"), (1, 10, "good"))),
+                go(0, 3),
+                ("save", 0),
+                ("produce", 0, ((3, 30, "good"), (4, 40, "good"))),
+                go(0, 21),
+                ("stop", 0),
+                ("copy", 0, 3),
+                ("put_back", 0, 0),
+                go(0, 8),
+                ("optimize",),
+                ("delete", 0),
+                ("delete", 1),
+                ("clean", 0, 0),
+            ),
+        ),
+    ),
 )

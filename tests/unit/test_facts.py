@@ -11,6 +11,7 @@ from deltalake.transaction import CommitProperties, Transaction
 
 from ingest.files import LocalFiles
 from ingest.places import Places
+from ingest.stream.decide import LastWritten
 from ingest.stream.facts import RETENTION, table_facts
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Mark
@@ -51,3 +52,15 @@ def test_the_log_of_another_table_makes_none_of_ours(tmp_path: Path) -> None:
     places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
     written(places, Mark("shop", "payments", *(getattr(MARK, name) for name in list(MARK.__dataclass_fields__)[2:])))
     assert not seen(places).ours
+
+
+def test_what_the_ledger_knows_is_told_also_where_the_target_is_gone(tmp_path: Path) -> None:
+    """I6: a ledger that outlives the target says that there were batches, and which of this checkpoint's was the last."""
+    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+    known = LedgerSummary(last={"q0": LastWritten(MARK, 1)}, epochs={"q0": 0})
+    for query_id, last in (("q0", 0), (None, -1)):
+        found = table_facts(LocalFiles(), places, CheckpointFacts(places.checkpoint, query_id), known, None)
+        assert (found.id, found.recorded, found.ledgered) == (None, True, last)
+    written(places, MARK)
+    found = table_facts(LocalFiles(), places, CheckpointFacts(places.checkpoint, "q0"), known, None)
+    assert (found.recorded, found.ledgered, seen(places).recorded) == (True, 0, False)
