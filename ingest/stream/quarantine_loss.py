@@ -122,8 +122,8 @@ def _left_out(log: DeltaLog, target: InForce, summary: LedgerSummary, everything
     how = f"version {by.version} ({by.operation})" if by is not None else f"version {floor}"
     version, mark = lost[-1]
     what = f"{how} left out {len(lost)} commits, the first of them version {version}, batch {mark.id.number} of query {mark.id.query_id}"
-    # What Delta has cleaned up was left out as well, if nothing of before the log is in force.
-    unseen = chain.before_the_log() < 0 < min(log.versions())
+    # What Delta has cleaned up was left out as well, if not all of before the log is in force: the RESTORE has jumped over some of it.
+    unseen = chain.before_the_log() < min(log.versions()) - 1
     return Lost(what, everything if unseen else _starts({}, [mark for _, mark in lost]))
 
 

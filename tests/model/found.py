@@ -270,4 +270,18 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
             ),
         ),
     ),
+    (
+        "restored-before-the-log",
+        "the quarantine is restored to a version that Delta has cleaned up from the log since: of what the RESTORE jumped over only the "
+        "part that the log still has was read again",
+        Schedule(
+            Setting(partitions=2, limit=1),
+            (
+                ("produce", 0, ((6, 0, "good"), (1, 10, "poison"), (4, 40, "poison"))),
+                go(0, 19),
+                ("restore", 1, 2, False),
+                go(0, 1, at=3, then=("clean", 1, 1)),
+            ),
+        ),
+    ),
 )
