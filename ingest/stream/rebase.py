@@ -140,6 +140,8 @@ class Rebaser:
         baseline = baseline_mark(binding, query_id, self.places, self.contract)
         append_rebase(self.session, DeltaLog(self._lake, self.places.ledger), binding, baseline, self.places)
         faults.at("rebase_ledger", 0)
+        if self._files.names(self.places.checkpoint) == ["oncelake"]:  # the lock of a start that was refused meanwhile, as CHECKPOINT_LOST
+            self._move_aside(_moment())
         self._files.move(self._prepared, self.places.checkpoint)
         return binding
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from ingest import faults
 from ingest.stream import batch, commit
 from ingest.stream.contract_kept import CONTRACT_FILE
+from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.rebase_plan import Aim
 from tests.model import driver
 from tests.model.engine import Merge
@@ -100,6 +102,23 @@ def test_what_happens_between_the_plan_of_a_rebase_and_its_making_is_not_taken_f
     planned = rebaser.plan(Aim("table"), accept_gap=False)
     world.apply(harm)
     rebaser.publish(planned)
+    to_rest(world)
+
+
+@pytest.mark.parametrize("at", ["rebase_aside", "rebase_ledger"])
+def test_a_start_that_is_refused_between_a_rebases_two_renames_is_not_in_its_way(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I6: CHECKPOINT_LOST leaves the lock of its checkpoint, where no lock beside the tables keeps it away."""
+    world = world_after(THREE, go(0, 9), ("stop", 0))
+
+    def refused(point: str, *_: object) -> None:
+        if point == at:
+            world.files.put(f"{HOME.state}/lock", b"{}")
+
+    monkeypatch.setattr(faults, "at", refused)
+    rebaser = ModelRebaser(world, HOME)
+    done = rebaser.publish(rebaser.plan(Aim("table"), accept_gap=False))
+    assert CheckpointFiles(world.files, HOME.checkpoint).query_id() == done.query_id
+    monkeypatch.undo()
     to_rest(world)
 
 
