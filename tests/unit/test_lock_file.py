@@ -93,9 +93,7 @@ def test_a_batch_asks_for_its_locks_before_it_is_written(lock: Path, tmp_path: P
         query._same_topic()
 
 
-def test_a_start_that_is_kept_away_from_the_tables_makes_no_folder_for_its_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_is_kept_away_from_the_tables_makes_no_folder_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rebase that holds the tables' lock is about to rename the new checkpoint into that place."""
     places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
 
