@@ -151,8 +151,7 @@ class DeltaLog:
         metadata: dict[str, Any] = {}
         pairs: dict[str, int] = {}
         for name in files:
-            rows = self._files.parquet(f"{self._folder}/{name}", ("metaData", "txn"))
-            for row in rows:
+            for row in self._checkpointed(f"{self._folder}/{name}"):
                 metadata = row.get("metaData") or metadata
                 if txn := row.get("txn"):
                     pairs[txn["appId"]] = int(txn["version"])
@@ -193,10 +192,17 @@ class DeltaLog:
         except (ValueError, KeyError, TypeError):
             return -1  # Delta writes it over the former one; a torn one tells nothing
 
+    def _checkpointed(self, path: str) -> list[dict[str, Any]]:
+        # JSON is what Delta writes under the policy v2, which platforms set by themselves (on clustered tables); its files are elsewhere.
+        return self._lines(path) if path.endswith(".json") else self._files.parquet(path, ("metaData", "txn"))
+
     def _actions(self, version: int) -> list[dict[str, Any]]:
-        data = self._files.read(self._path(version))
+        return self._lines(self._path(version))
+
+    def _lines(self, path: str) -> list[dict[str, Any]]:
+        data = self._files.read(path)
         if data is None:
-            raise FileNotFoundError(self._path(version))
+            raise FileNotFoundError(path)
         return [json.loads(line) for line in data.splitlines() if line.strip()]
 
 
@@ -240,11 +246,11 @@ def _commit_versions(names: list[str]) -> list[int]:
 
 
 def _last_checkpoint(names: list[str]) -> tuple[int, list[str]]:
-    """The newest checkpoint whose files are all there, and these; -1 for none. Its forms: classic, in parts, with a UUID."""
+    """The newest checkpoint whose files are all there, and these; -1 for none. Its forms: classic, in parts, with a UUID (Parquet or JSON)."""
     found: dict[tuple[int, int], list[str]] = {}
     for name in names:
         words = name.split(".")
-        if len(words) >= 3 and words[0].isdigit() and words[1] == "checkpoint" and words[-1] == "parquet":
+        if len(words) >= 3 and words[0].isdigit() and words[1] == "checkpoint" and words[-1] in ("parquet", "json"):
             parts = int(words[3]) if len(words) == 5 else 1
             found.setdefault((int(words[0]), parts), []).append(name)
     whole = {key: files for key, files in found.items() if len(files) >= key[1]}
