@@ -246,7 +246,7 @@ def _commit_versions(names: list[str]) -> list[int]:
 
 
 def _last_checkpoint(names: list[str]) -> tuple[int, list[str]]:
-    """The newest checkpoint whose files are all there, and these; -1 for none. Its forms: classic, in parts, with a UUID (Parquet or JSON)."""
+    """The newest checkpoint whose files are all there, and these; -1 for none. Forms: classic, in parts, with a UUID (Parquet or JSON)."""
     found: dict[tuple[int, int], list[str]] = {}
     for name in names:
         words = name.split(".")

@@ -39,6 +39,8 @@ def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
         binding = read_binding(files, places.state)
         if binding is None and (offsets or commits):
             torn = torn or f"oncelake/{BINDING_FILE}"
+        if binding is not None and binding.rebase is not None and not offsets:
+            torn = torn or "offsets/0"  # the baseline is put in place with its binding: somebody has taken Spark's own files away
         if query_id is not None and planned_number >= 0:
             planned = _planned(checkpoint, query_id, planned_number, binding)
     except CheckpointTorn as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from deltalake.transaction import CommitProperties, Transaction
 
 from ingest.files import LocalFiles
 from ingest.places import Places
+from ingest.stream.binding import Binding, Rebase, write_binding
 from ingest.stream.decide import LastWritten
-from ingest.stream.facts import RETENTION, table_facts
+from ingest.stream.facts import RETENTION, checkpoint_facts, table_facts
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId, OffsetRange
@@ -64,3 +66,15 @@ def test_what_the_ledger_knows_is_told_also_where_the_target_is_gone(tmp_path: P
     written(places, MARK)
     found = table_facts(LocalFiles(), places, CheckpointFacts(places.checkpoint, "q0"), known, None)
     assert (found.recorded, found.ledgered, seen(places).recorded) == (True, 0, False)
+
+
+def test_a_rebased_checkpoint_whose_own_files_alone_are_left_is_torn_and_no_empty_one(tmp_path: Path) -> None:
+    """I6: a start would begin anew under the binding of an epoch that jumped over offsets, and be refused from its second one on."""
+    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+    files = LocalFiles()
+    bound = Binding("orders", "T", "t", 1, ("q0",), Rebase((), ((0, 10),), (), 5))
+    write_binding(files, places.state, replace(bound, epoch=0, predecessors=(), rebase=None))
+    assert checkpoint_facts(files, places).empty, "killed in its first start, before Spark wrote anything"
+    write_binding(files, places.state, bound)
+    found = checkpoint_facts(files, places)
+    assert (found.torn, found.empty) == ("offsets/0", False)
