@@ -8,6 +8,10 @@ from ingest.errors import Refused
 from ingest.stream.decide import LastWritten, ranges_text
 from ingest.stream.offsets import PlannedBatch
 
+# A topic that holds copies (another cluster's, one made again) has another id, and the position holds it.
+NOT_AGAIN = "ids that the table holds are not added again. But with `event_id: position` a copied record is another event: there begin "
+NOT_AGAIN += "behind the copies (`--to` offsets or a time, `--accept-gap`)."
+
 
 def checkpoint_lost(name: str, checkpoint: str, table: str, *, batches: bool = True) -> Refused:
     """A table with our batches, or with none and a rebase that was begun, and no checkpoint."""
@@ -158,7 +162,7 @@ def topic_recreated(name: str, topic: str, bound: str, has: str) -> Refused:
         f"the checkpoint of {name} belongs to topic {topic} with id {bound}; the broker's topic {topic} has id {has}.",
         expected="the same topic: one that was made again starts at offset 0, and its records would be taken for old ones.",
         remedy="check --bootstrap-servers: a topic of another cluster has another id, too. If this one was made again, "
-        f"`ingest rebase {name} --to earliest` goes on with it from its beginning; ids that the table holds are not added again.",
+        f"`ingest rebase {name} --to earliest` goes on with it from its beginning; {NOT_AGAIN}",
     )
 
 
@@ -193,5 +197,5 @@ def broker_behind(name: str, topic: str, behind: Sequence[tuple[int, int, int]])
         expected="at least the offsets that were read: this is another cluster, or one that lost records.",
         remedy="check --bootstrap-servers. If the cluster did lose its newest records, their offsets are used a second time: stop the "
         "producers, copy all that the topic still holds into another one, delete the topic, make it anew from that copy and "
-        f"`ingest rebase {name} --to earliest`; ids that the table holds are not added again.",
+        f"`ingest rebase {name} --to earliest`; {NOT_AGAIN}",
     )

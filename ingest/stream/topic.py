@@ -26,6 +26,7 @@ from ingest.kafka_options import KafkaOptions
 from ingest.stream import kafka_trouble
 from ingest.stream.conversation import ask
 from ingest.stream.kafka_trouble import Trouble
+from ingest.stream.refusals import NOT_AGAIN
 
 # A cluster that answers at all answers in a second or two; longer silence is a wrong address.
 ANSWER_WITHIN_S = 15.0
@@ -97,7 +98,7 @@ def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: floa
             "Of the batch at hand nothing was written.",
             expected="the same topic: offsets of the one mean nothing in the other.",
             remedy="check --bootstrap-servers: a topic of another cluster has another id, too. If this one was made again, `ingest rebase "
-            f"{table} --to earliest` goes on with it from its beginning; ids that the table holds are not added again.",
+            f"{table} --to earliest` goes on with it from its beginning; {NOT_AGAIN}",
         )
 
 
