@@ -24,7 +24,7 @@ from ingest.errors import Bug, RunStopped
 from ingest.files import LocalFiles, is_local, local_path
 from ingest.places import Places
 from ingest.stream.columns import event_id_columns
-from ingest.stream.decide import differs
+from ingest.stream.decide import differs, one_topic
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.mark import Mark, Statement
@@ -236,7 +236,7 @@ def _find(log: DeltaLog, mark: Mark, statement: Statement, *, after: int) -> Com
     for commit in log.newest_first() if after < 0 else reversed(log.since(after)):
         # The operation too: another statement on this very session would have carried the pair in our place.
         if commit.transactions.get(mark.app_id(statement)) == mark.id.number and commit.operation == OPERATION[statement]:
-            if commit.mark is None or (commit.mark.ranges, commit.mark.topic_id) != (mark.ranges, mark.topic_id):
+            if commit.mark is None or commit.mark.ranges != mark.ranges or not one_topic(commit.mark.topic_id, mark.topic_id):
                 raise differs(mark, commit.mark, commit.version)
             return commit
     return None

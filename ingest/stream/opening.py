@@ -13,7 +13,7 @@ from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.stream import commit, contract_change
 from ingest.stream.assessment import assess
-from ingest.stream.binding import Binding, write_binding
+from ingest.stream.binding import Binding, read_binding, write_binding
 from ingest.stream.contract_kept import CONTRACT_FILE, stored_contract
 from ingest.stream.decide import LastWritten
 from ingest.stream.delta_log import DeltaLog
@@ -97,6 +97,9 @@ class Opening:
         before = self._assessment.checkpoint.binding
         if before is None:
             write_binding(self._files, self._places.state, Binding(self._topic.name, self._topic.id, state.id))
+        elif self._topic.id and not before.topic_id:  # the broker was upgraded, and tells it from now on
+            before = read_binding(self._files, self._places.state) or before  # make_tables may have bound it to a table
+            write_binding(self._files, self._places.state, replace(before, topic_id=self._topic.id))
         path = f"{self._places.state}/{CONTRACT_FILE}"
         if anew or self.unfinished is None or self._files.read(path) is None:
             self._files.write(path, self._contract.to_json().encode())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ingest.errors import Refused
 from ingest.stream import refusals
 from ingest.stream.binding import Binding
-from ingest.stream.decide import LastWritten, joins
+from ingest.stream.decide import LastWritten, joins, one_topic
 from ingest.stream.offsets import PlannedBatch
 from ingest.stream.quarantine_loss import Lost
 
@@ -201,18 +201,16 @@ def _checkpoint_old(known: _Known) -> Refused | None:
     planned, last = known.checkpoint.planned, known.table.last
     if planned is None or last is None:
         return None
-    same = (last.mark.ranges, last.mark.topic_id) == (planned.ranges, _topic_id(known, last))
+    # The offset log has no topic id; the one that the checkpoint is bound to stands for it.
+    binding = known.checkpoint.binding
+    topic = binding is None or one_topic(binding.topic_id, last.mark.topic_id)
+    same = topic and last.mark.ranges == planned.ranges
     # A batch that is to be run begins where the table ends, whatever the offset log says of the batch before.
     to_run = known.checkpoint.committed < planned.id.number == known.written + 1
-    apart = to_run and not joins(planned.ranges, last.mark)
+    apart = to_run and not (topic and joins(planned.ranges, last.mark))
     if known.written > planned.id.number or (known.written == planned.id.number and not same) or apart:
         return refusals.checkpoint_old(known.name, known.checkpoint.path, planned, last)
     return None
-
-
-def _topic_id(known: _Known, last: LastWritten) -> str:
-    """The offset log has no topic id; the one that the checkpoint is bound to stands for it."""
-    return known.checkpoint.binding.topic_id if known.checkpoint.binding else last.mark.topic_id
 
 
 def _table_rewound(known: _Known) -> Refused | None:

@@ -28,14 +28,6 @@ FOUND = (
         "a RESTORE that Delta has cleaned up from the log before the next start: the ledger vouches for what it left out",
         Schedule(SMALL, (THREE, go(0, 23), ("restore", 0, 1, False), ("optimize",), ("clean", 0, 0))),
     ),
-    (
-        "binding-race",
-        "two first starts without locks and the topic made again between them: the binding of the one names the topic id of the other",
-        Schedule(
-            Setting(),
-            (go(0, 1, bypass=True), ("recreate",), THREE, go(1, 2, bypass=True, at=3, then=go(0, 9, bypass=True))),
-        ),
-    ),
 )
 
 # What it had found, and what was mended.
@@ -282,6 +274,14 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
                 ("restore", 1, 2, False),
                 go(0, 1, at=3, then=("clean", 1, 1)),
             ),
+        ),
+    ),
+    (
+        "binding-race",
+        "two first starts without locks and the topic made again between them: the binding of the one names the topic id of the other",
+        Schedule(
+            Setting(),
+            (go(0, 1, bypass=True), ("recreate",), THREE, go(1, 2, bypass=True, at=3, then=go(0, 9, bypass=True))),
         ),
     ),
 )

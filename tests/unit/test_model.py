@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from ingest import faults
+from ingest.errors import IngestError
 from ingest.stream import batch, commit
+from ingest.stream.binding import read_binding
 from ingest.stream.contract_kept import CONTRACT_FILE
 from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.rebase_plan import Aim
@@ -120,6 +122,25 @@ def test_a_start_that_is_refused_between_a_rebases_two_renames_is_not_in_its_way
     assert CheckpointFiles(world.files, HOME.checkpoint).query_id() == done.query_id
     monkeypatch.undo()
     to_rest(world)
+
+
+def test_a_topic_id_that_an_upgraded_broker_begins_to_tell_is_remembered_and_no_other_topics() -> None:
+    """I6: the guard is on from then on; without it a topic made again would never be noticed."""
+    world = world_after()
+    world.topic.id = ""
+    for op in (THREE, go(0, 20), ("stop", 0)):
+        world.apply(op)
+    assert world.error is None and len(world.tables[HOME.target].newest.rows) == 3
+    world.topic.id = "T9"
+    world.truth.origins["T9", 0] = 3  # the truth takes it for another one, which begins here
+    for op in (("produce", 0, ((5, 0, "good"),)), go(0, 2), ("kill", 0), go(0, 20), ("stop", 0), go(0, 20), ("stop", 0)):
+        world.apply(op)
+        assert world.error is None, world.error
+    bound = read_binding(world.files, HOME.state)
+    assert bound is not None and bound.topic_id == "T9" and len(world.tables[HOME.target].newest.rows) == 4
+    for op in (("recreate",), THREE, go(0, 20)):
+        world.apply(op)
+    assert isinstance(world.error, IngestError) and world.error.code == "TOPIC_RECREATED"
 
 
 @pytest.mark.parametrize("conflict", commit.CONFLICTS, ids=lambda kind: kind.__name__)

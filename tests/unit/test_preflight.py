@@ -265,3 +265,18 @@ def test_copies_of_table_and_checkpoint_that_a_ledger_of_later_knows_more_than_a
     assert f"the ledger of {NAME} has batch 3" in decision.error.found, decision.error.found
     gone = decide(NAME, checkpoint(0), TableFacts("lake/target", ledgered=0), broker())
     assert isinstance(gone, Refuse) and gone.error.code == "TABLE_REWOUND"
+
+
+@pytest.mark.parametrize(("n", "done"), [(2, False), (1, False), (1, True)], ids=["to be run", "to be skipped", "done"])
+def test_the_tables_last_batch_is_of_the_topic_that_the_checkpoint_is_bound_to(n: int, done: bool) -> None:
+    """I2: also where the next one is to be run and begins at the right offset. An id that a broker did not tell once is no other one."""
+    last = written(1)
+    for topic_id, bound, expected in (
+        (TOPIC_ID, TOPIC_ID, "Resume" if done else "Run" if n == 2 else "Skip"),
+        ("", TOPIC_ID, "Resume" if done else "Run" if n == 2 else "Skip"),
+        (TOPIC_ID, "", "Resume" if done else "Run" if n == 2 else "Skip"),
+        ("another", TOPIC_ID, "CHECKPOINT_OLD"),
+    ):
+        facts = table(1, last=replace(last, mark=replace(last.mark, topic_id=topic_id)))
+        state = checkpoint(n, n if done else n - 1, binding=replace(BINDING, topic_id=bound))
+        assert code(decide(NAME, state, facts, broker())) == expected
