@@ -7,17 +7,23 @@ same name, starts anew, and would be taken for the old one.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from ingest.files import Files
 from ingest.stream.offsets import CheckpointTorn, OffsetRange
 
 FILE = "binding.json"
+# What a rebase jumped over on purpose: topic id, partition, start, end.
+Gap = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True)
 class FormerEpoch:
-    """A checkpoint that wrote the table before a rebase: its last batch in force (-1: none) and where that ended, by partition."""
+    """A checkpoint that wrote the table before a rebase: its last batch in force (-1: none) and where that ended, by partition.
+
+    `gaps` are those with which it began itself: a ledger that is lost cannot be made again without them.
+    """
 
     query_id: str
     epoch: int
@@ -25,6 +31,7 @@ class FormerEpoch:
     topic: str
     topic_id: str
     ends: tuple[tuple[int, int], ...]
+    gaps: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,9 @@ class Binding:
         told = value["rebase"]
         rebase = None
         if told is not None:
-            former = tuple(FormerEpoch(**{**each, "ends": _pairs(each["ends"])}) for each in told["former"])
+            former = tuple(
+                FormerEpoch(**{**each, "ends": _pairs(each["ends"]), "gaps": _gaps(each.get("gaps", ()))}) for each in told["former"]
+            )
             gaps = tuple((int(p), int(start), int(end)) for p, start, end in told["gaps"])
             rebase = Rebase(former, _pairs(told["baseline"]), gaps, int(told["table_version"]))
         return Binding(
@@ -78,6 +87,10 @@ class Binding:
 
 def _pairs(values: list[list[int]]) -> tuple[tuple[int, int], ...]:
     return tuple((int(partition), int(offset)) for partition, offset in values)
+
+
+def _gaps(values: Iterable[Sequence[str | int]]) -> tuple[Gap, ...]:
+    return tuple((str(topic_id), int(partition), int(start), int(end)) for topic_id, partition, start, end in values)
 
 
 def read_binding(files: Files, state: str) -> Binding | None:

@@ -20,6 +20,7 @@ from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger import Ledger, append_rows
 from ingest.stream.ledger_reader import summarise
 from ingest.stream.ledger_row import project_rebase
+from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId
 from ingest.stream.preflight import BrokerFacts, Refuse, Run
@@ -117,7 +118,7 @@ class Opening:
             baseline = baseline_mark(binding, checkpoint.query_id, self._places, self._contract)
             last = last or LastWritten(baseline, binding.rebase.table_version)
             if checkpoint.query_id not in summary.epochs:
-                append_rebase(self._session, ledger.ledger_log, binding, baseline, self._places)
+                append_rebase(self._session, ledger.ledger_log, binding, baseline, self._places, summary)
         ledger.complete(self._session, checkpoint.query_id, last, summary)
         return ledger
 
@@ -129,7 +130,7 @@ def baseline_mark(binding: Binding, query_id: str, places: Places, contract: Con
     return Mark(places.pipeline, places.table, id, binding.epoch, contract.hash, binding.topic, binding.topic_id, ranges, ())
 
 
-def append_rebase(session: SparkSession, log: DeltaLog, binding: Binding, baseline: Mark, places: Places) -> None:
-    """Append the ledger rows of a rebase, once."""
-    rows = project_rebase(binding, baseline.id.query_id, places, baseline.contract_hash, datetime.now(UTC))
+def append_rebase(session: SparkSession, log: DeltaLog, binding: Binding, baseline: Mark, places: Places, known: LedgerSummary) -> None:
+    """Append the ledger rows of a rebase, once; `known` is what the ledger has."""
+    rows = project_rebase(binding, baseline.id.query_id, places, baseline.contract_hash, datetime.now(UTC), known.gaps)
     append_rows(session, rows, log, baseline)

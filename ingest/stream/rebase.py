@@ -138,7 +138,8 @@ class Rebaser:
         assert binding is not None and query_id is not None
         commit.create_tables(self.session, self.contract, self.places)
         baseline = baseline_mark(binding, query_id, self.places, self.contract)
-        append_rebase(self.session, DeltaLog(self._lake, self.places.ledger), binding, baseline, self.places)
+        known = summarise(self.session, self.places)
+        append_rebase(self.session, DeltaLog(self._lake, self.places.ledger), binding, baseline, self.places, known)
         faults.at("rebase_ledger", 0)
         if self._files.names(self.places.checkpoint) == ["oncelake"]:  # the lock of a start that was refused meanwhile, as CHECKPOINT_LOST
             self._move_aside(_moment())

@@ -9,7 +9,7 @@ from typing import Literal
 from ingest.errors import InvalidInput, Refused
 from ingest.stream import refusals
 from ingest.stream.assessment import Assessment
-from ingest.stream.binding import Binding, FormerEpoch, Rebase
+from ingest.stream.binding import Binding, FormerEpoch, Gap, Rebase
 from ingest.stream.decide import LastWritten
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
@@ -80,6 +80,7 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
             newest[query_id].mark.topic if query_id in newest else "",
             newest[query_id].mark.topic_id if query_id in newest else "",
             tuple((each.partition, each.end) for each in newest[query_id].mark.ranges) if query_id in newest else (),
+            _gaps(query_id, assessment),
         )
         for query_id, epoch in sorted(epochs.items(), key=lambda item: item[1])
     )
@@ -94,6 +95,16 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
         return TableEnd(version, "", {}, former)
     ends = {each.partition: each.end for each in last.mark.ranges}
     return TableEnd(version, last.mark.topic_id, ends, former, topic=last.mark.topic)
+
+
+def _gaps(query_id: str, assessment: Assessment) -> tuple[Gap, ...]:
+    """What this epoch jumped over when it began, by the ledger, or where that is lost by the checkpoint that is there."""
+    binding = assessment.checkpoint.binding
+    if query_id in assessment.summary.gaps or binding is None or binding.rebase is None:
+        return assessment.summary.gaps.get(query_id, ())
+    if query_id == assessment.checkpoint.query_id:
+        return tuple((binding.topic_id, *gap) for gap in binding.rebase.gaps)
+    return next((former.gaps for former in binding.rebase.former if former.query_id == query_id), ())
 
 
 def _of_a_table_before(begin: EpochBegin, summary: LedgerSummary, epochs: Mapping[str, int]) -> bool:

@@ -10,13 +10,14 @@ import pytest
 
 from ingest import faults
 from ingest.errors import IngestError
+from ingest.prove.balance import check
 from ingest.stream import batch, commit
 from ingest.stream.binding import read_binding
 from ingest.stream.contract_kept import CONTRACT_FILE
 from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.rebase_plan import Aim
 from tests.model import driver
-from tests.model.engine import Merge
+from tests.model.engine import Merge, ledger_rows
 from tests.model.found import FOUND, MENDED, POISON, THREE, go
 from tests.model.known import KNOWN, known
 from tests.model.operator import ModelRebaser
@@ -141,6 +142,22 @@ def test_a_topic_id_that_an_upgraded_broker_begins_to_tell_is_remembered_and_no_
     for op in (("recreate",), THREE, go(0, 20)):
         world.apply(op)
     assert isinstance(world.error, IngestError) and world.error.code == "TOPIC_RECREATED"
+
+
+@pytest.mark.parametrize("lost", [None, "before the second rebase", "after it"])
+def test_gaps_of_all_epochs_outlive_the_ledger(lost: str | None) -> None:
+    """I4: where the target's log still has all batches, a ledger that was moved away is made again whole, and balances; each gap once."""
+    more: Op = ("produce", 0, ((5, 0, "good"),))
+    jump: Op = ("rebase", 0, "latest", True, (), 0, ())
+    drop: tuple[Op, ...] = (("drop", 2),)
+    before, after = (drop if lost == name else () for name in ("before the second rebase", "after it"))
+    run = (go(0, 20), ("stop", 0))
+    world = world_after(THREE, *run, THREE, jump, more, *run, more, *before, jump, *after, more, *run)
+    assert world.error is None
+    rows = ledger_rows(world.tables[HOME.ledger])
+    batches, epochs, accepted = ([row for row in rows if row.kind == kind] for kind in ("batch", "rebase", "gap_accepted"))
+    assert sorted((row.epoch, row.start_offset, row.end_offset) for row in accepted) == [(1, 3, 6), (2, 7, 8)]
+    assert check(batches, [row for row in epochs if row.partition >= 0], accepted) == []
 
 
 @pytest.mark.parametrize("conflict", commit.CONFLICTS, ids=lambda kind: kind.__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -109,3 +110,11 @@ def test_where_the_position_is_the_event_id_copies_in_another_topic_are_not_read
         assert ("rows a second time" in capsys.readouterr().out) == said
     for refused in (topic_recreated("shop.orders", "events", "T", "U"), broker_behind("shop.orders", "events", [(0, 40, 30)])):
         assert "`event_id: position`" in refused.remedy
+
+
+def test_a_binding_that_was_written_before_it_kept_the_gaps_of_former_epochs_is_read() -> None:
+    bound = Binding("events", "T", "t", 1, ("q0",), Rebase((replace(FORMER, gaps=(("T", 0, 3, 9),)),), ((0, 40),), ((0, 20, 40),), 5))
+    assert Binding.from_json(bound.to_json()) == bound
+    older = json.loads(bound.to_json())
+    del older["rebase"]["former"][0]["gaps"]
+    assert Binding.from_json(json.dumps(older)) == replace(bound, rebase=replace(bound.rebase, former=(FORMER,)))
