@@ -114,6 +114,10 @@ class Table:
         version.metadata = not overwrite
         return version
 
+    def copy(self) -> Table:
+        """The folder, copied."""
+        return Table(self.path, self.id, self.column, list(self.versions), self.log_from)
+
     def put_back(self, number: int) -> None:
         """The folder as it was at version `number`: its log and its pairs too."""
         del self.versions[number + 1 :]

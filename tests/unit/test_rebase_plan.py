@@ -113,8 +113,9 @@ def test_where_the_position_is_the_event_id_copies_in_another_topic_are_not_read
 
 
 def test_a_binding_that_was_written_before_it_kept_the_gaps_of_former_epochs_is_read() -> None:
-    bound = Binding("events", "T", "t", 1, ("q0",), Rebase((replace(FORMER, gaps=(("T", 0, 3, 9),)),), ((0, 40),), ((0, 20, 40),), 5))
+    rebase = Rebase((replace(FORMER, gaps=(("T", 0, 3, 9),)),), ((0, 40),), ((0, 20, 40),), 5)
+    bound = Binding("events", "T", "t", 1, ("q0",), rebase)
     assert Binding.from_json(bound.to_json()) == bound
     older = json.loads(bound.to_json())
     del older["rebase"]["former"][0]["gaps"]
-    assert Binding.from_json(json.dumps(older)) == replace(bound, rebase=replace(bound.rebase, former=(FORMER,)))
+    assert Binding.from_json(json.dumps(older)) == replace(bound, rebase=replace(rebase, former=(FORMER,)))
