@@ -14,7 +14,7 @@ from ingest.files import Files
 from ingest.stream.offsets import CheckpointTorn, OffsetRange
 
 FILE = "binding.json"
-# What a rebase jumped over on purpose: topic id, partition, start, end.
+# Topic id, partition, start, end.
 Gap = tuple[str, int, int, int]
 
 
@@ -39,13 +39,15 @@ class Rebase:
     """How an epoch began: its baseline stands in the offset log as batch 0, which reads nothing.
 
     `baseline` is (partition, offset); `gaps` are the offset ranges (partition, start, end) that were jumped over on purpose;
-    `table_version` is the target's at that time, `former` how each epoch before stood then.
+    `table_version` is the target's at that time, `former` how each epoch before stood then; `regain` is what it reads again for the
+    sake of the quarantine, which is taken for whole from then on.
     """
 
     former: tuple[FormerEpoch, ...]
     baseline: tuple[tuple[int, int], ...]
     gaps: tuple[tuple[int, int, int], ...]
     table_version: int
+    regain: tuple[Gap, ...] = ()
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -79,7 +81,7 @@ class Binding:
                 FormerEpoch(**{**each, "ends": _pairs(each["ends"]), "gaps": _gaps(each.get("gaps", ()))}) for each in told["former"]
             )
             gaps = tuple((int(p), int(start), int(end)) for p, start, end in told["gaps"])
-            rebase = Rebase(former, _pairs(told["baseline"]), gaps, int(told["table_version"]))
+            rebase = Rebase(former, _pairs(told["baseline"]), gaps, int(told["table_version"]), _gaps(told.get("regain", ())))
         return Binding(
             value["topic"], value["topic_id"], value["table_id"], int(value["epoch"]), tuple(map(str, value["predecessors"])), rebase
         )

@@ -218,7 +218,7 @@ def _gone(table: str, mark: Mark, statement: Statement) -> RunStopped:
 
 def _rewound(table: str, mark: Mark, statement: Statement, commit: Commit | None) -> RunStopped:
     """The error for what Delta skips by its pair, though no commit in force has it: a RESTORE keeps the pairs of what it takes away."""
-    which = "the log has no commit of it" if commit is None else f"its version {commit.version} is no longer in force"
+    which = "the log has no commit of it" if commit is None else f"its version {commit.version} is no longer in force, or has other offsets"
     name = f"{mark.pipeline}.{mark.table}"
     remedy = f"bring the table back to its newest state; or `ingest rebase {name} --to table` reads again what it lacks."
     if statement == "ledger":
@@ -237,7 +237,8 @@ def _find(log: DeltaLog, mark: Mark, statement: Statement, *, after: int) -> Com
         # The operation too: another statement on this very session would have carried the pair in our place.
         if commit.transactions.get(mark.app_id(statement)) == mark.id.number and commit.operation == OPERATION[statement]:
             if commit.mark is None or commit.mark.ranges != mark.ranges or not one_topic(commit.mark.topic_id, mark.topic_id):
-                raise differs(mark, commit.mark, commit.version)
+                # The ledger is no place to rebase for: it is made again.
+                raise _rewound(log.table, mark, statement, commit) if statement == "ledger" else differs(mark, commit.mark, commit.version)
             return commit
     return None
 

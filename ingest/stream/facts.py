@@ -158,6 +158,6 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         pair is None or query_id is None or written >= pair or history.has(query_id, pair),
         baseline is not None and history.in_force.holds(baseline),
         places.quarantine,
-        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen, query_id),
+        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen, former),
         tuple(path for path, each in states if each is not None and RETENTION in each.properties),
     )

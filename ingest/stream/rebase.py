@@ -33,7 +33,7 @@ from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.opening import append_rebase, baseline_mark
 from ingest.stream.preflight import BrokerFacts
 from ingest.stream.quarantine_loss import write_seen
-from ingest.stream.rebase_plan import Aim, RebasePlan, began, plan, table_end
+from ingest.stream.rebase_plan import Aim, RebasePlan, began, pending, plan, table_end
 from ingest.stream.topic import Topic, bounds
 
 # A rebase mends what the others are about; these are mended otherwise, or by nobody.
@@ -92,7 +92,9 @@ class Rebaser:
                 raise refused
         end = table_end(known, InForce(DeltaLog(self._lake, self.places.target)), self.places.name)
         initial = CheckpointFiles(self._files, self.places.checkpoint).initial_offsets(self.topic.name)
-        end = replace(end, began=began(known.checkpoint, known.table, initial, broker.topic_id))
+        end = replace(
+            end, began=began(known.checkpoint, known.table, initial, broker.topic_id), pending=pending(known.checkpoint, end.former)
+        )
         if known.table.quarantine_lost is not None:
             end = replace(end, lost=known.table.quarantine_lost.starts)
         return plan(self.places.name, aim, end, broker, known.table.id or "", accept_gap=accept_gap)

@@ -10,7 +10,7 @@ from ingest.errors import InvalidInput, Refused
 from ingest.stream import refusals
 from ingest.stream.assessment import Assessment
 from ingest.stream.binding import Binding, FormerEpoch, Gap, Rebase
-from ingest.stream.decide import LastWritten
+from ingest.stream.decide import LastWritten, one_topic
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
 from ingest.stream.preflight import BrokerFacts, CheckpointFacts, TableFacts
@@ -33,7 +33,8 @@ class TableEnd:
     the topic that they were read from (empty: nothing was read).
 
     `lost` is where the first records lie that the quarantine has lost, by topic id and partition; `began` where reading once began, by
-    partition (0 where none is named), None if nothing tells that there ever was any.
+    partition (0 where none is named), None if nothing tells that there ever was any; `pending` what the epoch at hand was to read
+    again for the sake of the quarantine, and has not.
     """
 
     version: int
@@ -43,6 +44,7 @@ class TableEnd:
     lost: Mapping[tuple[str, int], int] = field(default_factory=dict)
     topic: str = ""
     began: Mapping[int, int] | None = None
+    pending: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,15 @@ def _last_batch(query_id: str, newest: Mapping[str, LastWritten], summary: Ledge
     return 0 if query_id in summary.begins else -1
 
 
+def pending(checkpoint: CheckpointFacts, former: Sequence[FormerEpoch]) -> tuple[Gap, ...]:
+    """What this checkpoint's rebase has promised to read again for the quarantine, and none of its batches in force has read."""
+    if checkpoint.binding is None or checkpoint.binding.rebase is None:
+        return ()
+    read = {p: end for epoch in former if epoch.query_id == checkpoint.query_id for p, end in epoch.ends}
+    left = ((topic_id, p, max(start, read.get(p, start)), end) for topic_id, p, start, end in checkpoint.binding.rebase.regain)
+    return tuple(gap for gap in left if gap[2] < gap[3])
+
+
 def began(checkpoint: CheckpointFacts, table: TableFacts, initial: Mapping[int, int], topic_id: str) -> Mapping[int, int] | None:
     """Where reading began, by the checkpoint, whose first offsets are `initial`: log and ledger may be gone with the table, and
     what its batches had read is no less left out then. None if nothing was ever read."""
@@ -139,7 +150,10 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
     # The checkpoint would say so as well, if it were there.
     if end.topic and end.topic != broker.topic:
         raise refusals.topic_other(name, end.topic, broker.topic)
-    same_topic = not end.topic_id or not broker.topic_id or end.topic_id == broker.topic_id
+    same_topic = one_topic(end.topic_id, broker.topic_id)
+    lost, until = dict(end.lost), {(topic_id, p): stop for topic_id, p, _, stop in end.pending}
+    for topic_id, p, start, _ in end.pending:
+        lost[topic_id, p] = min(start, lost.get((topic_id, p), start))
     # Offsets of a topic that was deleted and made again mean nothing in the new one.
     reached = dict(end.ends) if same_topic else {}
     baseline: dict[int, int] = {}
@@ -151,7 +165,7 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
         raise refusals.broker_behind(name, broker.topic, behind)
     for partition, (earliest, latest) in broker.bounds.items():
         # What the quarantine has lost is read again: the table goes no further than its quarantine.
-        whole = min(reached.get(partition, 0), end.lost.get((broker.topic_id, partition), reached.get(partition, 0)))
+        whole = min(reached.get(partition, 0), lost.get((broker.topic_id, partition), reached.get(partition, 0)))
         start = {"earliest": earliest, "latest": latest}.get(aim.kind, max(earliest, whole))
         start = given.get(partition, start)
         if partition in given and not earliest <= start <= latest:
@@ -164,19 +178,22 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
     again = tuple((p, start, reached[p]) for p, start in sorted(baseline.items()) if start < reached.get(p, 0))
     if gaps and not accept_gap:
         each = ", ".join(f"partition {p} [{start}, {stop})" for p, start, stop in gaps)
-        lost = sum(stop - start for _, start, stop in gaps)
+        left_out = sum(stop - start for _, start, stop in gaps)
         raise Refused(
             "GAP_NOT_ACCEPTED",
-            f"the new checkpoint of {name} would jump over {each}: {lost} offsets that no batch has read.",
+            f"the new checkpoint of {name} would jump over {each}: {left_out} offsets that no batch has read.",
             expected="no offset left out, or your word that it may be.",
             remedy=f"`ingest rebase {name} --to table` where Kafka still holds them; else add --accept-gap: verify will always show them.",
         )
-    here = {p: start for (topic_id, p), start in end.lost.items() if topic_id == broker.topic_id}
+    here = {p: start for (topic_id, p), start in lost.items() if topic_id == broker.topic_id}
     not_regained = tuple((p, start, baseline[p]) for p, start in sorted(here.items()) if p in baseline and start < baseline[p])
-    if not accept_gap and (not_regained or len(here) < len(end.lost)):
+    if not accept_gap and (not_regained or len(here) < len(lost)):
         raise _not_regained(name, not_regained)
     epoch = max((each.epoch for each in end.former), default=-1) + 1
-    rebase = Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version)
+    ends = {p: max(reached.get(p, 0), until.get((broker.topic_id, p), 0)) for p in here}
+    again_for_it = ((broker.topic_id, p, max(start, baseline[p]), ends[p]) for p, start in sorted(here.items()) if p in baseline)
+    regain = tuple(gap for gap in again_for_it if gap[2] < gap[3])
+    rebase = Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version, regain)
     predecessors = tuple(each.query_id for each in end.former)
     return RebasePlan(Binding(broker.topic, broker.topic_id, table_id, max(epoch, 1), predecessors, rebase), again, not_regained)
 

@@ -284,4 +284,63 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
             (go(0, 1, bypass=True), ("recreate",), THREE, go(1, 2, bypass=True, at=3, then=go(0, 9, bypass=True))),
         ),
     ),
+    (
+        "regaining-cut-short",
+        "a backup of the quarantine is put back; a rebase begins where that lacks records, and takes it for whole from then on; before its "
+        "run has read them the target is put back from a copy, and the next rebase begins where that ends",
+        Schedule(
+            SMALL,
+            (
+                ("keep",),
+                ("produce", 0, ((3, 30, "poison"), (4, 40, "good"), (8, 0, "good"))),
+                go(0, 1),
+                ("produce", 0, ((3, 30, "good"), (7, 0, "good"))),
+                go(0, 30),
+                ("stop", 0),
+                ("bring_back", (1,), False),
+                go(0, 1),
+                ("mend", 0),
+                ("copy", 0, 4),
+            ),
+        ),
+    ),
+    (
+        "seen-before-it-was-there",
+        "backups of quarantine and checkpoint, both of before another checkpoint put records there, are put back: what the older one has "
+        "seen is there, and whatever other checkpoints had put there was taken for seen",
+        Schedule(
+            Setting(),
+            (
+                go(0, 2),
+                ("kill", 0),
+                ("save", 0),
+                ("keep",),
+                ("lose", 0),
+                ("produce", 0, ((2, 20, "poison"),)),
+                go(0, 3),
+                ("stop", 0),
+                ("bring_back", (1,), False),
+                ("put_back", 0, 0),
+            ),
+        ),
+    ),
+    (
+        "ledger-of-another-branch",
+        "table and checkpoint of before are put back and the ledger is restored: Delta skips its append by the pair of a batch with other "
+        "offsets, and the rebase that was named met the same",
+        Schedule(
+            Setting(),
+            (
+                go(0, 2),
+                ("save", 0),
+                ("limit", 1),
+                ("produce", 0, ((2, 20, "good"), (7, 0, "good"), (4, 40, "good"), (9, 0, "good"))),
+                go(0, 22),
+                ("stop", 0),
+                ("put_back", 0, 0),
+                ("copy", 0, 4),
+                ("restore", 2, 4, False),
+            ),
+        ),
+    ),
 )

@@ -169,7 +169,18 @@ def _rebase(rng: random.Random, *, interrupted: bool) -> Op:
 
 # How often each harm is chosen.
 HARMS = {"kill": 9, "stop": 4, "save": 11, "put_back": 16, "lose": 5, "tear": 7, "restore": 15, "replace": 3, "drop": 3, "clean": 5}
-HARMS |= {"delete": 4, "optimize": 3, "keep": 7, "bring_back": 12, "recreate": 4, "expire": 6, "partition": 3, "contract": 11, "limit": 6, "clock_jump": 1}
+HARMS |= {
+    "delete": 4,
+    "optimize": 3,
+    "keep": 7,
+    "bring_back": 12,
+    "recreate": 4,
+    "expire": 6,
+    "partition": 3,
+    "contract": 11,
+    "limit": 6,
+    "clock_jump": 1,
+}
 
 
 def _harm(rng: random.Random, world: World) -> Op:
