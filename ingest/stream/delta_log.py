@@ -67,7 +67,8 @@ class Commit:
 
 @dataclass(frozen=True)
 class State:
-    """What a table's log says of the table at its newest version, rows aside. `pairs` are txnVersion by txnAppId."""
+    """What a table's log says of the table at its newest version, rows aside. `pairs` are txnVersion by txnAppId; `stamp` tells the
+    newest commit from any other of its number (empty if its file is gone)."""
 
     version: int
     id: str
@@ -76,6 +77,7 @@ class State:
     partition_by: tuple[str, ...]
     comment: str
     pairs: dict[str, int]
+    stamp: str = ""
 
 
 class DeltaLog:
@@ -170,7 +172,16 @@ class DeltaLog:
             tuple(metadata.get("partitionColumns") or ()),
             str(metadata.get("description") or ""),
             pairs,
+            self.stamp(max([checkpoint, *versions])),
         )
+
+    def stamp(self, version: int) -> str:
+        """What tells this commit from one of the same number in a copy that was put in its place and written to; empty if it is gone."""
+        try:
+            info = next((action["commitInfo"] for action in self._actions(version) if "commitInfo" in action), {})
+        except FileNotFoundError:
+            return ""
+        return f"{info.get('timestamp', '')} {info.get('txnId', '')}".strip()
 
     def _refuse_holes(self, needed: range, listed: set[int]) -> None:
         # A listing is no snapshot: what it lacks may have been written while it was made.

@@ -29,6 +29,12 @@ class Seen:
 
     table_id: str
     version: int
+    stamp: str = ""
+
+    def followed_by(self, log: DeltaLog, now: State) -> bool:
+        """Whether what is there now has grown out of this, as far as the log still tells; a copy of before can have as many versions."""
+        known = self.stamp and log.stamp(self.version)
+        return self.table_id == now.id and self.version <= now.version and (not known or known == self.stamp)
 
 
 @dataclass(frozen=True)
@@ -43,14 +49,14 @@ def read_seen(files: Files, state: str) -> Seen | None:
     """What was remembered in the folder `state`; None if nothing can be read: then all of the history is looked at."""
     try:
         told = json.loads(files.read(f"{state}/{FILE}") or b"")
-        return Seen(str(told["table_id"]), int(told["version"]))
+        return Seen(str(told["table_id"]), int(told["version"]), str(told.get("stamp", "")))
     except (ValueError, KeyError, TypeError):
         return None
 
 
 def write_seen(files: Files, state: str, now: State | None) -> None:
     """Remember the quarantine as it is now."""
-    if now is not None and read_seen(files, state) != (seen := Seen(now.id, now.version)):
+    if now is not None and read_seen(files, state) != (seen := Seen(now.id, now.version, now.stamp)):
         files.write(f"{state}/{FILE}", json.dumps(asdict(seen)).encode())
 
 
@@ -72,7 +78,7 @@ def quarantine_loss(
     log: DeltaLog, state: State | None, places: Places, target: InForce, summary: LedgerSummary, seen: Seen | None, former: Sequence[str]
 ) -> Lost | None:
     """What the quarantine lacks, if it lacks anything; `former` are the queries before the one whose checkpoint has `seen` it."""
-    followed = seen is not None and state is not None and seen.table_id == state.id and seen.version <= state.version
+    followed = seen is not None and state is not None and seen.followed_by(log, state)
     recent = proven_marks(target, summary)
     proven = {query: batch for query, batch in summary.quarantined.items() if batch <= summary.ended.get(query, batch)}
     for mark in recent:
@@ -89,6 +95,8 @@ def quarantine_loss(
     assert seen is not None
     if seen.table_id != state.id:
         return Lost(f"has the table id {state.id}, it was {seen.table_id}: it was made anew", everything)
+    if seen.version <= state.version:
+        return Lost(f"has another version {seen.version} than the one that was seen: a copy was put back, and written to", everything)
     return Lost(f"ends with version {state.version}, it had reached version {seen.version}: a copy was put back", everything)
 
 

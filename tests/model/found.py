@@ -343,4 +343,26 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
             ),
         ),
     ),
+    (
+        "as-many-versions-again",
+        "an older copy of the quarantine is put back and written to until it has as many versions as were seen: what another checkpoint had "
+        "put there since was taken for seen",
+        Schedule(
+            Setting(),
+            (
+                ("produce", 0, ((6, 0, "good"),)),
+                ("produce", 0, ((2, 20, "poison"), (4, 40, "poison"))),
+                go(0, 12),
+                ("keep",),
+                ("limit", 1),
+                ("produce", 0, ((3, 30, "poison"), (5, 50, "poison"))),
+                go(0, 12),
+                ("stop", 0),
+                ("rebase", 0, "table", False, (), 0, ()),
+                ("bring_back", (1,), False),
+                ("optimize", 1),
+                ("replace", 1, True),
+            ),
+        ),
+    ),
 )

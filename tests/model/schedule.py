@@ -196,6 +196,7 @@ def _harm(rng: random.Random, world: World) -> Op:
         "tear": (place, *rng.choice(TEARS)),
         "restore": (which, rng.choice((1, 1, 1, 2, 2, 3, 4, 5)), rng.random()),
         "replace": (which, rng.random() < 0.5),
+        "optimize": (rng.choice((0, 0, 1)),),
         "bring_back": (tuple(each for each in range(3) if rng.random() < 0.6), rng.random() < 0.4),
         "drop": (which,),
         "clean": (which, rng.randint(0, 2)),

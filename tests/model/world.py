@@ -337,8 +337,8 @@ class World:
         kept = [row for row in table.newest.files[path] if row[0] != id]
         table.commit("DELETE", kept, [path])
 
-    def _optimize(self) -> None:
-        if (table := self.tables.get(HOME.target)) is not None and len(table.newest.files) > 1:
+    def _optimize(self, which: int = 0) -> None:
+        if (table := self.tables.get(TABLES[which][0])) is not None and len(table.newest.files) > 1:
             table.commit("OPTIMIZE", list(table.newest.rows.values()), list(table.newest.files))
 
     def _recreate(self) -> None:

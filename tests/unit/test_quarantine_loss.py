@@ -166,7 +166,7 @@ def test_what_was_seen_is_kept_beside_the_checkpoint_and_damage_to_it_only_costs
     state = str(tmp_path / "state")
     assert read_seen(LocalFiles(), state) is None
     write_seen(LocalFiles(), state, DeltaLog(LocalFiles(), tables.places.quarantine).state())
-    assert read_seen(LocalFiles(), state) == Seen(TABLE, 4)
+    assert read_seen(LocalFiles(), state) == Seen(TABLE, 4, DeltaLog(LocalFiles(), tables.places.quarantine).stamp(4))
     for text in ("", "{", "[]", '{"table_id": 1}'):
         (tmp_path / "state/quarantine.json").write_text(text)
         assert read_seen(LocalFiles(), state) is None
@@ -211,3 +211,16 @@ def test_what_a_rebase_was_to_read_again_for_the_quarantine_and_has_not_is_still
     assert pending(checkpoint, (FormerEpoch("q-1", 1, 2, "orders", TOPIC, ((0, 80), (1, 100))),)) == ((TOPIC, 0, 80, 100),)
     assert pending(CheckpointFacts("checkpoint"), ()) == ()
     assert Binding.from_json(made.binding.to_json()) == made.binding
+
+
+def test_a_copy_put_back_and_written_to_since_has_not_grown_out_of_what_was_seen(tables: Tables) -> None:
+    """I5: an older copy and some OPTIMIZE have as many versions again; what a former checkpoint had put there is missing."""
+    log = DeltaLog(LocalFiles(), tables.places.quarantine)
+    seen = Seen(TABLE, 2, log.stamp(2))
+    assert tables.lost(seen) is None and tables.lost(Seen(TABLE, 2)) is None
+    path = Path(tables.places.quarantine, "_delta_log", f"{2:020}.json")
+    path.write_text(json.dumps({"commitInfo": {"operation": "OPTIMIZE", "timestamp": 1, "txnId": "another"}}))
+    lost = tables.lost(seen)
+    assert lost is not None and lost.starts == {(TOPIC, 0): 0} and "another version 2 than the one that was seen" in lost.what
+    path.unlink()
+    assert tables.lost(seen) is None and log.stamp(2) == "", "cleaned up: nothing tells"
