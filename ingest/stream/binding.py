@@ -22,7 +22,7 @@ Gap = tuple[str, int, int, int]
 class FormerEpoch:
     """A checkpoint that wrote the table before a rebase: its last batch in force (-1: none) and where that ended, by partition.
 
-    `gaps` are those with which it began itself: a ledger that is lost cannot be made again without them.
+    `gaps` are those with which it began itself: a ledger that is lost cannot be made again without them. `stamp` as in Rebase, of its own.
     """
 
     query_id: str
@@ -32,6 +32,7 @@ class FormerEpoch:
     topic_id: str
     ends: tuple[tuple[int, int], ...]
     gaps: tuple[Gap, ...] = ()
+    stamp: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Rebase:
 
     `baseline` is (partition, offset); `gaps` are the offset ranges (partition, start, end) that were jumped over on purpose;
     `table_version` is the target's at that time, `former` how each epoch before stood then; `regain` is what it reads again for the
-    sake of the quarantine, which is taken for whole from then on.
+    sake of the quarantine, which is taken for whole from then on. `stamp` tells the commit of `table_version` from another of that number.
     """
 
     former: tuple[FormerEpoch, ...]
@@ -48,6 +49,7 @@ class Rebase:
     gaps: tuple[tuple[int, int, int], ...]
     table_version: int
     regain: tuple[Gap, ...] = ()
+    stamp: str = ""
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -81,7 +83,8 @@ class Binding:
                 FormerEpoch(**{**each, "ends": _pairs(each["ends"]), "gaps": _gaps(each.get("gaps", ()))}) for each in told["former"]
             )
             gaps = tuple((int(p), int(start), int(end)) for p, start, end in told["gaps"])
-            rebase = Rebase(former, _pairs(told["baseline"]), gaps, int(told["table_version"]), _gaps(told.get("regain", ())))
+            regain, stamp = _gaps(told.get("regain", ())), str(told.get("stamp", ""))
+            rebase = Rebase(former, _pairs(told["baseline"]), gaps, int(told["table_version"]), regain, stamp)
         return Binding(
             value["topic"], value["topic_id"], value["table_id"], int(value["epoch"]), tuple(map(str, value["predecessors"])), rebase
         )

@@ -178,7 +178,7 @@ class DeltaLog:
     def stamp(self, version: int) -> str:
         """What tells this commit from one of the same number in a copy that was put in its place and written to; empty if it is gone."""
         try:
-            info = next((action["commitInfo"] for action in self._actions(version) if "commitInfo" in action), {})
+            info: dict[str, Any] = next((action["commitInfo"] for action in self._actions(version) if "commitInfo" in action), {})
         except FileNotFoundError:
             return ""
         return f"{info.get('timestamp', '')} {info.get('txnId', '')}".strip()

@@ -17,7 +17,7 @@ from ingest.stream.mark import app_id
 from ingest.stream.offsets import CheckpointFiles, CheckpointTorn, PlannedBatch
 from ingest.stream.preflight import CheckpointFacts, Stranger, TableFacts
 from ingest.stream.quarantine_loss import Seen, quarantine_loss
-from ingest.stream.unbroken import last_unbroken
+from ingest.stream.unbroken import baseline_of, last_unbroken
 
 RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -135,8 +135,7 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
     if state is None:
         return TableFacts(places.target, recorded=recorded, ledgered=ledgered)
     former = checkpoint.binding.predecessors if checkpoint.binding else ()
-    rebase = checkpoint.binding.rebase if checkpoint.binding else None
-    baseline = rebase.table_version if rebase is not None else None
+    baseline = baseline_of(checkpoint, summary, query_id, history.log)
     last = last_unbroken(history.in_force, summary, query_id, baseline) if query_id is not None else None
     pair = state.pairs.get(app_id(places.pipeline, places.table, query_id, "target")) if query_id is not None else None
     written = last.mark.id.number if last is not None else -1
@@ -156,7 +155,7 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         history.stranger(query_id, last, former),
         pair,
         pair is None or query_id is None or written >= pair or history.has(query_id, pair),
-        baseline is not None and history.in_force.holds(baseline),
+        baseline is not None and baseline >= 0 and history.in_force.holds(baseline),
         places.quarantine,
         quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen, former),
         tuple(path for path, each in states if each is not None and RETENTION in each.properties),

@@ -90,7 +90,9 @@ class Rebaser:
         for refused in known.refusals:
             if refused.code in NOT_MENDED + others:
                 raise refused
-        end = table_end(known, InForce(DeltaLog(self._lake, self.places.target)), self.places.name)
+        log = DeltaLog(self._lake, self.places.target)
+        end = table_end(known, InForce(log), self.places.name)
+        end = replace(end, stamp=log.stamp(end.version))
         initial = CheckpointFiles(self._files, self.places.checkpoint).initial_offsets(self.topic.name)
         end = replace(
             end, began=began(known.checkpoint, known.table, initial, broker.topic_id), pending=pending(known.checkpoint, end.former)
@@ -106,7 +108,7 @@ class Rebaser:
         state = DeltaLog(self._lake, self.places.target).state()
         assert state is not None
         if anew or planned.rebase.table_version < 0:
-            rebase = replace(planned.rebase, table_version=state.version)
+            rebase = replace(planned.rebase, table_version=state.version, stamp=state.stamp)
             planned = replace(planned, binding=replace(planned.binding, table_id=state.id, rebase=rebase))
         # Else table and version as they were planned for: what was restored, replaced or dropped since, the next start then refuses.
         query_id = str(uuid.uuid4())

@@ -14,7 +14,7 @@ from ingest.stream.decide import LastWritten, one_topic
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
 from ingest.stream.preflight import BrokerFacts, CheckpointFacts, TableFacts
-from ingest.stream.unbroken import last_unbroken
+from ingest.stream.unbroken import ANOTHER, baseline_of, last_unbroken, stamp_of
 
 Kind = Literal["table", "earliest", "latest", "offsets"]
 
@@ -45,6 +45,7 @@ class TableEnd:
     topic: str = ""
     began: Mapping[int, int] | None = None
     pending: tuple[Gap, ...] = ()
+    stamp: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
         mark = commit.mark
         if mark is not None and f"{mark.pipeline}.{mark.table}" == name:
             epochs[mark.id.query_id] = mark.epoch
-    newest = {query: last for query in epochs if (last := last_unbroken(in_force, summary, query)) is not None}
+    baselines = {query: baseline_of(assessment.checkpoint, summary, query, in_force.log) for query in epochs}
+    newest = {query: last for query in epochs if (last := last_unbroken(in_force, summary, query, baselines[query])) is not None}
     former = tuple(
         FormerEpoch(
             query_id,
@@ -83,6 +85,7 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
             newest[query_id].mark.topic_id if query_id in newest else "",
             tuple((each.partition, each.end) for each in newest[query_id].mark.ranges) if query_id in newest else (),
             _gaps(query_id, assessment),
+            stamp_of(assessment.checkpoint, query_id),
         )
         for query_id, epoch in sorted(epochs.items(), key=lambda item: item[1])
     )
@@ -90,6 +93,7 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
     last = max(newest.values(), key=lambda each: each.version, default=None)
     begins = [begin for begin in summary.begins.values() if begin.table_version in versions or begin.table_version <= horizon]
     begins = [begin for begin in begins if not _of_a_table_before(begin, summary, epochs)]
+    begins = [begin for begin in begins if baselines[begin.query_id] != ANOTHER]
     begin = max(begins, key=lambda each: (each.table_version, epochs[each.query_id]), default=None)
     if begin is not None and begin.query_id not in newest and (last is None or begin.table_version >= last.version):
         return TableEnd(version, begin.topic_id, begin.baseline, former, topic=begin.topic)
@@ -193,7 +197,7 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
     ends = {p: max(reached.get(p, 0), until.get((broker.topic_id, p), 0)) for p in here}
     again_for_it = ((broker.topic_id, p, max(start, baseline[p]), ends[p]) for p, start in sorted(here.items()) if p in baseline)
     regain = tuple(gap for gap in again_for_it if gap[2] < gap[3])
-    rebase = Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version, regain)
+    rebase = Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version, regain, end.stamp)
     predecessors = tuple(each.query_id for each in end.former)
     return RebasePlan(Binding(broker.topic, broker.topic_id, table_id, max(epoch, 1), predecessors, rebase), again, not_regained)
 

@@ -345,8 +345,8 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
     ),
     (
         "as-many-versions-again",
-        "an older copy of the quarantine is put back and written to until it has as many versions as were seen: what another checkpoint had "
-        "put there since was taken for seen",
+        "an older copy of the quarantine is put back and written to until it has as many versions as were seen: what another checkpoint "
+        "had put there since was taken for seen",
         Schedule(
             Setting(),
             (
@@ -362,6 +362,27 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
                 ("bring_back", (1,), False),
                 ("optimize", 1),
                 ("replace", 1, True),
+            ),
+        ),
+    ),
+    (
+        "another-of-its-number",
+        "a copy of the target of before a rebase is put back and written to until it has a commit of the number at which the rebase began: "
+        "the baseline counted as in force, and the next rebase began behind what the copy lacks",
+        Schedule(
+            SMALL,
+            (
+                ("produce", 0, ((0, 0, "good"), (7, 0, "good"))),
+                go(0, 10),
+                ("stop", 0),
+                ("rebase", 0, "table", False, (), 0, ()),
+                ("produce", 0, ((6, 0, "good"), (7, 0, "good"))),
+                ("produce", 0, ((6, 0, "good"), (7, 0, "good"))),
+                go(0, 24),
+                ("stop", 0),
+                ("rebase", 0, "table", False, (), 0, ()),
+                ("copy", 0, 5),
+                ("restore", 0, 1, False),
             ),
         ),
     ),
