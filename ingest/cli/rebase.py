@@ -61,7 +61,7 @@ def rebase(
         else:
             planned = rebaser.plan(aim, accept_gap=accept_gap)
             if not as_json:
-                print_plan(places.name, planned)
+                print_plan(places.name, planned, by_position=contract.event_id.kind == "position")
             if dry_run:
                 if as_json:
                     print_json("rebase", ok=True, tables=[{"table": places.name, "dry_run": True, **_row(planned)}])
@@ -111,9 +111,13 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
     return Aim("offsets", tuple((p, ends[p][1] if offset is None else offset) for p, offset in found.items()))
 
 
-def print_plan(name: str, planned: RebasePlan) -> None:
-    """What will be done, the unpleasant things first."""
+def print_plan(name: str, planned: RebasePlan, *, by_position: bool) -> None:
+    """What will be done, the unpleasant things first; `by_position`: a record's place in its topic is its event id."""
     rebase = planned.rebase
+    read_from = next((each.topic_id for each in reversed(rebase.former) if each.topic_id), "")
+    if by_position and read_from not in ("", planned.binding.topic_id):
+        print(f"{name}: the topic has another id than the one that was read, and the event id is the position: what this topic holds")
+        print("  copies of becomes rows a second time")
     for partition, start, end in rebase.gaps:
         print(f"{name}: LEFT OUT: partition {partition} [{start}, {end}), {end - start} offsets that no batch has read")
     for partition, start, end in planned.not_regained:

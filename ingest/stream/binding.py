@@ -7,17 +7,23 @@ same name, starts anew, and would be taken for the old one.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from ingest.files import Files
 from ingest.stream.offsets import CheckpointTorn, OffsetRange
 
 FILE = "binding.json"
+# Topic id, partition, start, end.
+Gap = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True)
 class FormerEpoch:
-    """A checkpoint that wrote the table before a rebase: its last batch in force (-1: none) and where that ended, by partition."""
+    """A checkpoint that wrote the table before a rebase: its last batch in force (-1: none) and where that ended, by partition.
+
+    `gaps` are those with which it began itself: a ledger that is lost cannot be made again without them. `stamp` as in Rebase, of its own.
+    """
 
     query_id: str
     epoch: int
@@ -25,6 +31,8 @@ class FormerEpoch:
     topic: str
     topic_id: str
     ends: tuple[tuple[int, int], ...]
+    gaps: tuple[Gap, ...] = ()
+    stamp: str = ""
 
 
 @dataclass(frozen=True)
@@ -32,13 +40,16 @@ class Rebase:
     """How an epoch began: its baseline stands in the offset log as batch 0, which reads nothing.
 
     `baseline` is (partition, offset); `gaps` are the offset ranges (partition, start, end) that were jumped over on purpose;
-    `table_version` is the target's at that time, `former` how each epoch before stood then.
+    `table_version` is the target's at that time, `former` how each epoch before stood then; `regain` is what it reads again for the
+    sake of the quarantine, which is taken for whole from then on. `stamp` tells the commit of `table_version` from another of that number.
     """
 
     former: tuple[FormerEpoch, ...]
     baseline: tuple[tuple[int, int], ...]
     gaps: tuple[tuple[int, int, int], ...]
     table_version: int
+    regain: tuple[Gap, ...] = ()
+    stamp: str = ""
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -68,9 +79,12 @@ class Binding:
         told = value["rebase"]
         rebase = None
         if told is not None:
-            former = tuple(FormerEpoch(**{**each, "ends": _pairs(each["ends"])}) for each in told["former"])
+            former = tuple(
+                FormerEpoch(**{**each, "ends": _pairs(each["ends"]), "gaps": _gaps(each.get("gaps", ()))}) for each in told["former"]
+            )
             gaps = tuple((int(p), int(start), int(end)) for p, start, end in told["gaps"])
-            rebase = Rebase(former, _pairs(told["baseline"]), gaps, int(told["table_version"]))
+            regain, stamp = _gaps(told.get("regain", ())), str(told.get("stamp", ""))
+            rebase = Rebase(former, _pairs(told["baseline"]), gaps, int(told["table_version"]), regain, stamp)
         return Binding(
             value["topic"], value["topic_id"], value["table_id"], int(value["epoch"]), tuple(map(str, value["predecessors"])), rebase
         )
@@ -78,6 +92,10 @@ class Binding:
 
 def _pairs(values: list[list[int]]) -> tuple[tuple[int, int], ...]:
     return tuple((int(partition), int(offset)) for partition, offset in values)
+
+
+def _gaps(values: Iterable[Sequence[str | int]]) -> tuple[Gap, ...]:
+    return tuple((str(topic_id), int(partition), int(start), int(end)) for topic_id, partition, start, end in values)
 
 
 def read_binding(files: Files, state: str) -> Binding | None:

@@ -24,7 +24,7 @@ from ingest.errors import Bug, RunStopped
 from ingest.files import LocalFiles, is_local, local_path
 from ingest.places import Places
 from ingest.stream.columns import event_id_columns
-from ingest.stream.decide import differs
+from ingest.stream.decide import differs, one_topic
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.mark import Mark, Statement
@@ -218,7 +218,7 @@ def _gone(table: str, mark: Mark, statement: Statement) -> RunStopped:
 
 def _rewound(table: str, mark: Mark, statement: Statement, commit: Commit | None) -> RunStopped:
     """The error for what Delta skips by its pair, though no commit in force has it: a RESTORE keeps the pairs of what it takes away."""
-    which = "the log has no commit of it" if commit is None else f"its version {commit.version} is no longer in force"
+    which = "the log has no commit of it" if commit is None else f"its version {commit.version} is no longer in force, or has other offsets"
     name = f"{mark.pipeline}.{mark.table}"
     remedy = f"bring the table back to its newest state; or `ingest rebase {name} --to table` reads again what it lacks."
     if statement == "ledger":
@@ -236,8 +236,9 @@ def _find(log: DeltaLog, mark: Mark, statement: Statement, *, after: int) -> Com
     for commit in log.newest_first() if after < 0 else reversed(log.since(after)):
         # The operation too: another statement on this very session would have carried the pair in our place.
         if commit.transactions.get(mark.app_id(statement)) == mark.id.number and commit.operation == OPERATION[statement]:
-            if commit.mark is None or (commit.mark.ranges, commit.mark.topic_id) != (mark.ranges, mark.topic_id):
-                raise differs(mark, commit.mark, commit.version)
+            if commit.mark is None or commit.mark.ranges != mark.ranges or not one_topic(commit.mark.topic_id, mark.topic_id):
+                # The ledger is no place to rebase for: it is made again.
+                raise _rewound(log.table, mark, statement, commit) if statement == "ledger" else differs(mark, commit.mark, commit.version)
             return commit
     return None
 

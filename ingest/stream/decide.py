@@ -38,8 +38,10 @@ def decide(batch: Mark, last: LastWritten | None) -> Write | Skip:
     if written == number - 1:
         if last is not None and not joins(batch.ranges, last.mark):
             raise _apart(batch, last)
+        if last is not None and not one_topic(batch.topic_id, last.mark.topic_id):
+            raise differs(batch, last.mark, last.version)
         return Write()
-    if last is not None and written == number and (last.mark.ranges, last.mark.topic_id) == (batch.ranges, batch.topic_id):
+    if last is not None and written == number and last.mark.ranges == batch.ranges and one_topic(batch.topic_id, last.mark.topic_id):
         return Skip(last.mark, last.version)
     if last is None or written < number - 1:
         raise RunStopped(
@@ -55,6 +57,11 @@ def joins(ranges: Sequence[OffsetRange], last: Mark) -> bool:
     """Whether these ranges begin where the batch before them, `last`, ended; a partition that it did not have at 0."""
     ends = {each.partition: each.end for each in last.ranges}
     return all(each.start == ends.get(each.partition, 0) for each in ranges)
+
+
+def one_topic(one: str, other: str) -> bool:
+    """Whether these can be the ids of one topic: a broker of before Kafka 2.8 tells none, and begins to when it is upgraded."""
+    return not one or not other or one == other
 
 
 def _apart(batch: Mark, last: LastWritten) -> RunStopped:

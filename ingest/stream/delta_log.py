@@ -67,7 +67,8 @@ class Commit:
 
 @dataclass(frozen=True)
 class State:
-    """What a table's log says of the table at its newest version, rows aside. `pairs` are txnVersion by txnAppId."""
+    """What a table's log says of the table at its newest version, rows aside. `pairs` are txnVersion by txnAppId; `stamp` tells the
+    newest commit from any other of its number (empty if its file is gone)."""
 
     version: int
     id: str
@@ -76,6 +77,7 @@ class State:
     partition_by: tuple[str, ...]
     comment: str
     pairs: dict[str, int]
+    stamp: str = ""
 
 
 class DeltaLog:
@@ -151,8 +153,7 @@ class DeltaLog:
         metadata: dict[str, Any] = {}
         pairs: dict[str, int] = {}
         for name in files:
-            rows = self._files.parquet(f"{self._folder}/{name}", ("metaData", "txn"))
-            for row in rows:
+            for row in self._checkpointed(f"{self._folder}/{name}"):
                 metadata = row.get("metaData") or metadata
                 if txn := row.get("txn"):
                     pairs[txn["appId"]] = int(txn["version"])
@@ -171,7 +172,16 @@ class DeltaLog:
             tuple(metadata.get("partitionColumns") or ()),
             str(metadata.get("description") or ""),
             pairs,
+            self.stamp(max([checkpoint, *versions])),
         )
+
+    def stamp(self, version: int) -> str:
+        """What tells this commit from one of the same number in a copy that was put in its place and written to; empty if it is gone."""
+        try:
+            info: dict[str, Any] = next((action["commitInfo"] for action in self._actions(version) if "commitInfo" in action), {})
+        except FileNotFoundError:
+            return ""
+        return f"{info.get('timestamp', '')} {info.get('txnId', '')}".strip()
 
     def _refuse_holes(self, needed: range, listed: set[int]) -> None:
         # A listing is no snapshot: what it lacks may have been written while it was made.
@@ -193,10 +203,17 @@ class DeltaLog:
         except (ValueError, KeyError, TypeError):
             return -1  # Delta writes it over the former one; a torn one tells nothing
 
+    def _checkpointed(self, path: str) -> list[dict[str, Any]]:
+        # JSON is what Delta writes under the policy v2, which platforms set by themselves (on clustered tables); its files are elsewhere.
+        return self._lines(path) if path.endswith(".json") else self._files.parquet(path, ("metaData", "txn"))
+
     def _actions(self, version: int) -> list[dict[str, Any]]:
-        data = self._files.read(self._path(version))
+        return self._lines(self._path(version))
+
+    def _lines(self, path: str) -> list[dict[str, Any]]:
+        data = self._files.read(path)
         if data is None:
-            raise FileNotFoundError(self._path(version))
+            raise FileNotFoundError(path)
         return [json.loads(line) for line in data.splitlines() if line.strip()]
 
 
@@ -240,11 +257,11 @@ def _commit_versions(names: list[str]) -> list[int]:
 
 
 def _last_checkpoint(names: list[str]) -> tuple[int, list[str]]:
-    """The newest checkpoint whose files are all there, and these; -1 for none. Its forms: classic, in parts, with a UUID."""
+    """The newest checkpoint whose files are all there, and these; -1 for none. Forms: classic, in parts, with a UUID (Parquet or JSON)."""
     found: dict[tuple[int, int], list[str]] = {}
     for name in names:
         words = name.split(".")
-        if len(words) >= 3 and words[0].isdigit() and words[1] == "checkpoint" and words[-1] == "parquet":
+        if len(words) >= 3 and words[0].isdigit() and words[1] == "checkpoint" and words[-1] in ("parquet", "json"):
             parts = int(words[3]) if len(words) == 5 else 1
             found.setdefault((int(words[0]), parts), []).append(name)
     whole = {key: files for key, files in found.items() if len(files) >= key[1]}

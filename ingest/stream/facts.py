@@ -17,7 +17,7 @@ from ingest.stream.mark import app_id
 from ingest.stream.offsets import CheckpointFiles, CheckpointTorn, PlannedBatch
 from ingest.stream.preflight import CheckpointFacts, Stranger, TableFacts
 from ingest.stream.quarantine_loss import Seen, quarantine_loss
-from ingest.stream.unbroken import last_unbroken
+from ingest.stream.unbroken import baseline_of, last_unbroken
 
 RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -39,6 +39,8 @@ def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
         binding = read_binding(files, places.state)
         if binding is None and (offsets or commits):
             torn = torn or f"oncelake/{BINDING_FILE}"
+        if binding is not None and binding.rebase is not None and not offsets:
+            torn = torn or "offsets/0"  # the baseline is put in place with its binding: somebody has taken Spark's own files away
         if query_id is not None and planned_number >= 0:
             planned = _planned(checkpoint, query_id, planned_number, binding)
     except CheckpointTorn as error:
@@ -127,12 +129,13 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
     """What the tables say, seen from this checkpoint; `seen` is what a start remembered of the quarantine."""
     history = TableHistory.of(files, places, summary)
     state = history.log.state()
-    if state is None:
-        return TableFacts(places.target)
     query_id = checkpoint.query_id
+    recorded = bool(summary.epochs)
+    ledgered = summary.last_batch(query_id) if query_id is not None else -1
+    if state is None:
+        return TableFacts(places.target, recorded=recorded, ledgered=ledgered)
     former = checkpoint.binding.predecessors if checkpoint.binding else ()
-    rebase = checkpoint.binding.rebase if checkpoint.binding else None
-    baseline = rebase.table_version if rebase is not None else None
+    baseline = baseline_of(checkpoint, summary, query_id, history.log)
     last = last_unbroken(history.in_force, summary, query_id, baseline) if query_id is not None else None
     pair = state.pairs.get(app_id(places.pipeline, places.table, query_id, "target")) if query_id is not None else None
     written = last.mark.id.number if last is not None else -1
@@ -146,13 +149,14 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         last,
         history.left_out(query_id, last) if query_id is not None and written < max(checkpoint.committed, pair or -1) else None,
         ours,
-        bool(summary.begins),
         not ours and history.blank(),
+        recorded,
+        ledgered,
         history.stranger(query_id, last, former),
         pair,
         pair is None or query_id is None or written >= pair or history.has(query_id, pair),
-        baseline is not None and history.in_force.holds(baseline),
+        baseline is not None and baseline >= 0 and history.in_force.holds(baseline),
         places.quarantine,
-        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen, query_id),
+        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen, former),
         tuple(path for path, each in states if each is not None and RETENTION in each.properties),
     )

@@ -22,7 +22,7 @@ SELECT * FROM (
 QUARANTINED = """\
 SELECT query_id, topic_id, partition, max(batch_id) AS batch, min(start_offset) AS start
 FROM {ledger} WHERE kind = 'batch' AND quarantined > 0 GROUP BY query_id, topic_id, partition"""
-REBASES = "SELECT * FROM {ledger} WHERE kind = 'rebase'"
+REBASES = "SELECT * FROM {ledger} WHERE kind IN ('rebase', 'gap_accepted')"
 
 
 def summarise(session: SparkSession | None, places: Places, version: int | None = None) -> LedgerSummary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ingest.delta_sql import At, DataFusion, Spark, quoted
 from ingest.files import is_local, local_path
 from ingest.places import Places
-from ingest.stream.binding import Binding
+from ingest.stream.binding import Binding, Gap
 from ingest.stream.delta_log import Commit
 from ingest.stream.mark import Counts, Mark
 
@@ -89,8 +89,13 @@ def project(commit: Commit, mark: Mark, inserted: Mapping[int, int]) -> list[Led
     return rows
 
 
-def project_rebase(binding: Binding, query_id: str, places: Places, contract_hash: str, at: datetime) -> list[LedgerRow]:
-    """The ledger rows that a rebase leaves: where the former epoch ended, where the new one begins, what was jumped over."""
+def project_rebase(
+    binding: Binding, query_id: str, places: Places, contract_hash: str, at: datetime, known: Mapping[str, Collection[Gap]]
+) -> list[LedgerRow]:
+    """The ledger rows that a rebase leaves: where the former epoch ended, where the new one begins, what was jumped over.
+
+    What former ones had jumped over too, but for the gaps that the ledger knows, by query id: it may have been lost since.
+    """
     rebase = binding.rebase
     assert rebase is not None
 
@@ -105,6 +110,10 @@ def project_rebase(binding: Binding, query_id: str, places: Places, contract_has
         rows += [row("rebase", former.query_id, former.epoch, former.last_batch, theirs, p, end, end) for p, end in former.ends]
         if not former.ends:  # none of its batches is in force
             rows.append(row("rebase", former.query_id, former.epoch, former.last_batch, theirs, -1, 0, 0))
+        for gap in former.gaps:
+            if gap not in known.get(former.query_id, ()):
+                topic_id, p, start, end = gap
+                rows.append(row("gap_accepted", former.query_id, former.epoch, 0, (binding.topic, topic_id), p, start, end))
     rows += [row("rebase", query_id, binding.epoch, 0, ours, p, offset, offset) for p, offset in rebase.baseline]
     rows += [row("gap_accepted", query_id, binding.epoch, 0, ours, p, start, end) for p, start, end in rebase.gaps]
     return rows

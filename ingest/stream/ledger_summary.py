@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ingest.stream.binding import Gap
 from ingest.stream.decide import LastWritten
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import BatchId, OffsetRange
@@ -28,7 +29,7 @@ class LedgerSummary:
     `ended`, the last batch in force (-1: none) of those that a rebase has followed; `begins`, how rebased ones began.
 
     `quarantined_from` is where the first batch with records in quarantine began, by (topic id, partition); `reached` how far was
-    read, by (query id, topic id, partition).
+    read, by (query id, topic id, partition); `gaps` what each rebased one jumped over on purpose when it began.
     """
 
     last: dict[str, LastWritten] = field(default_factory=dict)
@@ -38,6 +39,7 @@ class LedgerSummary:
     epochs: dict[str, int] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
     begins: dict[str, EpochBegin] = field(default_factory=dict)
+    gaps: dict[str, tuple[Gap, ...]] = field(default_factory=dict)
 
     def last_batch(self, query_id: str) -> int:
         """The last batch of a query id that the ledger has; -1 for none."""
@@ -48,7 +50,7 @@ def summary_of(
     newest: Iterable[Mapping[str, Any]], rebases: Iterable[Mapping[str, Any]], quarantined: Iterable[Mapping[str, Any]]
 ) -> LedgerSummary:
     """From the newest batch row of each (query id, topic id, partition), with `reached`, its greatest end offset; all rows of
-    kind rebase; and of batches with records in quarantine the last, `batch`, and the least `start`, by the same three."""
+    kind rebase and gap_accepted; and of batches with records in quarantine the last, `batch`, and the least `start`, by the same three."""
     batches: dict[str, list[Mapping[str, Any]]] = {}
     reached: dict[tuple[str, str, int], int] = {}
     epochs: dict[str, int] = {}
@@ -62,7 +64,12 @@ def summary_of(
         number = max(row["batch_id"] for row in rows)
         last[query_id] = _last_of([row for row in rows if row["batch_id"] == number])
         newest_rows[query_id] = next(row for row in rows if row["batch_id"] == number)
-    told = list(rebases)
+    kept = list(rebases)
+    told = [row for row in kept if row["kind"] == "rebase"]
+    gaps: dict[str, list[Gap]] = {}
+    for row in kept:
+        if row["kind"] == "gap_accepted":
+            gaps.setdefault(row["query_id"], []).append((row["topic_id"], row["partition"], row["start_offset"], row["end_offset"]))
     epochs |= {row["query_id"]: row["epoch"] for row in told}
     ended, begins = _epochs(told, epochs, newest_rows)
     proven: dict[str, int] = {}
@@ -71,7 +78,8 @@ def summary_of(
         proven[row["query_id"]] = max(proven.get(row["query_id"], -1), row["batch"])
         key = (row["topic_id"], row["partition"])
         first[key] = min(first.get(key, row["start"]), row["start"])
-    return LedgerSummary(last, proven, first, reached, epochs, ended, begins)
+    jumped = {query_id: tuple(sorted(each)) for query_id, each in gaps.items()}
+    return LedgerSummary(last, proven, first, reached, epochs, ended, begins, jumped)
 
 
 def _epochs(

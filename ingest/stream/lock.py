@@ -51,8 +51,11 @@ class Held:
 
 
 def folders(places: Places) -> list[Path]:
-    """Where the locks of a table are, as far as they are on a local disk: its checkpoint, then its tables."""
-    each = [(places.checkpoint, places.state), (places.lake, places.root)]
+    """Where the locks of a table are, as far as they are on a local disk: its tables, then its checkpoint.
+
+    In the order in which they are taken: who is kept away by a rebase makes no folder where this will put the new checkpoint.
+    """
+    each = [(places.lake, places.root), (places.checkpoint, places.state)]
     return [Path(folder) for location, folder in each if is_local(location)]
 
 

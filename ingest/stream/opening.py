@@ -13,13 +13,14 @@ from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.stream import commit, contract_change
 from ingest.stream.assessment import assess
-from ingest.stream.binding import Binding, write_binding
+from ingest.stream.binding import Binding, read_binding, write_binding
 from ingest.stream.contract_kept import CONTRACT_FILE, stored_contract
 from ingest.stream.decide import LastWritten
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger import Ledger, append_rows
 from ingest.stream.ledger_reader import summarise
 from ingest.stream.ledger_row import project_rebase
+from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId
 from ingest.stream.preflight import BrokerFacts, Refuse, Run
@@ -97,6 +98,9 @@ class Opening:
         before = self._assessment.checkpoint.binding
         if before is None:
             write_binding(self._files, self._places.state, Binding(self._topic.name, self._topic.id, state.id))
+        elif self._topic.id and not before.topic_id:  # the broker was upgraded, and tells it from now on
+            before = read_binding(self._files, self._places.state) or before  # make_tables may have bound it to a table
+            write_binding(self._files, self._places.state, replace(before, topic_id=self._topic.id))
         path = f"{self._places.state}/{CONTRACT_FILE}"
         if anew or self.unfinished is None or self._files.read(path) is None:
             self._files.write(path, self._contract.to_json().encode())
@@ -114,7 +118,7 @@ class Opening:
             baseline = baseline_mark(binding, checkpoint.query_id, self._places, self._contract)
             last = last or LastWritten(baseline, binding.rebase.table_version)
             if checkpoint.query_id not in summary.epochs:
-                append_rebase(self._session, ledger.ledger_log, binding, baseline, self._places)
+                append_rebase(self._session, ledger.ledger_log, binding, baseline, self._places, summary)
         ledger.complete(self._session, checkpoint.query_id, last, summary)
         return ledger
 
@@ -126,7 +130,7 @@ def baseline_mark(binding: Binding, query_id: str, places: Places, contract: Con
     return Mark(places.pipeline, places.table, id, binding.epoch, contract.hash, binding.topic, binding.topic_id, ranges, ())
 
 
-def append_rebase(session: SparkSession, log: DeltaLog, binding: Binding, baseline: Mark, places: Places) -> None:
-    """Append the ledger rows of a rebase, once."""
-    rows = project_rebase(binding, baseline.id.query_id, places, baseline.contract_hash, datetime.now(UTC))
+def append_rebase(session: SparkSession, log: DeltaLog, binding: Binding, baseline: Mark, places: Places, known: LedgerSummary) -> None:
+    """Append the ledger rows of a rebase, once; `known` is what the ledger has."""
+    rows = project_rebase(binding, baseline.id.query_id, places, baseline.contract_hash, datetime.now(UTC), known.gaps)
     append_rows(session, rows, log, baseline)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ingest.errors import Refused
 from ingest.stream import refusals
 from ingest.stream.binding import Binding
-from ingest.stream.decide import LastWritten, joins
+from ingest.stream.decide import LastWritten, joins, one_topic
 from ingest.stream.offsets import PlannedBatch
 from ingest.stream.quarantine_loss import Lost
 
@@ -51,10 +51,11 @@ class TableFacts:
     """The target (`id` None: there is none) and what belongs to it.
 
     `last` is the last batch of the checkpoint's query that is in force, `left_out` a later one that is not; `ours` whether
-    the table holds any pair of this pipeline, `rebased` whether the ledger tells of a rebase of it, `blank` whether it holds
-    nothing but our own marked creation; `stranger` the newest commit in force by somebody else since `last`; `pair` the batch
-    number that Delta itself keeps for our query; `baseline` whether the version at which a rebase began this epoch is in force.
-    `quarantine_lost` says which records the quarantine lacks that the target proves; `retention` names the tables on which pairs expire.
+    the table holds any pair of this pipeline, `blank` whether it holds nothing but our own marked creation; `recorded` whether the
+    ledger, which may outlive the table, tells of batches or of a rebase, and `ledgered` the last batch of the query that it has;
+    `stranger` the newest commit in force by somebody else since `last`; `pair` the batch number that Delta itself keeps for our
+    query; `baseline` whether the version at which a rebase began this epoch is in force. `quarantine_lost` says which records the
+    quarantine lacks that the target proves; `retention` names the tables on which pairs expire.
     """
 
     path: str
@@ -62,8 +63,9 @@ class TableFacts:
     last: LastWritten | None = None
     left_out: LastWritten | None = None
     ours: bool = False
-    rebased: bool = False
     blank: bool = False
+    recorded: bool = False
+    ledgered: int = -1
     stranger: Stranger | None = None
     pair: int | None = None
     pair_known: bool = True
@@ -167,8 +169,8 @@ class _Known:
 
 
 def _checkpoint_lost(known: _Known) -> Refused | None:
-    # A rebase of a table without batches counts too: its baseline says what was read or jumped over.
-    lost = known.checkpoint.empty and known.table.id is not None and (known.table.ours or known.table.rebased)
+    # A ledger by itself counts too: it says what was read or jumped over, and new batches would not add up with those that it has.
+    lost = known.checkpoint.empty and (known.table.ours or known.table.recorded)
     return refusals.checkpoint_lost(known.name, known.checkpoint.path, known.table.path, batches=known.table.ours) if lost else None
 
 
@@ -199,18 +201,16 @@ def _checkpoint_old(known: _Known) -> Refused | None:
     planned, last = known.checkpoint.planned, known.table.last
     if planned is None or last is None:
         return None
-    same = (last.mark.ranges, last.mark.topic_id) == (planned.ranges, _topic_id(known, last))
+    # The offset log has no topic id; the one that the checkpoint is bound to stands for it.
+    binding = known.checkpoint.binding
+    topic = binding is None or one_topic(binding.topic_id, last.mark.topic_id)
+    same = topic and last.mark.ranges == planned.ranges
     # A batch that is to be run begins where the table ends, whatever the offset log says of the batch before.
     to_run = known.checkpoint.committed < planned.id.number == known.written + 1
-    apart = to_run and not joins(planned.ranges, last.mark)
+    apart = to_run and not (topic and joins(planned.ranges, last.mark))
     if known.written > planned.id.number or (known.written == planned.id.number and not same) or apart:
         return refusals.checkpoint_old(known.name, known.checkpoint.path, planned, last)
     return None
-
-
-def _topic_id(known: _Known, last: LastWritten) -> str:
-    """The offset log has no topic id; the one that the checkpoint is bound to stands for it."""
-    return known.checkpoint.binding.topic_id if known.checkpoint.binding else last.mark.topic_id
 
 
 def _table_rewound(known: _Known) -> Refused | None:
@@ -219,11 +219,13 @@ def _table_rewound(known: _Known) -> Refused | None:
     pair = known.table.pair
     if pair is not None and not known.table.pair_known:
         return None  # HISTORY_GONE says it
-    # Delta would skip every batch up to its pair, also those that a RESTORE has taken away.
-    done = max(known.checkpoint.committed, -1 if pair is None else pair)
+    # Delta would skip every batch up to its pair, also those that a RESTORE has taken away. And the ledger never leads: where it does,
+    # copies of table and checkpoint were put back, and other batches would get the numbers of those that it has.
+    proofs = {"checkpoint": known.checkpoint.committed, "pair": -1 if pair is None else pair, "ledger": known.table.ledgered}
+    by, done = max(proofs.items(), key=lambda proof: proof[1])
     if known.written >= done:
         return None
-    return refusals.table_rewound(known.name, known.table.path, done, known.table.last, known.table.left_out)
+    return refusals.table_rewound(known.name, known.table.path, by, done, known.table.last, known.table.left_out)
 
 
 def _checkpoint_torn(known: _Known) -> Refused | None:

@@ -29,6 +29,12 @@ class Seen:
 
     table_id: str
     version: int
+    stamp: str = ""
+
+    def followed_by(self, log: DeltaLog, now: State) -> bool:
+        """Whether what is there now has grown out of this, as far as the log still tells; a copy of before can have as many versions."""
+        known = self.stamp and log.stamp(self.version)
+        return self.table_id == now.id and self.version <= now.version and (not known or known == self.stamp)
 
 
 @dataclass(frozen=True)
@@ -43,14 +49,14 @@ def read_seen(files: Files, state: str) -> Seen | None:
     """What was remembered in the folder `state`; None if nothing can be read: then all of the history is looked at."""
     try:
         told = json.loads(files.read(f"{state}/{FILE}") or b"")
-        return Seen(str(told["table_id"]), int(told["version"]))
+        return Seen(str(told["table_id"]), int(told["version"]), str(told.get("stamp", "")))
     except (ValueError, KeyError, TypeError):
         return None
 
 
 def write_seen(files: Files, state: str, now: State | None) -> None:
     """Remember the quarantine as it is now."""
-    if now is not None and read_seen(files, state) != (seen := Seen(now.id, now.version)):
+    if now is not None and read_seen(files, state) != (seen := Seen(now.id, now.version, now.stamp)):
         files.write(f"{state}/{FILE}", json.dumps(asdict(seen)).encode())
 
 
@@ -69,17 +75,17 @@ def proven_marks(target: InForce, summary: LedgerSummary) -> list[Mark]:
 
 
 def quarantine_loss(
-    log: DeltaLog, state: State | None, places: Places, target: InForce, summary: LedgerSummary, seen: Seen | None, query_id: str | None
+    log: DeltaLog, state: State | None, places: Places, target: InForce, summary: LedgerSummary, seen: Seen | None, former: Sequence[str]
 ) -> Lost | None:
-    """What the quarantine lacks, if it lacks anything; `query_id` is the checkpoint's own."""
-    followed = seen is not None and state is not None and seen.table_id == state.id and seen.version <= state.version
+    """What the quarantine lacks, if it lacks anything; `former` are the queries before the one whose checkpoint has `seen` it."""
+    followed = seen is not None and state is not None and seen.followed_by(log, state)
     recent = proven_marks(target, summary)
-    if seen is not None and state is not None and followed and not any(leaves_out(commit) for commit in log.since(seen.version)):
-        return _behind(log, state, places, recent, summary, query_id) if query_id is not None else None
     proven = {query: batch for query, batch in summary.quarantined.items() if batch <= summary.ended.get(query, batch)}
     for mark in recent:
         proven[mark.id.query_id] = max(proven.get(mark.id.query_id, -1), mark.id.number)
     everything = _starts(summary.quarantined_from, recent)
+    if seen is not None and state is not None and followed and not any(leaves_out(commit) for commit in log.since(seen.version)):
+        return _behind(log, state, places, {query: batch for query, batch in proven.items() if query not in former}, everything)
     if state is not None and (seen is None or followed):
         return _left_out(log, target, summary, everything) or _never_there(log, places, state, proven, everything)
     if not proven:
@@ -89,24 +95,27 @@ def quarantine_loss(
     assert seen is not None
     if seen.table_id != state.id:
         return Lost(f"has the table id {state.id}, it was {seen.table_id}: it was made anew", everything)
+    if seen.version <= state.version:
+        return Lost(f"has another version {seen.version} than the one that was seen: a copy was put back, and written to", everything)
     return Lost(f"ends with version {state.version}, it had reached version {seen.version}: a copy was put back", everything)
 
 
-def _behind(log: DeltaLog, state: State, places: Places, recent: Sequence[Mark], summary: LedgerSummary, query_id: str) -> Lost | None:
-    """Batches of our own query that are not there, though nothing was left out since the last look: a copy of later than that, made
-    before they were, was put back. What another checkpoint had put there stood at that look, or was accepted by its rebase.
+def _behind(log: DeltaLog, state: State, places: Places, proven: Mapping[str, int], everything: Starts) -> Lost | None:
+    """Batches that are not there, though nothing was left out since the last look: a copy of later than that, made before they were, was
+    put back. What a former checkpoint had put there stood at that look, or was accepted by its rebase; not so what a later one had, where
+    the checkpoint was put back too.
     """
-    batches = [mark.id.number for mark in recent if mark.id.query_id == query_id]
-    batch = max([*batches, summary.quarantined.get(query_id, -1)])
-    there = state.pairs.get(app_id(places.pipeline, places.table, query_id, "quarantine"), -1)
-    if batch > there:  # or its pairs have expired
-        held = (commit.mark.id for commit in InForce(log).commits() if commit.mark is not None)
-        there = max(there, next((id.number for id in held if id.query_id == query_id), -1))
-    if batch <= there:
+    held = {query: state.pairs.get(app_id(places.pipeline, places.table, query, "quarantine"), -1) for query in proven}
+    if any(batch > held[query] for query, batch in proven.items()):  # or its pairs have expired
+        for commit in InForce(log).commits():
+            if commit.mark is not None and commit.mark.id.query_id in held:
+                id = commit.mark.id
+                held[id.query_id] = max(held[id.query_id], id.number)
+    query = next((query for query, batch in proven.items() if batch > held[query]), None)
+    if query is None:
         return None
-    holds = "none" if there < 0 else f"records up to batch {there}"
-    what = f"holds {holds} of query {query_id}, the target proves batch {batch}: a copy of before was put back"
-    return Lost(what, _starts(summary.quarantined_from, recent))
+    holds = "none" if held[query] < 0 else f"records up to batch {held[query]}"
+    return Lost(f"holds {holds} of query {query}, the target proves batch {proven[query]}: a copy of before was put back", everything)
 
 
 def _left_out(log: DeltaLog, target: InForce, summary: LedgerSummary, everything: Starts) -> Lost | None:
@@ -122,8 +131,8 @@ def _left_out(log: DeltaLog, target: InForce, summary: LedgerSummary, everything
     how = f"version {by.version} ({by.operation})" if by is not None else f"version {floor}"
     version, mark = lost[-1]
     what = f"{how} left out {len(lost)} commits, the first of them version {version}, batch {mark.id.number} of query {mark.id.query_id}"
-    # What Delta has cleaned up was left out as well, if nothing of before the log is in force.
-    unseen = chain.before_the_log() < 0 < min(log.versions())
+    # What Delta has cleaned up was left out as well, if not all of before the log is in force: the RESTORE has jumped over some of it.
+    unseen = chain.before_the_log() < min(log.versions()) - 1
     return Lost(what, everything if unseen else _starts({}, [mark for _, mark in lost]))
 
 

@@ -33,7 +33,7 @@ from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.opening import append_rebase, baseline_mark
 from ingest.stream.preflight import BrokerFacts
 from ingest.stream.quarantine_loss import write_seen
-from ingest.stream.rebase_plan import Aim, RebasePlan, began, plan, table_end
+from ingest.stream.rebase_plan import Aim, RebasePlan, began, pending, plan, table_end
 from ingest.stream.topic import Topic, bounds
 
 # A rebase mends what the others are about; these are mended otherwise, or by nobody.
@@ -90,9 +90,13 @@ class Rebaser:
         for refused in known.refusals:
             if refused.code in NOT_MENDED + others:
                 raise refused
-        end = table_end(known, InForce(DeltaLog(self._lake, self.places.target)), self.places.name)
+        log = DeltaLog(self._lake, self.places.target)
+        end = table_end(known, InForce(log), self.places.name)
+        end = replace(end, stamp=log.stamp(end.version))
         initial = CheckpointFiles(self._files, self.places.checkpoint).initial_offsets(self.topic.name)
-        end = replace(end, began=began(known.checkpoint, known.table, initial, broker.topic_id))
+        end = replace(
+            end, began=began(known.checkpoint, known.table, initial, broker.topic_id), pending=pending(known.checkpoint, end.former)
+        )
         if known.table.quarantine_lost is not None:
             end = replace(end, lost=known.table.quarantine_lost.starts)
         return plan(self.places.name, aim, end, broker, known.table.id or "", accept_gap=accept_gap)
@@ -104,7 +108,7 @@ class Rebaser:
         state = DeltaLog(self._lake, self.places.target).state()
         assert state is not None
         if anew or planned.rebase.table_version < 0:
-            rebase = replace(planned.rebase, table_version=state.version)
+            rebase = replace(planned.rebase, table_version=state.version, stamp=state.stamp)
             planned = replace(planned, binding=replace(planned.binding, table_id=state.id, rebase=rebase))
         # Else table and version as they were planned for: what was restored, replaced or dropped since, the next start then refuses.
         query_id = str(uuid.uuid4())
@@ -138,8 +142,11 @@ class Rebaser:
         assert binding is not None and query_id is not None
         commit.create_tables(self.session, self.contract, self.places)
         baseline = baseline_mark(binding, query_id, self.places, self.contract)
-        append_rebase(self.session, DeltaLog(self._lake, self.places.ledger), binding, baseline, self.places)
+        known = summarise(self.session, self.places)
+        append_rebase(self.session, DeltaLog(self._lake, self.places.ledger), binding, baseline, self.places, known)
         faults.at("rebase_ledger", 0)
+        if self._files.names(self.places.checkpoint) == ["oncelake"]:  # the lock of a start that was refused meanwhile, as CHECKPOINT_LOST
+            self._move_aside(_moment())
         self._files.move(self._prepared, self.places.checkpoint)
         return binding
 

@@ -9,12 +9,12 @@ from typing import Literal
 from ingest.errors import InvalidInput, Refused
 from ingest.stream import refusals
 from ingest.stream.assessment import Assessment
-from ingest.stream.binding import Binding, FormerEpoch, Rebase
-from ingest.stream.decide import LastWritten
+from ingest.stream.binding import Binding, FormerEpoch, Gap, Rebase
+from ingest.stream.decide import LastWritten, one_topic
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
 from ingest.stream.preflight import BrokerFacts, CheckpointFacts, TableFacts
-from ingest.stream.unbroken import last_unbroken
+from ingest.stream.unbroken import ANOTHER, baseline_of, last_unbroken, stamp_of
 
 Kind = Literal["table", "earliest", "latest", "offsets"]
 
@@ -33,7 +33,8 @@ class TableEnd:
     the topic that they were read from (empty: nothing was read).
 
     `lost` is where the first records lie that the quarantine has lost, by topic id and partition; `began` where reading once began, by
-    partition (0 where none is named), None if nothing tells that there ever was any.
+    partition (0 where none is named), None if nothing tells that there ever was any; `pending` what the epoch at hand was to read
+    again for the sake of the quarantine, and has not.
     """
 
     version: int
@@ -43,6 +44,8 @@ class TableEnd:
     lost: Mapping[tuple[str, int], int] = field(default_factory=dict)
     topic: str = ""
     began: Mapping[int, int] | None = None
+    pending: tuple[Gap, ...] = ()
+    stamp: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
         mark = commit.mark
         if mark is not None and f"{mark.pipeline}.{mark.table}" == name:
             epochs[mark.id.query_id] = mark.epoch
-    newest = {query: last for query in epochs if (last := last_unbroken(in_force, summary, query)) is not None}
+    baselines = {query: baseline_of(assessment.checkpoint, summary, query, in_force.log) for query in epochs}
+    newest = {query: last for query in epochs if (last := last_unbroken(in_force, summary, query, baselines[query])) is not None}
     former = tuple(
         FormerEpoch(
             query_id,
@@ -80,6 +84,8 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
             newest[query_id].mark.topic if query_id in newest else "",
             newest[query_id].mark.topic_id if query_id in newest else "",
             tuple((each.partition, each.end) for each in newest[query_id].mark.ranges) if query_id in newest else (),
+            _gaps(query_id, assessment),
+            stamp_of(assessment.checkpoint, query_id),
         )
         for query_id, epoch in sorted(epochs.items(), key=lambda item: item[1])
     )
@@ -87,6 +93,7 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
     last = max(newest.values(), key=lambda each: each.version, default=None)
     begins = [begin for begin in summary.begins.values() if begin.table_version in versions or begin.table_version <= horizon]
     begins = [begin for begin in begins if not _of_a_table_before(begin, summary, epochs)]
+    begins = [begin for begin in begins if baselines[begin.query_id] != ANOTHER]
     begin = max(begins, key=lambda each: (each.table_version, epochs[each.query_id]), default=None)
     if begin is not None and begin.query_id not in newest and (last is None or begin.table_version >= last.version):
         return TableEnd(version, begin.topic_id, begin.baseline, former, topic=begin.topic)
@@ -94,6 +101,16 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
         return TableEnd(version, "", {}, former)
     ends = {each.partition: each.end for each in last.mark.ranges}
     return TableEnd(version, last.mark.topic_id, ends, former, topic=last.mark.topic)
+
+
+def _gaps(query_id: str, assessment: Assessment) -> tuple[Gap, ...]:
+    """What this epoch jumped over when it began, by the ledger, or where that is lost by the checkpoint that is there."""
+    binding = assessment.checkpoint.binding
+    if query_id in assessment.summary.gaps or binding is None or binding.rebase is None:
+        return assessment.summary.gaps.get(query_id, ())
+    if query_id == assessment.checkpoint.query_id:
+        return tuple((binding.topic_id, *gap) for gap in binding.rebase.gaps)
+    return next((former.gaps for former in binding.rebase.former if former.query_id == query_id), ())
 
 
 def _of_a_table_before(begin: EpochBegin, summary: LedgerSummary, epochs: Mapping[str, int]) -> bool:
@@ -108,6 +125,15 @@ def _last_batch(query_id: str, newest: Mapping[str, LastWritten], summary: Ledge
     if horizon >= 0 and query_id in summary.ended:
         return summary.ended[query_id]
     return 0 if query_id in summary.begins else -1
+
+
+def pending(checkpoint: CheckpointFacts, former: Sequence[FormerEpoch]) -> tuple[Gap, ...]:
+    """What this checkpoint's rebase has promised to read again for the quarantine, and none of its batches in force has read."""
+    if checkpoint.binding is None or checkpoint.binding.rebase is None:
+        return ()
+    read = {p: end for epoch in former if epoch.query_id == checkpoint.query_id for p, end in epoch.ends}
+    left = ((topic_id, p, max(start, read.get(p, start)), end) for topic_id, p, start, end in checkpoint.binding.rebase.regain)
+    return tuple(gap for gap in left if gap[2] < gap[3])
 
 
 def began(checkpoint: CheckpointFacts, table: TableFacts, initial: Mapping[int, int], topic_id: str) -> Mapping[int, int] | None:
@@ -128,7 +154,10 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
     # The checkpoint would say so as well, if it were there.
     if end.topic and end.topic != broker.topic:
         raise refusals.topic_other(name, end.topic, broker.topic)
-    same_topic = not end.topic_id or not broker.topic_id or end.topic_id == broker.topic_id
+    same_topic = one_topic(end.topic_id, broker.topic_id)
+    lost, until = dict(end.lost), {(topic_id, p): stop for topic_id, p, _, stop in end.pending}
+    for topic_id, p, start, _ in end.pending:
+        lost[topic_id, p] = min(start, lost.get((topic_id, p), start))
     # Offsets of a topic that was deleted and made again mean nothing in the new one.
     reached = dict(end.ends) if same_topic else {}
     baseline: dict[int, int] = {}
@@ -140,7 +169,7 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
         raise refusals.broker_behind(name, broker.topic, behind)
     for partition, (earliest, latest) in broker.bounds.items():
         # What the quarantine has lost is read again: the table goes no further than its quarantine.
-        whole = min(reached.get(partition, 0), end.lost.get((broker.topic_id, partition), reached.get(partition, 0)))
+        whole = min(reached.get(partition, 0), lost.get((broker.topic_id, partition), reached.get(partition, 0)))
         start = {"earliest": earliest, "latest": latest}.get(aim.kind, max(earliest, whole))
         start = given.get(partition, start)
         if partition in given and not earliest <= start <= latest:
@@ -153,19 +182,22 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
     again = tuple((p, start, reached[p]) for p, start in sorted(baseline.items()) if start < reached.get(p, 0))
     if gaps and not accept_gap:
         each = ", ".join(f"partition {p} [{start}, {stop})" for p, start, stop in gaps)
-        lost = sum(stop - start for _, start, stop in gaps)
+        left_out = sum(stop - start for _, start, stop in gaps)
         raise Refused(
             "GAP_NOT_ACCEPTED",
-            f"the new checkpoint of {name} would jump over {each}: {lost} offsets that no batch has read.",
+            f"the new checkpoint of {name} would jump over {each}: {left_out} offsets that no batch has read.",
             expected="no offset left out, or your word that it may be.",
             remedy=f"`ingest rebase {name} --to table` where Kafka still holds them; else add --accept-gap: verify will always show them.",
         )
-    here = {p: start for (topic_id, p), start in end.lost.items() if topic_id == broker.topic_id}
+    here = {p: start for (topic_id, p), start in lost.items() if topic_id == broker.topic_id}
     not_regained = tuple((p, start, baseline[p]) for p, start in sorted(here.items()) if p in baseline and start < baseline[p])
-    if not accept_gap and (not_regained or len(here) < len(end.lost)):
+    if not accept_gap and (not_regained or len(here) < len(lost)):
         raise _not_regained(name, not_regained)
     epoch = max((each.epoch for each in end.former), default=-1) + 1
-    rebase = Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version)
+    ends = {p: max(reached.get(p, 0), until.get((broker.topic_id, p), 0)) for p in here}
+    again_for_it = ((broker.topic_id, p, max(start, baseline[p]), ends[p]) for p, start in sorted(here.items()) if p in baseline)
+    regain = tuple(gap for gap in again_for_it if gap[2] < gap[3])
+    rebase = Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version, regain, end.stamp)
     predecessors = tuple(each.query_id for each in end.former)
     return RebasePlan(Binding(broker.topic, broker.topic_id, table_id, max(epoch, 1), predecessors, rebase), again, not_regained)
 

@@ -8,15 +8,20 @@ from ingest.errors import Refused
 from ingest.stream.decide import LastWritten, ranges_text
 from ingest.stream.offsets import PlannedBatch
 
+# A topic that holds copies (another cluster's, one made again) has another id, and the position holds it.
+NOT_AGAIN = "ids that the table holds are not added again. But with `event_id: position` a copied record is another event: there begin "
+NOT_AGAIN += "behind the copies (`--to` offsets or a time, `--accept-gap`)."
+
 
 def checkpoint_lost(name: str, checkpoint: str, table: str, *, batches: bool = True) -> Refused:
     """A table with our batches, or with none and a rebase that was begun, and no checkpoint."""
-    found = f"{table} holds batches of {name}" if batches else f"the ledger tells of a rebase of {name}"
+    found = f"{table} holds batches of {name}" if batches else f"the ledger beside {table} tells of batches or of a rebase of {name}"
+    anew = "" if batches else " To begin anew as if nothing had ever been read, move the ledger and the quarantine away as well."
     return Refused(
         "CHECKPOINT_LOST",
         f"{checkpoint} holds no checkpoint, but {found}.",
         expected="the checkpoint that wrote the table: a new one would plan batch numbers that the table believes to have.",
-        remedy=f"put the checkpoint back; or `ingest rebase {name} --to table` makes a new one that goes on where the table ends.",
+        remedy=f"put the checkpoint back; or `ingest rebase {name} --to table` makes a new one that goes on where the table ends.{anew}",
     )
 
 
@@ -68,8 +73,9 @@ def checkpoint_old(name: str, checkpoint: str, planned: PlannedBatch, last: Last
     )
 
 
-def table_rewound(name: str, table: str, committed: int, last: LastWritten | None, left_out: LastWritten | None) -> Refused:
-    """A table that lacks what the checkpoint has done."""
+def table_rewound(name: str, table: str, by: str, done: int, last: LastWritten | None, left_out: LastWritten | None) -> Refused:
+    """A table that lacks what was done; `by` is what proves it: checkpoint, pair or ledger."""
+    proof = {"pair": f"Delta keeps the pair of batch {done} of {name}", "ledger": f"the ledger of {name} has batch {done}"}
     holds = "none of its batches" if last is None else f"batches up to {last.mark.id.number}, {ranges_text(last.mark)}"
     lost = (
         ""
@@ -79,8 +85,8 @@ def table_rewound(name: str, table: str, committed: int, last: LastWritten | Non
     )
     return Refused(
         "TABLE_REWOUND",
-        f"the checkpoint of {name} has done batch {committed}; {table} holds {holds}.{lost}",
-        expected="every batch that the checkpoint has done, in force in the table.",
+        f"{proof.get(by, f'the checkpoint of {name} has done batch {done}')}; {table} holds {holds}.{lost}",
+        expected="every batch that is done, in force in the table.",
         remedy=f"bring the table back to its newest state; or `ingest rebase {name} --to table` reads again what the table lacks.",
     )
 
@@ -163,7 +169,7 @@ def topic_made_again(name: str) -> str:
     """What to do about a topic of another id, also one that is met in the midst of a run."""
     return (
         "check --bootstrap-servers: a topic of another cluster has another id, too. If this one was made again, "
-        f"`ingest rebase {name} --to earliest` goes on with it from its beginning; ids that the table holds are not added again."
+        f"`ingest rebase {name} --to earliest` goes on with it from its beginning; {NOT_AGAIN}"
     )
 
 
@@ -198,5 +204,5 @@ def broker_behind(name: str, topic: str, behind: Sequence[tuple[int, int, int]])
         expected="at least the offsets that were read: this is another cluster, or one that lost records.",
         remedy="check --bootstrap-servers. If the cluster did lose its newest records, their offsets are used a second time: stop the "
         "producers, copy all that the topic still holds into another one, delete the topic, make it anew from that copy and "
-        f"`ingest rebase {name} --to earliest`; ids that the table holds are not added again.",
+        f"`ingest rebase {name} --to earliest`; {NOT_AGAIN}",
     )

@@ -8,17 +8,42 @@ are in force too, down to what the ledger vouches for, or to where the query beg
 from __future__ import annotations
 
 from ingest.stream.decide import LastWritten
+from ingest.stream.delta_log import DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import LedgerSummary
+from ingest.stream.preflight import CheckpointFacts
+
+# No version of the table: the commit at which a rebase began is not in this log, though another has its number by now.
+ANOTHER = -1
+
+
+def stamp_of(checkpoint: CheckpointFacts, query_id: str | None) -> str:
+    """What the checkpoint keeps of the commit at which the rebase of this query, its own or a former one, began; empty for none."""
+    rebase = checkpoint.binding.rebase if checkpoint.binding is not None else None
+    if rebase is None:
+        return ""
+    return rebase.stamp if query_id == checkpoint.query_id else next((f.stamp for f in rebase.former if f.query_id == query_id), "")
+
+
+def baseline_of(checkpoint: CheckpointFacts, summary: LedgerSummary, query_id: str | None, log: DeltaLog) -> int | None:
+    """The target's version at which a rebase began this query, by its checkpoint or the ledger; None if none has."""
+    rebase = checkpoint.binding.rebase if checkpoint.binding is not None and query_id == checkpoint.query_id else None
+    begin = summary.begins.get(query_id or "")
+    if rebase is None and begin is None:
+        return None
+    version = rebase.table_version if rebase is not None else begin.table_version if begin is not None else ANOTHER
+    stamp = stamp_of(checkpoint, query_id)
+    there = stamp and log.stamp(version)
+    return ANOTHER if there and there != stamp else version
 
 
 def last_unbroken(chain: InForce, summary: LedgerSummary, query_id: str, baseline: int | None = None) -> LastWritten | None:
     """The last batch of `query_id` in force before which none is missing; None if there is none.
 
-    `baseline` is the target's version at which a rebase began this query, where the ledger does not know it.
+    `baseline` is the target's version at which a rebase began this query, as its checkpoint tells it; else the ledger does.
     """
-    begin = summary.begins.get(query_id)
-    baseline = baseline if begin is None else begin.table_version
+    if baseline is None and query_id in summary.begins:
+        baseline = summary.begins[query_id].table_version
     # Of an epoch that a rebase has ended, the ledger's last row may be one behind a hole.
     vouched = summary.last.get(query_id) if query_id not in summary.ended else None
     found: list[LastWritten] = []

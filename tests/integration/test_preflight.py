@@ -648,3 +648,40 @@ def test_what_kafka_has_expired_is_no_silent_gap_where_the_table_holds_nothing_a
     client.close()
     with pytest.raises(Refused, match=r"GAP_NOT_ACCEPTED.*partition 0 \[0, 2\)"):
         one.rebase("earliest")
+
+
+def forget_tables(lane: Lane) -> None:
+    """Delta keeps what it has read of a table; the next start has a JVM of its own."""
+    jvm: Any = lane.session._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+@pytest.mark.slow
+def test_a_target_deleted_with_its_checkpoint_is_no_first_start_while_the_ledger_is_there(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    shutil.rmtree(one.places.target)
+    shutil.rmtree(one.places.checkpoint)
+    forget_tables(one)
+    assert "the ledger beside" in refused(one, "CHECKPOINT_LOST").found
+    one.rebase()
+    one.run()
+    assert one.ids() == ["a", "b"]
+    balanced(one)
+
+
+@pytest.mark.slow
+def test_copies_of_target_and_checkpoint_put_back_beside_a_later_ledger_are_refused_and_read_again(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    for folder in (one.places.target, one.places.checkpoint):
+        shutil.copytree(folder, f"{folder}.kept")
+    one.send(order("c"), "[")
+    one.run()
+    for folder in (one.places.target, one.places.checkpoint):
+        shutil.rmtree(folder)
+        shutil.move(f"{folder}.kept", folder)
+    forget_tables(one)
+    assert "the ledger of" in refused(one, "TABLE_REWOUND").found
+    one.rebase()
+    one.run()
+    assert one.ids() == ["a", "b", "c"]
+    balanced(one)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 from delta import exceptions as delta
@@ -43,6 +44,7 @@ class Version:
     force: tuple[int, ...]
     metadata: bool = False
     state: State | None = None
+    serial: int = field(default_factory=count().__next__)
 
 
 class DoubledKey(BaseException):
@@ -113,6 +115,10 @@ class Table:
         version = self._put(operation, {}, [], tuple(self.newest.files), (len(self.versions),), None, None, parameters)
         version.metadata = not overwrite
         return version
+
+    def copy(self) -> Table:
+        """The folder, copied."""
+        return Table(self.path, self.id, self.column, list(self.versions), self.log_from)
 
     def put_back(self, number: int) -> None:
         """The folder as it was at version `number`: its log and its pairs too."""
@@ -205,5 +211,10 @@ class ModelLog(DeltaLog):
             return None
         newest = found.newest
         if newest.state is None:
-            newest.state = State(found.number, found.id, "", {}, (), "", newest.pairs)
+            newest.state = State(found.number, found.id, "", {}, (), "", newest.pairs, self.stamp(found.number))
         return newest.state
+
+    def stamp(self, version: int) -> str:
+        found = self._tables.get(self.table)
+        there = found is not None and found.log_from <= version < len(found.versions)
+        return str(found.versions[version].serial) if found is not None and there else ""

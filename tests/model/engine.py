@@ -192,7 +192,7 @@ def summarise(world: World, path: str) -> LedgerSummary:
         {**vars(each[0]), "batch": max(row.batch_id for row in each), "start": min(row.start_offset for row in each)}
         for each in quarantined.values()
     ]
-    return summary_of(told, [vars(row) for row in rows if row.kind == "rebase"], proven)
+    return summary_of(told, [vars(row) for row in rows if row.kind != "batch"], proven)
 
 
 class Clock:

@@ -28,14 +28,6 @@ FOUND = (
         "a RESTORE that Delta has cleaned up from the log before the next start: the ledger vouches for what it left out",
         Schedule(SMALL, (THREE, go(0, 23), ("restore", 0, 1, False), ("optimize",), ("clean", 0, 0))),
     ),
-    (
-        "binding-race",
-        "two first starts without locks and the topic made again between them: the binding of the one names the topic id of the other",
-        Schedule(
-            Setting(),
-            (go(0, 1, bypass=True), ("recreate",), THREE, go(1, 2, bypass=True, at=3, then=go(0, 9, bypass=True))),
-        ),
-    ),
 )
 
 # What it had found, and what was mended.
@@ -244,6 +236,153 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
                 ("produce", 0, ((5, 0, "good"),)),
                 ("expire", 0, 4),
                 ("produce", 0, ((4, 0, "good"),)),
+            ),
+        ),
+    ),
+    (
+        "ledger-ahead",
+        "table and checkpoint are put back from one backup, the ledger is of later: the batches made since have the numbers of those that "
+        "it has, and once the log is cleaned up it vouches for offsets that the table never got; a rebase to the table begins behind them",
+        Schedule(
+            SMALL,
+            (
+                ("produce", 0, ((0, 0, "good"), (1, 10, "good"))),
+                go(0, 3),
+                ("save", 0),
+                ("produce", 0, ((3, 30, "good"), (4, 40, "good"))),
+                go(0, 21),
+                ("stop", 0),
+                ("copy", 0, 3),
+                ("put_back", 0, 0),
+                go(0, 8),
+                ("optimize",),
+                ("delete", 0),
+                ("delete", 1),
+                ("clean", 0, 0),
+            ),
+        ),
+    ),
+    (
+        "restored-before-the-log",
+        "the quarantine is restored to a version that Delta has cleaned up from the log since: of what the RESTORE jumped over only the "
+        "part that the log still has was read again",
+        Schedule(
+            Setting(partitions=2, limit=1),
+            (
+                ("produce", 0, ((6, 0, "good"), (1, 10, "poison"), (4, 40, "poison"))),
+                go(0, 19),
+                ("restore", 1, 2, False),
+                go(0, 1, at=3, then=("clean", 1, 1)),
+            ),
+        ),
+    ),
+    (
+        "binding-race",
+        "two first starts without locks and the topic made again between them: the binding of the one names the topic id of the other",
+        Schedule(
+            Setting(),
+            (go(0, 1, bypass=True), ("recreate",), THREE, go(1, 2, bypass=True, at=3, then=go(0, 9, bypass=True))),
+        ),
+    ),
+    (
+        "regaining-cut-short",
+        "a backup of the quarantine is put back; a rebase begins where that lacks records, and takes it for whole from then on; before its "
+        "run has read them the target is put back from a copy, and the next rebase begins where that ends",
+        Schedule(
+            SMALL,
+            (
+                ("keep",),
+                ("produce", 0, ((3, 30, "poison"), (4, 40, "good"), (8, 0, "good"))),
+                go(0, 1),
+                ("produce", 0, ((3, 30, "good"), (7, 0, "good"))),
+                go(0, 30),
+                ("stop", 0),
+                ("bring_back", (1,), False),
+                go(0, 1),
+                ("mend", 0),
+                ("copy", 0, 4),
+            ),
+        ),
+    ),
+    (
+        "seen-before-it-was-there",
+        "backups of quarantine and checkpoint, both of before another checkpoint put records there, are put back: what the older one has "
+        "seen is there, and whatever other checkpoints had put there was taken for seen",
+        Schedule(
+            Setting(),
+            (
+                go(0, 2),
+                ("kill", 0),
+                ("save", 0),
+                ("keep",),
+                ("lose", 0),
+                ("produce", 0, ((2, 20, "poison"),)),
+                go(0, 3),
+                ("stop", 0),
+                ("bring_back", (1,), False),
+                ("put_back", 0, 0),
+            ),
+        ),
+    ),
+    (
+        "ledger-of-another-branch",
+        "table and checkpoint of before are put back and the ledger is restored: Delta skips its append by the pair of a batch with other "
+        "offsets, and the rebase that was named met the same",
+        Schedule(
+            Setting(),
+            (
+                go(0, 2),
+                ("save", 0),
+                ("limit", 1),
+                ("produce", 0, ((2, 20, "good"), (7, 0, "good"), (4, 40, "good"), (9, 0, "good"))),
+                go(0, 22),
+                ("stop", 0),
+                ("put_back", 0, 0),
+                ("copy", 0, 4),
+                ("restore", 2, 4, False),
+            ),
+        ),
+    ),
+    (
+        "as-many-versions-again",
+        "an older copy of the quarantine is put back and written to until it has as many versions as were seen: what another checkpoint "
+        "had put there since was taken for seen",
+        Schedule(
+            Setting(),
+            (
+                ("produce", 0, ((6, 0, "good"),)),
+                ("produce", 0, ((2, 20, "poison"), (4, 40, "poison"))),
+                go(0, 12),
+                ("keep",),
+                ("limit", 1),
+                ("produce", 0, ((3, 30, "poison"), (5, 50, "poison"))),
+                go(0, 12),
+                ("stop", 0),
+                ("rebase", 0, "table", False, (), 0, ()),
+                ("bring_back", (1,), False),
+                ("optimize", 1),
+                ("replace", 1, True),
+            ),
+        ),
+    ),
+    (
+        "another-of-its-number",
+        "a copy of the target of before a rebase is put back and written to until it has a commit of the number at which the rebase began: "
+        "the baseline counted as in force, and the next rebase began behind what the copy lacks",
+        Schedule(
+            SMALL,
+            (
+                ("produce", 0, ((0, 0, "good"), (7, 0, "good"))),
+                go(0, 10),
+                ("stop", 0),
+                ("rebase", 0, "table", False, (), 0, ()),
+                ("produce", 0, ((6, 0, "good"), (7, 0, "good"))),
+                ("produce", 0, ((6, 0, "good"), (7, 0, "good"))),
+                go(0, 24),
+                ("stop", 0),
+                ("rebase", 0, "table", False, (), 0, ()),
+                ("copy", 0, 5),
+                ("restore", 0, 1, False),
             ),
         ),
     ),

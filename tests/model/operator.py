@@ -103,7 +103,11 @@ def _to_newest(world: World, which: int) -> None:
     table = world.tables.get(_tables()[which])
     if table is None:
         return
-    best = max(range(table.log_from, len(table.versions)), key=lambda number: (len(table.versions[number].force), number))
+
+    def batches(number: int) -> int:
+        return sum(table.versions[each].commit.mark is not None for each in table.versions[number].force)
+
+    best = max(range(table.log_from, len(table.versions)), key=lambda number: (batches(number), number))
     world.apply(("restore", which, table.number - best, False))
 
 

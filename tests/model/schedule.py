@@ -169,7 +169,18 @@ def _rebase(rng: random.Random, *, interrupted: bool) -> Op:
 
 # How often each harm is chosen.
 HARMS = {"kill": 9, "stop": 4, "save": 11, "put_back": 16, "lose": 5, "tear": 7, "restore": 15, "replace": 3, "drop": 3, "clean": 5}
-HARMS |= {"delete": 4, "optimize": 3, "recreate": 4, "expire": 6, "partition": 3, "contract": 11, "limit": 6, "clock_jump": 1}
+HARMS |= {
+    "delete": 4,
+    "optimize": 3,
+    "keep": 7,
+    "bring_back": 12,
+    "recreate": 4,
+    "expire": 6,
+    "partition": 3,
+    "contract": 11,
+    "limit": 6,
+    "clock_jump": 1,
+}
 
 
 def _harm(rng: random.Random, world: World) -> Op:
@@ -185,6 +196,8 @@ def _harm(rng: random.Random, world: World) -> Op:
         "tear": (place, *rng.choice(TEARS)),
         "restore": (which, rng.choice((1, 1, 1, 2, 2, 3, 4, 5)), rng.random()),
         "replace": (which, rng.random() < 0.5),
+        "optimize": (rng.choice((0, 0, 1)),),
+        "bring_back": (tuple(each for each in range(3) if rng.random() < 0.6), rng.random() < 0.4),
         "drop": (which,),
         "clean": (which, rng.randint(0, 2)),
         "delete": (rng.randint(0, 5),),

@@ -84,6 +84,7 @@ class World:
         self._clock = BEGIN
         self._batches = 0
         self.saved: dict[int, Tree] = {}
+        self.backup: tuple[list[Table | None], Tree] | None = None
         self._working: list[Driver] = []
         self._countdown: int | None = None
         self._inner: Op = ()
@@ -290,6 +291,24 @@ class World:
             with self.truth.harm(which):
                 table.put_back(table.number - back)
 
+    def _keep(self) -> None:
+        """A backup of all tables and of the checkpoint, as of now."""
+        tables = (self.tables.get(path) for path, _ in TABLES)
+        self.backup = [each.copy() if each is not None else None for each in tables], self.files.copy(HOME.checkpoint)
+
+    def _bring_back(self, tables: tuple[int, ...], checkpoint: bool) -> None:
+        """Some of these tables are put in place of what has become of them since, whatever that is, or also the checkpoint."""
+        if self.backup is None or self.drivers:
+            return
+        for which in tables:
+            kept, (path, _) = self.backup[0][which], TABLES[which]
+            with self.truth.harm(which):
+                self.tables.pop(path, None)
+                if kept is not None:
+                    self.tables[path] = kept.copy()
+        if checkpoint and self.backup[1]:
+            self.files.replace(HOME.checkpoint, self.backup[1])
+
     def _replace(self, which: int, overwrite: bool) -> None:
         if (table := self.tables.get(TABLES[which][0])) is None:
             return
@@ -318,8 +337,8 @@ class World:
         kept = [row for row in table.newest.files[path] if row[0] != id]
         table.commit("DELETE", kept, [path])
 
-    def _optimize(self) -> None:
-        if (table := self.tables.get(HOME.target)) is not None and len(table.newest.files) > 1:
+    def _optimize(self, which: int = 0) -> None:
+        if (table := self.tables.get(TABLES[which][0])) is not None and len(table.newest.files) > 1:
             table.commit("OPTIMIZE", list(table.newest.rows.values()), list(table.newest.files))
 
     def _recreate(self) -> None:

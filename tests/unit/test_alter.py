@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
+from pyspark.sql import SparkSession
 
+from ingest.contract import Contract
 from ingest.errors import Refused
 from ingest.files import LocalFiles
 from ingest.places import Places
-from ingest.stream.alter import refuse_foreign
+from ingest.stream.alter import alter, refuse_foreign
 
 ROWS = pa.table({"id": [1]})
 
@@ -40,3 +43,11 @@ def test_our_own_creation_may_be_altered_before_the_first_batch(places: Places) 
     mark = json.dumps({"oncelake": 1, "kind": "created", "pipeline": "shop", "table": "orders"})
     write_deltalake(places.target, ROWS.slice(0, 0), commit_properties=CommitProperties(custom_metadata={"userMetadata": mark}))
     refuse_foreign(LocalFiles(), places)
+
+
+def test_apply_asks_whose_the_table_is_before_it_needs_anything_else(places: Places) -> None:
+    """Without a session: what would come next has none to work with."""
+    write_deltalake(places.target, ROWS)
+    document = {"pipeline": "shop", "table": "orders", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
+    with pytest.raises(Refused, match="TABLE_FOREIGN"):
+        alter(cast(SparkSession, None), Contract.model_validate(document), places)

@@ -67,6 +67,16 @@ def test_a_partition_that_the_batch_before_did_not_have_begins_at_0() -> None:
                 decide(new, LastWritten(mark(2), 42))
 
 
+def test_the_next_batch_is_refused_if_it_is_of_another_topic_and_an_id_that_is_not_known_is_no_difference() -> None:
+    """I2: offsets of the one mean nothing in the other, also where they join. A broker that is upgraded begins to tell ids."""
+    with pytest.raises(RunStopped, match=r"BATCH_DIFFERS.*topic id t, but .* of topic id another"):
+        decide(mark(3), LastWritten(mark(2, topic_id="another"), 42))
+    for ours, theirs in (("", "t"), ("t", ""), ("", "")):
+        before, same = mark(2, topic_id=theirs), mark(3, topic_id=theirs)
+        assert decide(mark(3, topic_id=ours), LastWritten(before, 42)) == Write()
+        assert decide(mark(3, topic_id=ours), LastWritten(same, 42)) == Skip(same, 42)
+
+
 def test_counts_and_contract_do_not_decide() -> None:
     """I2, I9: ranges do; the counts of an attempt before are those that the table proves."""
     written = dataclasses.replace(mark(3), counts=((0, Counts(5, 1)),), contract_hash="older")

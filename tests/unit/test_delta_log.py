@@ -134,6 +134,20 @@ def test_what_a_checkpoint_of_the_log_holds_may_be_gone(put: Put, tmp_path: Path
         log.state()
 
 
+def test_a_checkpoint_of_the_policy_v2_is_json_and_holds_what_was_before_it(put: Put, tmp_path: Path) -> None:
+    """Where Delta has cleaned up the log behind it, no commit is missing, and the pairs are known (I2)."""
+    put(5, pair=("of the one behind it", 3))
+    put(6, pair=("of another", 4))
+    told: list[Any] = [{"checkpointMetadata": {"version": 5}}, {"metaData": {"id": "t", "configuration": {"a": "b"}}}]
+    told += [{"txn": {"appId": "of before", "version": 2}}, {"sidecar": {"path": "x.parquet", "sizeInBytes": 1, "modificationTime": 1}}]
+    name = f"{5:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
+    (tmp_path / "_delta_log" / name).write_text("\n".join(map(json.dumps, told)))
+    log = DeltaLog(LocalFiles(), str(tmp_path))
+    state = log.state()
+    assert state is not None and (state.version, state.id, state.properties) == (6, "t", {"a": "b"})
+    assert state.pairs == {"of before": 2, "of another": 4} and log.versions() == [5, 6]
+
+
 def test_a_commit_that_was_written_while_the_folder_was_listed_is_no_hole(put: Put, tmp_path: Path) -> None:
     for version in (0, 1, 2):
         put(version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from deltalake.transaction import CommitProperties, Transaction
 
 from ingest.files import LocalFiles
 from ingest.places import Places
-from ingest.stream.facts import RETENTION, table_facts
+from ingest.stream.binding import Binding, Rebase, write_binding
+from ingest.stream.decide import LastWritten
+from ingest.stream.facts import RETENTION, checkpoint_facts, table_facts
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId, OffsetRange
@@ -51,3 +54,27 @@ def test_the_log_of_another_table_makes_none_of_ours(tmp_path: Path) -> None:
     places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
     written(places, Mark("shop", "payments", *(getattr(MARK, name) for name in list(MARK.__dataclass_fields__)[2:])))
     assert not seen(places).ours
+
+
+def test_what_the_ledger_knows_is_told_also_where_the_target_is_gone(tmp_path: Path) -> None:
+    """I6: a ledger that outlives the target says that there were batches, and which of this checkpoint's was the last."""
+    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+    known = LedgerSummary(last={"q0": LastWritten(MARK, 1)}, epochs={"q0": 0})
+    for query_id, last in (("q0", 0), (None, -1)):
+        found = table_facts(LocalFiles(), places, CheckpointFacts(places.checkpoint, query_id), known, None)
+        assert (found.id, found.recorded, found.ledgered) == (None, True, last)
+    written(places, MARK)
+    found = table_facts(LocalFiles(), places, CheckpointFacts(places.checkpoint, "q0"), known, None)
+    assert (found.recorded, found.ledgered, seen(places).recorded) == (True, 0, False)
+
+
+def test_a_rebased_checkpoint_whose_own_files_alone_are_left_is_torn_and_no_empty_one(tmp_path: Path) -> None:
+    """I6: a start would begin anew under the binding of an epoch that jumped over offsets, and be refused from its second one on."""
+    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+    files = LocalFiles()
+    bound = Binding("orders", "T", "t", 1, ("q0",), Rebase((), ((0, 10),), (), 5))
+    write_binding(files, places.state, replace(bound, epoch=0, predecessors=(), rebase=None))
+    assert checkpoint_facts(files, places).empty, "killed in its first start, before Spark wrote anything"
+    write_binding(files, places.state, bound)
+    found = checkpoint_facts(files, places)
+    assert (found.torn, found.empty) == ("offsets/0", False)

@@ -9,14 +9,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from ingest.contract import Contract
-from ingest.errors import RunStopped
+from ingest.errors import Refused, RunStopped
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
-from ingest.stream.lock import Held, refuse_lost
+from ingest.stream import lock as ingest_lock
+from ingest.stream.lock import Held, _locked, hold_all, refuse_lost
 from ingest.stream.lock_file import holder, is_free
 from ingest.stream.query import TableQuery
 from ingest.stream.topic import Topic
@@ -88,3 +91,17 @@ def test_a_batch_asks_for_its_locks_before_it_is_written(lock: Path, tmp_path: P
     lock.unlink()
     with pytest.raises(RunStopped, match="LOCK_LOST"):
         query._still_ours()
+
+
+def test_a_start_that_is_kept_away_from_the_tables_makes_no_folder_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rebase that holds the tables' lock is about to rename the new checkpoint into that place."""
+    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+
+    def taken(_: object, folder: Path) -> Held:
+        folder.mkdir(parents=True)
+        raise _locked(folder / "lock", 0)
+
+    monkeypatch.setattr(ingest_lock, "hold", taken)
+    with pytest.raises(Refused, match="LOCKED"):
+        hold_all(cast(SparkSession, None), places)
+    assert Path(places.root).exists() and not Path(places.checkpoint).exists()

@@ -8,11 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from ingest import faults
+from ingest.errors import IngestError
+from ingest.prove.balance import check
 from ingest.stream import batch, commit
+from ingest.stream.binding import read_binding
 from ingest.stream.contract_kept import CONTRACT_FILE
+from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.rebase_plan import Aim
 from tests.model import driver
-from tests.model.engine import Merge
+from tests.model.engine import Merge, ledger_rows
 from tests.model.found import FOUND, MENDED, POISON, THREE, go
 from tests.model.known import KNOWN, known
 from tests.model.operator import ModelRebaser
@@ -101,6 +106,58 @@ def test_what_happens_between_the_plan_of_a_rebase_and_its_making_is_not_taken_f
     world.apply(harm)
     rebaser.publish(planned)
     to_rest(world)
+
+
+@pytest.mark.parametrize("at", ["rebase_aside", "rebase_ledger"])
+def test_a_start_that_is_refused_between_a_rebases_two_renames_is_not_in_its_way(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I6: CHECKPOINT_LOST leaves the lock of its checkpoint, where no lock beside the tables keeps it away."""
+    world = world_after(THREE, go(0, 9), ("stop", 0))
+
+    def refused(point: str, *_: object) -> None:
+        if point == at:
+            world.files.put(f"{HOME.state}/lock", b"{}")
+
+    monkeypatch.setattr(faults, "at", refused)
+    rebaser = ModelRebaser(world, HOME)
+    done = rebaser.publish(rebaser.plan(Aim("table"), accept_gap=False))
+    assert CheckpointFiles(world.files, HOME.checkpoint).query_id() == done.query_id
+    monkeypatch.undo()
+    to_rest(world)
+
+
+def test_a_topic_id_that_an_upgraded_broker_begins_to_tell_is_remembered_and_no_other_topics() -> None:
+    """I6: the guard is on from then on; without it a topic made again would never be noticed."""
+    world = world_after()
+    world.topic.id = ""
+    for op in (THREE, go(0, 20), ("stop", 0)):
+        world.apply(op)
+    assert world.error is None and len(world.tables[HOME.target].newest.rows) == 3
+    world.topic.id = "T9"
+    world.truth.origins["T9", 0] = 3  # the truth takes it for another one, which begins here
+    for op in (("produce", 0, ((5, 0, "good"),)), go(0, 2), ("kill", 0), go(0, 20), ("stop", 0), go(0, 20), ("stop", 0)):
+        world.apply(op)
+        assert world.error is None, world.error
+    bound = read_binding(world.files, HOME.state)
+    assert bound is not None and bound.topic_id == "T9" and len(world.tables[HOME.target].newest.rows) == 4
+    for op in (("recreate",), THREE, go(0, 20)):
+        world.apply(op)
+    assert isinstance(world.error, IngestError) and world.error.code == "TOPIC_RECREATED"
+
+
+@pytest.mark.parametrize("lost", [None, "before the second rebase", "after it"])
+def test_gaps_of_all_epochs_outlive_the_ledger(lost: str | None) -> None:
+    """I4: where the target's log still has all batches, a ledger that was moved away is made again whole, and balances; each gap once."""
+    more: Op = ("produce", 0, ((5, 0, "good"),))
+    jump: Op = ("rebase", 0, "latest", True, (), 0, ())
+    drop: tuple[Op, ...] = (("drop", 2),)
+    before, after = (drop if lost == name else () for name in ("before the second rebase", "after it"))
+    run = (go(0, 20), ("stop", 0))
+    world = world_after(THREE, *run, THREE, jump, more, *run, more, *before, jump, *after, more, *run)
+    assert world.error is None
+    rows = ledger_rows(world.tables[HOME.ledger])
+    batches, epochs, accepted = ([row for row in rows if row.kind == kind] for kind in ("batch", "rebase", "gap_accepted"))
+    assert sorted((row.epoch, row.start_offset, row.end_offset) for row in accepted) == [(1, 3, 6), (2, 7, 8)]
+    assert check(batches, [row for row in epochs if row.partition >= 0], accepted) == []
 
 
 @pytest.mark.parametrize("conflict", commit.CONFLICTS, ids=lambda kind: kind.__name__)

@@ -244,3 +244,39 @@ def test_a_topic_made_anew_with_fewer_partitions_has_lost_none_of_ours() -> None
     """A rebase mends the one and not the other."""
     found = [each.code for each in refusals_of(NAME, checkpoint(1, 1), table(1), broker(topic_id="another", bounds={1: (0, 5)}))]
     assert found == ["TOPIC_RECREATED"]
+
+
+def test_a_ledger_that_knows_batches_is_no_start_though_checkpoint_and_target_are_gone() -> None:
+    """I6: `starting_offsets: latest` would leave out what came since, and new batches would not add up with those that it has."""
+    for facts in (TableFacts("lake/target", recorded=True), table(-1, recorded=True)):
+        decision = decide(NAME, EMPTY, facts, broker())
+        assert isinstance(decision, Refuse) and decision.error.code == "CHECKPOINT_LOST"
+        assert "ledger" in decision.error.found and "move the ledger and the quarantine away" in decision.error.remedy
+        assert "CHECKPOINT_LOST" not in NOT_MENDED
+
+
+@pytest.mark.parametrize(("n", "done"), [(2, False), (1, True)])
+def test_copies_of_table_and_checkpoint_that_a_ledger_of_later_knows_more_than_are_refused(n: int, done: bool) -> None:
+    """I2, I7: other ranges would get the numbers of batches that the ledger has, and it would vouch for the wrong ones."""
+    state = checkpoint(n, n if done else n - 1)
+    assert isinstance(decide(NAME, state, table(1, ledgered=1), broker()), Resume | Run)
+    decision = decide(NAME, state, table(1, ledgered=3), broker())
+    assert isinstance(decision, Refuse) and decision.error.code == "TABLE_REWOUND"
+    assert f"the ledger of {NAME} has batch 3" in decision.error.found, decision.error.found
+    gone = decide(NAME, checkpoint(0), TableFacts("lake/target", ledgered=0), broker())
+    assert isinstance(gone, Refuse) and gone.error.code == "TABLE_REWOUND"
+
+
+@pytest.mark.parametrize(("n", "done"), [(2, False), (1, False), (1, True)], ids=["to be run", "to be skipped", "done"])
+def test_the_tables_last_batch_is_of_the_topic_that_the_checkpoint_is_bound_to(n: int, done: bool) -> None:
+    """I2: also where the next one is to be run and begins at the right offset. An id that a broker did not tell once is no other one."""
+    last = written(1)
+    for topic_id, bound, expected in (
+        (TOPIC_ID, TOPIC_ID, "Resume" if done else "Run" if n == 2 else "Skip"),
+        ("", TOPIC_ID, "Resume" if done else "Run" if n == 2 else "Skip"),
+        (TOPIC_ID, "", "Resume" if done else "Run" if n == 2 else "Skip"),
+        ("another", TOPIC_ID, "CHECKPOINT_OLD"),
+    ):
+        facts = table(1, last=replace(last, mark=replace(last.mark, topic_id=topic_id)))
+        state = checkpoint(n, n if done else n - 1, binding=replace(BINDING, topic_id=bound))
+        assert code(decide(NAME, state, facts, broker())) == expected

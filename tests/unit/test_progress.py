@@ -16,7 +16,6 @@ from ingest.cli import progress
 from ingest.cli.progress import Lines, Panel, Silent, rate
 from ingest.stream.batch import BatchReport
 
-
 PROJECT = Path(__file__).parents[2]
 
 

@@ -13,14 +13,15 @@ import pytest
 from ingest.errors import Refused
 from ingest.files import LocalFiles
 from ingest.places import Places
+from ingest.stream.binding import Binding, FormerEpoch
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import BatchId, OffsetRange
-from ingest.stream.preflight import BrokerFacts
+from ingest.stream.preflight import BrokerFacts, CheckpointFacts
 from ingest.stream.quarantine_loss import Lost, Seen, quarantine_loss, read_seen, write_seen
-from ingest.stream.rebase_plan import Aim, RebasePlan, TableEnd, plan
+from ingest.stream.rebase_plan import Aim, RebasePlan, TableEnd, pending, plan
 
 TOPIC, TABLE = "topic-id", "quarantine-id"
 
@@ -58,9 +59,9 @@ class Tables:
     def restore(self, version: int) -> None:
         self.write("quarantine", "RESTORE", {"version": version})
 
-    def lost(self, seen: Seen | None = None, query: str | None = "q-1", **summary: Any) -> Lost | None:
+    def lost(self, seen: Seen | None = None, former: tuple[str, ...] = ("q-0", "q-9"), **summary: Any) -> Lost | None:
         log, target = DeltaLog(LocalFiles(), self.places.quarantine), DeltaLog(LocalFiles(), self.places.target)
-        return quarantine_loss(log, log.state(), self.places, InForce(target), LedgerSummary(**summary), seen, query)
+        return quarantine_loss(log, log.state(), self.places, InForce(target), LedgerSummary(**summary), seen, former)
 
 
 @pytest.fixture
@@ -131,8 +132,16 @@ def test_a_copy_put_back_that_is_newer_than_the_last_look_has_lost_what_our_own_
     lost = tables.lost(seen, **ledger)
     assert lost is not None and lost.starts == {(TOPIC, 0): 0}
     assert "holds records up to batch 1 of query q-1, the target proves batch 2" in lost.what
-    assert tables.lost(seen, "q-2", **ledger) is None, "a rebase has accepted it: its query is another one"
-    assert tables.lost(seen, None, **ledger) is None
+    assert tables.lost(seen, ("q-0", "q-1"), **ledger) is None, "a rebase has accepted it: its query is another one"
+
+
+def test_an_older_checkpoint_put_back_with_the_quarantine_has_not_seen_what_a_later_one_had_put_there(tables: Tables) -> None:
+    """I5: backups of both, of when the quarantine was at version 2; q-1 had begun after a rebase, and is none of its former ones."""
+    for version in (3, 4):
+        Path(tables.places.quarantine, "_delta_log", f"{version:020}.json").unlink()
+    for former in ((), ("q-0",)):  # an empty one, or one of q-0's own time
+        lost = tables.lost(Seen(TABLE, 2), former)
+        assert lost is not None and lost.starts == {(TOPIC, 0): 0} and "holds none of query q-1" in lost.what
 
 
 def test_pairs_of_the_quarantine_that_have_expired_are_no_loss(tables: Tables) -> None:
@@ -141,7 +150,7 @@ def test_pairs_of_the_quarantine_that_have_expired_are_no_loss(tables: Tables) -
     assert state is not None
     log, target = DeltaLog(LocalFiles(), tables.places.quarantine), DeltaLog(LocalFiles(), tables.places.target)
     expired = replace(state, pairs={})
-    assert quarantine_loss(log, expired, tables.places, InForce(target), LedgerSummary(), Seen(TABLE, 2), "q-1") is None
+    assert quarantine_loss(log, expired, tables.places, InForce(target), LedgerSummary(), Seen(TABLE, 2), ("q-0",)) is None
 
 
 def test_what_the_ledger_alone_remembers_counts_too(tables: Tables) -> None:
@@ -157,7 +166,7 @@ def test_what_was_seen_is_kept_beside_the_checkpoint_and_damage_to_it_only_costs
     state = str(tmp_path / "state")
     assert read_seen(LocalFiles(), state) is None
     write_seen(LocalFiles(), state, DeltaLog(LocalFiles(), tables.places.quarantine).state())
-    assert read_seen(LocalFiles(), state) == Seen(TABLE, 4)
+    assert read_seen(LocalFiles(), state) == Seen(TABLE, 4, DeltaLog(LocalFiles(), tables.places.quarantine).stamp(4))
     for text in ("", "{", "[]", '{"table_id": 1}'):
         (tmp_path / "state/quarantine.json").write_text(text)
         assert read_seen(LocalFiles(), state) is None
@@ -190,3 +199,28 @@ def test_what_a_rebase_would_not_regain_must_be_accepted(
     with pytest.raises(Refused, match=r"GAP_NOT_ACCEPTED.*the quarantine of shop\.orders has lost"):
         planned(aim, earliest=earliest, lost=lost)
     assert planned(aim, earliest=earliest, lost=lost, accept_gap=True).not_regained == left
+
+
+def test_what_a_rebase_was_to_read_again_for_the_quarantine_and_has_not_is_still_lost_to_the_next() -> None:
+    """I5: the quarantine is taken for whole once a rebase has seen it, and its checkpoint may be left before it has read that far."""
+    lacking = {(TOPIC, 0): 3, (TOPIC, 1): 4, ("gone", 0): 0}
+    made = planned(Aim("table"), lost=lacking, earliest=4, accept_gap=True)
+    assert made.rebase.regain == ((TOPIC, 0, 4, 100), (TOPIC, 1, 4, 100)), "what Kafka no longer holds was accepted"
+    checkpoint = CheckpointFacts("checkpoint", "q-1", binding=made.binding)
+    assert pending(checkpoint, ()) == made.rebase.regain
+    assert pending(checkpoint, (FormerEpoch("q-1", 1, 2, "orders", TOPIC, ((0, 80), (1, 100))),)) == ((TOPIC, 0, 80, 100),)
+    assert pending(CheckpointFacts("checkpoint"), ()) == ()
+    assert Binding.from_json(made.binding.to_json()) == made.binding
+
+
+def test_a_copy_put_back_and_written_to_since_has_not_grown_out_of_what_was_seen(tables: Tables) -> None:
+    """I5: an older copy and some OPTIMIZE have as many versions again; what a former checkpoint had put there is missing."""
+    log = DeltaLog(LocalFiles(), tables.places.quarantine)
+    seen = Seen(TABLE, 2, log.stamp(2))
+    assert tables.lost(seen) is None and tables.lost(Seen(TABLE, 2)) is None
+    path = Path(tables.places.quarantine, "_delta_log", f"{2:020}.json")
+    path.write_text(json.dumps({"commitInfo": {"operation": "OPTIMIZE", "timestamp": 1, "txnId": "another"}}))
+    lost = tables.lost(seen)
+    assert lost is not None and lost.starts == {(TOPIC, 0): 0} and "another version 2 than the one that was seen" in lost.what
+    path.unlink()
+    assert log.stamp(2) == "", "cleaned up: nothing tells"

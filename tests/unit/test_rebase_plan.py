@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ingest.cli.rebase import print_plan
 from ingest.errors import InvalidInput, Refused
 from ingest.stream.assessment import Assessment
 from ingest.stream.binding import Binding, FormerEpoch, Rebase
@@ -14,6 +16,7 @@ from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
 from ingest.stream.preflight import BrokerFacts, CheckpointFacts, Start, TableFacts
 from ingest.stream.rebase_plan import Aim, TableEnd, began, plan, table_end
+from ingest.stream.refusals import broker_behind, topic_recreated
 from tests.unit.test_unbroken import CREATED, OPTIMIZED, Log
 
 BROKER = BrokerFacts("events", "T", {0: (0, 500)})
@@ -96,3 +99,23 @@ def test_what_kafka_no_longer_holds_is_a_gap_though_nothing_be_left_of_the_table
         with pytest.raises(Refused, match=rf"GAP_NOT_ACCEPTED.*partition 0 \[{gaps[0][1]}, 100\)"):
             plan("shop.orders", Aim("table"), end, broker, "", accept_gap=False)
     assert plan("shop.orders", Aim("table"), end, broker, "", accept_gap=True).rebase.gaps == gaps
+
+
+def test_where_the_position_is_the_event_id_copies_in_another_topic_are_not_read_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    """I3: of a topic that was made again from a copy, or another cluster's, each record would become a row a second time."""
+    end = TableEnd(4, "T", {0: 40}, (FORMER,), topic="events")
+    for topic_id, by_position, said in (("another", True, True), ("another", False, False), ("T", True, False)):
+        planned = plan("shop.orders", Aim("earliest"), end, replace(BROKER, topic_id=topic_id), "t", accept_gap=False)
+        print_plan("shop.orders", planned, by_position=by_position)
+        assert ("rows a second time" in capsys.readouterr().out) == said
+    for refused in (topic_recreated("shop.orders", "events", "T", "U"), broker_behind("shop.orders", "events", [(0, 40, 30)])):
+        assert "`event_id: position`" in refused.remedy
+
+
+def test_a_binding_that_was_written_before_it_kept_the_gaps_of_former_epochs_is_read() -> None:
+    rebase = Rebase((replace(FORMER, gaps=(("T", 0, 3, 9),)),), ((0, 40),), ((0, 20, 40),), 5)
+    bound = Binding("events", "T", "t", 1, ("q0",), rebase)
+    assert Binding.from_json(bound.to_json()) == bound
+    older = json.loads(bound.to_json())
+    del older["rebase"]["former"][0]["gaps"]
+    assert Binding.from_json(json.dumps(older)) == replace(bound, rebase=replace(rebase, former=(FORMER,)))

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from ingest.stream.binding import Binding, FormerEpoch, Rebase
 from ingest.stream.decide import LastWritten
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId, OffsetRange
-from ingest.stream.unbroken import last_unbroken
+from ingest.stream.preflight import CheckpointFacts
+from ingest.stream.unbroken import ANOTHER, baseline_of, last_unbroken
 
 AT = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -108,3 +110,22 @@ def test_of_an_epoch_that_a_rebase_has_ended_nothing_behind_its_end_counts() -> 
     log = Log(CREATED, 0, 1, restored(1), 2)
     assert last(log, knows(2, 4, ended={"q0": 0})) == 0
     assert last(Log(CREATED, 0, 1, restored(1), 2, first=4), knows(2, 4, ended={"q0": 0})) is None
+
+
+def test_where_a_rebase_began_is_a_commit_and_not_only_a_number() -> None:
+    """I6: a copy of before it, put back and written to, has a commit of that number again; so the former one's beginning, by the ledger."""
+
+    class Stamped(Log):
+        def stamp(self, version: int) -> str:
+            return {4: "its own", 5: "another"}.get(version, "")
+
+    begins = {"q1": EpochBegin("q1", "events", "T", 4, {0: 10}), "q2": EpochBegin("q2", "events", "T", 6, {0: 10})}
+    known, log = LedgerSummary(begins=begins), Stamped(CREATED)
+    for version, stamp, expected in ((4, "its own", 4), (5, "its own", ANOTHER), (5, "", 5), (9, "its own", 9)):
+        former = FormerEpoch("q1", 1, 3, "events", "T", (), stamp="another" if version == 4 else "its own")
+        rebase = Rebase((former,), (), (), version, stamp=stamp)
+        checkpoint = CheckpointFacts("checkpoint", "q2", binding=Binding("events", "T", "t", 2, ("q1",), rebase))
+        assert baseline_of(checkpoint, known, "q2", log) == expected
+        assert baseline_of(checkpoint, known, "q1", log) == (ANOTHER if version == 4 else 4)
+        assert baseline_of(checkpoint, known, "q0", log) is None
+    assert baseline_of(CheckpointFacts("checkpoint"), known, "q2", log) == 6

@@ -85,7 +85,7 @@ def lake(tmp_path: Path) -> Lake:
     one = Lake(tmp_path)
     one.batch(FIRST, 0, 0, 10, range(3, 10), range(3))
     rebase = Rebase((FormerEpoch("q1", 0, 0, "orders", "id", ((0, 10),)),), ((0, 0),), (), 1)
-    one.ledger += project_rebase(Binding("orders", "id", "", 1, ("q1",), rebase), "q2", one.places, "hash", AT)
+    one.ledger += project_rebase(Binding("orders", "id", "", 1, ("q1",), rebase), "q2", one.places, "hash", AT, {})
     one.batch(SECOND, 1, 0, 20, range(14, 20), range(10, 14))
     return one
 
