@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import select
 import sys
 import traceback
 from collections.abc import Mapping
@@ -102,11 +103,14 @@ def _beside(words: list[str]) -> AbstractContextManager[BrokerWord | None]:
 
 
 def _nobody_reads() -> bool:
-    from ingest.cli.progress import is_unread, unread
+    from ingest.cli.progress import unread
 
-    with unread(sys.stdout):
-        sys.stdout.flush()
-    return is_unread(sys.stdout)
+    asked = select.poll()
+    asked.register(sys.stdout, 0)
+    gone = any(event & select.POLLERR for _, event in asked.poll(0))
+    with unread(sys.stdout):  # Python would complain of what is left to flush when it ends
+        pass
+    return gone
 
 
 def _end(words: list[str], error: IngestError) -> NoReturn:

@@ -145,11 +145,6 @@ def unread(*streams: TextIO) -> Iterator[None]:
         os.close(nowhere)
 
 
-def is_unread(stream: TextIO) -> bool:
-    """Whether the reader of this stream was found to be gone."""
-    return stream.fileno() in _unread
-
-
 def _say(text: str, stream: TextIO) -> None:
     with unread(stream):
         print(text, file=stream, flush=True)

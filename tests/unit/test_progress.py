@@ -106,15 +106,24 @@ def test_a_reader_that_goes_away_is_noticed_and_nothing_is_raised() -> None:
     assert said == ""
 
 
-@pytest.mark.parametrize("words, code", [(["status"], 0), (["--help"], 141)])
-def test_a_verb_with_a_verdict_ends_with_it_though_nobody_reads(words: list[str], code: int, tmp_path: Path) -> None:
+PRINTING = """\
+import sys
+from ingest.cli import app, register
+
+register()
+app.app = lambda **_: print("a line")  # a verb that only shows something
+sys.argv = ["ingest", "log"]
+app.main()
+"""
+
+
+@pytest.mark.parametrize("command, code", [(["-m", "ingest", "status"], 0), (["-c", PRINTING], 141)], ids=["verdict", "none"])
+def test_a_verb_with_a_verdict_ends_with_it_though_nobody_reads(command: list[str], code: int, tmp_path: Path) -> None:
     """Of `ingest check | head -1` the 1 is the check's: the pipe must neither give nor take one."""
     reader, writer = os.pipe()
     os.close(reader)
     places = {"INGEST_LAKE": f"{tmp_path}/lake", "INGEST_CHECKPOINTS": f"{tmp_path}/checkpoints", "INGEST_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    command = [sys.executable, "-m", "ingest", *words]
-    ended = subprocess.run(
-        command, cwd=PROJECT, env={**os.environ, **places}, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
-    )
+    words, environment = [sys.executable, *command], {**os.environ, **places}
+    ended = subprocess.run(words, cwd=PROJECT, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (code, "")
