@@ -39,6 +39,20 @@ from ingest.stream.query import TableQuery, Trigger
 from ingest.stream.topic import describe
 
 
+def contract(**more: str) -> Contract:
+    """Ours for the events of `bench.events`; `more` goes into it."""
+    document = {
+        "pipeline": "bench",
+        "table": "events",
+        "source": {"topic": TOPIC, "format": "json"},
+        "columns": [{"name": n, "type": t, "nullable": n != "order_id"} for n, t in COLUMNS.items()],
+        "event_id": ["order_id"],
+        "rules": [{"name": "amount_not_negative", "check": "amount >= 0"}],
+        **more,
+    }
+    return Contract.model_validate(document)
+
+
 @dataclass
 class Rival:
     """One way to move the topic; `run(folder)` returns the rows it left."""
@@ -100,23 +114,11 @@ class Bench:
 
     def ours(self, folder: Path, **more: str) -> int:
         """`ingest run --once` with its preflight, quarantine, MERGE, counts and ledger; `more` goes into the contract."""
-        columns = [{"name": n, "type": t, "nullable": n != "order_id"} for n, t in COLUMNS.items()]
-        contract = Contract.model_validate(
-            {
-                "pipeline": "bench",
-                "table": "events",
-                "source": {"topic": TOPIC, "format": "json"},
-                "columns": columns,
-                "event_id": ["order_id"],
-                "rules": [{"name": "amount_not_negative", "check": "amount >= 0"}],
-                **more,
-            }
-        )
         kafka = KafkaOptions(self.servers)
         places = Places(str(folder / "lake"), str(folder / "c"), "bench", "events")
         reports: list[BatchReport] = []
         began = time.monotonic()
-        query = TableQuery(contract, places, kafka, describe(kafka, TOPIC), reports.append)
+        query = TableQuery(contract(**more), places, kafka, describe(kafka, TOPIC), reports.append)
         query.start(self.session, Trigger(once=True), self.cap)
         while not query.poll():
             time.sleep(0.01)

@@ -75,6 +75,8 @@ def _event_id(contract: Contract, stored: Contract | None, state: State) -> Iter
         yield Change(f"the event id is {_shown(stored.event_id.document())} in the table, {_shown(wants)} in the contract", "new table")
     elif stored is None and state.properties.get(EVENT_ID_PROPERTY, event_id_text(contract)) != event_id_text(contract):
         yield Change(f"the event id is {state.properties[EVENT_ID_PROPERTY]} in the table, {_shown(wants)} in the contract", "new table")
+    if stored is not None and stored.source.format != contract.source.format:
+        yield Change(f"the format was {stored.source.format}, the contract says {contract.source.format}", "new table")
     if stored is not None and stored.source.topic != contract.source.topic:
         yield Change(f"the topic was {stored.source.topic}, the contract says {contract.source.topic}", "new table")
 
@@ -97,6 +99,10 @@ def _columns(parent: str, has: Sequence[Field], wants: Sequence[Field]) -> Itera
         if there is None:
             yield _added(name, shown, field)
             continue
+        if there["name"] != field["name"]:
+            # Delta takes both for one column; in a record they are two fields, and what was read until now would be NULL without a word.
+            told = f"the column {shown} is {there['name']} in the table: records are read by the very spelling of a name"
+            yield Change(told, "new table")
         yield from _type(name, shown, there["type"], field["type"])
         if there["nullable"] and not field["nullable"]:
             yield Change(f"the column {shown} may be null in the table, not in the contract", "new table")

@@ -122,6 +122,7 @@ def test_added_nullable_columns_comments_and_dropped_not_null_are_applied_in_pla
         pytest.param(
             {"columns": columns(ID, ("n", "INT", True), ("m", "INT", False))}, "must not be null", id="not null", marks=pytest.mark.slow
         ),
+        pytest.param({"columns": columns(ID, ("N", "INT", True))}, "the column N is n in the table", id="case", marks=pytest.mark.slow),
         pytest.param({"layout": {"partition_by": ["n"]}}, "partitioned", id="partitioning", marks=pytest.mark.slow),
     ],
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +25,7 @@ from tests.integration.suites import COLUMNS, COUNT, STATUS
 pytestmark = pytest.mark.integration
 
 ENDS_WITHIN_S = 300.0
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -107,3 +110,33 @@ def test_a_stream_that_goes_on_is_checked_while_it_does(
     assert ("QUALITY_STOP" in said and "rows such as bad" in said) == (quality == "stop")
     rows = one.session.read.format("delta").load(one.places.quality).orderBy("run_at").collect()
     assert [(row["success"], row["scope"]) for row in rows] == [(True, "whole"), (True, "whole"), (False, "new")]
+
+
+@pytest.mark.slow
+def test_two_checks_at_once_both_keep_all_their_results(lane: Callable[..., Lane], tmp_path: Path) -> None:
+    """Two processes, whose engines cannot see each other's commits on a local disk: the table's lock keeps them apart."""
+    one = lane(COLUMNS)
+    one.send(order("a1", status="paid"), order("bad", status="lost"))
+    one.run()
+    project = project_of(one, tmp_path / "project", "report")
+    words = [
+        sys.executable,
+        "-m",
+        "ingest",
+        "check",
+        "--project",
+        str(project),
+        "--lake",
+        one.places.lake,
+        "--master",
+        "local[1]",
+        "--json",
+    ]
+    words += ["--checkpoints", one.places.checkpoints]
+    both = [subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [json.loads(each.communicate(timeout=ENDS_WITHIN_S)[0]) for each in both]
+    assert [each.returncode for each in both] == [1, 1], said
+    rows = one.session.read.format("delta").load(one.places.quality).collect()
+    told = sum(len(each["tables"][0]["expectations"]) for each in said)
+    assert len(rows) == told and len({row["run_id"] for row in rows}) == 2, "each has written its own, and neither over the other's"
+    assert all(Path(each["tables"][0]["page"]).is_file() for each in said)
