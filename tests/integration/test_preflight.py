@@ -631,7 +631,7 @@ def test_a_batch_that_slipped_in_behind_a_restore_or_an_overwrite_proves_none_be
     assert (stopped.code, stopped.exit_code) == ("TABLE_REWOUND", 5)
     assert [mark.id.number for _, mark in one.batches()][-1] == 2, "the batch was merged"
     error = refused(one, "TABLE_REWOUND")
-    assert "has done batch 2" in error.found, error
+    assert "Delta keeps the pair of batch 2" in error.found, error
     done = one.rebase()
     assert done.binding.rebase is not None and done.binding.rebase.baseline == ((0, begins),), "where the first hole is"
     one.run()
