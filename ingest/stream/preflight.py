@@ -209,7 +209,9 @@ def _checkpoint_old(known: _Known) -> Refused | None:
     to_run = known.checkpoint.committed < planned.id.number == known.written + 1
     apart = to_run and not (topic and joins(planned.ranges, last.mark))
     if known.written > planned.id.number or (known.written == planned.id.number and not same) or apart:
-        return refusals.checkpoint_old(known.name, known.checkpoint.path, planned, last)
+        return refusals.checkpoint_old(
+            known.name, known.checkpoint.path, planned, last, "" if topic or binding is None else binding.topic_id
+        )
     return None
 
 

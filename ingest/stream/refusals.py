@@ -61,13 +61,14 @@ def table_replaced(name: str, table: str, has: str, bound: str) -> Refused:
     )
 
 
-def checkpoint_old(name: str, checkpoint: str, planned: PlannedBatch, last: LastWritten) -> Refused:
-    """A checkpoint that was restored from before the table's last batch."""
-    ranges = " ".join(str(each) for each in planned.ranges)
+def checkpoint_old(name: str, checkpoint: str, planned: PlannedBatch, last: LastWritten, bound: str = "") -> Refused:
+    """A checkpoint that was restored from before the table's last batch, or is `bound` to another topic id than that was read from."""
+    ranges = " ".join(str(each) for each in planned.ranges) + (f" of topic id {bound}" if bound else "")
+    theirs = ranges_text(last.mark) + (f" of topic id {last.mark.topic_id}" if bound else "")
     return Refused(
         "CHECKPOINT_OLD",
         f"the checkpoint {checkpoint} of {name} ends with batch {planned.id.number} ({ranges}); the table's version {last.version} is "
-        f"batch {last.mark.id.number} of the same checkpoint with {ranges_text(last.mark)}.",
+        f"batch {last.mark.id.number} of the same checkpoint with {theirs}.",
         expected="the newest state of the checkpoint: from an older one other ranges are planned, and Delta would skip them in silence.",
         remedy=f"put the newest checkpoint back; or `ingest rebase {name} --to table` goes on where the table ends.",
     )
