@@ -63,6 +63,11 @@ class Places:
         return f"{self.checkpoints}/{self.pipeline}/{self.table}"
 
     @property
+    def prepared(self) -> str:
+        """The checkpoint that a rebase has made and not put in place yet."""
+        return f"{self.checkpoint}.rebase-prepared"
+
+    @property
     def state(self) -> str:
         """Our own files beside Spark's: the contract in force, the topic's id, the driver's lock."""
         return f"{self.checkpoint}/oncelake"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import select
 import sys
 import traceback
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from ingest.cli.progress import unread
 from ingest.errors import Bug, IngestError, InvalidInput, Unfit
 
 if TYPE_CHECKING:
@@ -50,9 +52,10 @@ def not_come_to_its_end(errors: Mapping[str, IngestError]) -> list[dict[str, Any
 
 def print_error(error: IngestError) -> None:
     """Say on stderr what was found, what was expected and what mends it."""
-    print(f"ingest: {error.code}: {error.found}", file=sys.stderr)
-    print(f"  expected: {error.expected}", file=sys.stderr)
-    print(f"  to mend:  {error.remedy}", file=sys.stderr)
+    with unread(sys.stderr):  # `2>&1 | head` takes no exit code either
+        print(f"ingest: {error.code}: {error.found}", file=sys.stderr)
+        print(f"  expected: {error.expected}", file=sys.stderr)
+        print(f"  to mend:  {error.remedy}", file=sys.stderr)
 
 
 def main() -> None:
@@ -61,6 +64,9 @@ def main() -> None:
 
     register()
     words = sys.argv[1:]
+    # A caller that has closed them (`>&-`) reads nothing; Python has no streams then.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     try:
         # Not standalone: the application would end the process with messages and codes of its own.
         with _beside(words) as broker:
@@ -103,8 +109,6 @@ def _beside(words: list[str]) -> AbstractContextManager[BrokerWord | None]:
 
 
 def _nobody_reads() -> bool:
-    from ingest.cli.progress import unread
-
     asked = select.poll()
     asked.register(sys.stdout, 0)
     gone = any(event & select.POLLERR for _, event in asked.poll(0))
@@ -115,7 +119,8 @@ def _nobody_reads() -> bool:
 
 def _end(words: list[str], error: IngestError) -> NoReturn:
     if JSON in words:
-        print_json(_verb(words), ok=False, error=error)
+        with unread(sys.stdout):
+            print_json(_verb(words), ok=False, error=error)
     else:
         print_error(error)
     sys.exit(error.exit_code)

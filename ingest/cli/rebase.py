@@ -114,8 +114,9 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
 def print_plan(name: str, planned: RebasePlan, *, by_position: bool) -> None:
     """What will be done, the unpleasant things first; `by_position`: a record's place in its topic is its event id."""
     rebase = planned.rebase
-    read_from = next((each.topic_id for each in reversed(rebase.former) if each.topic_id), "")
-    if by_position and read_from not in ("", planned.binding.topic_id):
+    read_from = next((each.topic_id for each in reversed(rebase.former) if each.ends), planned.binding.topic_id)
+    # A broker that told no id, and was upgraded, has the same topic: there only what is read again is another event.
+    if by_position and read_from != planned.binding.topic_id and (read_from or planned.read_again):
         print(f"{name}: the topic has another id than the one that was read, and the event id is the position: what this topic holds")
         print("  copies of becomes rows a second time")
     for partition, start, end in rebase.gaps:

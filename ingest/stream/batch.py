@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pyspark.sql import DataFrame
@@ -21,7 +21,7 @@ from ingest.stream import commit
 from ingest.stream.columns import event_id_columns, target_fields
 from ingest.stream.commit import Written
 from ingest.stream.conflict import mark_conflicts, with_bytes
-from ingest.stream.decide import Skip, Write, decide
+from ingest.stream.decide import Skip, Write, decide, one_topic
 from ingest.stream.decode import Decoder, Source
 from ingest.stream.ledger import Ledger
 from ingest.stream.ledger_row import inserted_by_partition
@@ -109,7 +109,8 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     if isinstance(decision, Skip):
         return _report(table, planned, decision.mark.counts, 0, clock, decision.version, skipped=True)
 
-    begun = _begun(table, planned)
+    former = _begun(table, planned)
+    begun, table = former is not None, _of_its_topic(table, former)
 
     # 3 Decode once; one ordinary aggregation counts, so that retried tasks count once. What stands somewhere already stays there.
     source = Source(table.topic.name, table.topic.id, planned.planned_at)
@@ -157,17 +158,17 @@ def _decide(table: Table, planned: PlannedBatch) -> Write | Skip:
     return decide(table.mark(planned), table.ledger.last_written(planned.id.query_id))
 
 
-def _begun(table: Table, planned: PlannedBatch) -> bool:
-    """Whether a former attempt has committed the quarantine of this batch.
+def _begun(table: Table, planned: PlannedBatch) -> Mark | None:
+    """What a former attempt has committed to the quarantine for this batch; None if none has.
 
     Under another contract such a batch cannot be ended: other records might fail now, and one that is in neither table would be
     lost. Raises RunStopped CONTRACT_CHANGED, and as `Ledger.quarantine_mark`.
     """
     newest = table.ledger.quarantine_mark()
     if newest is None or newest.id != planned.id:
-        return False
+        return None
     if newest.contract_hash == table.contract.hash:
-        return True
+        return newest
     raise RunStopped(
         "CONTRACT_CHANGED",
         f"batch {planned.id.number} of {table.contract.name} was begun under contract {newest.contract_hash}: its quarantine is committed, "
@@ -176,6 +177,14 @@ def _begun(table: Table, planned: PlannedBatch) -> bool:
         remedy=f"put the contract of hash {newest.contract_hash} back, run once, then change it again; or `ingest rebase "
         f"{table.contract.name} --to table` reads the batch again under this one: what stands in quarantine stays there.",
     )
+
+
+def _of_its_topic(table: Table, begun: Mark | None) -> Table:
+    """The table with the topic id that the batch was begun with: if a broker was upgraded since and tells one now, what stands in
+    quarantine would not be found under it, and go there twice."""
+    if begun is None or not one_topic(begun.topic_id, table.topic.id):
+        return table
+    return replace(table, topic=replace(table.topic, id=begun.topic_id))
 
 
 def _with_standing(events: DataFrame, table: Table, planned: PlannedBatch, *, begun: bool) -> DataFrame:

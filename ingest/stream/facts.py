@@ -45,7 +45,16 @@ def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
             planned = _planned(checkpoint, query_id, planned_number, binding)
     except CheckpointTorn as error:
         torn = torn or error.file
-    return CheckpointFacts(places.checkpoint, query_id, planned, committed, torn, binding)
+    prepared = not offsets and not commits and _prepared(files, places)
+    return CheckpointFacts(places.checkpoint, query_id, planned, committed, torn, binding, prepared)
+
+
+def _prepared(files: Files, places: Places) -> bool:
+    """Whether a rebase has made a checkpoint and not put it in place; its binding came last, and made it whole."""
+    try:
+        return read_binding(files, f"{places.prepared}/oncelake") is not None
+    except CheckpointTorn:
+        return False
 
 
 def _planned(checkpoint: CheckpointFiles, query_id: str, number: int, binding: Binding | None) -> PlannedBatch:

@@ -21,7 +21,8 @@ from ingest.stream.quarantine_loss import Lost
 class CheckpointFacts:
     """A checkpoint: `planned` is the last batch in its offset log, `committed` the last in its commit log (-1: none).
 
-    `torn` is the file, if any, without which it cannot be continued.
+    `torn` is the file, if any, without which it cannot be continued; `prepared` whether it holds no batch, and a rebase was cut off
+    that has made another one.
     """
 
     path: str
@@ -30,6 +31,7 @@ class CheckpointFacts:
     committed: int = -1
     torn: str | None = None
     binding: Binding | None = None
+    prepared: bool = False
 
     @property
     def empty(self) -> bool:
@@ -170,8 +172,10 @@ class _Known:
 
 def _checkpoint_lost(known: _Known) -> Refused | None:
     # A ledger by itself counts too: it says what was read or jumped over, and new batches would not add up with those that it has.
-    lost = known.checkpoint.empty and (known.table.ours or known.table.recorded)
-    return refusals.checkpoint_lost(known.name, known.checkpoint.path, known.table.path, batches=known.table.ours) if lost else None
+    # So does a rebase that was cut off: where table and ledger are gone as well, nothing else tells that there was anything.
+    checkpoint, table = known.checkpoint, known.table
+    by: refusals.Teller | None = "table" if table.ours else "ledger" if table.recorded else "rebase" if checkpoint.prepared else None
+    return refusals.checkpoint_lost(known.name, checkpoint.path, table.path, by) if checkpoint.empty and by is not None else None
 
 
 def _table_foreign(known: _Known) -> Refused | None:
@@ -209,7 +213,9 @@ def _checkpoint_old(known: _Known) -> Refused | None:
     to_run = known.checkpoint.committed < planned.id.number == known.written + 1
     apart = to_run and not (topic and joins(planned.ranges, last.mark))
     if known.written > planned.id.number or (known.written == planned.id.number and not same) or apart:
-        return refusals.checkpoint_old(known.name, known.checkpoint.path, planned, last)
+        return refusals.checkpoint_old(
+            known.name, known.checkpoint.path, planned, last, "" if topic or binding is None else binding.topic_id
+        )
     return None
 
 

@@ -66,7 +66,7 @@ class Rebaser:
         self.locks = lock.hold_all(self.session, self.places, existing=True)
         self._files: Files = files_of(self.places.checkpoint, self.session)
         self._lake = files_of(self.places.lake, self.session)
-        self._prepared = f"{self.places.checkpoint}.rebase-prepared"
+        self._prepared = self.places.prepared
         if is_local(self.places.lake) and is_local(self.places.checkpoint):
             faults.arm(Path(self.places.lake), Path(self.places.checkpoint), Path(self.places.target), jvm_pid(self.session))
 

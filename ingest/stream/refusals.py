@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from ingest.errors import Refused
 from ingest.stream.decide import LastWritten, ranges_text
 from ingest.stream.offsets import PlannedBatch
 
+# What tells that there was a checkpoint.
+Teller = Literal["table", "ledger", "rebase"]
 # A topic that holds copies (another cluster's, one made again) has another id, and the position holds it.
 NOT_AGAIN = "ids that the table holds are not added again. But with `event_id: position` a copied record is another event: there begin "
 NOT_AGAIN += "behind the copies (`--to` offsets or a time, `--accept-gap`)."
 
 
-def checkpoint_lost(name: str, checkpoint: str, table: str, *, batches: bool = True) -> Refused:
-    """A table with our batches, or with none and a rebase that was begun, and no checkpoint."""
-    found = f"{table} holds batches of {name}" if batches else f"the ledger beside {table} tells of batches or of a rebase of {name}"
-    anew = "" if batches else " To begin anew as if nothing had ever been read, move the ledger and the quarantine away as well."
+def checkpoint_lost(name: str, checkpoint: str, table: str, by: Teller) -> Refused:
+    """No checkpoint, and something that tells of one: the table's batches, the ledger, or a rebase that was cut off."""
+    found, also = {
+        "table": (f"{table} holds batches of {name}", ""),
+        "ledger": (f"the ledger beside {table} tells of batches or of a rebase of {name}", "the ledger and the quarantine"),
+        "rebase": (f"a rebase of {name} was cut off: its new one is still {checkpoint}.rebase-prepared", f"{checkpoint}.rebase-prepared"),
+    }[by]
+    does = "finishes that one" if by == "rebase" else "makes a new one that goes on where the table ends"
+    anew = f" To begin anew as if nothing had ever been read, move {also} away as well." if also else ""
     return Refused(
         "CHECKPOINT_LOST",
         f"{checkpoint} holds no checkpoint, but {found}.",
         expected="the checkpoint that wrote the table: a new one would plan batch numbers that the table believes to have.",
-        remedy=f"put the checkpoint back; or `ingest rebase {name} --to table` makes a new one that goes on where the table ends.{anew}",
+        remedy=f"put the checkpoint back; or `ingest rebase {name} --to table` {does}.{anew}",
     )
 
 
@@ -61,13 +69,14 @@ def table_replaced(name: str, table: str, has: str, bound: str) -> Refused:
     )
 
 
-def checkpoint_old(name: str, checkpoint: str, planned: PlannedBatch, last: LastWritten) -> Refused:
-    """A checkpoint that was restored from before the table's last batch."""
-    ranges = " ".join(str(each) for each in planned.ranges)
+def checkpoint_old(name: str, checkpoint: str, planned: PlannedBatch, last: LastWritten, bound: str = "") -> Refused:
+    """A checkpoint that was restored from before the table's last batch, or is `bound` to another topic id than that was read from."""
+    ranges = " ".join(str(each) for each in planned.ranges) + (f" of topic id {bound}" if bound else "")
+    theirs = ranges_text(last.mark) + (f" of topic id {last.mark.topic_id}" if bound else "")
     return Refused(
         "CHECKPOINT_OLD",
         f"the checkpoint {checkpoint} of {name} ends with batch {planned.id.number} ({ranges}); the table's version {last.version} is "
-        f"batch {last.mark.id.number} of the same checkpoint with {ranges_text(last.mark)}.",
+        f"batch {last.mark.id.number} of the same checkpoint with {theirs}.",
         expected="the newest state of the checkpoint: from an older one other ranges are planned, and Delta would skip them in silence.",
         remedy=f"put the newest checkpoint back; or `ingest rebase {name} --to table` goes on where the table ends.",
     )

@@ -27,23 +27,20 @@ def stamp_of(checkpoint: CheckpointFacts, query_id: str | None) -> str:
 
 def baseline_of(checkpoint: CheckpointFacts, summary: LedgerSummary, query_id: str | None, log: DeltaLog) -> int | None:
     """The target's version at which a rebase began this query, by its checkpoint or the ledger; None if none has."""
-    rebase = checkpoint.binding.rebase if checkpoint.binding is not None and query_id == checkpoint.query_id else None
-    begin = summary.begins.get(query_id or "")
-    if rebase is None and begin is None:
+    own = checkpoint.binding.rebase if checkpoint.binding is not None and query_id == checkpoint.query_id else None
+    began = own or summary.begins.get(query_id or "")
+    if began is None:
         return None
-    version = rebase.table_version if rebase is not None else begin.table_version if begin is not None else ANOTHER
     stamp = stamp_of(checkpoint, query_id)
-    there = stamp and log.stamp(version)
-    return ANOTHER if there and there != stamp else version
+    there = stamp and log.stamp(began.table_version)
+    return ANOTHER if there and there != stamp else began.table_version
 
 
 def last_unbroken(chain: InForce, summary: LedgerSummary, query_id: str, baseline: int | None = None) -> LastWritten | None:
     """The last batch of `query_id` in force before which none is missing; None if there is none.
 
-    `baseline` is the target's version at which a rebase began this query, as its checkpoint tells it; else the ledger does.
+    `baseline` is the target's version at which a rebase began this query, as `baseline_of` tells it.
     """
-    if baseline is None and query_id in summary.begins:
-        baseline = summary.begins[query_id].table_version
     # Of an epoch that a rebase has ended, the ledger's last row may be one behind a hole.
     vouched = summary.last.get(query_id) if query_id not in summary.ended else None
     found: list[LastWritten] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -20,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from ingest import faults
 from ingest.errors import Refused
-from ingest.stream import commit, lock, lock_file
+from ingest.stream import commit, lock, lock_file, topic
 from ingest.stream.topic import describe
 from tests.integration.lane import Lane, Record, order, two_batches
 from tests.integration.records import contract
@@ -684,4 +685,66 @@ def test_copies_of_target_and_checkpoint_put_back_beside_a_later_ledger_are_refu
     one.rebase()
     one.run()
     assert one.ids() == ["a", "b", "c"]
+    balanced(one)
+
+
+@pytest.mark.slow
+def test_what_was_kept_beside_a_checkpoint_before_it_told_commits_and_gaps_is_read_and_completed(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    one.rebase("latest")
+    one.rebase()
+    one.run()
+    binding, seen = one.checkpoint("oncelake/binding.json"), one.checkpoint("oncelake/quarantine.json")
+    told, note = json.loads(binding.read_text()), json.loads(seen.read_text())
+    for each in (told["rebase"], *told["rebase"]["former"]):
+        del each["stamp"]
+    for each in told["rebase"]["former"]:
+        del each["gaps"]
+    del told["rebase"]["regain"], note["stamp"]
+    binding.write_text(json.dumps(told))
+    seen.write_text(json.dumps(note))
+    one.send(order("c"), "{")
+    one.run()
+    assert json.loads(seen.read_text())["stamp"]
+    balanced(one)
+    one.rebase("earliest")
+    one.run()
+    assert one.ids() == ["a", "b", "c"]
+    balanced(one)
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_upgraded_and_tells_topic_ids_is_gone_on_with_and_its_id_is_remembered(lane: MakeLane) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(topic, "_id_text", lambda _: "")  # of before Kafka 2.8
+        one = two_batches(lane)
+        one.run()
+    binding = one.checkpoint("oncelake/binding.json")
+    assert json.loads(binding.read_text())["topic_id"] == ""
+    one.send(order("c"), "{")
+    one.run()
+    assert json.loads(binding.read_text())["topic_id"] != ""
+    assert one.ids() == ["a", "b", "c"]
+    balanced(one)
+    one.rebase()
+    one.send(order("d"))
+    one.run()
+    assert one.ids() == ["a", "b", "c", "d"]
+    balanced(one)
+    made_again(one)
+    refused(one, "TOPIC_RECREATED")
+
+
+@pytest.mark.slow
+def test_a_rebase_cut_off_where_table_and_ledger_were_gone_is_no_first_start(lane: MakeLane) -> None:
+    """Between its two renames nothing else tells that there was anything."""
+    one = two_batches(lane)
+    shutil.rmtree(one.places.root)
+    forget_tables(one)
+    refused(one, "TABLE_REWOUND")
+    cut_off(one, "rebase_aside")
+    assert ".rebase-prepared" in refused(one, "CHECKPOINT_LOST").found
+    assert one.rebase().plan is None, "the prepared one was put in place"
+    one.run()
+    assert one.ids() == ["a", "b"]
     balanced(one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -116,6 +117,29 @@ def test_cut_off_after_the_quarantine_a_conflict_stays_one_though_its_row_is_gon
     assert figures(one, 1) == (len(values), 1, 0, 1 + len(poison), 0)
     assert len(one.quarantine()) == 1 + len(poison)
     assert "b" in [name for (name,) in one.rows("id")] and ("a", 1) not in one.rows("id", "n")
+    assert findings(one) == []
+
+
+@pytest.mark.slow
+def test_cut_off_after_the_quarantine_and_the_broker_upgraded_the_batch_is_ended_under_the_topic_id_it_was_begun_with(
+    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker of before Kafka 2.8 tells no id: under the one that it tells now nothing would stand there (QUARANTINE_REWOUND)."""
+    one = desk({"n": "INT"})
+    ours = one.table.topic
+    one.table = replace(one.table, topic=replace(ours, id=""))
+    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", 0))
+    with pytest.raises(faults.InjectedFault):
+        one.process(one.frame(order("a", n=1), "{"))
+    monkeypatch.setattr(faults, "_armed", None)
+    one.table = one.open()
+    assert one.table.topic == ours
+    one.ends[0] = 0
+    report = one.again(one.frame(order("a", n=1), "{"))
+    assert (report.inserted, report.quarantined) == (1, 1)
+    report = one.batch(order("b", n=1), "{")
+    assert (report.inserted, report.quarantined) == (1, 1)
+    assert [row["topic_id"] for row in one.quarantine()] == ["", ours.id]
     assert findings(one) == []
 
 

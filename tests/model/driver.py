@@ -200,7 +200,7 @@ class Driver:
         if isinstance(decision, Skip):
             self.world.truth.skipped(self, planned, table.topic.id)
             return
-        begun = batch._begun(table, planned)
+        begun = batch._begun(table, planned) is not None
         self._read(planned)
         if self.world.planted.offsets_from_data and self.read:
             planned = replace(planned, ranges=tuple(self._of_data(each) for each in planned.ranges))

@@ -52,12 +52,12 @@ class ModelRebaser(Rebaser):
         self.kafka: Any = None
         self._files: Any = world.files
         self._lake: Any = world.files
-        self._prepared = f"{places.checkpoint}.rebase-prepared"
+        self._prepared = places.prepared
 
 
 def bindings(world: World, places: Places) -> tuple[bytes | None, ...]:
     """What the checkpoint is bound to, and the one that a rebase has prepared."""
-    return tuple(world.files.read(f"{root}/oncelake/{FILE}") for root in (places.checkpoint, f"{places.checkpoint}.rebase-prepared"))
+    return tuple(world.files.read(f"{root}/oncelake/{FILE}") for root in (places.checkpoint, places.prepared))
 
 
 def rebase(world: World, places: Places, kind: str, offsets: tuple[int, ...], *, accept_gap: bool) -> None:

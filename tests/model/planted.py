@@ -96,9 +96,9 @@ def _no_pair() -> Sequence[Patch]:
 
 
 def _contract_of_today() -> Sequence[Patch]:
-    def begun(table: Any, planned: Any) -> bool:
+    def begun(table: Any, planned: Any) -> Any:
         newest = table.ledger.quarantine_mark()
-        return newest is not None and newest.id == planned.id
+        return newest if newest is not None and newest.id == planned.id else None
 
     return [(opening.Opening, "unfinished_contract", lambda _: None), (batch, "_begun", begun)]
 

@@ -18,7 +18,7 @@ from ingest.stream.facts import RETENTION, checkpoint_facts, table_facts
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId, OffsetRange
-from ingest.stream.preflight import CheckpointFacts, TableFacts
+from ingest.stream.preflight import CheckpointFacts, Refuse, Start, TableFacts, decide
 from tests.polling import until
 
 pytestmark = pytest.mark.unit
@@ -66,6 +66,22 @@ def test_what_the_ledger_knows_is_told_also_where_the_target_is_gone(tmp_path: P
     written(places, MARK)
     found = table_facts(LocalFiles(), places, CheckpointFacts(places.checkpoint, "q0"), known, None)
     assert (found.recorded, found.ledgered, seen(places).recorded) == (True, 0, False)
+
+
+def test_a_rebase_that_was_cut_off_is_told_where_no_checkpoint_is_in_place(tmp_path: Path) -> None:
+    """I6: table and ledger may be gone; between the two renames nothing else tells that there was anything, and a start began anew."""
+    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+    files = LocalFiles()
+    for text, prepared in (("{", False), (Binding("orders", "T", "t", 1, ("q0",), Rebase((), ((0, 10),), (), 5)).to_json(), True)):
+        files.write(f"{places.checkpoint}.rebase-prepared/oncelake/binding.json", text.encode())
+        found = checkpoint_facts(files, places)
+        decision = decide("shop.orders", found, TableFacts(places.target, "t", blank=True), None)
+        assert isinstance(decision, Refuse if prepared else Start)
+        if isinstance(decision, Refuse):
+            assert decision.error.code == "CHECKPOINT_LOST" and "finishes that one" in decision.error.remedy
+            assert f"{places.checkpoint}.rebase-prepared" in decision.error.found
+    files.write(f"{places.checkpoint}/offsets/0", b"")
+    assert not checkpoint_facts(files, places).prepared, "an old one, or one that was put back"
 
 
 def test_a_rebased_checkpoint_whose_own_files_alone_are_left_is_torn_and_no_empty_one(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_no_code_is_made_where_this_test_does_not_look() -> None:
 
 
 def test_the_message_on_the_page_of_errors_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    print_error(refusals.checkpoint_lost("shop.orders", "…/checkpoints/shop/orders", "…/lake/shop/orders/target"))
+    print_error(refusals.checkpoint_lost("shop.orders", "…/checkpoints/shop/orders", "…/lake/shop/orders/target", "table"))
     assert capsys.readouterr().err in blocks(ERRORS)
 
 

@@ -127,3 +127,25 @@ def test_a_verb_with_a_verdict_ends_with_it_though_nobody_reads(command: list[st
     ended = subprocess.run(words, cwd=PROJECT, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (code, "")
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["--json", "2>&1"])
+def test_an_error_keeps_its_exit_code_though_nobody_reads(both: bool, tmp_path: Path) -> None:
+    """`ingest plan --json | head -1` and `ingest plan 2>&1 | head -1` ended with 1, as if verify or check had found something."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "ingest", "plan", *([] if both else ["--json"]), "--project", str(tmp_path)]
+    errors = writer if both else subprocess.PIPE
+    ended = subprocess.run(words, cwd=PROJECT, stdout=writer, stderr=errors, text=True, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr or "") == (2, "")
+
+
+@pytest.mark.parametrize(("words", "code"), [(["status", "--help"], 0), (["plan", "--json"], 2), (["plan"], 2)])
+def test_closed_streams_are_no_error(words: list[str], code: int, tmp_path: Path) -> None:
+    """`ingest run >&-` was a bug of ours when all was done."""
+    command = [sys.executable, "-m", "ingest", *words, *(["--project", str(tmp_path)] if words[0] == "plan" else [])]
+    for closing in (">&-", ">&- 2>&-"):
+        shell = ["sh", "-c", f'exec "$@" {closing}', "sh", *command]
+        ended = subprocess.run(shell, cwd=PROJECT, stderr=subprocess.PIPE, text=True, check=False)
+        assert (ended.returncode, "Traceback" in ended.stderr) == (code, False), ended.stderr

@@ -108,6 +108,12 @@ def test_where_the_position_is_the_event_id_copies_in_another_topic_are_not_read
         planned = plan("shop.orders", Aim("earliest"), end, replace(BROKER, topic_id=topic_id), "t", accept_gap=False)
         print_plan("shop.orders", planned, by_position=by_position)
         assert ("rows a second time" in capsys.readouterr().out) == said
+    # A broker that told no id, and was upgraded: what is read again of that time has another id now, and nothing else has.
+    former = replace(FORMER, topic_id="", ends=((0, 40),))
+    for aim, said in ((Aim("earliest"), True), (Aim("table"), False)):
+        planned = plan("shop.orders", aim, replace(end, topic_id="", former=(former,)), BROKER, "t", accept_gap=False)
+        print_plan("shop.orders", planned, by_position=True)
+        assert ("rows a second time" in capsys.readouterr().out) == said
     for refused in (topic_recreated("shop.orders", "events", "T", "U"), broker_behind("shop.orders", "events", [(0, 40, 30)])):
         assert "`event_id: position`" in refused.remedy
 
