@@ -116,7 +116,7 @@ AFTER_TARGET = 'faults.at("after_target", number)'
 SET_PAIR = ("session.conf.set(APP_ID, mark.app_id(statement))", "session.conf.set(VERSION, str(mark.id.number))")
 SET_MARK = "session.conf.set(METADATA, mark.to_json())"
 RANGE = "OffsetRange(partition, before.get(partition, 0), end)"
-SAME_RANGES = "written == number and (last.mark.ranges, last.mark.topic_id) == (batch.ranges, batch.topic_id)"
+SAME_RANGES = "written == number and last.mark.ranges == batch.ranges and one_topic(batch.topic_id, last.mark.topic_id)"
 RAISE = "            raise\n        finally:\n            self._in_batch = False"
 # Preflight, before the first batch, would refuse this checkpoint as too old.
 OLD = "def _checkpoint_old(known: _Known) -> Refused | None:\n"
@@ -154,7 +154,7 @@ TIMES = """    if contract.event_time:
 """
 BY_POSITION = """    condition = F.lit(True)
     for name in ("topic_id", "partition", "offset"):"""
-BASELINE = "Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version)"
+BASELINE = "Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version, regain, end.stamp)"
 # Without these every offset below a batch's end but a transaction's marker holds a record that is nowhere else.
 NO_COPIES = {"aborted_share": 0, "duplicate_share": 0}
 APP_ID = 'f"oncelake/{pipeline}/{table}/{query_id}/{statement}"'
@@ -219,7 +219,7 @@ PLANTED = {
 }
 
 INTEGRATION = "tests/integration"
-FOLDERS = "    each = [(places.checkpoint, places.state), (places.lake, places.root)]\n"
+FOLDERS = "    each = [(places.lake, places.root), (places.checkpoint, places.state)]\n"
 CAUGHT = {
     "the pair is left set on the session": Caught(
         "I1",

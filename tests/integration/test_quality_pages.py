@@ -163,7 +163,7 @@ def test_pages_of_a_lake_that_is_elsewhere_are_said_to_go_with_the_machine(
     monkeypatch.setattr(module, "is_local", lambda location: False)
     monkeypatch.setattr("ingest.places.is_local", lambda location: False)
     found = check(table.session, suite_of(table, [STATUS]), table.places)
-    assert found.page is not None and found.page.is_relative_to(tmp_path / "data_docs" / "events")
+    assert found.page is not None and found.page.is_relative_to(tmp_path / "data_docs" / "t" / "events")
     print_checked(found)
     assert "(on this machine's disk, since the lake is elsewhere: it is gone with the machine;" in capsys.readouterr().out
     # Where the working folder is not ours to write, the results stay all the same.
@@ -172,7 +172,7 @@ def test_pages_of_a_lake_that_is_elsewhere_are_said_to_go_with_the_machine(
     found = check(table.session, suite_of(table, [STATUS]), table.places, everything=True)
     assert (found.page, table.session.read.format("delta").load(table.places.quality).count()) == (None, 2)
     print_checked(found)
-    assert f"page: none: {tmp_path}/data_docs/events cannot be written (Not a directory)" in capsys.readouterr().out
+    assert f"page: none: {tmp_path}/data_docs/t/events cannot be written (Not a directory)" in capsys.readouterr().out
 
 
 @needs_browser
