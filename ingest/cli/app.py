@@ -8,9 +8,9 @@ import os
 import select
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
@@ -20,6 +20,7 @@ from ingest.errors import Bug, IngestError, InvalidInput, Unfit
 if TYPE_CHECKING:
     from ingest.prove.broker_word import BrokerWord
 
+T = TypeVar("T")
 JSON = "--json"
 # As a shell says of a command that SIGPIPE has ended: `ingest log … | head`. Verbs with a verdict end with that.
 UNREAD = 141
@@ -45,9 +46,28 @@ def print_json(verb: str, *, ok: bool, tables: list[dict[str, Any]] | None = Non
     print(json.dumps(document, indent=2, default=str))
 
 
-def not_come_to_its_end(errors: Mapping[str, IngestError]) -> list[dict[str, Any]]:
-    """The entries in `tables` of those that an error has ended, by their names: `error` names the first of them only."""
-    return [{"table": name, "ok": False, "error": error.as_dict()} for name, error in errors.items()]
+def print_verdict(
+    verb: str,
+    found: Sequence[T],
+    errors: Mapping[str, IngestError],
+    *,
+    ok: bool,
+    as_json: bool,
+    as_row: Callable[[T], dict[str, Any]],
+    show: Callable[[T], None],
+) -> None:
+    """Print what a verb has found, a table each, and the errors of those that did not come to their end, by their names.
+
+    With a reader that is gone nothing is raised: the verdict is in the exit code as well.
+    """
+    with unread(sys.stdout):
+        if as_json:
+            ended = [{"table": name, "ok": False, "error": error.as_dict()} for name, error in errors.items()]
+            print_json(verb, ok=ok, tables=[*map(as_row, found), *ended], error=next(iter(errors.values()), None))
+        for each in () if as_json else found:
+            show(each)
+    for failed in () if as_json else errors.values():
+        print_error(failed)
 
 
 def print_error(error: IngestError) -> None:

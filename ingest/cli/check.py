@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingest.cli import options as o
-from ingest.cli.app import app, not_come_to_its_end, print_error, print_json
-from ingest.cli.progress import unread
+from ingest.cli.app import app, print_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,13 +80,7 @@ def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, 
             named = stopped(suite.contract, KafkaOptions.from_environment(""), error)
             errors[places.name] = not_done(suite, error) if named.code == "QUERY_FAILED" else named
     ok = not errors and not any(each.critical for each in found)
-    with unread(sys.stdout):  # the verdict is in the exit code as well
-        if as_json:
-            print_json("check", ok=ok, tables=[*map(as_row, found), *not_come_to_its_end(errors)], error=next(iter(errors.values()), None))
-        for each in () if as_json else found:
-            print_checked(each)
-    for failed in () if as_json else errors.values():
-        print_error(failed)
+    print_verdict("check", found, errors, ok=ok, as_json=as_json, as_row=as_row, show=print_checked)
     return most_severe([*(failed.exit_code for failed in errors.values()), *(1 for each in found if each.critical)])
 
 

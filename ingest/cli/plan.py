@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingest.cli import options as o
-from ingest.cli.app import app, print_error, print_json
-from ingest.cli.progress import unread
+from ingest.cli.app import app, print_error, print_json, print_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,12 +35,9 @@ def plan(
     """Show how contract and table differ, and what each difference needs: nothing, `ingest apply`, or a new table (exit 3)."""
     found = list(_differences(project, tables, lake, checkpoints, master))
     impossible = any(change.effect == "new table" for _, changes in found for change in changes)
-    with unread(sys.stdout):  # the verdict is in the exit code as well
-        if as_json:
-            rows = [{"table": contract.name, "changes": [dataclasses.asdict(change) for change in changes]} for contract, changes in found]
-            print_json("plan", ok=not impossible, tables=rows)
-        for contract, changes in () if as_json else found:
-            print_changes(contract.name, changes)
+    print_verdict(
+        "plan", found, {}, ok=not impossible, as_json=as_json, as_row=_row, show=lambda each: print_changes(each[0].name, each[1])
+    )
     if impossible:
         sys.exit(3)
 
@@ -90,6 +86,11 @@ def apply(
             print_error(failed)
     if errors:
         sys.exit(most_severe([failed.exit_code for failed in errors]))
+
+
+def _row(found: tuple[Contract, Sequence[Change]]) -> dict[str, Any]:
+    contract, changes = found
+    return {"table": contract.name, "changes": [dataclasses.asdict(change) for change in changes]}
 
 
 def print_changes(name: str, changes: Sequence[Change]) -> None:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingest.cli import options as o
-from ingest.cli.app import app, print_json
-from ingest.cli.progress import unread
+from ingest.cli.app import app, print_verdict
 
 if TYPE_CHECKING:
     from ingest.prove.broker_word import BrokerWord
@@ -32,11 +31,7 @@ def status(
     """Say of each table: checkpoint, batches, ledger, lag, last commit, who runs it, and what a start would do (exit 3: refuse)."""
     found = _found(context.obj, project, tables or [], lake, checkpoints, bootstrap_servers)
     refused = [each for each in found if each.refusal is not None and each.next.endswith("refuse")]
-    with unread(sys.stdout):  # the verdict is in the exit code as well
-        if as_json:
-            print_json("status", ok=not refused, tables=[dataclasses.asdict(each) for each in found])
-        for each in () if as_json else found:
-            print_status(each)
+    print_verdict("status", found, {}, ok=not refused, as_json=as_json, as_row=dataclasses.asdict, show=print_status)
     if refused:
         sys.exit(3)
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingest.cli import options as o
-from ingest.cli.app import app, not_come_to_its_end, print_error, print_json
-from ingest.cli.progress import unread
+from ingest.cli.app import app, print_verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,13 +103,7 @@ def verify(
         for started in sessions:
             spark.end(started)
     ok = not errors and not any(each.findings for each in found)
-    with unread(sys.stdout):  # the verdict is in the exit code as well
-        if as_json:
-            print_json("verify", ok=ok, tables=[*map(as_row, found), *not_come_to_its_end(errors)], error=next(iter(errors.values()), None))
-        for each in () if as_json else found:
-            print_balance(each)
-    for failed in () if as_json else errors.values():
-        print_error(failed)
+    print_verdict("verify", found, errors, ok=ok, as_json=as_json, as_row=as_row, show=print_balance)
     if not ok:
         sys.exit(most_severe([*(failed.exit_code for failed in errors.values()), *(1 for each in found if each.findings)]))
 

@@ -100,13 +100,13 @@ class DeltaLog:
 
     def newest(self) -> int:
         """The newest version whose commit file is there; -1 if there is none."""
-        if self._tip is not None and self._stamp(self._tip[0]) == self._tip[1]:
-            while (stamp := self._stamp(self._tip[0] + 1)) is not None:
+        if self._tip is not None and self._file_stamp(self._tip[0]) == self._tip[1]:
+            while (stamp := self._file_stamp(self._tip[0] + 1)) is not None:
                 self._tip = self._tip[0] + 1, stamp
             if self._checkpoint_told() <= self._tip[0]:
                 return self._tip[0]
         newest = max(self.versions(), default=-1)
-        stamp = self._stamp(newest) if newest >= 0 else None
+        stamp = self._file_stamp(newest) if newest >= 0 else None
         self._tip = (newest, stamp) if stamp is not None else None
         return newest
 
@@ -152,6 +152,7 @@ class DeltaLog:
         self._refuse_holes(range(checkpoint + 1, max(versions, default=-1)), {*versions})
         metadata: dict[str, Any] = {}
         pairs: dict[str, int] = {}
+        stamp = None
         for name in files:
             for row in self._checkpointed(f"{self._folder}/{name}"):
                 metadata = row.get("metaData") or metadata
@@ -160,7 +161,9 @@ class DeltaLog:
         for version in versions:
             if version <= checkpoint:
                 continue
-            for action in self._actions(version):
+            actions = self._actions(version)
+            stamp = _stamp_in(actions)
+            for action in actions:
                 metadata = action.get("metaData", metadata)
                 if txn := action.get("txn"):
                     pairs[txn["appId"]] = int(txn["version"])
@@ -172,27 +175,26 @@ class DeltaLog:
             tuple(metadata.get("partitionColumns") or ()),
             str(metadata.get("description") or ""),
             pairs,
-            self.stamp(max([checkpoint, *versions])),
+            self.stamp(checkpoint) if stamp is None else stamp,
         )
 
     def stamp(self, version: int) -> str:
         """What tells this commit from one of the same number in a copy that was put in its place and written to; empty if it is gone."""
         try:
-            info: dict[str, Any] = next((action["commitInfo"] for action in self._actions(version) if "commitInfo" in action), {})
+            return _stamp_in(self._actions(version))
         except FileNotFoundError:
             return ""
-        return f"{info.get('timestamp', '')} {info.get('txnId', '')}".strip()
 
     def _refuse_holes(self, needed: range, listed: set[int]) -> None:
         # A listing is no snapshot: what it lacks may have been written while it was made.
-        hole = next((version for version in needed if version not in listed and self._stamp(version) is None), None)
+        hole = next((version for version in needed if version not in listed and self._file_stamp(version) is None), None)
         if hole is not None:
             raise refusals.log_torn(self.table, hole, needed.stop)
 
     def _path(self, version: int) -> str:
         return f"{self._folder}/{version:020}.json"
 
-    def _stamp(self, version: int) -> str | None:
+    def _file_stamp(self, version: int) -> str | None:
         return self._files.stamp(self._path(version))
 
     def _checkpoint_told(self) -> int:
@@ -250,6 +252,11 @@ def parse_commit(version: int, actions: list[dict[str, Any]]) -> Commit:
 def _vector(file: dict[str, Any]) -> str:
     vector = file.get("deletionVector")
     return f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}" if vector else ""
+
+
+def _stamp_in(actions: list[dict[str, Any]]) -> str:
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return f"{info.get('timestamp', '')} {info.get('txnId', '')}".strip()
 
 
 def _commit_versions(names: list[str]) -> list[int]:

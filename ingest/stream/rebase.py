@@ -92,11 +92,9 @@ class Rebaser:
                 raise refused
         log = DeltaLog(self._lake, self.places.target)
         end = table_end(known, InForce(log), self.places.name)
-        end = replace(end, stamp=log.stamp(end.version))
         initial = CheckpointFiles(self._files, self.places.checkpoint).initial_offsets(self.topic.name)
-        end = replace(
-            end, began=began(known.checkpoint, known.table, initial, broker.topic_id), pending=pending(known.checkpoint, end.former)
-        )
+        since = began(known.checkpoint, known.table, initial, broker.topic_id)
+        end = replace(end, stamp=log.stamp(end.version), began=since, pending=pending(known.checkpoint, end.former))
         if known.table.quarantine_lost is not None:
             end = replace(end, lost=known.table.quarantine_lost.starts)
         return plan(self.places.name, aim, end, broker, known.table.id or "", accept_gap=accept_gap)
