@@ -9,7 +9,6 @@ taken, since other work on the machine only adds to it. What a rung costs is its
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from bench.events import PARTITIONS, SCHEMA, TOPIC, produce
+from bench.result import keep
 from bench.throughput import contract
 from ingest import spark
 from ingest.local.broker import Broker
@@ -79,12 +79,7 @@ def main() -> None:
     result = {"schema": "oncelake/bench-first-step/1", "cores": os.cpu_count(), "records": records, "least_s": least, "seconds": every}
     table = markdown(records, chosen.rounds, least)
     print(table)
-    if chosen.json:
-        chosen.json.parent.mkdir(parents=True, exist_ok=True)
-        chosen.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        chosen.json.with_suffix(".md").write_text(
-            f"# The first step of a batch\n\n`python -m bench.first_step`\n\n{table}", encoding="utf-8"
-        )
+    keep(chosen.json, result, f"# The first step of a batch\n\n`python -m bench.first_step`\n\n{table}")
 
 
 def into_nothing(frame: DataFrame) -> None:

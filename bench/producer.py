@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import json
 import os
 import platform
 import pstats
@@ -26,6 +25,7 @@ from typing import Any
 from kafka import KafkaProducer
 
 from bench.events import order
+from bench.result import keep
 from ingest import __version__
 from ingest.kafka import AtLeastOnce, ExactlyOnce, Grouped, Producer, TransactionalProducer
 from ingest.kafka.mode import compression
@@ -164,11 +164,8 @@ def main() -> None:
         "rivals": rows,
     }
     print(markdown(result))
-    if chosen.json:
-        chosen.json.parent.mkdir(parents=True, exist_ok=True)
-        chosen.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        head = "# The transactional producer\n\n`bench/producer.py`: producers side by side, in one run on one broker.\n\n"
-        chosen.json.with_suffix(".md").write_text(head + markdown(result), encoding="utf-8")
+    head = "# The transactional producer\n\n`bench/producer.py`: producers side by side, in one run on one broker.\n\n"
+    keep(chosen.json, result, head + markdown(result))
 
 
 if __name__ == "__main__":

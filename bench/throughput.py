@@ -10,7 +10,6 @@ near to each other: a machine that others share may be half as fast a minute lat
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import shutil
@@ -29,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.events import COLUMNS, PARTITIONS, SCHEMA, TOPIC, produce
+from bench.result import keep
 from ingest import __version__, spark
 from ingest.contract import Contract
 from ingest.kafka_options import KafkaOptions
@@ -241,14 +241,8 @@ def main() -> None:
         return
     result = report(rivals, records, steps, beside, (before, os.getloadavg()[0]))
     print(markdown(result))
-    if chosen.json:
-        chosen.json.parent.mkdir(parents=True, exist_ok=True)
-        chosen.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        chosen.json.with_suffix(".md").write_text(
-            "# Throughput\n\n`make bench` runs `bench/throughput.py`: rivals side by side in one Spark application on one broker.\n\n"
-            + markdown(result),
-            encoding="utf-8",
-        )
+    head = "# Throughput\n\n`make bench` runs `bench/throughput.py`: rivals side by side in one Spark application on one broker.\n\n"
+    keep(chosen.json, result, head + markdown(result))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ A real broker, a table that `ingest run --once` has read from it, and each verb 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.events import COLUMNS, PARTITIONS, TOPIC, produce
+from bench.result import keep
 from ingest import __version__
 from ingest.local.broker import Broker
 
@@ -98,10 +98,7 @@ def main() -> None:
     chosen = parser.parse_args()
     result = measure(chosen.events, chosen.rounds)
     print(markdown(result))
-    if chosen.json:
-        chosen.json.parent.mkdir(parents=True, exist_ok=True)
-        chosen.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        chosen.json.with_suffix(".md").write_text(markdown(result), encoding="utf-8")
+    keep(chosen.json, result, markdown(result))
 
 
 if __name__ == "__main__":

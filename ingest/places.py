@@ -8,6 +8,9 @@ from pathlib import Path
 
 from ingest.files import is_local, local_path
 
+PREPARED = ".rebase-prepared"
+STATE = "/oncelake"
+
 
 def absolute(location: str) -> str:
     """A location as Spark must be given it: local ones absolute, since the JVM may have another working folder."""
@@ -65,12 +68,17 @@ class Places:
     @property
     def prepared(self) -> str:
         """The checkpoint that a rebase has made and not put in place yet."""
-        return f"{self.checkpoint}.rebase-prepared"
+        return f"{self.checkpoint}{PREPARED}"
 
     @property
     def state(self) -> str:
         """Our own files beside Spark's: the contract in force, the topic's id, the driver's lock."""
-        return f"{self.checkpoint}/oncelake"
+        return f"{self.checkpoint}{STATE}"
+
+    @property
+    def prepared_state(self) -> str:
+        """The same of the prepared checkpoint."""
+        return f"{self.prepared}{STATE}"
 
 
 def pages_folder(places: Places) -> Path:

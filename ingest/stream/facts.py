@@ -52,7 +52,7 @@ def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
 def _prepared(files: Files, places: Places) -> bool:
     """Whether a rebase has made a checkpoint and not put it in place; its binding came last, and made it whole."""
     try:
-        return read_binding(files, f"{places.prepared}/oncelake") is not None
+        return read_binding(files, places.prepared_state) is not None
     except CheckpointTorn:
         return False
 

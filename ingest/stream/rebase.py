@@ -156,7 +156,7 @@ class Rebaser:
         now_ms = round(datetime.now(UTC).timestamp() * 1000)
         ends = {str(partition): offset for partition, offset in planned.rebase.baseline}
         offsets = ["v1", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}}), json.dumps({self.topic.name: ends})]
-        state = f"{self._prepared}/oncelake"
+        state = self.places.prepared_state
         self._files.write(f"{self._prepared}/metadata", json.dumps({"id": query_id}).encode())
         self._files.write(f"{self._prepared}/offsets/0", "\n".join(offsets).encode())
         self._files.write(f"{self._prepared}/commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
@@ -179,7 +179,7 @@ class Rebaser:
 
     def _binding_prepared(self) -> Binding | None:
         try:
-            return read_binding(self._files, f"{self._prepared}/oncelake")
+            return read_binding(self._files, self.places.prepared_state)
         except Refused:
             return None
 

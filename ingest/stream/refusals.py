@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ingest.errors import Refused
+from ingest.places import PREPARED
 from ingest.stream.decide import LastWritten, ranges_text
 from ingest.stream.offsets import PlannedBatch
 
@@ -21,7 +22,7 @@ def checkpoint_lost(name: str, checkpoint: str, table: str, by: Teller) -> Refus
     found, also = {
         "table": (f"{table} holds batches of {name}", ""),
         "ledger": (f"the ledger beside {table} tells of batches or of a rebase of {name}", "the ledger and the quarantine"),
-        "rebase": (f"a rebase of {name} was cut off: its new one is still {checkpoint}.rebase-prepared", f"{checkpoint}.rebase-prepared"),
+        "rebase": (f"a rebase of {name} was cut off: its new one is still {checkpoint}{PREPARED}", f"{checkpoint}{PREPARED}"),
     }[by]
     does = "finishes that one" if by == "rebase" else "makes a new one that goes on where the table ends"
     anew = f" To begin anew as if nothing had ever been read, move {also} away as well." if also else ""
