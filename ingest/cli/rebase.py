@@ -107,8 +107,8 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
             remedy="correct --to.",
         ) from error
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    ends = bounds(kafka, topic)  # first: what comes in between is not older than the time, and must not lie before the end that is taken
     found = offsets_at(kafka, topic, round(moment.timestamp() * 1000))
-    ends = bounds(kafka, topic)
     return Aim("offsets", tuple((p, ends[p][1] if offset is None else offset) for p, offset in found.items()))
 
 
