@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ingest.errors import InvalidInput
 from ingest.files import is_local, local_path
 
 PREPARED = ".rebase-prepared"
@@ -79,6 +80,22 @@ class Places:
     def prepared_state(self) -> str:
         """The same of the prepared checkpoint."""
         return f"{self.prepared}{STATE}"
+
+
+def refuse_nested(places: Places) -> None:
+    """Raises InvalidInput PLACES_NESTED where the checkpoint's folder holds the tables, or lies among them.
+
+    A rebase moves the checkpoint's folder aside with all that is in it.
+    """
+    tables, checkpoint = f"{places.root}/", f"{places.checkpoint}/"
+    if tables.startswith(checkpoint) or checkpoint.startswith(tables):
+        raise InvalidInput(
+            "PLACES_NESTED",
+            f"the tables of {places.name} are in {places.root}, its checkpoint in {places.checkpoint}: one of them holds the other.",
+            expected="folders apart: `ingest rebase` moves a checkpoint aside, and would move the tables with it.",
+            remedy="name another folder with --checkpoints. If a run has begun in this one, move metadata, offsets, commits, sources and "
+            f"oncelake from {places.checkpoint} to {places.pipeline}/{places.table} in that folder first.",
+        )
 
 
 def pages_folder(places: Places) -> Path:

@@ -42,7 +42,7 @@ def rebase(
     from ingest import spark
     from ingest.contract import load_contracts
     from ingest.kafka_options import KafkaOptions
-    from ingest.places import Places, spark_log
+    from ingest.places import Places, refuse_nested, spark_log
     from ingest.stream import lock
     from ingest.stream.rebase import Rebaser
     from ingest.stream.topic import describe
@@ -50,6 +50,7 @@ def rebase(
     (contract,) = load_contracts(project, [table])
     kafka = KafkaOptions.from_environment(bootstrap_servers)
     places = Places(lake, checkpoints, contract.pipeline, contract.table)
+    refuse_nested(places)
     topic = describe(kafka, contract.source.topic)
     aim = parse_aim(to, kafka, topic)
     lock.wait_for(places)
@@ -106,8 +107,8 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
             remedy="correct --to.",
         ) from error
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    ends = bounds(kafka, topic)  # first: what comes in between is not older than the time, and must not lie before the end that is taken
     found = offsets_at(kafka, topic, round(moment.timestamp() * 1000))
-    ends = bounds(kafka, topic)
     return Aim("offsets", tuple((p, ends[p][1] if offset is None else offset) for p, offset in found.items()))
 
 

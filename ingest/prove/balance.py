@@ -118,8 +118,12 @@ def _numbers(rows: Sequence[LedgerRow], epochs: Sequence[LedgerRow]) -> Iterable
     """A checkpoint's batches are numbered without a hole (a rebase's baseline is batch 0), and a partition is in a batch once."""
     seen = set()
     numbers: dict[str, set[int]] = {}
+    ends: dict[str, int] = {}
     for row in epochs:
-        numbers.setdefault(row.query_id, set()).add(row.batch_id)
+        if row.epoch > 0 and row.batch_id == 0:
+            numbers.setdefault(row.query_id, set()).add(0)
+        else:  # where an epoch ended proves that there was such a batch; it does not stand for it
+            ends[row.query_id] = max(ends.get(row.query_id, -1), row.batch_id)
     for row in rows:
         key = (row.query_id, row.batch_id, row.topic_id, row.partition)
         if key in seen:
@@ -127,8 +131,9 @@ def _numbers(rows: Sequence[LedgerRow], epochs: Sequence[LedgerRow]) -> Iterable
         seen.add(key)
         numbers.setdefault(row.query_id, set()).add(row.batch_id)
     rebased = {row.query_id for row in (*rows, *epochs) if row.epoch > 0}
-    for query_id, found in numbers.items():
-        for missing in sorted(set(range(1 if query_id in rebased else 0, max(found) + 1)) - found)[:10]:
+    for query_id in dict.fromkeys([*numbers, *ends]):
+        found = numbers.get(query_id, set())
+        for missing in sorted(set(range(1 if query_id in rebased else 0, max({*found, ends.get(query_id, -1)}) + 1)) - found)[:10]:
             yield Finding("BATCH_MISSING", f"of query {query_id} is in neither ledger nor log", missing)
 
 

@@ -19,6 +19,7 @@ from ingest.prove.against_kafka import Reread
 from ingest.prove.balance import Finding, Segment, Total, check, segments, total
 from ingest.prove.count import QUARANTINE_POSITION, Counted, Removed, Rows, both, count, deletes, doubled, removed
 from ingest.prove.quarantined import lacking
+from ingest.prove.replayed import not_standing
 from ingest.sql_type import Atomic
 from ingest.stream.columns import event_id_columns, target_columns
 from ingest.stream.delta_log import Commit, DeltaLog
@@ -100,11 +101,12 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     of_bytes = {field.name: field.type == Atomic("BINARY") for field in target_columns(contract)}
     short = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) < part.inserted]
     gone = removed(engine, places.target, deletes(log, version), short)
+    differ = [*_compare(parts, in_target, in_quarantine, gone), *lacking(engine, records, parts)]
     findings = [
         *check(rows, epochs, accepted),
         *_differs(rows + behind, ours),
-        *_compare(parts, in_target, in_quarantine, gone),
-        *lacking(engine, records, parts),
+        *differ,
+        *not_standing(engine, target, replace(records, where="true"), rows, deletes(log, version), differ),
         *_outside(in_target, in_quarantine),
         *doubled(engine, target.table, {name: of_bytes[name] for name in event_id_columns(contract)}),
         *both(engine, target, replace(records, where=f"({records.where}) AND state <> 'replayed'")),

@@ -37,7 +37,8 @@ def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
         if not offsets:
             checkpoint.check_initial_offsets()  # batch 0 will be planned from it
         binding = read_binding(files, places.state)
-        if binding is None and (offsets or commits):
+        # Also before the first batch: the offsets that it will begin at may be those of a topic that was there before.
+        if binding is None and (offsets or commits or checkpoint.begun):
             torn = torn or f"oncelake/{BINDING_FILE}"
         if binding is not None and binding.rebase is not None and not offsets:
             torn = torn or "offsets/0"  # the baseline is put in place with its binding: somebody has taken Spark's own files away

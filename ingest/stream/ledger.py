@@ -50,6 +50,7 @@ class Ledger:
     _reached: dict[tuple[str, str, int], int] = field(default_factory=dict)
     _quarantine_seen: int = -1
     _looked_at: int = -1
+    _ledger_seen: int = -1
 
     @staticmethod
     def of(places: Places, files: Files) -> Ledger:
@@ -66,6 +67,7 @@ class Ledger:
         self.query_id, self._last = query_id, last
         self._quarantine_seen = self.quarantine_log.newest()
         self._looked_at = self.target_log.newest()
+        self._ledger_seen = self.ledger_log.newest()
         self._reached.update(known.reached)
         chain = InForce(self.target_log)
         if last is None:
@@ -185,6 +187,7 @@ class Ledger:
     def append(self, session: SparkSession) -> int:
         """Append what is pending; returns the number of rows. One commit a query id, since a pair belongs to one."""
         self._appended_at = time.monotonic()
+        self._leave_to_others()
         rows = 0
         for query_id in dict.fromkeys(mark.id.query_id for _, mark in self._pending):
             batches = [(commit, mark) for commit, mark in self._pending if mark.id.query_id == query_id]
@@ -192,7 +195,17 @@ class Ledger:
             append_rows(session, projected, self.ledger_log, batches[-1][1])
             rows += len(projected)
         self._pending.clear()
+        self._ledger_seen = self.ledger_log.newest()
         return rows
+
+    def _leave_to_others(self) -> None:
+        """Forget what another driver of this checkpoint has appended since: where no lock keeps it away, both find the same batches
+        pending, and a pair that is higher than the other's lets Delta take them twice."""
+        if not self._pending or self.ledger_log.newest() == self._ledger_seen:
+            return
+        for commit in takewhile(lambda commit: commit.version > self._ledger_seen, InForce(self.ledger_log).commits()):
+            if (there := commit.mark) is not None:
+                self._pending = [(c, m) for c, m in self._pending if m.id.query_id != there.id.query_id or m.id.number > there.id.number]
 
     def _reach(self, mark: Mark) -> None:
         for each in mark.ranges:

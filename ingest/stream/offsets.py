@@ -115,8 +115,13 @@ class CheckpointFiles:
 
     def check_initial_offsets(self) -> None:
         """Raises CheckpointTorn if the source's initial-offset log is there and not as Spark writes it; without it Spark begins one."""
-        if self._files.read(f"{self.root}/{INITIAL}") is not None:
+        if self.begun:
             self._initial_offsets()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the source's initial-offset log is there: batch 0 is, or will be, planned from these offsets."""
+        return self._files.read(f"{self.root}/{INITIAL}") is not None
 
     def initial_offsets(self, topic: str) -> dict[int, int]:
         """Where the checkpoint began to read, by partition; none if that cannot be told (any more)."""

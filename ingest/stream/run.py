@@ -18,7 +18,7 @@ from ingest.contract import Contract
 from ingest.errors import IngestError, RunStopped
 from ingest.files import unfit
 from ingest.kafka_options import KafkaOptions
-from ingest.places import Places, spark_log
+from ingest.places import Places, refuse_nested, spark_log
 from ingest.stream import lock, platform
 from ingest.stream.batch import BatchReport
 from ingest.stream.query import TableQuery, Trigger, stopped
@@ -149,6 +149,7 @@ class Run:
         for contract in self.contracts:
             places = Places(self.lake, self.checkpoints, contract.pipeline, contract.table)
             try:
+                refuse_nested(places)
                 topic = describe(self.kafka, contract.source.topic)  # before seconds are spent on Spark
                 if not topic.id:
                     display.note(f"{contract.name}: the broker tells no topic id, so a topic that is made anew cannot be noticed")

@@ -57,6 +57,16 @@ def test_a_hole_between_two_checkpoints_is_found_and_a_second_reading_is_none() 
     assert codes(row(0, 0, 10), row(0, 0, 60, query_id="q2")) == []
 
 
+def test_where_an_epoch_ended_does_not_stand_for_its_last_batch() -> None:
+    """I4: the ledger was lost after a rebase and made again without what Delta had cleaned from the log: of a single batch too."""
+    ended, begun = row(0, 10, 10, kind="rebase"), row(0, 10, 10, kind="rebase", query_id="q2", epoch=1)
+    batch = row(1, 10, 20, query_id="q2", epoch=1)
+    assert [str(found) for found in check([batch], [ended, begun])] == ["BATCH_MISSING: batch 0 of query q1 is in neither ledger nor log"]
+    assert check([row(0, 0, 10), batch], [ended, begun]) == []
+    second = row(1, 20, 20, kind="rebase", query_id="q2", epoch=1)
+    assert ("BATCH_MISSING", 1) in [(found.code, found.batch_id) for found in check([row(0, 0, 10)], [ended, begun, second])]
+
+
 def test_a_missing_and_a_doubled_batch_are_found() -> None:
     """I1."""
     assert codes(row(0, 0, 10), row(2, 10, 20)) == ["BATCH_MISSING"]

@@ -94,3 +94,16 @@ def test_a_rebased_checkpoint_whose_own_files_alone_are_left_is_torn_and_no_empt
     write_binding(files, places.state, bound)
     found = checkpoint_facts(files, places)
     assert (found.torn, found.empty) == ("offsets/0", False)
+
+
+def test_a_checkpoint_with_first_offsets_and_without_its_binding_is_torn_before_anything_was_planned(tmp_path: Path) -> None:
+    """I6: of a topic made again since, a start would pass over what lies before the first offsets of the one that was there."""
+    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+    files = LocalFiles()
+    files.write(f"{places.checkpoint}/metadata", b'{"id":"q0"}')
+    assert checkpoint_facts(files, places).empty
+    files.write(f"{places.checkpoint}/sources/0/0", b'\0v1\n{"orders":{"0":500}}')
+    found = checkpoint_facts(files, places)
+    assert (found.torn, found.empty) == ("oncelake/binding.json", False)
+    write_binding(files, places.state, Binding("orders", "T", "t"))
+    assert checkpoint_facts(files, places).empty

@@ -224,3 +224,14 @@ def test_no_promise_is_broken_in_what_was_found(schedule: Schedule) -> None:
 
 def test_every_known_finding_has_a_schedule() -> None:
     assert {each.name for each in KNOWN} == {name for name, _, _ in FOUND}
+
+
+def test_two_drivers_without_locks_append_each_batch_to_the_ledger_once() -> None:
+    """I7: both find the first batch pending; the pair of the one that also has the next is higher, and Delta would take it again."""
+    first: Op = ("produce", 0, ((6, 0, "good"), (4, 40, "good"), (5, 50, "good"), (9, 0, "good")))
+    again: Op = ("produce", 0, ((6, 0, "good"),))
+    other = go(1, 3, bypass=True)
+    ops = (first, again, go(0, 2), go(0, 2), go(0, 9, at=7, then=other), ("drop", 1), go(0, 5))
+    assert play(Schedule(Setting(partitions=2, ledger_every=50), ops)) is None
+    rows = ledger_rows(judged().tables[HOME.ledger])
+    assert check([row for row in rows if row.kind == "batch"], [row for row in rows if row.kind == "rebase"]) == []

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from ingest.cli.rebase import print_plan
+from ingest.cli.rebase import parse_aim, print_plan
 from ingest.errors import InvalidInput, Refused
+from ingest.kafka_options import KafkaOptions
+from ingest.stream import topic
 from ingest.stream.assessment import Assessment
 from ingest.stream.binding import Binding, FormerEpoch, Rebase
 from ingest.stream.in_force import InForce
@@ -125,3 +127,17 @@ def test_a_binding_that_was_written_before_it_kept_the_gaps_of_former_epochs_is_
     older = json.loads(bound.to_json())
     del older["rebase"]["former"][0]["gaps"]
     assert Binding.from_json(json.dumps(older)) == replace(bound, rebase=replace(rebase, former=(FORMER,)))
+
+
+def test_a_time_behind_all_records_leaves_out_none_that_comes_while_the_broker_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I4: what is produced between the two questions is not older than the time, and lies behind where the new epoch begins."""
+    end = [7]
+
+    def none_yet(*_: object) -> dict[int, int | None]:
+        end[0] += 3
+        return {0: None}
+
+    monkeypatch.setattr(topic, "offsets_at", none_yet)
+    monkeypatch.setattr(topic, "bounds", lambda *_: {0: (0, end[0])})
+    kafka, events = KafkaOptions.from_environment("127.0.0.1:1"), topic.Topic("events", "T", (0,))
+    assert parse_aim("2025-01-01", kafka, events) == Aim("offsets", ((0, 7),))

@@ -106,3 +106,24 @@ def test_a_row_that_was_lost_is_found_though_its_offsets_were_read_twice(lake: L
     kept = rows.filter(pa.compute.not_equal(rows["_offset"], 5))
     write_deltalake(lake.places.target, kept, mode="overwrite", predicate="_offset >= 0")
     assert lake.codes() == ["ROWS_DIFFER"]
+
+
+@pytest.fixture
+def behind(tmp_path: Path) -> Lake:
+    """A batch is cut off after its quarantine, and its checkpoint never comes back: a new one finds the records standing there."""
+    one = Lake(tmp_path)
+    one.records(range(3), Mark("shop", "orders", FIRST, 0, "hash", "orders", "id", (OffsetRange(0, 0, 10),), ()))
+    one.batch(BatchId("q3", 0), 0, 0, 10, range(5, 10), (3, 4))
+    return one
+
+
+def test_a_record_that_was_found_standing_and_stands_no_more_is_found(behind: Lake) -> None:
+    """I4: no batch of the ledger has put it there, so that no sum tells of it."""
+    assert behind.codes() == []
+    DeltaTable(behind.places.quarantine).delete("offset = 1")
+    assert behind.codes() == ["REPLAYED_MISSING"]
+
+
+def test_a_row_that_a_delete_took_is_not_missed_where_others_were_found_standing(behind: Lake) -> None:
+    DeltaTable(behind.places.target).delete("_offset = 7")
+    assert behind.codes() == []

@@ -1,0 +1,47 @@
+"""A checkpoint and the tables that it writes lie apart: a rebase moves the folder of the one aside with all that is in it (I6)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ingest.cli.app import main
+from ingest.errors import InvalidInput
+from ingest.places import Places, refuse_nested
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("lake", "checkpoints"), [("data", "data"), ("data", "data/shop/orders"), ("data/shop/orders", "data"), ("link", "data")]
+)
+def test_a_checkpoint_in_one_folder_with_its_tables_is_refused(tmp_path: Path, lake: str, checkpoints: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    with pytest.raises(InvalidInput, match="PLACES_NESTED"):
+        refuse_nested(Places(str(tmp_path / lake), str(tmp_path / checkpoints), "shop", "orders"))
+    with pytest.raises(InvalidInput, match="PLACES_NESTED"):
+        refuse_nested(Places("s3a://bucket/data/", "s3a://bucket/data", "shop", "orders"))
+
+
+@pytest.mark.parametrize("checkpoints", ["checkpoints", "lake/checkpoints", "lake-2"])
+def test_folders_that_lie_apart_are_not(tmp_path: Path, checkpoints: str) -> None:
+    refuse_nested(Places(str(tmp_path / "lake"), str(tmp_path / checkpoints), "shop", "orders"))
+
+
+@pytest.mark.parametrize("verb", ["run", "rebase"])
+def test_a_run_and_a_rebase_say_so_before_anything_is_asked_or_written(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(PROJECT)
+    folder = str(tmp_path / "data")
+    words = ["ingest", verb, "payments", "--lake", folder, "--checkpoints", folder, "--bootstrap-servers", "127.0.0.1:1", "--json"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "PLACES_NESTED"
+    assert not list(tmp_path.rglob("*"))
