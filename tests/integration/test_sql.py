@@ -190,6 +190,14 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
         "SELECT CAST(sum(Amount) AS DOUBLE) / count(Amount) AS a, sum(Amount * CAST('1.1' AS DECIMAL(2,1))) AS s FROM events",
         "SELECT concat(coalesce(place.city, ''), id) AS c, replace(id, 'a', 'b') AS r FROM events ORDER BY id",
         "SELECT place.city AS city, labels['k'] AS k, cardinality(tags) AS n FROM events WHERE ok ORDER BY id",
+        "SELECT CASE WHEN tags IS NOT NULL THEN cardinality(tags) END AS n, date_trunc('month', at) AS m FROM events ORDER BY id",
+        "SELECT count(*) AS n, max(CAST(_partition AS BIGINT) * 2147483647 * 4) AS most FROM events WHERE _offset % 10 = 0",
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY Amount) AS p, CAST('1.005' AS DECIMAL(3,2)) AS d FROM events",
+        "SELECT TRY_CAST(id AS INT) AS i, TRY_CAST('1.5' AS INT) AS j, TRY_CAST(300 AS TINYINT) AS k FROM events ORDER BY id",
+        "SELECT CAST(day AS TIMESTAMP) - CAST(DATE '2025-01-01' AS TIMESTAMP) AS later FROM events ORDER BY id",
+        "SELECT right(id, 2) AS r, left(id, 2) AS l FROM events ORDER BY id",
+        "SELECT trim(LEADING 'a' FROM id) AS a, trim(TRAILING '1' FROM id) AS b FROM events ORDER BY id",
+        "SELECT ln(nullif(_partition, 0)) AS x FROM events ORDER BY id",
     ],
 )
 def test_the_same_text_has_the_same_answer(both: Both, sql: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import subprocess
 import sys
@@ -391,6 +392,18 @@ def test_nested_values_and_intervals_of_the_engine_become_json() -> None:
         ("SELECT regexp_replace('aa', 'a', 'b')", "ba"),
         ("SELECT log(10)", 1.0),
         ("SELECT CAST(TIMESTAMP '2025-01-05 00:00:01.5' AS STRING)", "2025-01-05T00:00:01.500"),
+        ("SELECT date_format(TIMESTAMP '2025-01-05 00:00:00', 'yyyy-MM')", "yyyy-MM"),
+        ("SELECT count(*) FROM (SELECT * FROM (VALUES (1), (2), (3)) v(x) TABLESAMPLE (1 PERCENT))", 3),
+        ("SELECT cardinality(CAST(NULL AS ARRAY<INT>))", None),
+        ("SELECT median(x) FROM (VALUES (CAST('0.01' AS DECIMAL(5,2))), (CAST('0.02' AS DECIMAL(5,2)))) v(x)", Decimal("0.01")),
+        ("SELECT 2147483647 + 1", 2147483648),
+        ("SELECT CAST(1.005 AS DECIMAL(3,2))", Decimal("1.00")),
+        ("SELECT DATE '2025-01-02' - DATE '2025-01-01'", 1),
+        ("SELECT substr('abc', -2)", "abc"),
+        ("SELECT left('abc', -1)", "ab"),
+        ("SELECT ltrim('xxa', 'x')", "a"),
+        ("SELECT ln(0)", -math.inf),
+        ("SELECT from_unixtime(0)", datetime(1970, 1, 1)),
     ],
 )
 def test_the_engine_without_spark_differs_from_it_as_the_page_says(sql: str, found: object) -> None:
