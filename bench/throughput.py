@@ -38,6 +38,8 @@ from ingest.stream.batch import BatchReport
 from ingest.stream.query import TableQuery, Trigger
 from ingest.stream.topic import describe
 
+ROUNDS = 4
+
 
 def contract(**more: str) -> Contract:
     """Ours for the events of `bench.events`; `more` goes into it."""
@@ -188,9 +190,10 @@ def report(rivals: list[Rival], records: int, steps: dict[str, float], beside: f
 
 def markdown(result: dict[str, Any]) -> str:
     """The table for docs/benchmarks/."""
+    before, after = result["load_before_and_after"]
     lines = [
         f"{result['records']:,} records, {result['rounds']} rounds (the first is cold), {result['cores']} cores, "
-        f"commit {result['commit']}.",
+        f"commit {result['commit']}, load average {before} before and {after} after.",
         "",
         "| rival | cold s | warm s (median) | warm min–max | records/s warm | of the native sink, by round: median (min–max) |",
         "|---|---|---|---|---|---|",
@@ -206,11 +209,19 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"A warm batch of ours, by step: {steps}; {beside}.", ""])
 
 
+def page(result: dict[str, Any]) -> str:
+    """The whole page, with the command that measured: `make bench` takes the rounds that are the default."""
+    command = f"`python -m bench.throughput --rounds {result['rounds']} --json docs/benchmarks/throughput.json`"
+    rivals = "rivals side by side in one Spark application on one broker"
+    head = f"# Throughput\n\n{command} (`make bench` runs it with {ROUNDS} rounds): {rivals}."
+    return f"{head}\n\n{markdown(result)}"
+
+
 def main() -> None:
     """Measure and print; with --json keep the result, and the table beside it as .md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=2_000_000)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--batch", type=int, default=500_000)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", help="rivals whose names begin with one of these, separated by commas, for profiling")
@@ -241,8 +252,7 @@ def main() -> None:
         return
     result = report(rivals, records, steps, beside, (before, os.getloadavg()[0]))
     print(markdown(result))
-    head = "# Throughput\n\n`make bench` runs `bench/throughput.py`: rivals side by side in one Spark application on one broker.\n\n"
-    keep(chosen.json, result, head + markdown(result))
+    keep(chosen.json, result, page(result))
 
 
 if __name__ == "__main__":

@@ -174,5 +174,7 @@ def failures(checked: Checked) -> Iterable[str]:
             ids = ", ".join(sample_ids(row))
             yield f"{what}: {row.unexpected_count:,} of {row.element_count or 0:,} rows" + (f", such as {ids}" if ids else "")
         else:
-            observed = "a value that is not shown" if row.observed is None else printable(row.observed)
+            # A mean of no value at all is none, and so is what an expectation on a column's existence observes.
+            unseen = "a value that is not shown" if row.sensitive else "nothing"
+            observed = unseen if row.observed is None else printable(row.observed)
             yield f"{what}: observed {observed}, expected {row.arguments}"

@@ -100,8 +100,10 @@ def _print_quality(console: Console, report: Report) -> None:
     )
     for line in report.quality.output:
         print(f"  {line}")
+    where = f"--project {report.project} --lake {report.pipelines['oncelake'].lake}"
     for question, answer in report.quality.answers.items():
-        console.print(f"\n`ingest sql --question {question.replace(' (', ' --table ').rstrip(')')}`:", style="bold")
+        asked = question.replace(" (", " --table ").rstrip(")")
+        console.print(f"\n`ingest sql --question {asked} {where}`:", style="bold", markup=False)
         for line in answer:
             print(f"  {line}")
 

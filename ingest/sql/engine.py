@@ -156,4 +156,4 @@ def _sentence(text: str) -> str:
     )
     words = re.sub(r'^(?:ParserError|TokenizerError)\("(.*)"\)$', r"\1", words)
     words = re.sub(r"^(?:\[[A-Z_.0-9]+\] )|(?: ?SQLSTATE: \w{5})|(?:;$)", "", words).strip()
-    return words if words.endswith(".") else f"{words}."
+    return words.removesuffix(".") if words.endswith("?.") else words if words.endswith((".", "?")) else f"{words}."

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
-from ingest.cli.check import check_all
+from ingest.cli.check import check_all, suggest
 from ingest.contract import Contract
 from ingest.errors import InvalidInput, Refused
 from ingest.places import pages_folder
+from ingest.quality import check as module
 from ingest.quality.check import Checked, check
 from ingest.quality.result import sample_ids
-from ingest.quality.suggest import refuse_existing, suggest_suite
+from ingest.quality.suggest import suggest_suite
 from ingest.quality.suite import Suite, load_suites
 from ingest.quality.watch import Watch
 from ingest.stream import lock
@@ -149,6 +150,29 @@ def test_only_what_is_new_is_looked_at_but_ids_and_counts_are_of_the_whole_table
     )
     sql(table, "DELETE FROM {} WHERE id = 'old'")
     assert [row.scope for row in checked(table, suite, at_work=True).rows] == []
+
+
+def test_a_check_of_what_is_new_reads_only_files_that_can_hold_such_rows(
+    desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = desk(COLUMNS, partitions=2)
+    suite = suite_of(table, [STATUS])
+    for n in range(3):
+        table.batch(order(f"a{n}", status="paid"))
+    table.batch(order("elsewhere", status="paid"), partition=1)
+    checked(table, suite)
+    table.batch(order("new", status="lost"))
+    read: list[int] = []
+    narrow = module._Work._narrow
+
+    def seen(work: Any, chosen: Any, frame: DataFrame) -> DataFrame:
+        read.append(len(frame.inputFiles()))
+        return narrow(work, chosen, frame)
+
+    monkeypatch.setattr(module._Work, "_narrow", seen)
+    found = checked(table, suite)
+    assert (sample_ids(found.rows[0]), found.scope.name) == (["new"], "new")
+    assert (read, len(table.target().inputFiles())) == ([1], 5)
 
 
 def test_bytes_that_are_unexpected_are_counted_and_their_rows_named(desk: Callable[..., Desk]) -> None:
@@ -284,8 +308,31 @@ def test_a_suggested_suite_passes_on_the_table_it_came_from_and_shows_no_sensiti
     assert [row.expectation for row in found.failed] == ["expect_column_max_to_be_between"]  # the desk's batches are of 2025
 
 
-def test_a_suite_that_exists_is_not_written_over(tmp_path: Path) -> None:
-    (tmp_path / "orders.json").write_text("{}")
+def test_the_command_writes_a_first_suite_and_not_over_one_that_exists(
+    desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """In the tests' own session: the next test starts one."""
+    table = desk(COLUMNS)
+    table.batch(*(order(f"a{n}", status="paid", amount=n) for n in range(20)))
+    monkeypatch.setattr("ingest.spark.start", lambda *_: table.session)
+    monkeypatch.setattr("ingest.spark.end", lambda _: None)
+    project = tmp_path / "project"
+    (project / "tables").mkdir(parents=True)
+    (project / "tables" / "events.yml").write_text(table.contract.to_json())  # JSON is YAML
+    places: dict[str, Any] = {"project": project, "lake": table.places.lake, "checkpoints": table.places.checkpoints}
+    suggest("events", **places)
+    path = project / "expectations" / "events.json"
+    first = path.read_text(encoding="utf-8")
+    kinds = {each["type"] for each in json.loads(first)["expectations"]}
+    assert {"expect_column_values_to_be_unique", "expect_table_row_count_to_equal", "expect_column_values_to_be_of_type"} <= kinds
+    assert "`suite: expectations/events.json`" in capfd.readouterr().out
+    assert load_suites(project, [table.contract.model_copy(update={"suite": "expectations/events.json"})])
+
+    path.write_text("pruned", encoding="utf-8")
     with pytest.raises(InvalidInput) as refused:
-        refuse_existing(tmp_path / "orders.json")
-    assert refused.value.code == "SUITE_EXISTS"
+        suggest("events", **places)
+    assert (refused.value.code, path.read_text(encoding="utf-8")) == ("SUITE_EXISTS", "pruned")
+    suggest("events", stdout=True, **places)
+    assert (capfd.readouterr().out, path.read_text(encoding="utf-8")) == (first, "pruned")
+    suggest("events", force=True, **places)
+    assert path.read_text(encoding="utf-8") == first

@@ -149,6 +149,13 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
         ("malformed_json", 1, 1, "0:13"),
         ("tombstone", 1, 1, "1:13"),
     ]
+    assert sorted((row[1], row[2], row[3], row[6]) for row in answer("quarantined-records")) == [
+        (0, 13, "malformed_json", "{"),
+        (0, 14, "bad_timestamp", '{"id":"x","at":"5"}'),
+        (1, 12, "malformed_json", "no JSON"),
+        (1, 13, "tombstone", None),
+        (1, 16, "malformed_json", "again no JSON"),
+    ]
     assert [(row[4], row[5], row[6]) for row in answer("biggest-gaps")] == [(10, 22, 7), (22, 24, 2)]
     assert [(row[3], row[5], row[6]) for row in answer("changed-since")] == [(0, 20, 20), (1, 9, 0), (2, 3, 2), (3, 0, 0)]
     failed = [row[1:] for row in answer("failed-expectations")]
@@ -182,7 +189,15 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
         "SELECT array_agg(Amount) FILTER (WHERE Amount IS NOT NULL) AS a FROM events",
         "SELECT CAST(sum(Amount) AS DOUBLE) / count(Amount) AS a, sum(Amount * CAST('1.1' AS DECIMAL(2,1))) AS s FROM events",
         "SELECT concat(coalesce(place.city, ''), id) AS c, replace(id, 'a', 'b') AS r FROM events ORDER BY id",
-        "SELECT place.city AS city, labels['k'] AS k FROM events WHERE ok ORDER BY id",
+        "SELECT place.city AS city, labels['k'] AS k, cardinality(tags) AS n FROM events WHERE ok ORDER BY id",
+        "SELECT CASE WHEN tags IS NOT NULL THEN cardinality(tags) END AS n, date_trunc('month', at) AS m FROM events ORDER BY id",
+        "SELECT count(*) AS n, max(CAST(_partition AS BIGINT) * 2147483647 * 4) AS most FROM events WHERE _offset % 10 = 0",
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY Amount) AS p, CAST('1.005' AS DECIMAL(3,2)) AS d FROM events",
+        "SELECT TRY_CAST(id AS INT) AS i, TRY_CAST('1.5' AS INT) AS j, TRY_CAST(300 AS TINYINT) AS k FROM events ORDER BY id",
+        "SELECT CAST(day AS TIMESTAMP) - CAST(DATE '2025-01-01' AS TIMESTAMP) AS later FROM events ORDER BY id",
+        "SELECT right(id, 2) AS r, left(id, 2) AS l FROM events ORDER BY id",
+        "SELECT trim(LEADING 'a' FROM id) AS a, trim(TRAILING '1' FROM id) AS b FROM events ORDER BY id",
+        "SELECT ln(nullif(_partition, 0)) AS x FROM events ORDER BY id",
     ],
 )
 def test_the_same_text_has_the_same_answer(both: Both, sql: str) -> None:
@@ -307,6 +322,24 @@ def test_nothing_that_writes_reaches_an_engine(engines: tuple[Ask, Ask], made: M
         with pytest.raises(InvalidInput, match="SQL_NOT_A_QUERY"):
             ask(sql.format(out), None)
     assert not out.exists() and sorted(path for path in Path(made[0].places.lake).rglob("*")) == before
+
+
+def test_elements_of_an_array_are_rows_by_each_engines_own_function(engines: tuple[Ask, Ask]) -> None:
+    answers = [
+        list(engine(f"SELECT id, {function}(tags) AS tag FROM events WHERE id = 'a1' ORDER BY tag", None).rows())
+        for engine, function in zip(engines, ("unnest", "explode"), strict=True)
+    ]
+    assert answers == [[("a1", "a"), ("a1", "b")]] * 2
+
+
+def test_with_spark_a_statement_reads_any_file_as_the_page_says(engines: tuple[Ask, Ask], tmp_path: Path) -> None:
+    """docs/questions.md, what a statement can read. The day that this fails the page may promise more."""
+    (tmp_path / "f.txt").write_text("not of the lake\n")
+    sql = f"SELECT * FROM text.`{tmp_path}/f.txt`"
+    without, with_ = engines
+    assert list(with_(sql, None).rows()) == [("not of the lake",)]
+    with pytest.raises(InvalidInput, match="SQL_TABLE_UNKNOWN"):
+        without(sql, None)
 
 
 class Done(NamedTuple):

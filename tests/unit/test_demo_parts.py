@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shlex
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from ingest.cli import demo
 from ingest.local.demo_folder import IN_USE, run_folder
+from ingest.local.demo_quality import Quality
 from ingest.local.demo_sent import Sent, measure, read_manifest
+from ingest.local.producer import Produced
 
 pytestmark = pytest.mark.unit
 
@@ -83,3 +89,26 @@ def test_the_next_demo_removes_folders_of_demos_that_have_ended_and_no_others(tm
             assert fresh.exists()
     assert (tmp_path / "mine").exists()
     assert (tmp_path / "busy").exists()
+
+
+def reported(lake: str = "demo/[1]/oncelake/lake") -> Any:
+    """A report as far as its last part needs it."""
+    ours = SimpleNamespace(lake=lake, checkpoints="c")
+    produced = Produced(**dict.fromkeys(Produced.__dataclass_fields__, 1))
+    judged = Quality(1, ["shop.payments: FAILED"], {"failed-expectations (payments)": ["1 row"]}, 30.0)
+    given = {"folder": Path("f"), "produced": produced, "kills": [], "seconds": {"broker": 1.0}, "verify_exit": 0, "verify_output": []}
+    return SimpleNamespace(**given, quality=judged, pipelines={"oncelake": ours}, project=Path("."), results=[], ok=True)
+
+
+def test_the_quality_part_tells_its_own_time_which_the_whole_does_not_hold() -> None:
+    document = demo._more(reported(), 150.0)
+    assert (document["seconds"], document["quality"]["seconds"]) == (120.0, 30.0)
+
+
+def test_the_questions_of_the_demo_are_shown_so_that_they_can_be_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+    demo._print_quality(Console(width=demo.WIDTH, highlight=False, soft_wrap=True), reported())
+    said = capsys.readouterr().out
+    assert "Data quality, in 30 s more" in said and "shop.payments: FAILED" in said
+    (command,) = (line for line in said.splitlines() if line.startswith("`ingest sql"))
+    asked = "ingest sql --question failed-expectations --table payments --project . --lake demo/[1]/oncelake/lake"
+    assert shlex.split(command.strip("`:")) == asked.split()

@@ -119,6 +119,12 @@ def test_what_a_producer_sent_steers_no_terminal(found: dict[str, Any]) -> None:
     assert line.isprintable() and "2Jgone" in line
 
 
+@pytest.mark.parametrize(("sensitive", "said"), [(False, "observed nothing"), (True, "observed a value that is not shown")])
+def test_what_was_not_observed_is_told_from_what_is_not_shown(sensitive: bool, said: str) -> None:
+    checked = Checked("t.events", Scope(1, None), (row(sensitive=sensitive),), None, None, 0.0)
+    assert list(failures(checked)) == [f"! critical: expect_x (name): {said}, expected {{}}"]
+
+
 def test_yes_means_no_unexpected_row() -> None:
     assert passed({**raw(), "success": True}, 12)["result"] == {"element_count": 12, "unexpected_count": 0, "unexpected_percent": 0.0}
 

@@ -58,6 +58,9 @@ def test_the_projects_suites_fit_their_contracts_and_hold_every_kind_of_expectat
         kinds = {each.type for each in suite.expectations}
         assert {"expect_column_values_to_be_unique", "expect_table_row_count_to_equal", "expect_column_max_to_be_between"} <= kinds
         assert {"expect_column_values_to_be_in_set", "expect_column_values_to_match_regex"} <= kinds
+        assert {"expect_column_values_to_not_be_null", "expect_column_values_to_be_between"} <= kinds
+        spread = {"expect_column_kl_divergence_to_be_less_than", "expect_column_mean_to_be_between"}
+        assert {each.severity for each in suite.expectations if each.type in spread} == {"info"}, "of a few new rows it is chance"
         assert "expect_column_pair_values_a_to_be_greater_than_b" in kinds
         assert {each.severity for each in suite.expectations} == {"critical", "warning", "info"}
         assert len(suite.expectations) >= 10
@@ -271,15 +274,32 @@ for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         assert ("Ada" in ended.stdout + ended.stderr) == found
 
 
-def test_the_command_refuses_before_spark_starts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", [("check",), ("run", "--once", "--check")])
+@pytest.mark.parametrize(
+    ("expectation", "code", "says"),
+    [
+        ({"type": "expect_wonders", "kwargs": {}}, "SUITE_INVALID", "expect_wonders"),
+        ({"type": "expect_column_values_to_be_unique", "kwargs": {"column": "idd"}}, "SUITE_INVALID", "no column idd (is id meant?)"),
+        (None, "SUITE_NOT_FOUND", "s.json"),
+    ],
+    ids=["an expectation that GX does not know", "a column that the table does not have", "no file"],
+)
+def test_the_commands_refuse_before_spark_starts(
+    tmp_path: Path, verb: tuple[str, ...], expectation: dict[str, Any] | None, code: str, says: str
+) -> None:
     (tmp_path / "tables").mkdir()
     described = contract_of().model_dump(mode="json", exclude_none=True)
     (tmp_path / "tables" / "people.yml").write_text(json.dumps(described))  # JSON is YAML
-    (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": [{"type": "expect_wonders", "kwargs": {}}]}))
-    words = ["check", "people", "--json", "--project", str(tmp_path), "--lake", str(tmp_path / "lake")]
-    ended = subprocess.run([sys.executable, "-m", "ingest", *words], cwd=PROJECT, capture_output=True, text=True, check=False)
+    if expectation is not None:
+        (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": [expectation]}))
+    words = [*verb, "people", "--json", "--project", str(tmp_path), "--lake", str(tmp_path / "lake")]
+    words += ["--checkpoints", str(tmp_path / "checkpoints")]
+    # Where no Java is to be found a start of Spark would be the error.
+    bare = {name: value for name, value in os.environ.items() if name != "JAVA_HOME" and not name.startswith("INGEST_")} | {"PATH": ""}
+    ended = subprocess.run([sys.executable, "-m", "ingest", *words], cwd=PROJECT, env=bare, capture_output=True, text=True, check=False)
     assert ended.returncode == 2, ended.stderr
-    assert json.loads(ended.stdout)["error"]["code"] == "SUITE_INVALID"
+    error = json.loads(ended.stdout)["error"]
+    assert (error["code"], says in error["found"]) == (code, True)
     assert not (tmp_path / "lake").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from ingest.sql.question import contract_named, event_id_columns, question, ques
 
 PROJECT = Path(__file__).parents[2]
 ORDERS = load_contracts(PROJECT, ["orders"])[0]
+SINCE = datetime(2025, 1, 2, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +121,34 @@ def test_datafusion_would_write_what_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     QueryBuilder().execute(f"EXPLAIN ANALYZE COPY (SELECT 1) TO '{out}'").read_all()
     assert out.exists()
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["'{}/f.csv'", '"{}/f.csv"', "`{}/f.csv`", "`file://{}/f.csv`", "csv.`{}/f.csv`", "`{}/d`", "delta.`{}/d`"]
+    + [f"{function}('{{}}/{name}')" for function, name in (("read_csv", "f.csv"), ("parquet_metadata", "d"), ("delta_scan", "d"))],
+)
+def test_without_spark_a_statement_reads_the_projects_tables_and_no_other_file(tmp_path: Path, source: str) -> None:
+    """docs/questions.md, what a statement can read. The command line of DataFusion itself would read some of these."""
+    (tmp_path / "f.csv").write_text("a\n1\n")
+    write_deltalake(str(tmp_path / "d"), pa.table({"a": [1]}))
+    known = Catalog((LakeTable("shop", "orders", "target", str(tmp_path / "d")),))
+    assert list(without_spark(known)("SELECT a FROM orders", None).rows()) == [(1,)]
+    with pytest.raises(InvalidInput, match=r"SQL_TABLE_UNKNOWN: there is no table|SQL_FAILED: table function .* not found"):
+        list(without_spark(known)(f"SELECT * FROM {source.format(tmp_path)}", None).rows())
+
+
+def test_without_spark_a_file_cannot_be_made_a_table_either(tmp_path: Path) -> None:
+    """DataFusion would, as the first lines show; the guard refuses it."""
+    from deltalake import QueryBuilder
+
+    (tmp_path / "f.csv").write_text("a\n1\n")
+    sql = f"CREATE EXTERNAL TABLE x STORED AS CSV LOCATION '{tmp_path}/f.csv'"
+    builder = QueryBuilder()
+    builder.execute(sql).read_all()
+    assert pa.RecordBatchReader.from_stream(builder.execute("SELECT * FROM x")).read_all().num_rows
+    with pytest.raises(InvalidInput, match="SQL_NOT_A_QUERY"):
+        without_spark(Catalog(()))(sql, None)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +327,24 @@ def test_a_question_is_filled_with_the_contracts_own_names() -> None:
         question("batch")
 
 
+def test_a_record_in_quarantine_whose_bytes_are_no_text_hinders_the_others_in_no_answer(tmp_path: Path) -> None:
+    """Of a raw topic any record may be so, whatever its reason is."""
+    held = {"not_utf8": b"\xff", "broken_rule": b"\xfe", "malformed_json": b"{", "tombstone": None}
+    texts = {name: ["x"] * len(held) for name in ("topic_id", "reason_detail", "state")}
+    numbers = {name: pa.array(range(len(held))) for name in ("partition", "offset")}
+    times = pa.array([SINCE] * len(held), pa.timestamp("us", "UTC"))
+    columns = {**texts, **numbers, "kafka_timestamp": times, "reason_code": list(held), "value": pa.array(held.values(), pa.binary())}
+    write_deltalake(str(tmp_path), pa.table(columns))
+    known = Catalog((LakeTable("shop", "orders", "quarantine", str(tmp_path)),))
+    answer = without_spark(known)(question("quarantined-records").of(ORDERS, known, SINCE), None)
+    assert [(row[3], row[-1]) for row in answer.rows()] == [
+        ("not_utf8", None),
+        ("broken_rule", None),
+        ("malformed_json", "{"),
+        ("tombstone", None),
+    ]
+
+
 def test_every_questions_text_passes_the_guard() -> None:
     for each in questions().values():
         refuse_writes(each.filled({**NAMES, "event_time": "a", "event_id": "b", "since": "c"}))
@@ -344,11 +392,29 @@ def test_nested_values_and_intervals_of_the_engine_become_json() -> None:
         ("SELECT regexp_replace('aa', 'a', 'b')", "ba"),
         ("SELECT log(10)", 1.0),
         ("SELECT CAST(TIMESTAMP '2025-01-05 00:00:01.5' AS STRING)", "2025-01-05T00:00:01.500"),
+        ("SELECT date_format(TIMESTAMP '2025-01-05 00:00:00', 'yyyy-MM')", "yyyy-MM"),
+        ("SELECT count(*) FROM (SELECT * FROM (VALUES (1), (2), (3)) v(x) TABLESAMPLE (1 PERCENT))", 3),
+        ("SELECT cardinality(CAST(NULL AS ARRAY<INT>))", None),
+        ("SELECT median(x) FROM (VALUES (CAST('0.01' AS DECIMAL(5,2))), (CAST('0.02' AS DECIMAL(5,2)))) v(x)", Decimal("0.01")),
+        ("SELECT 2147483647 + 1", 2147483648),
+        ("SELECT CAST(1.005 AS DECIMAL(3,2))", Decimal("1.00")),
+        ("SELECT DATE '2025-01-02' - DATE '2025-01-01'", 1),
+        ("SELECT substr('abc', -2)", "abc"),
+        ("SELECT left('abc', -1)", "ab"),
+        ("SELECT ltrim('xxa', 'x')", "a"),
+        ("SELECT ln(0)", -math.inf),
+        ("SELECT from_unixtime(0)", datetime(1970, 1, 1)),
     ],
 )
 def test_the_engine_without_spark_differs_from_it_as_the_page_says(sql: str, found: object) -> None:
     """docs/questions.md, what both engines understand: where both answer, and not the same."""
     assert list(without_spark(Catalog(()))(sql, None).rows()) == [(found,)]
+
+
+def test_what_an_engine_asks_back_ends_with_one_mark() -> None:
+    with pytest.raises(InvalidInput, match="SQL_FAILED") as caught:
+        without_spark(Catalog(()))("SELECT A FROM (SELECT 1 AS a)", None)
+    assert caught.value.found.endswith("Did you mean 'a'?")
 
 
 def test_an_answer_whose_reader_is_gone_is_no_failure() -> None:

@@ -1,0 +1,54 @@
+"""The pages of the benchmarks are their results and the command that made them, and `make bench` runs what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import first_step, throughput, verify
+
+pytestmark = pytest.mark.unit
+
+PROJECT = Path(__file__).parents[2]
+FOLDER = PROJECT / "docs" / "benchmarks"
+
+
+def result_of(name: str) -> dict[str, Any]:
+    """What was measured, as it was kept."""
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.parametrize(("name", "page"), [("throughput", throughput.page), ("first_step", first_step.page), ("verify", verify.markdown)])
+def test_a_page_is_what_its_result_makes(name: str, page: Any) -> None:
+    assert (FOLDER / f"{name}.md").read_text(encoding="utf-8") == page(result_of(name))
+
+
+def test_throughput_was_measured_with_the_rivals_and_records_that_are_promised() -> None:
+    result = result_of("throughput")
+    rows = {each["rival"]: each for each in result["rivals"]}
+    assert rows.keys() >= {"decode only", "native Delta sink", "MERGE in foreachBatch", "oncelake"}
+    assert result["records"] >= 2_000_000 and result["rounds"] >= 3
+    assert all(rows[name]["cold_s"] and rows[name]["warm_median_s"] for name in rows)
+    # Delta's own sink keeps what was sent again, a MERGE and ours do not.
+    assert rows["native Delta sink"]["rows"] == result["records"] > rows["oncelake"]["rows"] == rows["MERGE in foreachBatch"]["rows"]
+
+
+def test_what_the_page_of_costs_says_of_ours_is_what_was_measured() -> None:
+    (ours,) = (each for each in result_of("throughput")["rivals"] if each["rival"] == "oncelake")
+    span = f"{ours['of_native_min']:.2f} to {ours['of_native_max']:.2f}"
+    said = f"comes to {ours['of_native']} of the speed of Delta's own sink (by round {span}"
+    assert said in (PROJECT / "docs" / "decisions" / "cost-of-a-batch.md").read_text(encoding="utf-8")
+
+
+def test_make_bench_runs_modules_that_there_are_with_options_that_they_take() -> None:
+    makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
+    recipe = makefile[makefile.index("\nbench:") :].split("\n\n")[0]
+    runs = re.findall(r"python -m bench\.(\w+) --json docs/benchmarks/(\w+)\.json", recipe)
+    assert len(runs) == recipe.count("\n\t@") and ("throughput", "throughput") in runs
+    for module, _ in runs:
+        assert '"--json"' in (PROJECT / "bench" / f"{module}.py").read_text(encoding="utf-8"), module
