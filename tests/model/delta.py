@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -60,6 +60,7 @@ class Table:
     column: str
     versions: list[Version] = field(default_factory=list)
     log_from: int = 0
+    clock: Callable[[], datetime] = lambda: BEGIN
 
     @property
     def newest(self) -> Version:
@@ -118,7 +119,7 @@ class Table:
 
     def copy(self) -> Table:
         """The folder, copied."""
-        return Table(self.path, self.id, self.column, list(self.versions), self.log_from)
+        return Table(self.path, self.id, self.column, list(self.versions), self.log_from, self.clock)
 
     def put_back(self, number: int) -> None:
         """The folder as it was at version `number`: its log and its pairs too."""
@@ -141,9 +142,11 @@ class Table:
         if pair is not None:
             pairs = {**pairs, pair[0]: pair[1]}
         gone = tuple((path, "") for path in removed)
-        at = BEGIN + timedelta(seconds=number)
         transactions = {} if pair is None else {pair[0]: pair[1]}
-        commit = KnownCommit(number, at, operation, transactions, user_metadata, tuple(added), gone, parameters)
+        metrics = {}
+        if operation == "DELETE":
+            metrics = {"numDeletedRows": str(sum(map(len, self.newest.files.values())) - sum(map(len, files.values())))}
+        commit = KnownCommit(number, self.clock(), operation, transactions, user_metadata, tuple(added), gone, parameters, metrics)
         if pair is not None:
             object.__setattr__(commit, "known", super(KnownCommit, commit).mark)
         rows: dict[Any, Row] = {}

@@ -114,7 +114,7 @@ class World:
                 self.point("file")
             if path not in self.tables:  # somebody else may have made it in between
                 mark = {"oncelake": 1, "kind": "created", "pipeline": HOME.pipeline, "table": HOME.table}
-                self.tables[path] = Table(path, self.new_id("t"), column)
+                self.tables[path] = Table(path, self.new_id("t"), column, clock=self.now)
                 self.tables[path].commit("CREATE TABLE", user_metadata=json.dumps(mark))
 
     def take_locks(self, driver: Driver) -> None:
