@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ingest.quality.scope import Last, Slice, decide, joined
+from ingest.cli.check import print_checked
+from ingest.quality.check import Checked
+from ingest.quality.scope import Last, Scope, Slice, decide, joined
 from ingest.stream.delta_log import AddedFile, Commit
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId, OffsetRange
@@ -85,3 +87,13 @@ def test_slices_join_within_a_partition_and_topic() -> None:
         Slice("a", 1, 20, 21),
     ]
     assert joined(parts) == (Slice("a", 1, 0, 9), Slice("a", 1, 20, 21), Slice("a", 2, 9, 12), Slice("b", 0, 0, 5))
+
+
+@pytest.mark.parametrize(("after", "said"), [(None, False), (3, True), (2, True)], ids=["whole", "nothing new", "new"])
+def test_a_verdict_on_what_is_new_says_that_rows_before_were_not_looked_at(
+    after: int | None, said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twenty bad rows of before are still there when the next run says passed."""
+    slices = (Slice("id", 0, 4, 9),) if after == 2 else ()
+    print_checked(Checked("shop.orders", Scope(3, after, slices, "asked for"), (), None, None, 0.1))
+    assert ("ingest check --all" in capsys.readouterr().out) is said
