@@ -25,6 +25,18 @@ def test_a_group_is_committed_by_count_by_time_and_at_the_end(make: Make, topics
     assert topics.values(name) == [b"%d" % number for number in range(25)] + [b"last"]
 
 
+def test_a_group_of_large_records_is_committed_before_it_fills_the_memory(
+    make: Make, topics: Topics, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.kafka.grouped._GROUP_BYTES_MAX", 1_000)
+    name = topic()
+    with Grouped(make(), time_ms=600_000) as out:
+        for number in range(25):
+            out.send(name, b"%0200d" % number, key=b"k" * 50)
+        assert (out.transactions, out.committed) == (6, 24)
+    assert topics.values(name) == [b"%0200d" % number for number in range(25)]
+
+
 def test_an_aborted_group_is_sent_again(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
     name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=400, delivery_timeout_ms=500)
     first = producer._made
