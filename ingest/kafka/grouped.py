@@ -78,7 +78,10 @@ class Grouped:
     def send(
         self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: Headers = (), partition: int | None = None
     ) -> None:
-        """Add a record to the present group. Raises what the commit of a former group raised."""
+        """Add a record to the present group. Raises what the commit of a former group raised; TypeError for what is not bytes."""
+        for what, given in (("value", value), ("key", key)):
+            if not isinstance(given, bytes | bytearray | memoryview | None):  # at its commit it would take the whole group with it
+                raise TypeError(f"the {what} is {type(given).__name__}; expected bytes, or None. Encode it first.")
         with self._changed:
             if self._ended:
                 raise InvalidInput(
