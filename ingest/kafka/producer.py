@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kafka.errors import KafkaError
 
-from ingest.kafka.connection import as_options, end, producer
+from ingest.kafka.connection import as_options, end, hand_over, producer
 from ingest.kafka.errors import DeliveryFailed
 from ingest.kafka.in_flight import InFlight
 from ingest.kafka.mode import AtLeastOnce, AtMostOnce
@@ -72,7 +72,7 @@ class Producer:
         """
         future = None
         try:
-            future = self._made.send(topic, value, key, list(headers), partition, timestamp_ms)
+            future = hand_over(self._made, topic, value, key, list(headers), partition, timestamp_ms)
             self._in_flight.add(future, len(value or b"") + len(key or b""), self._within_s)
         except (KafkaError, TimeoutError) as error:
             if isinstance(self.mode, AtLeastOnce):

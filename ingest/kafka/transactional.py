@@ -23,7 +23,7 @@ from kafka import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafka.errors import CommitFailedError, FencedInstanceIdError, InvalidProducerEpochError, KafkaError, ProducerFencedError
 
 from ingest.errors import InvalidInput, Unfit
-from ingest.kafka.connection import answered, as_options, end, producer
+from ingest.kafka.connection import answered, as_options, end, hand_over, producer
 from ingest.kafka.errors import GroupMovedOn, OutcomeUnknown, ProducerFenced, TransactionAborted
 from ingest.kafka.in_flight import InFlight
 from ingest.kafka.mode import ExactlyOnce
@@ -58,7 +58,7 @@ class Transaction:
         Returns kafka-python's future: after the commit its `get(timeout=0)` tells partition and offset. Raises
         kafka.errors.KafkaError and TimeoutError, which abort the transaction on their way out.
         """
-        future = self._made.send(topic, value, key, list(headers), partition, timestamp_ms)
+        future = hand_over(self._made, topic, value, key, list(headers), partition, timestamp_ms)
         self._in_flight.add(future, len(value or b"") + len(key or b""), self._within_s)
         self.records += 1
         return future
