@@ -73,8 +73,8 @@ class Consumer:
     Offsets are committed every `commit_records` records or `commit_ms`, when partitions go away, and at the end. `instance` makes it a
     static member: after a restart it gets its partitions back without a rebalance. Records that were fetched before their turn take up
     to `input_buffer_max_bytes` (64 MB; called as in Kafka Streams), shared out evenly over the partitions, and a fetch of each besides.
-    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput COMMIT_EVERY, INPUT_BUFFER, TOPIC_UNKNOWN
-    or CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
+    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput COMMIT_EVERY, INPUT_BUFFER, TOPIC_UNKNOWN,
+    REBALANCE_UNKNOWN or CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
     """
 
     def __init__(

@@ -41,8 +41,8 @@ class Member:
     """One consumer in a group. `options` are kafka-python's, from a delivery mode.
 
     `finish` is asked, before partitions go, for offsets of work that is done and not committed; `dropped` is told which partitions are
-    gone, and whether such offsets were committed. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN or
-    CLIENT_OPTIONS.
+    gone, and whether such offsets were committed. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN,
+    REBALANCE_UNKNOWN or CLIENT_OPTIONS.
     """
 
     def __init__(
@@ -62,6 +62,12 @@ class Member:
         self._stale: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._eager = rebalance == "eager"
+        self._topics = tuple(topics)
+        if rebalance not in _ASSIGNORS:
+            found, expected = f"rebalance is {rebalance!r}.", f"one of {', '.join(_ASSIGNORS)}."
+            raise InvalidInput("REBALANCE_UNKNOWN", found, expected=expected, remedy="correct it, or leave it out.")
+        if not self._topics:
+            raise InvalidInput("TOPIC_UNKNOWN", "no topic is named.", expected="at least one to read.", remedy="name it.")
         self._reset: str = options["auto_offset_reset"]
         self.group = ConsumerGroupMetadata(group_id=options["group_id"])
         self.polled_at = time.monotonic()
@@ -81,7 +87,6 @@ class Member:
                 remedy="check the address and the rights; `ingest broker start` starts an embedded broker.",
             ) from error
         _hear_of_every_loss(self._consumer._coordinator)
-        self._topics = tuple(topics)
         self._consumer.subscribe(list(self._topics), listener=_Listener(self))
         try:
             self._know_topics(kafka.bootstrap_servers)

@@ -57,6 +57,7 @@ _BATCHING: Final[Mapping[str, Any]] = {
 }
 _GROUP_RULES: Final = (
     _Rule("enable_auto_commit", _is(False), "False, the offsets are committed with the work", _NO_AUTO_COMMIT),
+    _Rule("max_poll_records", lambda given: given >= 1, "at least 1", "no record would ever be read"),
     _Rule("group_id", bool, "a name", "without a group nothing remembers what was read"),
     _Rule(
         "partition_assignment_strategy",

@@ -66,7 +66,7 @@ class Transform:
     besides is done at least once. `instance` makes it a static member. A transaction takes up to `records` of them, what has come in
     `time_ms`, and no more than `input_buffer_max_bytes` hold (64 MB; called as in Kafka Streams), shared out evenly over the partitions,
     and a fetch of each besides. Raises GuaranteeBroken, InvalidInput TOPIC_UNKNOWN, CHANGELOG_PARTITIONS, CHANGELOG_NOT_COMPACTED,
-    STATE_OF_SEVERAL, FUNCTION_UNFIT, GROUP_SIZE, INPUT_BUFFER or CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
+    STATE_OF_SEVERAL, FUNCTION_UNFIT, GROUP_SIZE, INPUT_BUFFER, REBALANCE_UNKNOWN or CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class Transform:
 
     def _check_sink(self, topic: str) -> None:
         if topic not in self._sinks:
-            expected = f"one of {', '.join(sorted(self._sinks))}."
+            expected = f"one of {', '.join(sorted(self._sinks))}." if self._sinks else "nothing: sinks names no topic."
             raise InvalidInput("SINK_UNKNOWN", f"the function sends to {topic!r}.", expected=expected, remedy="add it to sinks.")
 
     def _check_topics(self, topics: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -141,6 +141,9 @@ REFUSED: dict[str, Callable[[], object]] = {
     "GROUP_SIZE": lambda: Grouped(object.__new__(TransactionalProducer), records=0),
     "INPUT_BUFFER": lambda: Consumer(AtLeastOnce(), ["t"], "g", "127.0.0.1:1", input_buffer_max_bytes=0),
     "COMMIT_EVERY": lambda: Consumer(AtLeastOnce(), ["t"], "g", "127.0.0.1:1", commit_records=0),
+    "REBALANCE_UNKNOWN": lambda: Consumer(AtLeastOnce(), ["t"], "g", "127.0.0.1:1", rebalance=cast(Any, "sticky")),
+    "TOPIC_UNKNOWN": lambda: Consumer(AtLeastOnce(), [], "g", "127.0.0.1:1"),
+    "GUARANTEE_BROKEN": lambda: Consumer(AtLeastOnce(), ["t"], "g", "127.0.0.1:1", max_poll_records=0),
     "DEAD_LETTER": lambda: DeadLetter(""),
 }
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaTimeoutError
 
 from ingest.errors import InvalidInput
 from ingest.kafka import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Producer, TransactionAborted, TransactionalProducer
+from ingest.kafka.errors import named
 from ingest.local.proxy import Api, Proxy
 from tests.kafka.topics import Topics, until
 
@@ -40,6 +42,11 @@ def test_an_exception_of_the_caller_says_which_records_are_missing_besides(topic
 def test_options_that_do_not_fit_each_other_are_the_callers_and_not_the_brokers(topics: Topics, option: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=rf"CLIENT_OPTIONS.*{said}"):
         Producer(AtLeastOnce(), topics.servers, **option)
+
+
+@pytest.mark.unit
+def test_an_error_is_named_once() -> None:
+    assert named(KafkaTimeoutError("late")) == "KafkaTimeoutError: late" and named(TimeoutError("late")) == "TimeoutError: late"
 
 
 @pytest.mark.unit
