@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from kafka import KafkaProducer
-from kafka.errors import KafkaConfigurationError, KafkaError
+from kafka.errors import KafkaConfigurationError, KafkaError, KafkaTimeoutError
 from kafka.protocol.metadata import MetadataRequest
 
 from ingest.errors import InvalidInput, Unfit
@@ -113,6 +113,18 @@ def _never_ask_for_another_epoch(made: Any) -> None:
     and fences the successor. Brokers before 2.7 even give the zombie its id back. With this such an error is fatal, as on older brokers.
     """
     made._transaction_manager._supports_epoch_bump = lambda: False
+
+
+def hand_over(made: Any, topic: str, *record: Any) -> Any:
+    """A record to the producer; returns its future. kafka-python waits for a topic that it does not know, and then does not name it."""
+    try:
+        return made.send(topic, *record)
+    except KafkaTimeoutError as error:
+        if topic in made._metadata.topics():
+            raise
+        within_s = made.config["max_block_ms"] / 1000
+        what = f"no broker told the partitions of topic {topic!r} within {within_s:g} s: it does not exist, or no broker answers"
+        raise KafkaTimeoutError(what) from error
 
 
 def end(made: Any) -> None:

@@ -21,6 +21,7 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from ingest.errors import InvalidInput
+from ingest.kafka.buffer import INPUT_BUFFER_MAX_BYTES, Buffer
 from ingest.kafka.connection import as_options
 from ingest.kafka.errors import DeliveryFailed, GuaranteeBroken, PoisonRecord, StoreFailed
 from ingest.kafka.member import Member, Offsets, Rebalance
@@ -70,8 +71,10 @@ class Consumer:
     """Reads `topics` as a member of `group_id`. A context manager; for one thread.
 
     Offsets are committed every `commit_records` records or `commit_ms`, when partitions go away, and at the end. `instance` makes it a
-    static member: after a restart it gets its partitions back without a rebalance. `options` are kafka-python's, checked against the
-    mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
+    static member: after a restart it gets its partitions back without a rebalance. Records that were fetched before their turn take up
+    to `input_buffer_max_bytes` (64 MB; called as in Kafka Streams), shared out evenly over the partitions, and a fetch of each besides.
+    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput COMMIT_EVERY, INPUT_BUFFER, TOPIC_UNKNOWN,
+    REBALANCE_UNKNOWN or CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Consumer:
         deduplicate: Deduplicate | None = None,
         commit_records: int = 500,
         commit_ms: int = 1_000,
+        input_buffer_max_bytes: int = INPUT_BUFFER_MAX_BYTES,
         instance: str | None = None,
         **options: Any,
     ) -> None:
@@ -97,6 +101,7 @@ class Consumer:
             raise GuaranteeBroken(mode.name, option, dead_letter.attempts, expected="1", guarantee=guarantee)
         if commit_records < 1 or commit_ms < 1:
             raise InvalidInput("COMMIT_EVERY", f"{commit_records=}, {commit_ms=}.", expected="at least 1 of each.", remedy="correct them.")
+        buffer = Buffer(input_buffer_max_bytes)
         self.mode = mode
         self._dead_letter, self._deduplicate = dead_letter, deduplicate
         self._commit_records, self._commit_s = commit_records, commit_ms / 1000
@@ -107,7 +112,7 @@ class Consumer:
         made = mode.consumer_options(group_id, **options) | ({"group_instance_id": instance} if instance else {})
         connection = as_options(kafka)
         named = [topics] if isinstance(topics, str) else topics
-        self._member = Member(connection, named, made, rebalance=rebalance, finish=self._finish, dropped=self._drop)
+        self._member = Member(connection, named, made, buffer=buffer, rebalance=rebalance, finish=self._finish, dropped=self._drop)
         try:
             self._letters = Producer(AtLeastOnce(), connection) if dead_letter else None
         except BaseException:
@@ -151,6 +156,7 @@ class Consumer:
                     except BaseException:
                         self._back()
                         raise
+                    records.clear()  # not held while the next ones are gathered
                     came = time.monotonic()
                 elif self._is_due():
                     self._commit()

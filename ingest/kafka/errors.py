@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def named(error: BaseException) -> str:
+    """An error with its class, which kafka-python's mostly say themselves."""
+    name, text = type(error).__name__, str(error)
+    return text if name in text else f"{name}: {text}"
+
+
 class GuaranteeBroken(InvalidInput):
     """Thrown when options contradict a delivery mode; `guarantee` says in words what would no longer hold (exit 2)."""
 
@@ -115,7 +121,7 @@ class PoisonRecord(RunStopped):
         found = f"the {where} failed {attempts} time(s), last with {type(error).__name__}: {error}."
         expected, remedy = "a record that can be worked on.", "correct the work, or give a dead-letter topic for such records."
         if unsendable:
-            found = f"what was made of the {where} cannot be sent ({type(error).__name__}: {error})."
+            found = f"what was made of the {where} cannot be sent ({named(error)})."
             expected = "records with a key or a value, no larger than max_request_size and the brokers' message.max.bytes."
             remedy = "correct the work, or raise both limits (producer_options)."
         super().__init__("POISON_RECORD", found, expected=expected, remedy=remedy)

@@ -17,16 +17,19 @@ from typing import Final
 
 from ingest.errors import InvalidInput
 from ingest.kafka.errors import GroupMovedOn, TransactionAborted
+from ingest.kafka.in_flight import BYTES_MAX
 from ingest.kafka.outgoing import Headers, Outgoing
 from ingest.kafka.transactional import TransactionalProducer
 
 RECORDS: Final = 1_000
 TIME_MS: Final = 100
 ATTEMPTS: Final = 3
+# A group is kept until it is committed, to be sent again; beyond this its records would not all be in flight at once anyway.
+_GROUP_BYTES_MAX: Final = BYTES_MAX
 
 
 class Grouped:
-    """Commits after `records` records, or `time_ms` after the first of them, whichever is first. A context manager.
+    """Commits after `records` records, 32 MB of them, or `time_ms` after the first one, whichever is first. A context manager.
 
     An aborted group is sent again, up to `attempts` times, since that is exact. Every other error is raised by the next `send` or at
     the end, with its records in `lost`, the one that this `send` was given among them: OutcomeUnknown leaves the choice to the caller,
@@ -43,6 +46,7 @@ class Grouped:
             )
         self._producer, self._records, self._time_s, self._attempts = producer, records, time_ms / 1000, attempts
         self._group: list[Outgoing] = []
+        self._bytes = 0
         self._due = float("inf")
         self._error: BaseException | None = None
         self._ended = False
@@ -74,7 +78,10 @@ class Grouped:
     def send(
         self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: Headers = (), partition: int | None = None
     ) -> None:
-        """Add a record to the present group. Raises what the commit of a former group raised."""
+        """Add a record to the present group. Raises what the commit of a former group raised; TypeError for what is not bytes."""
+        for what, given in (("value", value), ("key", key)):
+            if not isinstance(given, bytes | bytearray | memoryview | None):  # at its commit it would take the whole group with it
+                raise TypeError(f"the {what} is {type(given).__name__}; expected bytes, or None. Encode it first.")
         with self._changed:
             if self._ended:
                 raise InvalidInput(
@@ -84,7 +91,8 @@ class Grouped:
                 self.lost = (*self.lost, Outgoing(topic, value, key, headers, partition))
             self._raise_error()
             self._group.append(Outgoing(topic, value, key, headers, partition))
-            if len(self._group) >= self._records:
+            self._bytes += len(value or b"") + len(key or b"")
+            if len(self._group) >= self._records or self._bytes >= _GROUP_BYTES_MAX:
                 self._commit()
                 self._raise_error()
             elif len(self._group) == 1:
@@ -112,7 +120,7 @@ class Grouped:
                     self._commit()
 
     def _commit(self) -> None:
-        group, self._group, self._due = self._group, [], float("inf")
+        group, self._group, self._bytes, self._due = self._group, [], 0, float("inf")
         for left in reversed(range(self._attempts if group else 0)):
             try:
                 with self._producer.transaction() as transaction:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Literal, TypeAlias
@@ -20,6 +19,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import IllegalStateError, KafkaConfigurationError, KafkaError, NoOffsetForPartitionError
 
 from ingest.errors import InvalidInput, Unfit
+from ingest.kafka.buffer import Buffer
 from ingest.kafka.connection import greet, known, refused
 from ingest.kafka_options import KafkaOptions
 
@@ -27,8 +27,6 @@ Rebalance: TypeAlias = Literal["cooperative", "eager"]
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 
 _ASSIGNORS: Final = {"cooperative": CooperativeStickyAssignor, "eager": RangePartitionAssignor}
-# A partition with more than this in the buffer is not fetched from until half of it is worked off.
-_BUFFERED_MAX: Final = 2_000
 _POLL_S: Final = 0.2
 _TOPICS_WITHIN_S: Final = 10.0
 # All members have to come to their next poll before partitions are dealt.
@@ -43,8 +41,8 @@ class Member:
     """One consumer in a group. `options` are kafka-python's, from a delivery mode.
 
     `finish` is asked, before partitions go, for offsets of work that is done and not committed; `dropped` is told which partitions are
-    gone, and whether such offsets were committed. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN or
-    CLIENT_OPTIONS.
+    gone, and whether such offsets were committed. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN,
+    REBALANCE_UNKNOWN or CLIENT_OPTIONS.
     """
 
     def __init__(
@@ -53,15 +51,23 @@ class Member:
         topics: Iterable[str],
         options: Mapping[str, Any],
         *,
+        buffer: Buffer,
         rebalance: Rebalance = "cooperative",
         finish: Callable[[set[TopicPartition]], Offsets] = lambda gone: {},
         dropped: Callable[[set[TopicPartition], bool], object] = lambda gone, finished: None,
     ) -> None:
         self._finish, self._dropped = finish, dropped
-        self._buffer: dict[TopicPartition, deque[Any]] = {}
+        self._buffer = buffer
+        self._full = False  # nothing more is fetched of any partition that may work
         self._stale: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._eager = rebalance == "eager"
+        self._topics = tuple(topics)
+        if rebalance not in _ASSIGNORS:
+            found, expected = f"rebalance is {rebalance!r}.", f"one of {', '.join(_ASSIGNORS)}."
+            raise InvalidInput("REBALANCE_UNKNOWN", found, expected=expected, remedy="correct it, or leave it out.")
+        if not self._topics:
+            raise InvalidInput("TOPIC_UNKNOWN", "no topic is named.", expected="at least one to read.", remedy="name it.")
         self._reset: str = options["auto_offset_reset"]
         self.group = ConsumerGroupMetadata(group_id=options["group_id"])
         self.polled_at = time.monotonic()
@@ -81,7 +87,6 @@ class Member:
                 remedy="check the address and the rights; `ingest broker start` starts an embedded broker.",
             ) from error
         _hear_of_every_loss(self._consumer._coordinator)
-        self._topics = tuple(topics)
         self._consumer.subscribe(list(self._topics), listener=_Listener(self))
         try:
             self._know_topics(kafka.bootstrap_servers)
@@ -121,33 +126,35 @@ class Member:
         # Before the offsets are asked for: that can fail, and the client has passed these records by now.
         for place, records in found.items():
             if place not in self._stale:
-                self._buffer.setdefault(place, deque()).extend(records)
+                self._buffer.add(place, records)
         self._rewind_stale()
         self._hold_back()
 
     def gather(self, records: int, time_s: float, stop: Callable[[], bool]) -> list[Any]:
-        """Up to `records` records, each partition's in order, at most `time_s` after the first one came; empty if none came."""
+        """Up to `records` records, each partition's in order, at most `time_s` after the first one came, fewer when the buffer is full.
+
+        Empty if none came. Those of the last `gather` are worked on by now.
+        """
+        self._buffer.worked()
         self.poll(0)
         due = float("inf")
         while not stop():
-            have = self._have()
+            have = self._buffer.count(self._paused)
             now = time.monotonic()
-            if have >= records or now >= due:
+            if have >= records or now >= due or (have and self._full):
                 break
             if have and due == float("inf"):
                 due = now + time_s
             self.poll(min(due - now, _POLL_S))
-            if due == float("inf") and not self._have():
+            if due == float("inf") and not self._buffer.count(self._paused):
                 break
-        return self._take(records)
+        taken = self._buffer.take(records, self._paused)
+        self._hold_back()
+        return taken
 
     def give_back(self, records: Iterable[Any]) -> None:
         """Records of the last `gather` that were not worked on: they are the next ones. Only while all are ours."""
-        back: dict[TopicPartition, list[Any]] = {}
-        for record in records:
-            back.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
-        for place, unworked in back.items():
-            self._buffer.setdefault(place, deque()).extendleft(reversed(unworked))
+        self._buffer.give_back(records)
 
     def commit(self, offsets: Offsets) -> None:
         """Commit next offsets outside of a transaction. Raises kafka.errors.CommitFailedError and other KafkaErrors."""
@@ -177,10 +184,6 @@ class Member:
         """See pause."""
         return place in self._paused
 
-    def _have(self) -> int:
-        """How many records could be handed out."""
-        return sum(len(waiting) for place, waiting in self._buffer.items() if place not in self._paused)
-
     def _know_topics(self, servers: str) -> None:
         """Wait until the client knows its topics.
 
@@ -200,21 +203,12 @@ class Member:
                     )
                 time.sleep(_POLL_S)
 
-    def _take(self, records: int) -> list[Any]:
-        taken: list[Any] = []
-        # The longest queue first, so that none starves behind a busy one.
-        for place in sorted(self._buffer, key=lambda each: -len(self._buffer[each])):
-            waiting = self._buffer[place]
-            while waiting and len(taken) < records and place not in self._paused:
-                taken.append(waiting.popleft())
-        self._hold_back()
-        return taken
-
     def _hold_back(self) -> None:
         """Fetch nothing for partitions that are paused, or whose buffer is full."""
         ours, held = self.assignment, set(self._consumer.paused())
-        limits = {place: _BUFFERED_MAX / 2 if place in held else _BUFFERED_MAX for place in self._buffer}
-        wanted = {place for place in ours if place in self._paused or len(self._buffer.get(place, ())) > limits.get(place, 0)}
+        full = {place for place in ours if self._buffer.is_full(place, len(ours), was_full=place in held)}
+        wanted = full | (ours & self._paused)
+        self._full = bool(full) and wanted == ours
         for place in wanted - held:
             self._consumer.pause(place)
         for place in (held & ours) - wanted:
@@ -240,7 +234,7 @@ class Member:
 
     def _gone(self, places: set[TopicPartition], *, finished: bool) -> None:
         for place in places:
-            self._buffer.pop(place, None)
+            self._buffer.drop(place)
         self._dropped(places, finished)
 
 

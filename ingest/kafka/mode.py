@@ -57,6 +57,7 @@ _BATCHING: Final[Mapping[str, Any]] = {
 }
 _GROUP_RULES: Final = (
     _Rule("enable_auto_commit", _is(False), "False, the offsets are committed with the work", _NO_AUTO_COMMIT),
+    _Rule("max_poll_records", lambda given: given >= 1, "at least 1", "no record would ever be read"),
     _Rule("group_id", bool, "a name", "without a group nothing remembers what was read"),
     _Rule(
         "partition_assignment_strategy",
@@ -70,6 +71,15 @@ _GROUP_RULES: Final = (
         )
         for name in ("key_deserializer", "value_deserializer")
     ),
+)
+_BYTES_OUT: Final = tuple(
+    _Rule(
+        name,
+        _is(None),
+        "left out, records are given as bytes",
+        "what waits for the broker is bounded in the bytes that are given, and a dead letter keeps the bytes that it had",
+    )
+    for name in ("key_serializer", "value_serializer")
 )
 _LOSSLESS_READ: Final = _Rule(
     "auto_offset_reset",
@@ -101,6 +111,7 @@ class AtMostOnce:
             _Rule("retries", _is(0), "0", "a request that is tried again can write its records twice"),
             _Rule("enable_idempotence", _is(False), "False", "idempotence tries again until it is sure, which is another mode"),
             _no_transactions(self.name),
+            *_BYTES_OUT,
         )
         own = {"acks": 0, "retries": 0, "enable_idempotence": False, "compression_type": compression()}
         return _checked(self.name, {**_BATCHING, **own}, more, rules)
@@ -124,7 +135,7 @@ class AtLeastOnce:
 
     def producer_options(self, **more: Any) -> dict[str, Any]:
         """Options of a producer; raises GuaranteeBroken."""
-        rules: tuple[_Rule, ...] = (*_DURABLE, _no_transactions(self.name))
+        rules: tuple[_Rule, ...] = (*_DURABLE, _no_transactions(self.name), *_BYTES_OUT)
         if self.idempotent:
             rules += (_in_order("idempotent=True"), _Rule("enable_idempotence", _is(True), "True", "a retry would write its records twice"))
         own = {
@@ -183,6 +194,7 @@ class ExactlyOnce:
                 f"{self.transaction_timeout_ms}, the mode's",
                 "one number bounds how long a crash holds readers up",
             ),
+            *_BYTES_OUT,
         )
         own = {
             "acks": "all",

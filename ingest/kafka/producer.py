@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from kafka.errors import KafkaError
 
-from ingest.kafka.connection import as_options, end, producer
-from ingest.kafka.errors import DeliveryFailed
+from ingest.kafka.connection import as_options, end, hand_over, producer
+from ingest.kafka.errors import DeliveryFailed, named
 from ingest.kafka.in_flight import InFlight
 from ingest.kafka.mode import AtLeastOnce, AtMostOnce
 from ingest.kafka.outgoing import Headers
@@ -72,11 +72,11 @@ class Producer:
         """
         future = None
         try:
-            future = self._made.send(topic, value, key, list(headers), partition, timestamp_ms)
+            future = hand_over(self._made, topic, value, key, list(headers), partition, timestamp_ms)
             self._in_flight.add(future, len(value or b"") + len(key or b""), self._within_s)
         except (KafkaError, TimeoutError) as error:
             if isinstance(self.mode, AtLeastOnce):
-                raise DeliveryFailed([_text(error)]) from error
+                raise DeliveryFailed([named(error)]) from error
         self._raise_errors()
         return future
 
@@ -90,7 +90,7 @@ class Producer:
             if isinstance(self.mode, AtLeastOnce):
                 undecided = self._in_flight.undecided()
                 errors, self._in_flight.errors = self._in_flight.errors, []
-                raise DeliveryFailed([*map(_text, errors), *[_text(error)] * undecided] or [_text(error)]) from error
+                raise DeliveryFailed([*map(named, errors), *[named(error)] * undecided] or [named(error)]) from error
         self._raise_errors()
 
     def _raise_errors(self) -> None:
@@ -98,8 +98,4 @@ class Producer:
             return
         errors, self._in_flight.errors = self._in_flight.errors, []
         if errors and isinstance(self.mode, AtLeastOnce):
-            raise DeliveryFailed([_text(error) for error in errors]) from errors[0]
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+            raise DeliveryFailed([named(error) for error in errors]) from errors[0]

@@ -23,8 +23,8 @@ from kafka import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafka.errors import CommitFailedError, FencedInstanceIdError, InvalidProducerEpochError, KafkaError, ProducerFencedError
 
 from ingest.errors import InvalidInput, Unfit
-from ingest.kafka.connection import answered, as_options, end, producer
-from ingest.kafka.errors import GroupMovedOn, OutcomeUnknown, ProducerFenced, TransactionAborted
+from ingest.kafka.connection import answered, as_options, end, hand_over, producer
+from ingest.kafka.errors import GroupMovedOn, OutcomeUnknown, ProducerFenced, TransactionAborted, named
 from ingest.kafka.in_flight import InFlight
 from ingest.kafka.mode import ExactlyOnce
 from ingest.kafka.outgoing import Headers
@@ -58,7 +58,7 @@ class Transaction:
         Returns kafka-python's future: after the commit its `get(timeout=0)` tells partition and offset. Raises
         kafka.errors.KafkaError and TimeoutError, which abort the transaction on their way out.
         """
-        future = self._made.send(topic, value, key, list(headers), partition, timestamp_ms)
+        future = hand_over(self._made, topic, value, key, list(headers), partition, timestamp_ms)
         self._in_flight.add(future, len(value or b"") + len(key or b""), self._within_s)
         self.records += 1
         return future
@@ -72,7 +72,7 @@ class Transaction:
         self._in_flight.drain(self._within_s)
         if self._in_flight.errors:
             first = self._in_flight.errors[0]
-            raise TransactionAborted(f"{len(self._in_flight.errors)} record(s) were not acknowledged ({type(first).__name__}: {first})")
+            raise TransactionAborted(f"{len(self._in_flight.errors)} record(s) were not acknowledged ({named(first)})")
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
         """Commit the input's next offsets with this transaction, as the member of `group` that read it; of several calls, all of them.
@@ -179,7 +179,7 @@ class TransactionalProducer:
             raise ProducerFenced(self.mode.transactional_id, timed_out=late, commit_asked=asked == "commit") from error
         if asked == "commit" and isinstance(error, KafkaError | TimeoutError):
             settled = self._replace()
-            raise OutcomeUnknown(self.mode.transactional_id, settled=settled, why=f"{type(error).__name__}: {error}") from error
+            raise OutcomeUnknown(self.mode.transactional_id, settled=settled, why=named(error)) from error
         if asked == "commit":  # of a signal, in the midst of the wait: raised as it is, so that it ends what it was meant to end
             error.add_note(f"The commit of a transaction of {self.mode.transactional_id} was asked for: it may be committed, or not.")
         # A new producer aborts the open transaction for certain. Not so abort_transaction(): kafka-python keeps offsets that the broker
@@ -188,9 +188,9 @@ class TransactionalProducer:
         if not (keep and self._aborted(made)):
             self._replace()
         if isinstance(error, CommitFailedError | FencedInstanceIdError):
-            raise GroupMovedOn(f"{type(error).__name__}: {error}") from error
+            raise GroupMovedOn(named(error)) from error
         if isinstance(error, KafkaError | TimeoutError):
-            raise TransactionAborted(f"{type(error).__name__}: {error}") from error
+            raise TransactionAborted(named(error)) from error
 
     def _aborted(self, made: Any) -> bool:
         """Whether the producer can go on after an abort.

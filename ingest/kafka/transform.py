@@ -17,24 +17,24 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kafka import TopicPartition
 from kafka.errors import MessageSizeTooLargeError, RetriableError
 
 from ingest.errors import InvalidInput, Unfit
+from ingest.kafka.buffer import INPUT_BUFFER_MAX_BYTES, Buffer
 from ingest.kafka.connection import as_options
 from ingest.kafka.errors import GroupMovedOn, OutcomeUnknown, PoisonRecord, TransactionAborted
+from ingest.kafka.function import Function, called, check_arguments, checked, unsendable
 from ingest.kafka.grouped import RECORDS, TIME_MS
 from ingest.kafka.member import Member, Rebalance
 from ingest.kafka.mode import ExactlyOnce
 from ingest.kafka.outgoing import Outgoing
 from ingest.kafka.poison import DeadLetter
-from ingest.kafka.state import State, States
+from ingest.kafka.state import States
 from ingest.kafka.transactional import Transaction, TransactionalProducer
 from ingest.kafka_options import KafkaOptions
-
-Function: TypeAlias = Callable[[Any], Iterable[Outgoing]] | Callable[[Any, State], Iterable[Outgoing]]
 
 _ATTEMPTS_MAX: Final = 5
 # Of the transaction's timeout: the other half is for the last record, for sending and for the commit.
@@ -63,8 +63,10 @@ class Transform:
 
     `function` takes a record (and its partition's State, where `changelog` names a compacted topic with as many partitions as the
     source) and yields what to send to `sinks`. It may be called again for a record whose transaction did not commit, so what it does
-    besides is done at least once. `instance` makes it a static member. Raises GuaranteeBroken, InvalidInput TOPIC_UNKNOWN,
-    CHANGELOG_PARTITIONS, CHANGELOG_NOT_COMPACTED, STATE_OF_SEVERAL, GROUP_SIZE or CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
+    besides is done at least once. `instance` makes it a static member. A transaction takes up to `records` of them, what has come in
+    `time_ms`, and no more than `input_buffer_max_bytes` hold (64 MB; called as in Kafka Streams), shared out evenly over the partitions,
+    and a fetch of each besides. Raises GuaranteeBroken, InvalidInput TOPIC_UNKNOWN, CHANGELOG_PARTITIONS, CHANGELOG_NOT_COMPACTED,
+    STATE_OF_SEVERAL, FUNCTION_UNFIT, GROUP_SIZE, INPUT_BUFFER, REBALANCE_UNKNOWN or CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Transform:
         dead_letter: DeadLetter | None = None,
         records: int = RECORDS,
         time_ms: int = TIME_MS,
+        input_buffer_max_bytes: int = INPUT_BUFFER_MAX_BYTES,
         rebalance: Rebalance = "cooperative",
         instance: str | None = None,
         on_step: Callable[[str], object] = lambda step: None,
@@ -88,6 +91,8 @@ class Transform:
     ) -> None:
         if records < 1 or time_ms < 1:
             raise InvalidInput("GROUP_SIZE", f"{records=}, {time_ms=}.", expected="at least 1 of each.", remedy="correct them.")
+        buffer = Buffer(input_buffer_max_bytes)
+        check_arguments(function, stateful=changelog is not None)
         connection = as_options(kafka)
         topics = [source] if isinstance(source, str) else list(source)
         self._function: Any = function
@@ -105,7 +110,7 @@ class Transform:
         self._producer = TransactionalProducer(mode, connection, **(producer_options or {}))
         try:
             self._check_topics(topics)
-            self._member = Member(connection, topics, options, rebalance=rebalance, dropped=self._drop)
+            self._member = Member(connection, topics, options, buffer=buffer, rebalance=rebalance, dropped=self._drop)
         except BaseException:
             self._producer.close()
             raise
@@ -120,9 +125,10 @@ class Transform:
     def run(self, *, stop: Callable[[], bool] = lambda: False, idle_s: float = float("inf")) -> Transformed:
         """Work until `stop` says so or nothing has come for `idle_s`; the transaction at hand is ended first.
 
-        Raises ProducerFenced, PoisonRecord, RunStopped STATE_NOT_RESTORED, TransactionAborted or OutcomeUnknown after five in a row, and
-        when the brokers have not answered for a minute Unfit BROKER_UNREACHABLE or kafka.errors.RetriableError. Of an unfinished
-        transaction nothing is visible then (OutcomeUnknown: all or nothing); another run goes on from the committed offsets.
+        Raises ProducerFenced, PoisonRecord, InvalidInput FUNCTION_UNFIT or SINK_UNKNOWN, RunStopped STATE_NOT_RESTORED, TransactionAborted
+        or OutcomeUnknown after five in a row, and when the brokers have not answered for a minute Unfit BROKER_UNREACHABLE or
+        kafka.errors.RetriableError. Of an unfinished transaction nothing is visible then (OutcomeUnknown: all or nothing); another run
+        goes on from the committed offsets.
         """
         came = answered = time.monotonic()
         failures = 0
@@ -131,6 +137,7 @@ class Transform:
                 records = self._member.gather(self._records, self._time_s, stop)
                 if records:
                     self._transact(records)
+                    records.clear()  # not held while the next ones are gathered
                     came, failures = time.monotonic(), 0
                 answered = time.monotonic()
             except (TransactionAborted, OutcomeUnknown) as error:
@@ -195,7 +202,7 @@ class Transform:
         failed: Exception | None = None
         for _ in range(attempts):
             try:
-                made = list(self._function(record) if state is None else self._function(record, state))
+                made = called(self._function, record) if state is None else called(self._function, record, state)
             except Exception as error:
                 if state is not None:
                     state.undo()
@@ -203,7 +210,7 @@ class Transform:
                 continue
             if state is not None:
                 state.take()
-            for one in made:
+            for one in checked(made, record):
                 self._check_sink(one.topic)
                 try:
                     _send(transaction, one)
@@ -220,7 +227,7 @@ class Transform:
 
     def _check_sink(self, topic: str) -> None:
         if topic not in self._sinks:
-            expected = f"one of {', '.join(sorted(self._sinks))}."
+            expected = f"one of {', '.join(sorted(self._sinks))}." if self._sinks else "nothing: sinks names no topic."
             raise InvalidInput("SINK_UNKNOWN", f"the function sends to {topic!r}.", expected=expected, remedy="add it to sinks.")
 
     def _check_topics(self, topics: list[str]) -> None:
@@ -271,7 +278,10 @@ def _partitions_differ(changelog: str, have: int, topic: str, need: int) -> Inva
 
 
 def _send(transaction: Transaction, one: Outgoing) -> None:
-    transaction.send(one.topic, one.value, key=one.key, headers=one.headers, partition=one.partition)
+    try:
+        transaction.send(one.topic, one.value, key=one.key, headers=one.headers, partition=one.partition)
+    except TypeError as error:
+        raise unsendable(one, error) from error
 
 
 def transform(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +24,31 @@ def test_a_group_is_committed_by_count_by_time_and_at_the_end(make: Make, topics
         out.send(name, b"last")
     assert (out.transactions, out.committed) == (4, 26)
     assert topics.values(name) == [b"%d" % number for number in range(25)] + [b"last"]
+
+
+def test_a_group_of_large_records_is_committed_before_it_fills_the_memory(
+    make: Make, topics: Topics, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.kafka.grouped._GROUP_BYTES_MAX", 1_000)
+    name = topic()
+    with Grouped(make(), time_ms=600_000) as out:
+        for number in range(25):
+            out.send(name, b"%0200d" % number, key=b"k" * 50)
+        assert (out.transactions, out.committed) == (6, 24)
+    assert topics.values(name) == [b"%0200d" % number for number in range(25)]
+
+
+def test_text_in_place_of_bytes_is_refused_at_once_and_takes_no_other_record_with_it(
+    make: Make, topics: Topics, topic: Callable[..., str]
+) -> None:
+    name, text = topic(), cast(Any, "text")
+    with Grouped(make(), time_ms=600_000) as out:
+        out.send(name, b"1", key=b"k")
+        for wrong in ({"value": text}, {"value": b"2", "key": text}):
+            with pytest.raises(TypeError, match="is str; expected bytes"):
+                out.send(name, **wrong)
+        out.send(name, None, key=b"k")
+    assert topics.values(name) == [b"1", None] and out.lost == ()
 
 
 def test_an_aborted_group_is_sent_again(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:

@@ -10,7 +10,10 @@ from kafka import KafkaProducer
 
 from ingest import event_id
 from ingest.kafka import AtLeastOnce, Consumed, Consumer, Deduplicate, Producer, SeenIds
+from ingest.kafka_options import KafkaOptions
 from ingest.local.proxy import Api, Proxy
+from ingest.prove.kafka_fetch import TopicReader
+from ingest.prove.kafka_log import stretches
 from tests.kafka.topics import Topics, until
 
 
@@ -22,6 +25,13 @@ def _in_doubt(proxy: Proxy, name: str, topics: Topics, value: bytes, *, idempote
     dead.send(name, value)
     until(lambda: topics.values(name) == [value], "the record is written")
     dead._sender.force_close()
+
+
+def _written_by(topics: Topics, name: str) -> list[int]:
+    """The producer id of each batch, as the broker keeps it."""
+    with TopicReader(KafkaOptions(topics.servers), name) as reader:
+        found = stretches(reader, 0, 0, reader.bounds(0).high_watermark)
+        return [stretch.batch.producer_id for stretch in found if stretch.batch is not None]
 
 
 def test_a_lost_reply_does_not_double_what_an_idempotent_producer_tries_again(
@@ -42,7 +52,9 @@ def test_a_restarted_producer_is_another_one_to_the_broker_and_doubles(proxy: Pr
     _in_doubt(proxy, name, topics, b"order 1", idempotent=True)
     with Producer(AtLeastOnce(), topics.servers) as restarted:
         restarted.send(name, b"order 1")
-    assert topics.values(name) == [b"order 1"] * 2, "a new producer id: the broker cannot know the record again"
+    assert topics.values(name) == [b"order 1"] * 2
+    first, second = _written_by(topics, name)
+    assert first >= 0 <= second != first, "a new producer id: the broker cannot know the record again"
 
 
 def test_the_guarantee_is_per_partition(topics: Topics, topic: Callable[..., str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -84,6 +84,14 @@ def test_decoding_belongs_to_the_work_where_a_record_that_fails_can_be_put_aside
         mode.consumer_options("g", value_deserializer=bytes.decode)
 
 
+@pytest.mark.parametrize("mode", MODES, ids=repr)
+@pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
+def test_encoding_belongs_to_the_caller_or_what_is_in_flight_could_not_be_counted(mode: DeliveryMode, option: str) -> None:
+    """With a number to be encoded, `send` raised after the record was on its way, and forgot it."""
+    with pytest.raises(GuaranteeBroken, match="bounded in the bytes"):
+        mode.producer_options(**{option: str.encode})
+
+
 @pytest.mark.parametrize("mode", [AtLeastOnce(), ExactlyOnce("x")], ids=repr)
 def test_a_consumer_that_begins_at_the_latest_offset_could_lose_records(mode: DeliveryMode) -> None:
     with pytest.raises(GuaranteeBroken, match="skipped"):
@@ -131,7 +139,11 @@ def test_batches_lingering_and_compression_are_set() -> None:
 
 REFUSED: dict[str, Callable[[], object]] = {
     "GROUP_SIZE": lambda: Grouped(object.__new__(TransactionalProducer), records=0),
+    "INPUT_BUFFER": lambda: Consumer(AtLeastOnce(), ["t"], "g", "127.0.0.1:1", input_buffer_max_bytes=0),
     "COMMIT_EVERY": lambda: Consumer(AtLeastOnce(), ["t"], "g", "127.0.0.1:1", commit_records=0),
+    "REBALANCE_UNKNOWN": lambda: Consumer(AtLeastOnce(), ["t"], "g", "127.0.0.1:1", rebalance=cast(Any, "sticky")),
+    "TOPIC_UNKNOWN": lambda: Consumer(AtLeastOnce(), [], "g", "127.0.0.1:1"),
+    "GUARANTEE_BROKEN": lambda: Consumer(AtLeastOnce(), ["t"], "g", "127.0.0.1:1", max_poll_records=0),
     "DEAD_LETTER": lambda: DeadLetter(""),
 }
 

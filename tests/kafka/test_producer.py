@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaTimeoutError
 
 from ingest.errors import InvalidInput
-from ingest.kafka import AtLeastOnce, Consumer, DeliveryFailed, Producer
+from ingest.kafka import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Producer, TransactionAborted, TransactionalProducer
+from ingest.kafka.errors import named
 from ingest.local.proxy import Api, Proxy
 from tests.kafka.topics import Topics, until
 
@@ -43,6 +45,11 @@ def test_options_that_do_not_fit_each_other_are_the_callers_and_not_the_brokers(
 
 
 @pytest.mark.unit
+def test_an_error_is_named_once() -> None:
+    assert named(KafkaTimeoutError("late")) == "KafkaTimeoutError: late" and named(TimeoutError("late")) == "TimeoutError: late"
+
+
+@pytest.mark.unit
 def test_an_option_that_does_not_exist_is_named_without_its_value() -> None:
     with pytest.raises(InvalidInput, match=r"CLIENT_OPTIONS.*sasl_plain_pasword") as refused:
         Producer(AtLeastOnce(), "127.0.0.1:1", sasl_plain_pasword="hush-hush")
@@ -64,6 +71,24 @@ def test_a_signal_is_not_held_up_and_says_how_many_are_dropped(topics: Topics, t
         raise KeyboardInterrupt
     assert raised.value.__notes__ == ["2 record(s) sent before were not acknowledged, and are not sent any more."]
     assert topics.values(name) == []
+
+
+def test_a_topic_that_does_not_exist_is_named_by_every_producer(topics: Topics) -> None:
+    """kafka-python says that it could not update its metadata, and of nothing else."""
+    quick: dict[str, Any] = {"max_block_ms": 1_000}
+    for mode in (AtLeastOnce(), AtLeastOnce(idempotent=False)):
+        with (
+            pytest.raises(DeliveryFailed, match=r"partitions of topic 'no-such-topic' within 1 s"),
+            Producer(mode, topics.servers, **quick) as producer,
+        ):
+            producer.send("no-such-topic", b"1")
+    once = TransactionalProducer(ExactlyOnce("t-no-such-topic"), topics.servers, **quick)
+    with (
+        once,
+        pytest.raises(TransactionAborted, match=r"partitions of topic 'no-such-topic' within 1 s"),
+        once.transaction() as transaction,
+    ):
+        transaction.send("no-such-topic", b"1")
 
 
 def test_a_flush_that_fails_counts_what_is_not_acknowledged_and_nothing_else(

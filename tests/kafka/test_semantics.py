@@ -85,4 +85,5 @@ def test_the_verb_runs_all_of_it_keeps_every_promise_and_draws_it(tmp_path: Path
     ]
     by_trial = {(each["fault"], each["mode"]): each for each in document["trials"]}
     assert by_trial["rebalance", "at_least_once"]["doubled"] > 0 and by_trial["consumer_killed", "at_most_once"]["lost"] > 0
-    assert html.read_text().count("<svg ") == 4 and png.read_bytes().startswith(b"\x89PNG")
+    assert document["quick"] and "no measurements" in document["caveat"] and "no measurements" in html.read_text()
+    assert html.read_text().count("<svg ") == 5 and png.read_bytes().startswith(b"\x89PNG")

@@ -273,7 +273,7 @@ def test_what_cannot_be_right_is_refused_at_the_start(topics: Topics, source: st
 
     def start(sources: Any, **more: Any) -> None:
         quick = {"max_block_ms": 1_000}
-        transform(sources, lambda record: [], [sink], ExactlyOnce("r"), "r", topics.servers, producer_options=quick, **more)
+        transform(sources, lambda record, state=None: [], [sink], ExactlyOnce("r"), "r", topics.servers, producer_options=quick, **more)
 
     with pytest.raises(InvalidInput, match=r"CHANGELOG_PARTITIONS.*3 partitions and .* has 2"):
         start(source, changelog=log)

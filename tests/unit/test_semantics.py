@@ -6,6 +6,7 @@ import json
 import re
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from ingest.errors import InvalidInput
 from ingest.kafka.semantics import glyphs, run
-from ingest.kafka.semantics.chart import charts, picture
+from ingest.kafka.semantics.chart import COLORS, charts, picture
 from ingest.kafka.semantics.drawing import Box, Drawing, Words
 from ingest.kafka.semantics.judge import Verdict, judge
 from ingest.kafka.semantics.page import page
@@ -110,6 +111,35 @@ def test_the_json_of_a_run_holds_all_of_it(result: Result) -> None:
     assert (document["seed"], document["machine"]["cores"], document["claims"][2]["says"]) == (1, 2, "less")
 
 
+def test_the_throughput_is_drawn_as_a_part_of_at_most_once_too(result: Result) -> None:
+    """With the same groups, so that at_most_once is one everywhere."""
+    twice = tuple(replace(each, of_same=2.0) if each.mode == "exactly_once" else each for each in result.speeds)
+    (drawing,) = (each for each in charts(replace(result, speeds=twice)) if "part of at most once" in each.title)
+    dots = [shape for shape in drawing.shapes if isinstance(shape, Box) and shape.width == 8]
+    one, two = ({dot.y for dot in dots if dot.color == COLORS[mode]} for mode in ("at_most_once", "exactly_once"))
+    assert len(one) == len(two) == 1 and min(two) < min(one), "each is level, and two is above one, whatever records/s say"
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_quick_run_says_everywhere_that_its_ratios_are_no_measurements(result: Result, quick: bool) -> None:
+    found = replace(result, quick=quick)
+    harm, cost, claims = tables(found)
+    said = "throughput, latency and their ratios are no measurements"
+    assert (said in cost.text(), said in claims.text(), said in harm.text()) == (quick, quick, False)
+    assert (said in page(found).split("<svg")[0]) is quick, "before the first chart"
+    document = json.loads(json.dumps(found.as_dict()))
+    assert document["quick"] is quick and (said in (document["caveat"] or "")) is quick
+    assert {each["says"] == "not measured" for each in document["claims"]} == {quick}
+    titles = [
+        shape.text for shape in picture(found).shapes if isinstance(shape, Words) and shape.text.startswith(("Throughput", "Latency"))
+    ]
+    assert len(titles) == 4 and {"quick run, no measurement" in title for title in titles} == {quick}
+
+
+def test_what_quick_measures_is_marked_as_such() -> None:
+    assert run.QUICK.quick and run.QUICK.of(500, None).quick and not run.FULL.quick
+
+
 def test_the_tables_say_what_broke(result: Result) -> None:
     text = "\n".join(table.text() for table in tables(result))
     assert "BROKEN" not in text and re.search(r"reply lost +at most once +7 +0", text)
@@ -122,7 +152,7 @@ def test_the_page_is_whole_without_a_network_and_escapes_what_it_shows(result: R
     text = page(result)
     assert "python &lt;3&gt;" in text and "<3>" not in text
     assert not re.search(r"https?://|<script|<link|<img|@import|url\(", text)
-    assert text.count("<svg ") == len(charts(result)) == 4 and text.count("<table>") == 3
+    assert text.count("<svg ") == len(charts(result)) == 5 and text.count("<table>") == 3
     assert text.count("<td>") + text.count('<td class="broken">') == sum(len(table.rows) * len(table.heads) for table in tables(result))
 
 
@@ -153,11 +183,18 @@ def test_the_picture_shows_boxes_and_words_where_they_were_put() -> None:
     assert '<rect x="10.0" y="5.0" width="4.0" height="3.0" fill="#0072b2"/>' in drawing.svg()
 
 
-def test_the_picture_of_a_run_has_every_chart(result: Result) -> None:
-    drawing = picture(result)
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_picture_of_a_run_has_every_chart(result: Result, quick: bool) -> None:
+    drawing = picture(replace(result, quick=quick))
     assert decoded(png(drawing)).shape == (drawing.height * SCALE, drawing.width * SCALE, 3)
     texts = {shape.text for shape in drawing.shapes if isinstance(shape, Words)}
-    assert {"Harm by fault, records", "Throughput, records a second", "exactly once", "no groups", "7 lost"} <= texts
+    assert {
+        "Harm by fault, records",
+        f"Throughput, records a second{' (quick run, no measurement)' * quick}",
+        "exactly once",
+        "no groups",
+        "7 lost",
+    } <= texts
     letters = set("".join(texts)) - {" "}
     hollow = glyphs.rows("\N{SNOWMAN}")
     assert not [letter for letter in letters if glyphs.rows(letter) == hollow], "a letter that the picture cannot draw"

@@ -24,10 +24,16 @@ def charts(result: Result) -> list[Drawing]:
     """What this run has data for."""
     found = [harm_chart(result.trials)] if result.trials else []
     if any(speed.group is not None for speed in result.speeds):
+        # In each title, since a picture is shown without the words around it.
+        quick = " (quick run, no measurement)" if result.quick else ""
         found += [
-            line_chart("Throughput, records a second", result.speeds, lambda speed: speed.records_per_s, "{:,.0f}"),
-            line_chart("Latency, median of due to read, ms", result.speeds, lambda speed: speed.latency.p50_ms, "{:,.1f}"),
-            line_chart("Latency, 99 of 100 records within, ms", result.speeds, lambda speed: speed.latency.p99_ms, "{:,.1f}"),
+            line_chart(f"{title}{quick}", result.speeds, value, shown)
+            for title, value, shown in (
+                ("Throughput, records a second", lambda speed: speed.records_per_s, "{:,.0f}"),
+                ("Throughput, as a part of at most once with the same groups", lambda speed: speed.of_same, "{:.2f}"),
+                ("Latency, median of due to read, ms", lambda speed: speed.latency.p50_ms, "{:,.1f}"),
+                ("Latency, 99 of 100 records within, ms", lambda speed: speed.latency.p99_ms, "{:,.1f}"),
+            )
         ]
     return found
 

@@ -26,6 +26,7 @@ def page(result: Result) -> str:
     parts = [
         "<h1>What each delivery mode costs and keeps</h1>",
         f"<p>{escape(f'Seed {result.seed}; {machine}. Measured by `ingest semantics` on an embedded broker.')}</p>",
+        *([f'<p class="broken">{escape(result.caveat[:1].upper() + result.caveat[1:])}.</p>'] if result.caveat else []),
         *(f'<figure class="wide">{drawing.svg()}</figure>' for drawing in charts(result)),
         *map(_table, tables(result)),
     ]

@@ -69,16 +69,19 @@ class Speed:
 
 @dataclass(frozen=True)
 class Claim:
-    """What is written elsewhere about a mode's throughput, as a part of fire-and-forget, and what was measured."""
+    """What is written elsewhere about a mode's throughput, as a part of fire-and-forget, and what was measured (by a quick run: met)."""
 
     mode: str
     group: int | None
     low: float
     high: float
     measured: float
+    quick: bool = False
 
     @property
     def says(self) -> str:
+        if self.quick:
+            return "not measured"
         if self.measured < self.low:
             return "less"
         return "more" if self.measured > self.high else "as claimed"
@@ -96,6 +99,7 @@ class Result:
     machine: dict[str, Any]
     trials: tuple[Trial, ...]
     speeds: tuple[Speed, ...]
+    quick: bool = False
 
     @property
     def broken(self) -> tuple[Trial, ...]:
@@ -103,11 +107,21 @@ class Result:
         return tuple(trial for trial in self.trials if trial.broken)
 
     @property
+    def caveat(self) -> str | None:
+        """What keeps the throughput and latency of this run from being quoted; what was lost, doubled and reordered counts all the same."""
+        if not self.quick:
+            return None
+        return (
+            f"quick run: throughput, latency and their ratios are no measurements ({self.rounds} round(s) of {self.seconds:g} s); "
+            "run without --quick for such as can be quoted"
+        )
+
+    @property
     def claims(self) -> tuple[Claim, ...]:
         """The written claims, each beside what this run measured."""
         of = {(speed.mode, speed.group): speed.of_forget for speed in self.speeds}
         wanted = (("at_least_once", 0.8, 0.9), ("idempotent", 0.8, 0.9), ("exactly_once", 0.5, 0.7))
-        return tuple(Claim(mode, None, low, high, of[mode, None]) for mode, low, high in wanted if (mode, None) in of)
+        return tuple(Claim(mode, None, low, high, of[mode, None], self.quick) for mode, low, high in wanted if (mode, None) in of)
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`: everything."""
@@ -117,6 +131,8 @@ class Result:
             "group": self.group,
             "seconds": self.seconds,
             "rounds": self.rounds,
+            "quick": self.quick,
+            "caveat": self.caveat,
             "machine": self.machine,
             "trials": [trial.as_dict() for trial in self.trials],
             "speeds": [asdict(speed) for speed in self.speeds],

@@ -28,6 +28,7 @@ RECORDS_MIN: Final = 100
 @dataclass(frozen=True)
 class Size:
     """How much is done. `records` go into each trial in groups of `group`; each measurement takes `seconds`, in so many `rounds`.
+    `quick`: so short that its throughput and latency are no measurements.
 
     Raises InvalidInput SEMANTICS_SIZE.
     """
@@ -37,6 +38,7 @@ class Size:
     seconds: float = 1.5
     rounds: int = 3
     sizes: tuple[int, ...] = SIZES
+    quick: bool = False
 
     def __post_init__(self) -> None:
         if self.records < RECORDS_MIN or not 1 <= self.group <= self.records // 10:
@@ -54,7 +56,7 @@ class Size:
 
 
 FULL: Final = Size()
-QUICK: Final = Size(records=300, group=20, seconds=0.3, rounds=1, sizes=(1, 100, 1_000))
+QUICK: Final = Size(records=300, group=20, seconds=0.3, rounds=1, sizes=(1, 100, 1_000), quick=True)
 
 
 def chosen(names: Sequence[str]) -> tuple[Fault, ...]:
@@ -84,7 +86,7 @@ def run(size: Size, *, seed: int, faults: Sequence[Fault] = FAULTS, say: Callabl
         "codec": compression(),
         "load_after": round(os.getloadavg()[0], 1),
     }
-    return Result(seed, size.records, size.group, size.seconds, size.rounds, machine, trials, speeds)
+    return Result(seed, size.records, size.group, size.seconds, size.rounds, machine, trials, speeds, size.quick)
 
 
 def _trial(broker: Broker, folder: Path, mode: str, fault: Fault, size: Size, seed: int, say: Callable[[str], object]) -> Trial:

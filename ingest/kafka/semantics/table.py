@@ -36,6 +36,7 @@ class Table:
 def tables(result: Result) -> list[Table]:
     """All of them, in the order in which they are read."""
     found = []
+    caveat = f"{result.caveat}\n" if result.caveat else ""
     if result.trials:
         found.append(
             Table(
@@ -54,8 +55,9 @@ def tables(result: Result) -> list[Table]:
             "the broker",
             ("group", "mode", "records/s", "of at_most_once", "of fire-and-forget", "at/s", "p50 ms", "p95 ms", "p99 ms"),
             tuple(map(_speed, result.speeds)),
-            "group: records that are sent and then waited for (exactly_once: a transaction); none: nobody waits, and exactly_once commits\n"
-            "  every 1,000 records or 100 ms\n"
+            caveat
+            + "group: records that are sent and then waited for (exactly_once: a transaction); none: nobody waits, and exactly_once\n"
+            "  commits every 1,000 records or 100 ms\n"
             "of at_most_once: with the same groups; of fire-and-forget: at_most_once that waits for nothing\n"
             "latency: from when a record was due to when a reader of committed records had it, at half of the throughput (at/s)",
         )
@@ -64,9 +66,9 @@ def tables(result: Result) -> list[Table]:
         found.append(
             Table(
                 "What is written about it, as a part of fire-and-forget",
-                ("mode", "says", "claim", "measured"),
+                ("mode", "says", "claim", "here"),
                 tuple((named(each.mode), each.says, f"{each.low:.0%}–{each.high:.0%}", f"{each.measured:.0%}") for each in result.claims),
-                "without groups; exactly once in transactions of 1,000 records or 100 ms",
+                caveat + "without groups; exactly once in transactions of 1,000 records or 100 ms",
             )
         )
     return found
