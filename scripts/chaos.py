@@ -1,9 +1,13 @@
-"""Run `ingest chaos --json` with the arguments given and append the run to docs/chaos.md; the totals there are counted anew."""
+"""Run `ingest chaos --json` with the arguments given and append the run to docs/chaos.md; the totals there are counted anew.
+
+Ctrl-C and SIGTERM break the run off; what the rounds judged by then came to is a line all the same.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,16 +18,20 @@ from ingest.chaos.schedule import FAULTS
 
 PROJECT = Path(__file__).parents[1]
 PAGE = PROJECT / "docs" / "chaos.md"
+BROKEN_OFF = 130  # the exit code
 # What stands between these lines is the script's.
 TOTAL, RUNS, END = "<!-- total -->", "<!-- runs -->", "<!-- end -->"
 
 
 def main(arguments: Sequence[str]) -> int:
-    done = subprocess.run([sys.executable, "-m", "ingest", "chaos", "--json", *arguments], stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode not in (0, 1) or not done.stdout.strip():
-        print(done.stdout, end="")
-        return done.returncode
-    report = json.loads(done.stdout)
+    with subprocess.Popen([sys.executable, "-m", "ingest", "chaos", "--json", *arguments], stdout=subprocess.PIPE, text=True) as chaos:
+        signal.signal(signal.SIGINT, lambda *_: None)  # it goes to both; this one has a line to write yet
+        signal.signal(signal.SIGTERM, lambda *_: chaos.terminate())
+        told, _ = chaos.communicate()
+    if chaos.returncode not in (0, 1, BROKEN_OFF) or not told.strip():
+        print(told, end="")
+        return chaos.returncode
+    report = json.loads(told)
     line = row(report, dt.datetime.now(dt.UTC).date(), commit())
     PAGE.write_text(with_run(PAGE.read_text(encoding="utf-8"), line), encoding="utf-8")
     print(line)
@@ -32,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"finding: {finding}")
     if report["folder"]:
         print(f"kept in {report['folder']}")
-    return done.returncode
+    return chaos.returncode
 
 
 def row(report: dict[str, Any], day: dt.date, commit: str) -> str:
@@ -40,6 +48,7 @@ def row(report: dict[str, Any], day: dt.date, commit: str) -> str:
     counts = report["counts"]
     found = len(report["findings"])
     verdict = "clean" if report["ok"] else f"{found} finding{'s' * (found > 1)}"
+    verdict += f"; broken off after round {report['rounds']}" if report["broken_off"] else ""
     figures = [
         f"{report['seconds_of_faults'] / 60:.1f}",
         named(report["faults"]),
@@ -73,7 +82,7 @@ def total(table: str) -> str:
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("| 2")]
     minutes = sum(float(cells[3]) for cells in rows)
     sums = [sum(int(cells[number].replace(",", "")) for cells in rows) for number in (5, 6, 7)]
-    bad = sum(cells[8] != "clean" for cells in rows)
+    bad = sum(not cells[8].startswith("clean") for cells in rows)
     return (
         f"**{len(rows)} runs, {minutes:g} minutes of faults, {sums[0]:,} SIGKILLs, {sums[1]:,} batches, {sums[2]:,} records; "
         f"{bad or 'none'} with findings.**"

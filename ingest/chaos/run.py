@@ -55,7 +55,8 @@ class Options:
 @dataclass
 class Report:
     """What a run came to. `seconds` are all, `dealt_s` those in which faults were dealt; `left_out` are faults that this machine
-    does not allow, each with the reason; `folder` is kept if not ok."""
+    does not allow, each with the reason; `folder` is kept if not ok; `broken_off`: by Ctrl-C or a signal, so that only the rounds that
+    were judged by then are in it."""
 
     options: Options
     counts: Counts = field(default_factory=Counts)
@@ -67,6 +68,7 @@ class Report:
     seconds: float = 0.0
     dealt_s: float = 0.0
     folder: Path | None = None
+    broken_off: bool = False
 
     @property
     def ok(self) -> bool:
@@ -77,6 +79,7 @@ class Report:
 def run(options: Options, say: Say) -> Report:
     """Run to the end; `say(who, what)` tells the story. Nothing is left but, where something was found, the folder.
 
+    Interrupted (Ctrl-C, SIGTERM, SIGHUP) it returns what the rounds judged by then came to; in the first one it raises KeyboardInterrupt.
     Raises InvalidInput CHAOS_CONTRACT and CHAOS_SAMPLE, and what Broker.start raises.
     """
     for contract in options.contracts:
@@ -95,10 +98,13 @@ def run(options: Options, say: Say) -> Report:
         stack.callback(guard.dismiss)
         try:
             _rounds(report, folder, pools, guard, mark, say)
-        except BaseException:
+        except BaseException as error:
             # Whoever was just being started when it was interrupted is known by the mark alone.
             clear(mark, str(folder), besides=guard.pid)
-            raise
+            report.rounds -= 1
+            if not (isinstance(error, KeyboardInterrupt) and report.rounds):
+                raise
+            report.broken_off = True
         if report.ok:
             shutil.rmtree(folder, ignore_errors=True)
         else:
@@ -150,13 +156,14 @@ def _round(report: Report, folder: Path, pools: Sequence[Bodies], seconds: float
                 break
             strike(scene, blow)
             say(blow.fault, f"strike {blow.number}; {scene.batches_done()} batches done, {scene.counts.starts} starts so far")
-        report.dealt_s += time.monotonic() - began
+        dealt_s = time.monotonic() - began
         say("chaos", "no more faults; all is read to the end")
         scene.finish()
         if scene.read_to_the_end:
             _judge(report, scene, pools, say)
         else:
             report.notes.append(f"round {report.rounds}: not judged by the oracle, since not all was read")
+        report.dealt_s += dealt_s
         report.counts.add(scene.counts)
         report.findings += [f"round {report.rounds}: {finding}" for finding in scene.findings]
         scene.close()

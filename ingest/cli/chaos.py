@@ -59,6 +59,8 @@ def chaos(
         print_json("chaos", ok=report.ok, tables=_rows(report), **_more(report))
     else:
         _print(report, _again(tables or [], project, report))
+    if report.broken_off:
+        raise KeyboardInterrupt
     if not report.ok:
         sys.exit(1)
 
@@ -85,6 +87,8 @@ def _print(report: Report, again: str) -> None:
         print(f"  left out  {fault}: {reason}")
     for note in report.notes:
         print(f"  note      {note}")
+    if report.broken_off:
+        print(f"broken off: what round {report.rounds + 1} has done is not in these figures")
     if report.ok:
         print("verdict: clean. Every record is accounted for, no id is lost, none is there twice.")
         return
@@ -108,6 +112,7 @@ def _more(report: Report) -> dict[str, Any]:
         "faults": [fault for fault in asked.faults if fault not in report.left_out],
         "left_out": report.left_out,
         "rounds": report.rounds,
+        "broken_off": report.broken_off,
         "seconds": round(report.seconds, 1),
         "seconds_of_faults": round(report.dealt_s, 1),
         "counts": report.counts.as_dict(),

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from ingest.chaos import clock
+from ingest.chaos import run as chaos_run
 from ingest.chaos.blows import BLOWS
 from ingest.chaos.events import Events, bodies, compared_columns, refuse_unfit
 from ingest.chaos.guard import clear
@@ -266,7 +267,17 @@ def test_counts_of_rounds_are_added_up_and_become_json() -> None:
 
 def report(ok: bool = True, faults: tuple[str, ...] = FAULTS) -> dict[str, object]:
     counts = {"sigkills": 12, "batches": 34, "records": 56_789, "ends": {}}
-    return {"seed": 7, "seconds_of_faults": 121.3, "faults": list(faults), "ok": ok, "findings": [] if ok else ["a", "b"], "counts": counts}
+    return {
+        "seed": 7,
+        "seconds_of_faults": 121.3,
+        "faults": list(faults),
+        "ok": ok,
+        "findings": [] if ok else ["a", "b"],
+        "counts": counts,
+    } | {
+        "rounds": 4,
+        "broken_off": False,
+    }
 
 
 def test_a_run_becomes_a_line_of_the_page_and_the_totals_are_counted_from_all_lines() -> None:
@@ -279,6 +290,9 @@ def test_a_run_becomes_a_line_of_the_page_and_the_totals_are_counted_from_all_li
     assert line == "| 2026-01-31 | abc1234 | 7 | 2.0 | all | 12 | 34 | 56,789 | clean |"
     once = script.with_run(empty, line)
     assert "**1 runs, 2 minutes of faults, 12 SIGKILLs, 34 batches, 56,789 records; none with findings.**" in once
+    broken = script.row({**report(), "broken_off": True}, dt.date(2026, 1, 31), "abc1234")
+    assert broken.endswith("| 56,789 | clean; broken off after round 4 |")
+    assert "; none with findings.**" in script.with_run(once, broken)
     bad = script.row(report(ok=False, faults=FAULTS[:-1]), dt.date(2026, 1, 31), "abc1234")
     twice = script.with_run(once, bad)
     assert "| all but clock | 12 | 34 | 56,789 | 2 findings |" in twice
@@ -286,6 +300,32 @@ def test_a_run_becomes_a_line_of_the_page_and_the_totals_are_counted_from_all_li
     assert twice.count("SIGKILLs, ") == 1 and twice.index(line) < twice.index(bad) and "text" in twice
     assert twice.split(script.END)[1] == after
     assert "\n\n\n" not in twice
+
+
+@pytest.mark.parametrize("whole", [0, 2])
+def test_a_run_that_is_broken_off_tells_what_its_judged_rounds_came_to_and_leaves_nothing(
+    whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour of faults is not lost by a Ctrl-C in its last minute."""
+    folders = []
+
+    def one(report: chaos_run.Report, folder: Path, *_: object) -> None:
+        folders.append(folder)
+        if len(folders) > whole:
+            raise KeyboardInterrupt
+        report.counts.add(Counts(sigkills=3, records=10))
+
+    monkeypatch.setattr(chaos_run, "_round", one)
+    options = chaos_run.Options((), 30, 1, FAULTS, 0, tmp_path)
+    if not whole:
+        with pytest.raises(KeyboardInterrupt):
+            chaos_run.run(options, lambda *_: None)
+    else:
+        report = chaos_run.run(options, lambda *_: None)
+        assert (report.broken_off, report.ok, report.rounds, report.folder) == (True, True, 2, None)
+        assert (report.counts.sigkills, report.counts.records) == (6, 20)
+    assert len(folders) == whole + 1
+    assert not list(tmp_path.iterdir())
 
 
 TWO_DISKS = """
