@@ -88,6 +88,10 @@ def check_ledger(case: Case) -> Iterator[str]:
                 f"{what} says [{row.start}, {row.end}) in version {row.target_version}, "
                 f"the log [{', '.join(map(str, commit.ranges.get(row.partition, ())))}) in version {commit.version} (g)"
             )
+        if commit is not None and row.topic_id != plain_topic_id((commit.metadata or {}).get("topic_id")):
+            yield f"{what} names the topic id {row.topic_id!r}, its commit another (g)"
+        if row.topic_id not in case.views:
+            yield f"{what} names the topic id {row.topic_id!r}, which no topic of this name had (g)"
         yield from _counts(case, row, commit, what)
     for key, count in rows.items():
         if count > 1:
