@@ -55,8 +55,8 @@ class LedgerRow(NamedTuple):
 @dataclass
 class Lake:
     """The three tables. `target` maps a position to (id, payload), `quarantine` to its state, `quarantine_values` to the hash of the
-    bytes kept there; `inserted` and `taken` are filled by (e): rows gained by (version, partition), and rows that the test took
-    from the quarantine by ledger key."""
+    bytes kept there, `quarantined_in` to the batch (query id, number) named there; `inserted` and `taken` are filled by (e): rows gained
+    by (version, partition), and rows that the test took from the quarantine by ledger key."""
 
     folder: Path
     target: Mapping[Position, tuple[EventId, tuple[Any, ...]]]
@@ -66,6 +66,7 @@ class Lake:
     quarantine_doubled: dict[Position, int]
     quarantine_ids: set[EventId]
     quarantine_values: dict[Position, str | None]
+    quarantined_in: dict[Position, tuple[str, int]]
     quarantined_by: Counter[tuple[str, int, int]]
     ledger: Sequence[LedgerRow]
     target_log: Sequence[Commit]
@@ -98,6 +99,7 @@ class Lake:
         quarantine: dict[Position, str] = {}
         counted: Counter[Position] = Counter()
         quarantine_ids: set[EventId] = set()
+        quarantined_in: dict[Position, tuple[str, int]] = {}
         quarantined_by: Counter[tuple[str, int, int]] = Counter()
         values: dict[Position, str | None] = {}
         kept = ["topic_id", "partition", "offset", "state", "event_id", "query_id", "batch_id", "value"]
@@ -108,6 +110,7 @@ class Lake:
             values[position] = None if row[7] is None else value_hash(row[7])
             if isinstance(row[4], str):
                 quarantine_ids.add(quarantined_id(row[4], len(id_columns)))
+            quarantined_in[position] = (row[5], row[6])
             quarantined_by[row[5], row[6], row[1]] += 1
         ledger = [
             LedgerRow(*row)._replace(topic_id=plain_topic_id(row[3]))
@@ -125,6 +128,7 @@ class Lake:
             {position: count for position, count in counted.items() if count > 1},
             quarantine_ids,
             values,
+            quarantined_in,
             quarantined_by,
             ledger,
             read_log(folder / "target"),

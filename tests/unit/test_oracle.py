@@ -249,6 +249,13 @@ def quarantine_without_the_bytes(scene: Scene) -> None:
     scene.quarantine[0]["value"] = None
 
 
+@plant("offset 2: the quarantine names query q1 batch 1, whose range is [5, 9) (g)")
+def quarantine_under_another_batch(scene: Scene) -> None:
+    scene.quarantine[0]["batch_id"] = 1
+    scene.ledger[0] |= {"quarantined": 0, "duplicate": 2}
+    scene.ledger[2] |= {"quarantined": 1, "duplicate": 0}
+
+
 @plant("id ('X',) comes from an aborted transaction and is in the quarantine (c)", "offset 7 is in the quarantine, and no committed record")
 def aborted_id_in_quarantine(scene: Scene) -> None:
     scene.quarantine.append(quarantined(0, 7, 1) | {"event_id": "X"})
