@@ -158,6 +158,8 @@ BY_POSITION = """    condition = F.lit(True)
 BASELINE = "Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version, regain, end.stamp)"
 # Without these every offset below a batch's end but a transaction's marker holds a record that is nowhere else.
 NO_COPIES = {"aborted_share": 0, "duplicate_share": 0}
+FIRST = 'own.desc(), "_partition", "_offset")'
+LAST = 'own.desc(), F.desc("_partition"), F.desc("_offset"))'
 APP_ID = 'f"oncelake/{pipeline}/{table}/{query_id}/{statement}"'
 PLANTED = {
     "no pair is set": Bug("I1", "stream/commit.py", tuple((line, "pass") for line in SET_PAIR), plain, "adds data without a pair"),
@@ -216,6 +218,17 @@ PLANTED = {
         "is lost",
         poison=0,
         mix=NO_COPIES,
+    ),
+    "the last copy of a batch wins": Bug("I3", "stream/tally.py", ((FIRST, LAST),), plain, "was read by version"),
+    "no rule is asked": Bug(
+        "I5", "stream/decode.py", (("for rule in contract.rules:", "for rule in ():"),), plain, "its record was broken"
+    ),
+    "the quarantine keeps no bytes": Bug(
+        "I5",
+        "stream/batch.py",
+        (('F.col("__value").alias("value")', 'F.lit(None).cast("binary").alias("value")'),),
+        plain,
+        "other bytes than Kafka holds",
     ),
 }
 
