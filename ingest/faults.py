@@ -78,6 +78,7 @@ def arm(lake: Path, checkpoint: Path, target: Path, jvm_pid: int) -> None:
     global _armed, _victims
     text = os.environ.get("INGEST_FAULT")
     if not text or not (lake / SCRATCH).exists():
+        _armed = None  # what a scratch lake of this process was armed with is not for this one
         return
     fault = parse(text)
     _victims = (jvm_pid, os.getpid())

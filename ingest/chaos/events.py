@@ -83,6 +83,11 @@ def compared_columns(contract: Contract) -> tuple[str, ...]:
     return tuple(found)
 
 
+def refused_kinds(contract: Contract) -> frozenset[str]:
+    """The kinds of broken events of ours that no contract lets in, though the id can be read."""
+    return frozenset(name for name, id_readable, _ in _broken_kinds(contract) if id_readable)
+
+
 class Events:
     """A source of events (`ingest.local.plan.Source`) over several contracts; `name` is a writer's number or `aborted/<number>`.
 

@@ -20,7 +20,7 @@ from typing import Final
 from ingest.chaos import clock
 from ingest.chaos.blows import strike
 from ingest.chaos.disk import small_disk
-from ingest.chaos.events import Bodies, bodies, compared_columns, refuse_unfit
+from ingest.chaos.events import Bodies, bodies, compared_columns, refuse_unfit, refused_kinds
 from ingest.chaos.guard import clear
 from ingest.chaos.scene import Counts, Say, Scene
 from ingest.chaos.schedule import schedule
@@ -206,6 +206,7 @@ def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[Verdict, C
         own_versions=frozenset(scene.own_versions[contract.name]),
         # Made from the types alone, an event may break a rule; which ones do, only Spark could say.
         valid_in_quarantine=bool(contract.rules) and pool.origin == "the column types",
+        refused_kinds=refused_kinds(contract),
     )
     kafka = read_kafka(scene.broker.bootstrap_servers, contract.source.topic, columns, payload, timeout_s=READ_WITHIN_S)
     verdict = judge(asked, kafka)

@@ -20,7 +20,8 @@ class Run:
     made on the target, `own_quarantine_versions` on the quarantine. `updated` is what the test's own UPDATE left: by event id,
     payload column → value. `former` is what Kafka showed of topics of this name that the test has deleted since (`read_kafka`).
     `valid_in_quarantine` allows valid records there (conflicting payloads); `must_quarantine` wants all Kafka records that have
-    no readable id there, which holds for every format but `raw`. `payload_columns` are top-level columns with the same name in
+    no readable id there, which holds for every format but `raw`; `refused_kinds` are the kinds of broken records, as manifests name
+    them, that the contract lets in by no reading though their id can be read. `payload_columns` are top-level columns with the same name in
     event and table, of type string, integer, decimal, boolean, double or timestamp.
     """
 
@@ -38,6 +39,7 @@ class Run:
     former: tuple[KafkaView, ...] = ()
     valid_in_quarantine: bool = False
     must_quarantine: bool = True
+    refused_kinds: frozenset[str] = frozenset()
 
     @property
     def folder(self) -> Path:

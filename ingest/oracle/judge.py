@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import islice
@@ -17,6 +17,7 @@ from typing import Any, Final
 from ingest.oracle import versions
 from ingest.oracle.case import Case, Run, Verdict
 from ingest.oracle.log import check_ledger, check_log
+from ingest.oracle.order import check_order
 from ingest.oracle.sources import EventId, KafkaView, read_kafka, read_manifests
 from ingest.oracle.tables import Lake, Position
 
@@ -67,12 +68,15 @@ def check_ids(case: Case) -> Iterator[str]:
         elif open_copies := [p for p in copies if lake.quarantine.get(p) not in {"open", "dropped"}]:
             first = open_copies[0]
             yield f"{case.where(first)}: id {event_id} was committed and is lost: not in the target, and this copy not in quarantine (a)"
-    produced = manifest.committed.keys() | visible.keys() | manifest.poison_ids
+    produced = manifest.committed.keys() | visible.keys() | manifest.poison_ids.keys()
     # Once records expired, an unknown transaction cannot be settled by looking into Kafka.
     possible = produced if whole else produced | manifest.unknown.keys()
     if manifest.given or whole:
         for event_id in lake.target_ids.keys() - possible - manifest.aborted_only:
             yield f"{table}: id {event_id} is in the target and nobody produced it (a)"
+    for event_id, kind in manifest.poison_ids.items():
+        if kind in case.run.refused_kinds and event_id in lake.target_ids:
+            yield f"{table}: id {event_id} is in the target, and its record was broken ({kind}) (a)"
 
 
 def check_positions(case: Case) -> Iterator[str]:
@@ -91,6 +95,8 @@ def check_positions(case: Case) -> Iterator[str]:
             valid = case.manifest.committed.get(record.event_id) or case.manifest.unknown.get(record.event_id) or set()
             if record.value_hash in valid:
                 yield f"{case.where(position)}: id {record.event_id} is a valid event and in the quarantine (b)"
+        if position in lake.quarantine_values and lake.quarantine_values[position] != record.value_hash:
+            yield f"{case.where(position)} is in the quarantine with other bytes than Kafka holds there (b)"
         if record.event_id is None and case.run.must_quarantine:
             if held is not None:
                 yield f"{case.where(position)}: no id can be read from the record, and the target holds it as {held[0]} (b)"
@@ -106,8 +112,9 @@ def check_positions(case: Case) -> Iterator[str]:
             begin, end = view.begin.get(position.partition, 0), view.end.get(position.partition, 0)
             if position.offset >= begin and (position.partition, position.offset) not in view.records:
                 yield f"{case.where(position)} is in the {name}, and no committed record is there (aborted, marker, past the end {end}) (b)"
-    if others := {p.topic_id for p in (*lake.target, *lake.quarantine)} - views.keys():
-        case.notes.append(f"{case.run.table}: positions of other topic ids cannot be read again: {sorted(others)}")
+    for name, positions in (("target", lake.target), ("quarantine", lake.quarantine)):
+        for topic_id, count in sorted(Counter(p.topic_id for p in positions if p.topic_id not in views).items()):
+            yield f"{case.run.table}: {count} rows of the {name} name the topic id {topic_id!r}, which no topic of this name had (b)"
 
 
 def check_aborted(case: Case) -> Iterator[str]:
@@ -175,5 +182,6 @@ CHECKS: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
     check_payloads,
     check_log,
     check_versions,
+    check_order,
     check_ledger,
 )

@@ -88,6 +88,10 @@ def check_ledger(case: Case) -> Iterator[str]:
                 f"{what} says [{row.start}, {row.end}) in version {row.target_version}, "
                 f"the log [{', '.join(map(str, commit.ranges.get(row.partition, ())))}) in version {commit.version} (g)"
             )
+        if commit is not None and row.topic_id != plain_topic_id((commit.metadata or {}).get("topic_id")):
+            yield f"{what} names the topic id {row.topic_id!r}, its commit another (g)"
+        if row.topic_id not in case.views:
+            yield f"{what} names the topic id {row.topic_id!r}, which no topic of this name had (g)"
         yield from _counts(case, row, commit, what)
     for key, count in rows.items():
         if count > 1:
@@ -96,6 +100,12 @@ def check_ledger(case: Case) -> Iterator[str]:
         for partition, (start, end) in commit.ranges.items():
             if start < end and not rows[query_id, batch_id, partition]:
                 yield f"{table}: the ledger lacks query {query_id} batch {batch_id} partition {partition} [{start}, {end}) (g)"
+    for position, batch in lake.quarantined_in.items():
+        if batch not in commits:
+            continue
+        start, end = commits[batch].ranges.get(position.partition, (0, 0))
+        if not start <= position.offset < end:
+            yield f"{case.where(position)}: the quarantine names query {batch[0]} batch {batch[1]}, whose range is [{start}, {end}) (g)"
     yield from _quarantine_ahead(case, commits.keys() | {row.key[:2] for row in lake.ledger})
 
 

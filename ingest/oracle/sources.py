@@ -38,14 +38,14 @@ class KafkaView:
 
 @dataclass
 class ManifestView:
-    """What the producers say of one topic; `committed` and `unknown` map an id to the hashes of its valid payloads."""
+    """What the producers say of one topic; `committed` and `unknown` map an id to the hashes of its valid payloads, `poison_ids` one that
+    can be read from a broken record to how that is broken."""
 
     given: bool = False
     committed: dict[EventId, set[str]] = field(default_factory=dict)
     unknown: dict[EventId, set[str]] = field(default_factory=dict)
     aborted: set[EventId] = field(default_factory=set)
-    poison_ids: set[EventId] = field(default_factory=set)
-    poison_committed: int = 0
+    poison_ids: dict[EventId, str] = field(default_factory=dict)
 
     @property
     def aborted_only(self) -> set[EventId]:
@@ -84,11 +84,16 @@ def id_text(value: object) -> str | None:
     return f"{value.normalize():f}" if isinstance(value, Decimal) else str(value)
 
 
+def value_hash(value: bytes) -> str:
+    """As manifests name a record's bytes."""
+    return blake2b(value, digest_size=8).hexdigest()
+
+
 def decode(value: bytes | None, id_columns: Sequence[str], payload_columns: Sequence[str]) -> KafkaRecord:
     """The oracle's own reading of a JSON value; decimals stay exact."""
     if value is None:
         return KafkaRecord(None, (), None)
-    digest = blake2b(value, digest_size=8).hexdigest()
+    digest = value_hash(value)
     try:
         event = json.loads(value.decode("utf-8"), parse_float=Decimal)
     except (ValueError, RecursionError):
@@ -153,11 +158,14 @@ def read_manifests(paths: Iterable[Path], topic: str) -> ManifestView:
     for path in paths:
         view.given = True
         begun: dict[tuple[int, int], Mapping[str, Any]] = {}
-        for line in path.read_bytes().splitlines():
+        lines = path.read_bytes().splitlines()
+        for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line)
-            except ValueError:
-                continue
+            except ValueError as error:
+                if number == len(lines):
+                    continue
+                raise ValueError(f"{path}: line {number} of {len(lines)} cannot be read") from error
             if entry["event"] == "begin":
                 begun[entry["txn"], entry["attempt"]] = entry
             elif entry["event"] in {"committed", "aborted", "unknown"}:
@@ -181,8 +189,7 @@ def _add(view: ManifestView, begun: Mapping[str, Any], ending: str, topic: str) 
     for event_id, digest in zip(lists["ids"], lists["hashes"], strict=True):
         known.setdefault(_id(event_id), set()).add(digest)
     poison = [entry for entry in begun["poison"] if entry["topic"] == topic]
-    view.poison_ids.update(_id(entry["id"]) for entry in poison if entry["id"] is not None)
-    view.poison_committed += len(poison) if ending == "committed" else 0
+    view.poison_ids.update({_id(entry["id"]): str(entry["kind"]) for entry in poison if entry["id"] is not None})
 
 
 def read_log(table: Path) -> list[Commit]:

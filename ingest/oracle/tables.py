@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable, QueryBuilder
 
-from ingest.oracle.sources import Commit, EventId, id_text, plain_topic_id, read_log
+from ingest.oracle.sources import Commit, EventId, id_text, plain_topic_id, read_log, value_hash
 
 LEDGER_COLUMNS = (
     *("kind", "query_id", "batch_id", "topic_id", "partition", "start_offset", "end_offset"),
@@ -53,8 +54,9 @@ class LedgerRow(NamedTuple):
 
 @dataclass
 class Lake:
-    """The three tables. `target` maps a position to (id, payload), `quarantine` to its state, `inserted` and `taken` are
-    filled by (e): rows gained by (version, partition), and rows that the test took from the quarantine by ledger key."""
+    """The three tables. `target` maps a position to (id, payload), `quarantine` to its state, `quarantine_values` to the hash of the
+    bytes kept there, `quarantined_in` to the batch (query id, number) named there; `inserted` and `taken` are filled by (e): rows gained
+    by (version, partition), and rows that the test took from the quarantine by ledger key."""
 
     folder: Path
     target: Mapping[Position, tuple[EventId, tuple[Any, ...]]]
@@ -63,6 +65,8 @@ class Lake:
     quarantine: Mapping[Position, str]
     quarantine_doubled: dict[Position, int]
     quarantine_ids: set[EventId]
+    quarantine_values: dict[Position, str | None]
+    quarantined_in: dict[Position, tuple[str, int]]
     quarantined_by: Counter[tuple[str, int, int]]
     ledger: Sequence[LedgerRow]
     target_log: Sequence[Commit]
@@ -95,13 +99,18 @@ class Lake:
         quarantine: dict[Position, str] = {}
         counted: Counter[Position] = Counter()
         quarantine_ids: set[EventId] = set()
+        quarantined_in: dict[Position, tuple[str, int]] = {}
         quarantined_by: Counter[tuple[str, int, int]] = Counter()
-        for row in select(folder / "quarantine", ["topic_id", "partition", "offset", "state", "event_id", "query_id", "batch_id"]):
+        values: dict[Position, str | None] = {}
+        kept = ["topic_id", "partition", "offset", "state", "event_id", "query_id", "batch_id", "value"]
+        for row in select(folder / "quarantine", kept):
             position = Position(plain_topic_id(row[0]), row[1], row[2])
             quarantine[position] = row[3]
             counted[position] += 1
+            values[position] = None if row[7] is None else value_hash(row[7])
             if isinstance(row[4], str):
-                quarantine_ids.add((row[4],))
+                quarantine_ids.add(quarantined_id(row[4], len(id_columns)))
+            quarantined_in[position] = (row[5], row[6])
             quarantined_by[row[5], row[6], row[1]] += 1
         ledger = [
             LedgerRow(*row)._replace(topic_id=plain_topic_id(row[3]))
@@ -118,6 +127,8 @@ class Lake:
             quarantine,
             {position: count for position, count in counted.items() if count > 1},
             quarantine_ids,
+            values,
+            quarantined_in,
             quarantined_by,
             ledger,
             read_log(folder / "target"),
@@ -126,6 +137,11 @@ class Lake:
             {},
             Counter(),
         )
+
+
+def quarantined_id(text: str, columns: int) -> EventId:
+    """An event id as the quarantine names it: of several columns, a JSON array of their texts."""
+    return (text,) if columns == 1 else tuple(map(str, json.loads(text)))
 
 
 def select(table: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -31,7 +31,11 @@ def findings(table: str, lake: Lake, own_versions: Collection[int], notes: list[
         try:
             now = _counts(lake, commit.version, batches)
         except Exception as error:  # deltalake has no common error for files that VACUUM or log clean-up removed
-            notes.append(f"{table}: version {commit.version} cannot be read any more: {str(error)[:120]}")
+            said = f"version {commit.version} cannot be read any more: {str(error)[:120]}"
+            if _taken_since(lake.target_log, commit):
+                notes.append(f"{table}: {said}")
+            else:
+                yield f"{table}: {said}; no VACUUM and no clean-up of the log explains that (e)"
             before = None
             continue
         own = commit.version in own_versions
@@ -59,7 +63,11 @@ def quarantine_findings(table: str, lake: Lake, own_versions: Collection[int], n
             delta = DeltaTable(str(lake.folder / "quarantine"), version=commit.version)
             rows = query(delta, "SELECT query_id, batch_id, partition, COUNT(*) FROM t GROUP BY 1, 2, 3")
         except Exception as error:  # as above
-            notes.append(f"{table}: version {commit.version} of the quarantine cannot be read any more: {str(error)[:120]}")
+            said = f"version {commit.version} of the quarantine cannot be read any more: {str(error)[:120]}"
+            if _taken_since(log, commit):
+                notes.append(f"{table}: {said}")
+            else:
+                yield f"{table}: {said}; no VACUUM and no clean-up of the log explains that (e)"
             before = None
             continue
         now = Counter({(row[0], row[1], row[2]): row[3] for row in rows})
@@ -80,6 +88,11 @@ def quarantine_findings(table: str, lake: Lake, own_versions: Collection[int], n
                 f"{table}: version {commit.version} of the quarantine changes batch {batch[1]} of query {batch[0]} from {was} to {count} "
                 "rows, and is not its commit (e)"
             )
+
+
+def _taken_since(log: Sequence[Commit], commit: Commit) -> bool:
+    """Whether files of this version may be gone for a reason: a later VACUUM, or a log that no longer begins with version 0."""
+    return log[0].version > 0 or any(c.operation.startswith("VACUUM") for c in log if c.version > commit.version)
 
 
 def _by_batch(rows: Counter[tuple[str, int, int]]) -> Counter[tuple[str, int]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ingest.local.poison import POISON_KINDS
 from ingest.local.producer import Produced, produce_sample
 from ingest.local.sample import ORDERS
 from ingest.oracle.judge import Run, Verdict, judge_live
@@ -35,6 +36,10 @@ quarantine: {{max_share: {max_share}, min_records: 100}}
 """
 KINDS = ("target", "quarantine", "ledger")
 PAYLOAD = ("customer_id", "status", "currency", "amount", "ordered_at")
+# Of the sample's broken records those whose id can be read, and which this contract and the repository's own refuse.
+REFUSED = frozenset(
+    kind.name for kind in POISON_KINDS if kind.topic == ORDERS and kind.id_readable and not kind.by_contract and kind.breaks in PAYLOAD
+)
 
 
 def with_jvm(*options: str) -> dict[str, str]:
@@ -188,5 +193,5 @@ class Pipeline:
     def judge(self, table: str | None = None, **changes: Any) -> Verdict:
         """Ask the oracle."""
         name = table or self.tables[0]
-        run = Run(self.lake, "shop", name, self.topic, ("order_id",), PAYLOAD, tuple(self.manifests))
+        run = Run(self.lake, "shop", name, self.topic, ("order_id",), PAYLOAD, tuple(self.manifests), refused_kinds=REFUSED)
         return judge_live(replace(run, **changes), self.bootstrap_servers)

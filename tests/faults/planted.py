@@ -102,9 +102,10 @@ class Bug(Change):
 
 @dataclass(frozen=True)
 class Caught(Change):
-    """One that a test of the repository, `path::name`, must fail on."""
+    """One that a test of the repository, `path::name`, must fail on; `says` is a part of what it says then."""
 
     test: str
+    says: str = ""
 
 
 MERGE = (
@@ -157,6 +158,8 @@ BY_POSITION = """    condition = F.lit(True)
 BASELINE = "Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version, regain, end.stamp)"
 # Without these every offset below a batch's end but a transaction's marker holds a record that is nowhere else.
 NO_COPIES = {"aborted_share": 0, "duplicate_share": 0}
+FIRST = 'own.desc(), "_partition", "_offset")'
+LAST = 'own.desc(), F.desc("_partition"), F.desc("_offset"))'
 APP_ID = 'f"oncelake/{pipeline}/{table}/{query_id}/{statement}"'
 PLANTED = {
     "no pair is set": Bug("I1", "stream/commit.py", tuple((line, "pass") for line in SET_PAIR), plain, "adds data without a pair"),
@@ -215,6 +218,17 @@ PLANTED = {
         "is lost",
         poison=0,
         mix=NO_COPIES,
+    ),
+    "the last copy of a batch wins": Bug("I3", "stream/tally.py", ((FIRST, LAST),), plain, "was read by version"),
+    "no rule is asked": Bug(
+        "I5", "stream/decode.py", (("for rule in contract.rules:", "for rule in ():"),), plain, "its record was broken"
+    ),
+    "the quarantine keeps no bytes": Bug(
+        "I5",
+        "stream/batch.py",
+        (('F.col("__value").alias("value")', 'F.lit(None).cast("binary").alias("value")'),),
+        plain,
+        "other bytes than Kafka holds",
     ),
 }
 
@@ -281,21 +295,72 @@ CAUGHT = {
         (("if self.unfinished is None or stored is None or stored.hash == self._contract.hash:", "if True:"),),
         f"{INTEGRATION}/test_contract_change.py::test_an_unfinished_batch_is_finished_under_the_contract_it_was_begun_with",
     ),
+    "a topic made again under a run is read on": Caught(
+        "I6",
+        "stream/topic.py",
+        (('if now.id not in ("", topic.id):', "if False:"),),
+        "tests/faults/test_made_again.py::"
+        "test_a_topic_made_again_shorter_and_then_longer_is_refused_each_time_and_a_rebase_reads_all_of_it",
+        "exit code 0, expected 5",
+    ),
+    "fields that no contract names are let in": Caught(
+        "I5",
+        "stream/decode.py",
+        (('if contract.unknown_fields == "quarantine":', "if False:"),),
+        "tests/faults/test_schema_drift.py::test_each_event_is_ignored_kept_or_quarantined_as_the_contract_says",
+    ),
+    "pairs that would expire are let be": Caught(
+        "I6",
+        "stream/facts.py",
+        (("if each is not None and RETENTION in each.properties)", "if False)"),),
+        "tests/faults/test_expired_pairs.py::test_pairs_that_expire_are_refused_and_with_preflight_bypassed_a_replay_adds_no_row",
+    ),
 }
 
 
-def copy_with(bug: Change, folder: Path, *more: str) -> Path:
-    """A copy of the package (and of `more` of the repository) with the bug in it; fails if a place is no longer found, so that no bug
-    is lost in silence."""
-    for name in ("ingest", *more):
-        if (REPOSITORY / name).is_dir():
-            shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(REPOSITORY / name, folder / name)
+# What a test of a fault takes out of a copy of the engine, or puts in, to get at what lies behind: the test names why.
+FAILING = """def _failing(records: DataFrame) -> DataFrame:
+    from pyspark import TaskContext
+    from pyspark.sql import functions as F
+
+    seen = []
+
+    def fine(offset: int) -> bool:
+        seen.append(offset)
+        if TaskContext.get().attemptNumber() == 0 and len(seen) > 20:
+            raise RuntimeError("the first attempt of this task")
+        return True
+
+    return records.where(F.udf(fine, "boolean")("offset"))
+
+
+"""
+TRIGGER = "@dataclass(frozen=True)\nclass Trigger:"
+NO_REFUSAL = ("    _txn_retention,\n)", ")")
+DECIDE = "return decide(table.mark(planned), table.ledger.last_written(planned.id.query_id))"
+BYPASSED = {
+    "no lock is taken": CAUGHT["no lock is taken"],
+    "each task of the source fails once": Change(
+        "none", "stream/query.py", ((PROCESS, PROCESS.replace("records,", "_failing(records),")), (TRIGGER, FAILING + TRIGGER))
+    ),
+    "pairs that would expire are not refused": Change("I6", "stream/preflight.py", (NO_REFUSAL,)),
+    "nor is it looked whether a batch is in the table": Change("I2", "stream/batch.py", ((DECIDE, "return Write()"),)),
+}
+
+
+def copy_with(bug: Change, folder: Path) -> Path:
+    """A copy of the package with the bug in it."""
+    shutil.copytree(REPOSITORY / "ingest", folder / "ingest", ignore=shutil.ignore_patterns("__pycache__"))
+    plant(bug, folder)
+    return folder
+
+
+def plant(bug: Change, folder: Path) -> None:
+    """Put the bug into the copy there, beside what is planted already; fails if a place is no longer found, so that no bug is lost in
+    silence."""
     for name, old, new in bug.all:
         file = folder / "ingest" / name
         text = file.read_text(encoding="utf-8")
         assert old in text, f"{name} no longer holds {old!r}: plant this bug anew"
         file.write_text(text.replace(old, new), encoding="utf-8")
         compile(text.replace(old, new), file, "exec")
-    return folder

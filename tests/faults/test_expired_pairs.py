@@ -17,14 +17,12 @@ from ingest.oracle.tables import select
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import DEADLINE_S, REPOSITORY, batch_lines, until
 from tests.faults.pipeline import Pipeline, with_jvm
-from tests.faults.planted import Change, copy_with
+from tests.faults.planted import BYPASSED, copy_with, plant
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 # Delta's own: a log's checkpoint leaves out what is older, for good.
 ONE_SECOND = {"delta.setTransactionRetentionDuration": "interval 1 seconds"}
-NO_REFUSAL = ("    _txn_retention,\n)", ")")
-NO_LOOK = ("    return decide(table.mark(planned), table.ledger.last_written(planned.id.query_id))", "    return Write()")
 SQL = """
 import sys
 from pathlib import Path
@@ -46,7 +44,7 @@ def test_pairs_that_expire_are_refused_and_with_preflight_bypassed_a_replay_adds
     remedy = lake.refused("TXN_RETENTION")
     forgetful = copy_of(lake, pipeline(batch=1500))
 
-    lake.code = copy_with(Change("I6", "stream/preflight.py", (NO_REFUSAL,)), tmp_path / "bypassed")
+    lake.code = copy_with(BYPASSED["pairs that would expire are not refused"], tmp_path / "bypassed")
     said = lake.complete()
     assert batch_lines(said, "shop.orders")[1].startswith("was written before, skipped")
     assert lake.written() == list(range(len(lake.written())))
@@ -58,10 +56,8 @@ def test_pairs_that_expire_are_refused_and_with_preflight_bypassed_a_replay_adds
     assert lake.verified()[0]["findings"] == []
     lake.judge().assert_clean()
 
-    forgetful.code = copy_with(Change("I6", "stream/preflight.py", (NO_REFUSAL,)), tmp_path / "forgetful")
-    batch = forgetful.code / "ingest/stream/batch.py"
-    assert NO_LOOK[0] in batch.read_text(encoding="utf-8"), "the decision is elsewhere now: bypass it anew"
-    batch.write_text(batch.read_text(encoding="utf-8").replace(*NO_LOOK), encoding="utf-8")
+    forgetful.code = copy_with(BYPASSED["pairs that would expire are not refused"], tmp_path / "forgetful")
+    plant(BYPASSED["nor is it looked whether a batch is in the table"], forgetful.code)
     forgetful.complete()
     assert forgetful.written().count(1) == 2, "Delta has forgotten the pair, and has executed the MERGE again"
     assert max(Counter(select(forgetful.delta(), ["order_id"])).values()) == 1

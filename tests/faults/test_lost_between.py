@@ -1,4 +1,4 @@
-"""Killed between two commits of a batch, and then the checkpoint is lost too: a rebase completes what was begun."""
+"""Killed between two commits of a batch, and then the checkpoint is lost too: a rebase completes what was begun, killed itself or not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from ingest.oracle.tables import select
 from tests.faults.conftest import PipelineFactory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -26,4 +27,23 @@ def test_killed_between_two_commits_and_the_checkpoint_lost_a_rebase_completes_t
     lake.command("rebase", "orders", "--to", "table").ended(0)
     lake.complete()
     lake.verified()
+    lake.judge().assert_clean()
+
+
+def test_a_checkpoint_is_lost_and_the_rebase_killed_at_each_of_its_points_is_finished_by_the_next_one(pipeline: PipelineFactory) -> None:
+    """Once the old checkpoint is moved aside there is none; once the ledger has the new epoch its checkpoint is not in place yet."""
+    lake = pipeline(batch=1500)
+    lake.produce(3200, poison=60)
+    lake.crash("after_target:kill@1")
+    # Its log is gone, and the rest of it is there to be moved aside.
+    shutil.rmtree(lake.checkpoint() / "offsets")
+    for point in ("rebase_aside", "rebase_ledger"):
+        lake.command("rebase", "orders", "--to", "table", fault=f"{point}:kill@0").ended(-9)
+        lake.refused("CHECKPOINT_LOST")
+    lake.command("rebase", "orders", "--to", "table").ended(0)
+    lake.complete()
+    assert lake.verified()[0]["epochs"] == 2
+    rows = select(lake.delta("ledger"), ["kind", "query_id", "partition"])
+    said = [row for row in rows if row[0] == "rebase"]
+    assert len(said) == len(set(said)) == 4, "where each epoch ended or began, by partition, once"
     lake.judge().assert_clean()

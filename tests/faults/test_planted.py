@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -16,12 +17,14 @@ from pathlib import Path
 import pytest
 
 from tests.faults.conftest import PipelineFactory
+from tests.faults.driver import REPOSITORY
 from tests.faults.pipeline import Pipeline
-from tests.faults.planted import CAUGHT, PLANTED, copy_with, killed_after_target, plain, raised_after_quarantine, run
+from tests.faults.planted import BYPASSED, CAUGHT, PLANTED, copy_with, killed_after_target, plain, plant, raised_after_quarantine, run
 
 pytestmark = pytest.mark.timeout(900)
 
 UNIT = [name for name, bug in CAUGHT.items() if bug.test.startswith("tests/unit/")]
+INTEGRATED = [name for name, bug in CAUGHT.items() if bug.test.startswith("tests/integration/")]
 WITH_SPARK = [pytest.param(name, marks=pytest.mark.slow) for name in CAUGHT if name not in UNIT]
 
 
@@ -33,19 +36,40 @@ def of_batches_done(lake: Pipeline, findings: Sequence[str]) -> list[str]:
     return [f for f, at in zip(findings, places, strict=True) if at is None or int(at[2]) < ends.get(at[1], 0)]
 
 
-@pytest.mark.parametrize("name", [*PLANTED, *CAUGHT])
+def copy_of(folder: Path) -> Path:
+    """The repository, as far as tests that catch a bug look at it."""
+    for name in ("ingest", "tests", "tables"):
+        shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "pyproject.toml", folder)
+    return folder
+
+
+def ran(folder: Path, *tests: str) -> subprocess.CompletedProcess[str]:
+    """Run tests of a copy there."""
+    command = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/pytest"]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run([*command, *tests], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", sorted(PLANTED.keys() | CAUGHT.keys() | BYPASSED.keys()))
 def test_a_planted_bug_fits_the_code_of_today(name: str, tmp_path: Path) -> None:
-    copy_with((PLANTED | CAUGHT)[name], tmp_path)
+    copy_with((BYPASSED | PLANTED | CAUGHT)[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", [*UNIT, *WITH_SPARK])
 def test_a_test_of_the_repository_fails_on_a_planted_bug(name: str, tmp_path: Path) -> None:
     bug = CAUGHT[name]
-    folder = copy_with(bug, tmp_path, "tests", "pyproject.toml")
-    command = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={tmp_path}/pytest"]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    ended = subprocess.run([*command, bug.test], cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1 and f"FAILED {bug.test}" in ended.stdout, ended.stdout + ended.stderr
+    folder = copy_of(tmp_path)
+    plant(bug, folder)
+    ended = ran(folder, bug.test)
+    assert ended.returncode == 1 and f"FAILED {bug.test}" in ended.stdout and bug.says in ended.stdout, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("names", [UNIT, pytest.param(INTEGRATED, marks=pytest.mark.slow)], ids=["unit", "integration"])
+def test_without_a_bug_the_same_tests_pass_on_such_a_copy(names: Sequence[str], tmp_path: Path) -> None:
+    """Else a copy that lacks something would be caught, not the bug."""
+    ended = ran(copy_of(tmp_path), *(CAUGHT[name].test for name in names))
+    assert ended.returncode == 0 and "passed" in ended.stdout, ended.stdout + ended.stderr
 
 
 @pytest.mark.slow

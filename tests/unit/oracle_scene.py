@@ -22,7 +22,9 @@ TYPES = {
     "amount": DataType.decimal128(18, 2),
     "ordered_at": DataType.timestamp("us", tz="UTC"),
     "captured": DataType.bool(),
+    "value": DataType.binary(),
 }
+AS_IN_KAFKA = "as in Kafka"  # in place of the bytes of a record in quarantine
 T0 = 1_735_689_600_012_000  # 2025-01-01T00:00:00.012Z
 
 
@@ -37,7 +39,7 @@ def row(partition: int, offset: int, order_id: str, amount: str = "12.5") -> dic
 
 def quarantined(partition: int, offset: int, batch_id: int, state: str = "open") -> dict[str, Any]:
     place = {"topic_id": TOPIC_ID, "partition": partition, "offset": offset}
-    return {**place, "state": state, "event_id": None, "query_id": "q1", "batch_id": batch_id}
+    return {**place, "state": state, "event_id": None, "query_id": "q1", "batch_id": batch_id, "value": AS_IN_KAFKA}
 
 
 def ledger(batch_id: int, partition: int, start: int, end: int, version: int, **counts: int) -> dict[str, Any]:
@@ -105,7 +107,11 @@ class Scene:
         for number, rows in self.quarantine_commits or whole:
             query_id = rows[0]["query_id"] if rows else "q1"
             pair = CommitProperties(app_transactions=[Transaction(f"oncelake/shop/orders/{query_id}/quarantine", number)])
-            append(lake / "shop" / "orders" / "quarantine", rows, quarantined(0, 0, 0), pair)
+            kept = [
+                row | {"value": self.kafka.get((row["partition"], row["offset"]), b"") if row["value"] == AS_IN_KAFKA else row["value"]}
+                for row in rows
+            ]
+            append(lake / "shop" / "orders" / "quarantine", kept, quarantined(0, 0, 0), pair)
 
     def ask(self, lake: Path, **changes: Any) -> Verdict:
         """Judge what is written, and what a test has made of it since."""

@@ -20,7 +20,7 @@ import pytest
 from ingest.chaos import clock
 from ingest.chaos import run as chaos_run
 from ingest.chaos.blows import BLOWS
-from ingest.chaos.events import Events, bodies, compared_columns, refuse_unfit
+from ingest.chaos.events import Events, bodies, compared_columns, refuse_unfit, refused_kinds
 from ingest.chaos.guard import clear
 from ingest.chaos.scene import Counts, Scene
 from ingest.chaos.schedule import FAULTS, HOLD_S_MAX, MEANINGS, WEIGHTS, WORK_S_MAX, chosen, schedule
@@ -158,6 +158,13 @@ def test_poison_goes_through_all_kinds_and_what_has_no_readable_id_has_none_for_
         record = decode(broken.value, each.event_id.columns, ())
         assert (record.event_id is None) == (broken.event_id is None), broken
     assert {"tombstone", "not_utf8", "id_null", "object_for_fee"} <= kinds
+
+
+def test_the_oracle_is_told_which_of_the_broken_events_no_contract_lets_in() -> None:
+    assert refused_kinds(contract()) == {"object_for_fee", "object_for_tags", "object_for_at"}
+    source = Events([bodies(contract(), "7", None)], "7", "0")
+    made = {broken.kind for broken in map(source.poison, range(20)) if broken.event_id is not None}
+    assert made == refused_kinds(contract())
 
 
 def test_a_moved_clock_is_up_to_a_day_off() -> None:

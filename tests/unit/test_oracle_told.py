@@ -26,6 +26,7 @@ def good() -> Scene:
 def again(good: Scene) -> tuple[Scene, KafkaView]:
     """The topic is made again behind the good run: A once more, G and poison; and what the first one showed."""
     former = good.view()
+    good.quarantine[0]["value"] = good.kafka[0, 2]
     good.kafka, good.topic_id = {(0, 0): value("A"), (0, 1): value("G"), (0, 2): b"{"}, AGAIN
     here = {"_topic_id": AGAIN}
     good.commits.append(TargetCommit([row(0, 1, "G") | here], 1, {"0": [0, 3], "1": [0, 0]}, query_id="q2", app_id=SECOND, topic_id=AGAIN))
@@ -124,7 +125,7 @@ def restored(scene: Scene, lake: Path, *, read_again: bool = True) -> None:
     quarantine = lake / "shop/orders/quarantine"
     DeltaTable(str(quarantine)).delete("offset = 2")
     if read_again:
-        again = Scene({}, [], [], [], [], [(1, [quarantined(0, 2, 1) | {"query_id": "q2"}])])
+        again = Scene(scene.kafka, [], [], [], [], [(1, [quarantined(0, 2, 1) | {"query_id": "q2"}])])
         again.write_quarantine(lake)
 
 

@@ -1,0 +1,78 @@
+"""Crash points act only where a lake says that it is scratch, and the environment names this very point and batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingest import faults
+from ingest.errors import InvalidInput
+
+pytestmark = pytest.mark.unit
+
+JVM = 2**22 + 1  # no process
+
+
+@pytest.fixture(autouse=True)
+def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "_armed", None)
+    monkeypatch.setattr(faults, "_victims", ())
+    monkeypatch.delenv("INGEST_FAULT", raising=False)
+
+
+def lake(folder: Path, *, scratch: bool) -> Path:
+    folder.mkdir()
+    if scratch:
+        (folder / faults.SCRATCH).touch()
+    return folder
+
+
+def arm(folder: Path) -> None:
+    faults.arm(folder, folder / "checkpoint", folder / "target", JVM)
+
+
+def strikes(point: str, batch: int) -> bool:
+    try:
+        faults.at(point, batch)
+    except faults.InjectedFault:
+        return True
+    return False
+
+
+def test_a_fault_strikes_at_its_point_in_its_batch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_FAULT", "after_target:raise@3")
+    arm(lake(tmp_path / "lake", scratch=True))
+    assert [(point, batch) for point in faults.INSIDE for batch in range(6) if strikes(point, batch)] == [("after_target", 3)]
+
+
+@pytest.mark.parametrize("text", ["after_target:raise@3", "during_target:kill@3", "no fault at all"])
+def test_a_lake_that_is_not_scratch_is_never_struck_and_no_watcher_starts(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INGEST_FAULT", text)
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("a watcher was started"))
+    arm(lake(tmp_path / "lake", scratch=False))
+    assert not any(strikes(point, 3) for point in faults.INSIDE)
+
+
+def test_a_scratch_lake_is_not_struck_unless_the_environment_asks_for_it(tmp_path: Path) -> None:
+    arm(lake(tmp_path / "lake", scratch=True))
+    assert not any(strikes(point, batch) for point in faults.INSIDE for batch in range(6))
+
+
+def test_what_was_armed_for_a_scratch_lake_strikes_no_other_lake_of_the_same_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INGEST_FAULT", "after_target:raise@3")
+    arm(lake(tmp_path / "scratch", scratch=True))
+    arm(lake(tmp_path / "lake", scratch=False))
+    assert not strikes("after_target", 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["after_target", "after_target:kill", "after_target:kill@x", "nowhere:kill@1", "after_target:jump@1", "during_target:raise@1"]
+)
+def test_a_fault_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="FAULT_INVALID"):
+        faults.parse(text)
