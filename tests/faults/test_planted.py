@@ -65,7 +65,8 @@ def test_a_test_of_the_repository_fails_on_a_planted_bug(name: str, tmp_path: Pa
     assert ended.returncode == 1 and f"FAILED {bug.test}" in ended.stdout and bug.says in ended.stdout, ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize("names", [UNIT, pytest.param(INTEGRATED, marks=pytest.mark.slow)], ids=["unit", "integration"])
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [UNIT, INTEGRATED], ids=["unit", "integration"])
 def test_without_a_bug_the_same_tests_pass_on_such_a_copy(names: Sequence[str], tmp_path: Path) -> None:
     """Else a copy that lacks something would be caught, not the bug."""
     ended = ran(copy_of(tmp_path), *(CAUGHT[name].test for name in names))

@@ -152,6 +152,7 @@ def test_only_what_is_new_is_looked_at_but_ids_and_counts_are_of_the_whole_table
     assert [row.scope for row in checked(table, suite, at_work=True).rows] == []
 
 
+@pytest.mark.slow
 def test_a_check_of_what_is_new_reads_only_files_that_can_hold_such_rows(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
