@@ -138,6 +138,12 @@ def profile(broker: Broker, records: Records) -> None:
     pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
 
 
+def page(result: dict[str, Any]) -> str:
+    """The page for docs/benchmarks/."""
+    head = f"`python -m bench.producer --rounds {result['rounds']}`: producers side by side, in one run on one broker.\n\n"
+    return f"# The transactional producer\n\n{head}{markdown(result)}"
+
+
 def main() -> None:
     """Measure and print; with --json keep the result, and the table beside it as .md."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -164,8 +170,7 @@ def main() -> None:
         "rivals": rows,
     }
     print(markdown(result))
-    head = "# The transactional producer\n\n`bench/producer.py`: producers side by side, in one run on one broker.\n\n"
-    keep(chosen.json, result, head + markdown(result))
+    keep(chosen.json, result, page(result))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import first_step, throughput, verify
+from bench import first_step, producer, throughput, verify
 
 pytestmark = pytest.mark.unit
 
@@ -23,7 +23,10 @@ def result_of(name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("name", "page"), [("throughput", throughput.page), ("first_step", first_step.page), ("verify", verify.markdown)])
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [("throughput", throughput.page), ("first_step", first_step.page), ("verify", verify.markdown), ("producer", producer.page)],
+)
 def test_a_page_is_what_its_result_makes(name: str, page: Any) -> None:
     assert (FOLDER / f"{name}.md").read_text(encoding="utf-8") == page(result_of(name))
 
