@@ -101,7 +101,6 @@ def run(options: Options, say: Say) -> Report:
         except BaseException as error:
             # Whoever was just being started when it was interrupted is known by the mark alone.
             clear(mark, str(folder), besides=guard.pid)
-            report.rounds -= 1
             if not (isinstance(error, KeyboardInterrupt) and report.rounds):
                 raise
             report.broken_off = True
@@ -116,19 +115,20 @@ def run(options: Options, say: Say) -> Report:
 def _rounds(report: Report, folder: Path, pools: Sequence[Bodies], guard: Guard, mark: str, say: Say) -> None:
     left_s = report.options.minutes * 60
     while left_s > 0 and report.ok:
-        report.rounds += 1
+        number = report.rounds + 1
         seconds = left_s if left_s < 1.5 * ROUND_S else ROUND_S
         left_s -= seconds
-        here = folder / f"round-{report.rounds}"
+        here = folder / f"round-{number}"
         here.mkdir()
-        _round(report, here, pools, seconds, say)
+        _round(report, here, pools, number, seconds, say)
+        report.rounds = number
         if strays := [f"{p.pid} {p.name()}" for p in marked(mark) if p.pid != guard.pid]:
-            report.findings.append(f"processes are left after round {report.rounds}: {', '.join(strays)}")
+            report.findings.append(f"processes are left after round {number}: {', '.join(strays)}")
         if report.ok:
             shutil.rmtree(here)
 
 
-def _round(report: Report, folder: Path, pools: Sequence[Bodies], seconds: float, say: Say) -> None:
+def _round(report: Report, folder: Path, pools: Sequence[Bodies], number: int, seconds: float, say: Say) -> None:
     options = report.options
     with ExitStack() as stack:
         disk = stack.enter_context(small_disk(folder / "disk")) if "disk-full" in options.faults else None
@@ -148,10 +148,10 @@ def _round(report: Report, folder: Path, pools: Sequence[Bodies], seconds: float
         if disk is not None:
             stack.callback(_keep, scene, folder)
         (scene.lake / SCRATCH).touch()
-        say("chaos", f"round {report.rounds}: {seconds:.0f} s of {', '.join(faults)}")
+        say("chaos", f"round {number}: {seconds:.0f} s of {', '.join(faults)}")
         began = time.monotonic()
         deadline = began + seconds
-        for blow in schedule(f"{options.seed}/{report.rounds}", faults):
+        for blow in schedule(f"{options.seed}/{number}", faults):
             if time.monotonic() > deadline or scene.findings:
                 break
             strike(scene, blow)
@@ -159,13 +159,17 @@ def _round(report: Report, folder: Path, pools: Sequence[Bodies], seconds: float
         dealt_s = time.monotonic() - began
         say("chaos", "no more faults; all is read to the end")
         scene.finish()
+        notes = ["not judged by the oracle, since not all was read"]
+        tables: dict[str, Counts] = {}
         if scene.read_to_the_end:
-            _judge(report, scene, pools, say)
-        else:
-            report.notes.append(f"round {report.rounds}: not judged by the oracle, since not all was read")
+            tables, notes = _judge(scene, pools, say)
+        # All at once: of a round that is broken off there is nothing in the report.
         report.dealt_s += dealt_s
         report.counts.add(scene.counts)
-        report.findings += [f"round {report.rounds}: {finding}" for finding in scene.findings]
+        for name, counts in tables.items():
+            report.tables.setdefault(name, Counts()).add(counts)
+        report.notes += [f"round {number}: {note}" for note in notes]
+        report.findings += [f"round {number}: {finding}" for finding in scene.findings]
         scene.close()
 
 
@@ -175,8 +179,10 @@ def _keep(scene: Scene, folder: Path) -> None:
         shutil.copytree(scene.home, folder / "disk-kept", dirs_exist_ok=True)
 
 
-def _judge(report: Report, scene: Scene, pools: Sequence[Bodies], say: Say) -> None:
-    """Ask the oracle about each table."""
+def _judge(scene: Scene, pools: Sequence[Bodies], say: Say) -> tuple[dict[str, Counts], list[str]]:
+    """Ask the oracle about each table; returns what was counted of each, and the oracle's notes."""
+    tables: dict[str, Counts] = {}
+    notes: list[str] = []
     for pool, contract in zip(pools, sorted_like(pools, scene.contracts), strict=True):
         say("oracle", f"reads {contract.name}: topic, target, quarantine, ledger and every version")
         try:
@@ -186,10 +192,11 @@ def _judge(report: Report, scene: Scene, pools: Sequence[Bodies], say: Say) -> N
             continue
         say("oracle", f"{contract.name}: {counts.records:,} records, {counts.batches} batches, {len(verdict.findings)} findings")
         scene.findings += verdict.findings
-        report.notes += [f"round {report.rounds}: {note}" for note in verdict.notes]
-        report.tables.setdefault(contract.name, Counts()).add(counts)
+        notes += verdict.notes
+        tables[contract.name] = counts
         scene.counts.records += counts.records
         scene.counts.batches += counts.batches
+    return tables, notes
 
 
 def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[Verdict, Counts]:

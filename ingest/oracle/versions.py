@@ -31,11 +31,7 @@ def findings(table: str, lake: Lake, own_versions: Collection[int], notes: list[
         try:
             now = _counts(lake, commit.version, batches)
         except Exception as error:  # deltalake has no common error for files that VACUUM or log clean-up removed
-            said = f"version {commit.version} cannot be read any more: {str(error)[:120]}"
-            if _taken_since(lake.target_log, commit):
-                notes.append(f"{table}: {said}")
-            else:
-                yield f"{table}: {said}; no VACUUM and no clean-up of the log explains that (e)"
+            yield from _unreadable(f"{table}: version {commit.version}", error, lake.target_log, commit, notes)
             before = None
             continue
         own = commit.version in own_versions
@@ -63,11 +59,7 @@ def quarantine_findings(table: str, lake: Lake, own_versions: Collection[int], n
             delta = DeltaTable(str(lake.folder / "quarantine"), version=commit.version)
             rows = query(delta, "SELECT query_id, batch_id, partition, COUNT(*) FROM t GROUP BY 1, 2, 3")
         except Exception as error:  # as above
-            said = f"version {commit.version} of the quarantine cannot be read any more: {str(error)[:120]}"
-            if _taken_since(log, commit):
-                notes.append(f"{table}: {said}")
-            else:
-                yield f"{table}: {said}; no VACUUM and no clean-up of the log explains that (e)"
+            yield from _unreadable(f"{table}: version {commit.version} of the quarantine", error, log, commit, notes)
             before = None
             continue
         now = Counter({(row[0], row[1], row[2]): row[3] for row in rows})
@@ -90,9 +82,13 @@ def quarantine_findings(table: str, lake: Lake, own_versions: Collection[int], n
             )
 
 
-def _taken_since(log: Sequence[Commit], commit: Commit) -> bool:
-    """Whether files of this version may be gone for a reason: a later VACUUM, or a log that no longer begins with version 0."""
-    return log[0].version > 0 or any(c.operation.startswith("VACUUM") for c in log if c.version > commit.version)
+def _unreadable(what: str, error: Exception, log: Sequence[Commit], commit: Commit, notes: list[str]) -> Iterator[str]:
+    """A note where its files may be gone for a reason, a later VACUUM or a log that no longer begins with version 0; else a finding."""
+    said = f"{what} cannot be read any more: {str(error)[:120]}"
+    if log[0].version > 0 or any(c.operation.startswith("VACUUM") for c in log if c.version > commit.version):
+        notes.append(said)
+    else:
+        yield f"{said}; no VACUUM and no clean-up of the log explains that (e)"
 
 
 def _by_batch(rows: Counter[tuple[str, int, int]]) -> Counter[tuple[str, int]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from ingest.files import Files
+from ingest.places import Places
 from ingest.stream.offsets import CheckpointTorn, OffsetRange
 
 FILE = "binding.json"
@@ -107,6 +108,14 @@ def read_binding(files: Files, state: str) -> Binding | None:
         return Binding.from_json(data)
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointTorn(state, FILE) from error
+
+
+def prepared_binding(files: Files, places: Places) -> Binding | None:
+    """That of a checkpoint which a rebase has made and not put in place; it came last, and made it whole. None without such a one."""
+    try:
+        return read_binding(files, places.prepared_state)
+    except CheckpointTorn:
+        return None
 
 
 def write_binding(files: Files, state: str, binding: Binding) -> None:

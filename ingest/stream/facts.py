@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ingest.files import Files
 from ingest.places import Places
 from ingest.stream.binding import FILE as BINDING_FILE
-from ingest.stream.binding import Binding, read_binding
+from ingest.stream.binding import Binding, prepared_binding, read_binding
 from ingest.stream.decide import LastWritten
 from ingest.stream.delta_log import Commit, DeltaLog, State
 from ingest.stream.in_force import InForce
@@ -46,16 +46,8 @@ def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
             planned = _planned(checkpoint, query_id, planned_number, binding)
     except CheckpointTorn as error:
         torn = torn or error.file
-    prepared = not offsets and not commits and _prepared(files, places)
+    prepared = not offsets and not commits and prepared_binding(files, places) is not None
     return CheckpointFacts(places.checkpoint, query_id, planned, committed, torn, binding, prepared)
-
-
-def _prepared(files: Files, places: Places) -> bool:
-    """Whether a rebase has made a checkpoint and not put it in place; its binding came last, and made it whole."""
-    try:
-        return read_binding(files, places.prepared_state) is not None
-    except CheckpointTorn:
-        return False
 
 
 def _planned(checkpoint: CheckpointFiles, query_id: str, number: int, binding: Binding | None) -> PlannedBatch:

@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 
 from ingest import faults
 from ingest.contract import Contract
-from ingest.errors import InvalidInput, Refused
+from ingest.errors import InvalidInput
 from ingest.files import Files, files_of, is_local
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.spark import jvm_pid
 from ingest.stream import commit, lock
 from ingest.stream.assessment import Assessment, assess
-from ingest.stream.binding import Binding, read_binding, write_binding
+from ingest.stream.binding import Binding, prepared_binding, write_binding
 from ingest.stream.contract_kept import CONTRACT_FILE, stored_contract
 from ingest.stream.delta_log import DeltaLog, State
 from ingest.stream.in_force import InForce
@@ -73,7 +73,7 @@ class Rebaser:
     @property
     def interrupted(self) -> bool:
         """Whether an earlier rebase has moved the old checkpoint aside and not put the new one in place."""
-        prepared = self._binding_prepared()
+        prepared = prepared_binding(self._files, self.places)
         if prepared is None or prepared.rebase is None or CheckpointFiles(self._files, self.places.checkpoint).numbers("offsets"):
             return False
         # One of long ago was overtaken: the table has gone on since, or is another.
@@ -135,7 +135,7 @@ class Rebaser:
         return aside if names != ["oncelake"] else None
 
     def _finish(self) -> Binding:
-        binding = self._binding_prepared()
+        binding = prepared_binding(self._files, self.places)
         query_id = CheckpointFiles(self._files, self._prepared).query_id()
         assert binding is not None and query_id is not None
         commit.create_tables(self.session, self.contract, self.places)
@@ -175,12 +175,6 @@ class Rebaser:
         try:
             return stored_contract(self._files, self.places)
         except InvalidInput:
-            return None
-
-    def _binding_prepared(self) -> Binding | None:
-        try:
-            return read_binding(self._files, self.places.prepared_state)
-        except Refused:
             return None
 
 
