@@ -25,11 +25,16 @@ IMPATIENT = {"INGEST_LOCK_WAIT_S": "0.5"}
 AT_ONCE_S = 4.0
 
 
+def produce_a_batch(lake: Pipeline) -> None:
+    """About 1,300 offsets, with what was aborted and the markers."""
+    lake.produce(900, poison=15, seed=1 + len(lake.manifests))
+
+
 @pytest.fixture(scope="module")
 def shared_lake(shared_pipeline: PipelineFactory) -> Pipeline:
-    """A lake with five batches to read."""
+    """A lake with a batch to read; a test that needs another one writes it."""
     made = shared_pipeline(batch=1500)
-    made.produce(5400, poison=60)
+    produce_a_batch(made)
     return made
 
 
@@ -41,7 +46,8 @@ def lake(shared_lake: Pipeline) -> Iterator[Pipeline]:
 
 
 def hang(lake: Pipeline, point: str, *arguments: str) -> tuple[Driver, int]:
-    """A driver stopped at `point` of the batch that comes next."""
+    """A driver stopped at `point` of the batch that comes next; another one is there to be read after it."""
+    produce_a_batch(lake)
     batch = max(lake.numbers("commits"), default=-1) + 1
     driver = lake.start(*arguments, fault=f"{point}:hang@{batch}")
     driver.stopped()
@@ -136,6 +142,7 @@ def test_a_start_hears_a_stop_while_spark_comes_up_and_leaves_no_jvm(lake: Pipel
 @pytest.mark.slow
 def test_a_run_whose_reader_goes_away_ends_the_batch_at_hand_and_stops_quietly(lake: Pipeline) -> None:
     """`ingest run | head -1`: exit code 0, as on SIGTERM."""
+    produce_a_batch(lake)
     said = lake.command("run", "--every", "0s", reader="head -1").ended(0)
     assert said.startswith("running: shop.orders") and len(said.splitlines()) == 1
     assert lake.numbers("commits")[-1] == lake.written()[-1], "ended, and in the commit log"

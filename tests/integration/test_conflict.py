@@ -90,6 +90,7 @@ def test_a_conflict_whose_record_is_compacted_while_the_batch_is_at_work_is_kept
     assert [(row["offset"], row["value"] is None) for row in one.quarantine()] == [(1, True), (2, False)]
 
 
+@pytest.mark.slow
 def test_a_value_that_has_moved_to_another_column_is_another_payload(desk: MakeDesk) -> None:
     """NULL adds nothing to a hash: without the columns' names these would count as the same."""
     one = desk({"n": "INT", "m": "INT", "s": "STRUCT<x: INT, y: INT>"})

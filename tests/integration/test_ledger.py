@@ -28,7 +28,10 @@ def balance(desk: Desk) -> list[tuple[int, ...]]:
     return [tuple(row[column] for column in BALANCE) for row in desk.ledger()]
 
 
-@pytest.mark.parametrize(("old", "at_start"), [(timedelta(hours=1), 0), (timedelta(0), 6)], ids=["young", "old"])
+@pytest.mark.parametrize(
+    ("old", "at_start"),
+    [pytest.param(timedelta(hours=1), 0, id="young"), pytest.param(timedelta(0), 6, id="old", marks=pytest.mark.slow)],
+)
 def test_the_next_run_completes_the_ledger_from_the_targets_log_exactly_once(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, old: timedelta, at_start: int
 ) -> None:

@@ -21,6 +21,7 @@ from tests.integration.refusal import MakeLane, admin, balanced, forget_tables, 
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.slow
 def test_a_restored_table_is_refused_though_it_keeps_its_pairs_and_a_rebase_reads_again_what_it_lost(lane: MakeLane) -> None:
     """without the history the MERGE of batch 1 would be skipped, though its rows are gone."""
     one = two_batches(lane)

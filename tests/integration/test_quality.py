@@ -176,6 +176,7 @@ def test_a_check_of_what_is_new_reads_only_files_that_can_hold_such_rows(
     assert (read, len(table.target().inputFiles())) == ([1], 5)
 
 
+@pytest.mark.slow
 def test_bytes_that_are_unexpected_are_counted_and_their_rows_named(desk: Callable[..., Desk]) -> None:
     table = desk({"b": "BINARY", "n": "INT"})
     table.batch(order("a", b="/w==", n=1), order("b", n=-1))
