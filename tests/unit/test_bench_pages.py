@@ -48,6 +48,18 @@ def test_what_the_page_of_costs_says_of_ours_is_what_was_measured() -> None:
     assert said in (PROJECT / "docs" / "decisions" / "cost-of-a-batch.md").read_text(encoding="utf-8")
 
 
+def test_what_the_page_of_delivery_says_of_transactions_is_what_was_measured() -> None:
+    parts = {(each["rival"], each["codec"]): f"{each['of_plain']:.2f}" for each in result_of("producer")["rivals"]}
+    plain, packed = (
+        [parts[f"transactional, {size} records a transaction", codec] for size in ("1,000", "100", "10,000")] for codec in ("none", "gzip")
+    )
+    said = (
+        f"at 1,000 records a transaction {plain[0]} of kafka-python's own plain idempotent producer without compression, {packed[0]} "
+        f"with gzip; at 100 records {plain[1]} and {packed[1]}, at 10,000 {plain[2]} and {packed[2]}."
+    )
+    assert said in " ".join((PROJECT / "docs" / "delivery.md").read_text(encoding="utf-8").split())
+
+
 def test_make_bench_runs_modules_that_there_are_with_options_that_they_take() -> None:
     makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
     recipe = makefile[makefile.index("\nbench:") :].split("\n\n")[0]
