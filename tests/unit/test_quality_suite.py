@@ -124,6 +124,33 @@ def expected_of(tmp_path: Path, config: Mapping[str, Any], **contract: Any) -> t
     return suite, suite.expectations[0]
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "nme = 'name'",
+        "id IN ('a') AND NOT nme IS NULL OR home.city = `nme`",
+        'col("id").notNull() and col("nme") == "name"',
+        {"type": "comparison", "column": {"name": "nme"}, "operator": "==", "parameter": "name"},
+        {"type": "and", "conditions": [{"type": "nullity", "column": {"name": "nme"}, "is_null": False}]},
+        {"type": "pass_through", "pass_through_filter": "nme = 'x'"},
+    ],
+)
+def test_a_column_that_only_a_row_condition_names_is_looked_for_too(tmp_path: Path, condition: Any) -> None:
+    kwargs = {"column": "id", "value_set": ["a"], "row_condition": condition}
+    found = problems(tmp_path, {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs})
+    assert "the table has no column nme (is name meant?)" in found
+    right = json.loads(json.dumps(kwargs).replace("nme", "name"))
+    expected_of(tmp_path, {"type": "expect_column_values_to_be_in_set", "kwargs": right})
+
+
+@pytest.mark.parametrize(
+    "condition", ["_ingested_at < current_date", "exists(split(name, ' '), part -> part = 'x')", "name = = 'x'", "name LIKE ALL ("]
+)
+def test_a_row_condition_that_names_no_wrong_column_is_left_to_its_engine(tmp_path: Path, condition: str) -> None:
+    kwargs = {"column": "id", "value_set": ["a"], "row_condition": condition, "condition_parser": "spark"}
+    expected_of(tmp_path, {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs})
+
+
 def test_an_expectation_on_some_rows_is_not_passed_with_the_count_of_all(tmp_path: Path) -> None:
     some = {"row_condition": "id = 'a'", "condition_parser": "spark"}
     _, expected = expected_of(tmp_path, {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id", **some}})
