@@ -135,6 +135,7 @@ def expected_of(tmp_path: Path, config: Mapping[str, Any], **contract: Any) -> t
         {"type": "pass_through", "pass_through_filter": "nme = 'x'"},
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*(row_condition|condition_parser):DeprecationWarning")  # GX takes texts until 2.0
 def test_a_column_that_only_a_row_condition_names_is_looked_for_too(tmp_path: Path, condition: Any) -> None:
     kwargs = {"column": "id", "value_set": ["a"], "row_condition": condition}
     found = problems(tmp_path, {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs})
@@ -146,11 +147,13 @@ def test_a_column_that_only_a_row_condition_names_is_looked_for_too(tmp_path: Pa
 @pytest.mark.parametrize(
     "condition", ["_ingested_at < current_date", "exists(split(name, ' '), part -> part = 'x')", "name = = 'x'", "name LIKE ALL ("]
 )
+@pytest.mark.filterwarnings("ignore:.*(row_condition|condition_parser):DeprecationWarning")  # GX takes texts until 2.0
 def test_a_row_condition_that_names_no_wrong_column_is_left_to_its_engine(tmp_path: Path, condition: str) -> None:
     kwargs = {"column": "id", "value_set": ["a"], "row_condition": condition, "condition_parser": "spark"}
     expected_of(tmp_path, {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs})
 
 
+@pytest.mark.filterwarnings("ignore:.*(row_condition|condition_parser):DeprecationWarning")  # GX takes texts until 2.0
 def test_an_expectation_on_some_rows_is_not_passed_with_the_count_of_all(tmp_path: Path) -> None:
     some = {"row_condition": "id = 'a'", "condition_parser": "spark"}
     _, expected = expected_of(tmp_path, {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id", **some}})
