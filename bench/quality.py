@@ -1,35 +1,44 @@
-"""How long `ingest check` takes: a suite of ten over 2 million rows, and what of it is Spark and what GX. Prints JSON.
+"""How long `ingest check` takes: a suite of ten over 2 million rows, and what of it is Spark and what GX.
 
-    python -m bench.quality [--rows 2000000] [--rounds 3] [--master local[2]] [--persist]
+    python -m bench.quality [--rows 2000000] [--rounds 4] [--master local[2]] [--persist] [--json docs/benchmarks/quality.json]
 
 The table is made by Spark in the shape of orders (not through Kafka), and validated by the same code as `ingest check`. Spark's share is
 the time in which at least one of its jobs ran; the rest is Python: GX's graph of metrics, its pages, Delta's log. The first round is cold
-(JIT, GX's import). `new` are rounds after another 50,000 rows: what an incremental check looks at.
+(JIT, GX's import). Then come rounds as a check makes them after another 50,000 rows: unique ids, row count and freshness of all rows, the
+rest of the new ones; and rounds as a run that goes on makes them, of the new rows alone. Last, `ingest suggest` on the same table.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ingest import spark
+from bench.result import keep
+from ingest import __version__, spark
 from ingest.contract import load_contracts
+from ingest.places import Places
 from ingest.quality import gx
 from ingest.quality import pages as data_docs
 from ingest.quality.check import POSITION, _Work
-from ingest.quality.suite import Suite, load_suites
+from ingest.quality.suggest import suggest_suite
+from ingest.quality.suite import Expected, Suite, load_suites
 
 PROJECT = Path(__file__).parents[1]
 TEN = 10
 NEW_ROWS = 50_000
+ROUNDS = 4
+# What is validated on which rows, in the order in which `check` does it.
+Parts = Sequence[tuple[Sequence[Expected], DataFrame]]
 
 
 def orders(session: SparkSession, start: int, rows: int) -> DataFrame:
@@ -79,16 +88,18 @@ def spark_seconds(session: SparkSession, since_ms: float) -> float:
     return busy / 1000
 
 
-def one_round(session: SparkSession, suite: Suite, frame: DataFrame, rows: int, *, persist: bool) -> dict[str, Any]:
-    """One validation of all expectations on `frame`."""
+def one_round(session: SparkSession, parts: Parts, rows: int, *, persist: bool) -> dict[str, Any]:
+    """One validation run."""
     since_ms, started = time.time() * 1000, time.monotonic()
-    kept = frame.persist() if persist else frame
-    found = _Work(gx.Runner("orders"), ("order_id",)).validate(list(suite.expectations)[:TEN], kept, {"ledger_rows": rows})
-    if persist:
-        kept.unpersist(blocking=True)
+    work = _Work(gx.Runner("orders"), ("order_id",))
+    failed = []
+    for chosen, frame in parts:
+        kept = frame.persist() if persist else frame
+        failed += [expected.type for expected, raw in work.validate(chosen, kept, {"ledger_rows": rows}) if not raw["success"]]
+        if persist:
+            kept.unpersist(blocking=True)
     seconds = time.monotonic() - started
     busy = spark_seconds(session, since_ms)
-    failed = [expected.type for expected, raw in found if not raw["success"]]
     return {"seconds": round(seconds, 1), "spark_s": round(busy, 1), "gx_and_python_s": round(seconds - busy, 1), "failed": failed}
 
 
@@ -106,40 +117,93 @@ def pages(suite: Suite, session: SparkSession, frame: DataFrame) -> float:
     return round(seconds, 1)
 
 
+def timed_suggest(session: SparkSession, suite: Suite, places: Places) -> float:
+    """Seconds for a first suite, without the start of Spark."""
+    started = time.monotonic()
+    suggest_suite(session, suite.contract, places)
+    return round(time.monotonic() - started, 1)
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The table for docs/benchmarks/."""
+
+    def line(name: str, rounds: list[dict[str, Any]]) -> str:
+        spans = [sorted(each[key] for each in rounds) for key in ("seconds", "spark_s", "gx_and_python_s")]
+        return f"| {name} | {' | '.join(str(a) if a == b else f'{a}–{b}' for a, *_, b in ([*span, span[-1]] for span in spans))} |"
+
+    rows, new = f"{result['rows']:,}", f"{result['new_rows']:,}"
+    expectations = result["expectations"]
+    lines = [
+        f"{rows} rows, {expectations} expectations, {result['master']}, Great Expectations {result['great_expectations']}, load average "
+        f"{result['load_before_and_after'][0]} before and {result['load_before_and_after'][1]} after.",
+        "",
+        "| validation run | seconds | Spark's jobs | GX and the rest |",
+        "|---|---|---|---|",
+        line("all rows, cold", result["whole"][:1]),
+        line("all rows, warm", result["whole"][1:]),
+        line(f"after {new} new rows: {result['of_all_rows']} expectations of all rows, the rest of the new ones", result["new"][1:]),
+        line(f"the same in a run that goes on: {expectations - result['of_all_rows']} of the new rows alone", result["at_work"][1:]),
+        "",
+        f"A page takes {result['page_s']} s, a suite of `ingest suggest` on this table {result['suggest_s']} s. A verb also starts Python, "
+        "GX and Spark.",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def page(result: dict[str, Any]) -> str:
+    """The page for docs/benchmarks/."""
+    head = f"`python -m bench.quality --rounds {len(result['whole'])}{' --persist' * result['persist']}`: the validation of `ingest check`."
+    return f"# Quality checks\n\n{head}\n\n{markdown(result)}"
+
+
 def main() -> None:
+    """Measure and print; with --json keep the result, and the table beside it as .md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--persist", action="store_true", help="cache the frame, as GX would by default")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    load = os.getloadavg()[0]
     folder = Path(tempfile.mkdtemp())
     session = spark.start(options.master, folder / "spark.log")
     try:
         (suite,) = load_suites(PROJECT, load_contracts(PROJECT, ["orders"]))
-        table = str(folder / "orders")
+        places = Places(str(folder / "lake"), str(folder / "checkpoints"), suite.contract.pipeline, suite.contract.table)
         for start, rows in ((0, options.rows), (options.rows, NEW_ROWS)):
-            orders(session, start, rows).write.format("delta").mode("append").save(table)
-        frame = session.read.format("delta").load(table)
+            orders(session, start, rows).write.format("delta").mode("append").save(places.target)
+        frame = session.read.format("delta").load(places.target)
         new = frame.where(F.col("_offset") >= options.rows)
         total = options.rows + NEW_ROWS
-        whole = [one_round(session, suite, frame, total, persist=options.persist) for _ in range(options.rounds)]
-        incremental = [one_round(session, suite, new, NEW_ROWS, persist=options.persist) for _ in range(options.rounds)]
-        document = {
-            "schema": "oncelake/bench-quality/1",
+        ten = suite.expectations[:TEN]
+        of_all, of_new = [each for each in ten if each.whole], [each for each in ten if not each.whole]
+
+        def rounds(*parts: tuple[Sequence[Expected], DataFrame]) -> list[dict[str, Any]]:
+            return [one_round(session, parts, total, persist=options.persist) for _ in range(options.rounds)]
+
+        result = {
+            "schema": "oncelake/bench-quality/2",
+            "version": __version__,
+            "great_expectations": version("great-expectations"),
             "rows": total,
             "expectations": TEN,
+            "of_all_rows": len(of_all),
             "master": options.master,
             "persist": options.persist,
-            "whole": whole,
+            "whole": rounds((ten, frame)),
             "new_rows": NEW_ROWS,
-            "new": incremental,
+            "new": rounds((of_all, frame), (of_new, new)),
+            "at_work": rounds((of_new, new)),
             "page_s": pages(suite, session, frame),
+            "suggest_s": timed_suggest(session, suite, places),
+            "load_before_and_after": [round(each, 1) for each in (load, os.getloadavg()[0])],
         }
-        print(json.dumps(document, indent=2))
     finally:
         session.stop()
         shutil.rmtree(folder, ignore_errors=True)
+    print(markdown(result))
+    keep(options.json, result, page(result))
 
 
 if __name__ == "__main__":

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import sqlglot
 from pyspark.sql import types as T
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from ingest.contract import Contract, check_suites
 from ingest.errors import InvalidInput
 from ingest.quality import gx
+from ingest.row_rule_words import BARE_WORDS
 from ingest.stream.columns import target_fields
 
 # What check fills in for {"$PARAMETER": ...}; GX's own functions (now(), timedelta()) may stand beside them.
@@ -150,7 +155,7 @@ def _problems(config: Mapping[str, Any], known: set[str]) -> Iterator[str]:
     if (problem := gx.problem_of(config)) is not None:
         yield f"{kind}: {problem}"
         return
-    for column in _columns(kwargs):
+    for column in [*_columns(kwargs), *_conditioned(kwargs.get("row_condition"))]:
         if column.lower() not in known:
             near = get_close_matches(column.lower(), known, 1, 0.5)
             yield f"{kind}: the table has no column {column}" + (f" (is {near[0]} meant?)" if near else "")
@@ -185,6 +190,24 @@ def _columns(kwargs: Mapping[str, Any]) -> Iterator[str]:
     for name in kwargs.get("column_list") or ():
         if isinstance(name, str):
             yield name
+
+
+def _conditioned(condition: object) -> Iterator[str]:
+    """The columns of a row condition: an object or a text of GX's own (`col("a") > 1`), or what Spark's SQL takes; of structs the root."""
+    if isinstance(condition, dict):
+        if isinstance(column := condition.get("column"), dict):
+            yield str(column.get("name")).split(".")[0]
+        for each in (*(condition.get("conditions") or ()), condition.get("pass_through_filter")):
+            yield from _conditioned(each)
+    elif isinstance(condition, str) and (named := re.findall(r"""\bcol\(\s*["'](.+?)["']\s*\)""", condition)):
+        yield from (name.split(".")[0] for name in named)
+    elif isinstance(condition, str):
+        try:
+            tree = sqlglot.parse_one(condition, read="spark")
+        except SqlglotError:
+            return  # it fails when it is evaluated, and says so
+        roots = (column.parts[0].name for column in tree.find_all(exp.Column) if not isinstance(column.this, exp.Star))
+        yield from (name for name in roots if name.lower() not in BARE_WORDS)
 
 
 def _paths(kind: T.StructType, before: str = "") -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any, cast
@@ -21,6 +22,7 @@ from ingest.kafka import (
     Grouped,
     GuaranteeBroken,
     TransactionalProducer,
+    Transform,
 )
 
 pytestmark = pytest.mark.unit
@@ -135,6 +137,12 @@ def test_batches_lingering_and_compression_are_set() -> None:
         options = mode.producer_options()
         assert (options["batch_size"], options["linger_ms"]) == (65_536, 10)
         assert options["compression_type"] in ("zstd", "lz4", "gzip")
+
+
+@pytest.mark.parametrize("maker", [Grouped, Transform])
+def test_a_transaction_groups_1000_records_or_100_ms_if_nobody_says_otherwise(maker: type) -> None:
+    given = inspect.signature(maker).parameters
+    assert (given["records"].default, given["time_ms"].default) == (1_000, 100)
 
 
 REFUSED: dict[str, Callable[[], object]] = {

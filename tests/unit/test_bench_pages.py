@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import first_step, producer, throughput, verify
+from bench import first_step, producer, quality, throughput, verify
 
 pytestmark = pytest.mark.unit
 
@@ -25,7 +25,13 @@ def result_of(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("name", "page"),
-    [("throughput", throughput.page), ("first_step", first_step.page), ("verify", verify.markdown), ("producer", producer.page)],
+    [
+        ("throughput", throughput.page),
+        ("first_step", first_step.page),
+        ("verify", verify.markdown),
+        ("producer", producer.page),
+        ("quality", quality.page),
+    ],
 )
 def test_a_page_is_what_its_result_makes(name: str, page: Any) -> None:
     assert (FOLDER / f"{name}.md").read_text(encoding="utf-8") == page(result_of(name))
@@ -46,6 +52,27 @@ def test_what_the_page_of_costs_says_of_ours_is_what_was_measured() -> None:
     span = f"{ours['of_native_min']:.2f} to {ours['of_native_max']:.2f}"
     said = f"comes to {ours['of_native']} of the speed of Delta's own sink (by round {span}"
     assert said in (PROJECT / "docs" / "decisions" / "cost-of-a-batch.md").read_text(encoding="utf-8")
+
+
+def test_what_the_page_of_quality_says_of_a_check_is_what_was_measured() -> None:
+    result = result_of("quality")
+    assert (result["rows"], result["expectations"], result["of_all_rows"], result["persist"]) == (2_050_000, 10, 3, False)
+    said = (PROJECT / "docs" / "quality.md").read_text(encoding="utf-8")
+    for row, rounds in (("all rows, warm", "whole"), ("three of all rows", "new"), ("the seven only", "at_work")):
+        warm = [each["seconds"] for each in result[rounds][1:]]
+        assert f"{row} | {min(warm)}–{max(warm)} |" in said
+
+
+def test_what_the_page_of_delivery_says_of_transactions_is_what_was_measured() -> None:
+    parts = {(each["rival"], each["codec"]): f"{each['of_plain']:.2f}" for each in result_of("producer")["rivals"]}
+    plain, packed = (
+        [parts[f"transactional, {size} records a transaction", codec] for size in ("1,000", "100", "10,000")] for codec in ("none", "gzip")
+    )
+    said = (
+        f"at 1,000 records a transaction {plain[0]} of kafka-python's own plain idempotent producer without compression, {packed[0]} "
+        f"with gzip; at 100 records {plain[1]} and {packed[1]}, at 10,000 {plain[2]} and {packed[2]}."
+    )
+    assert said in " ".join((PROJECT / "docs" / "delivery.md").read_text(encoding="utf-8").split())
 
 
 def test_make_bench_runs_modules_that_there_are_with_options_that_they_take() -> None:

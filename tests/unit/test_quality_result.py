@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,3 +155,10 @@ def test_an_exception_of_the_jvm_is_told_by_its_cause_and_not_by_py4j() -> None:
     assert told(py4j) == py4j
     assert told("", "KeyError: x", "more") == "KeyError: x"
     assert told() == "no message"
+
+
+def test_the_page_describes_every_column_of_the_results_in_their_order() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "quality.md").read_text(encoding="utf-8")
+    table = page[page.index("| column | meaning |") :].split("\n\n")[0]
+    named = [name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])]
+    assert named == [field.name for field in fields(QualityRow)]

@@ -53,6 +53,30 @@ def test_the_projects_suites_are_what_gx_itself_writes(table: str) -> None:
     assert json.dumps(gx.saved(json.loads(text)), indent=2) + "\n" == text
 
 
+def test_a_suite_that_somebody_has_edited_with_gx_is_taken_with_the_ids_that_gx_gives(tmp_path: Path) -> None:
+    import great_expectations
+    from great_expectations.core.expectation_suite import expectationSuiteSchema
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    (contract,) = load_contracts(PROJECT, ["orders"])
+    (before,) = load_suites(PROJECT, [contract])
+    file = Path(str(contract.suite))
+    document = json.loads((PROJECT / file).read_text(encoding="utf-8"))
+    kept = gx.context().suites.add(great_expectations.ExpectationSuite(**document))
+    more: dict[str, Any] = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "currency"}, "severity": "warning"}
+    kept.add_expectation(ExpectationConfiguration(**more).to_domain_obj())
+    saved = expectationSuiteSchema.dump(kept)
+    assert all(each["id"] for each in saved["expectations"])
+    (tmp_path / file).parent.mkdir()
+    (tmp_path / file).write_text(json.dumps(saved, indent=2), encoding="utf-8")
+    (after,) = load_suites(tmp_path, [contract])
+    assert [(each.type, each.kwargs, each.severity) for each in after.expectations] == [
+        *((each.type, each.kwargs, each.severity) for each in before.expectations),
+        ("expect_column_values_to_not_be_null", {"column": "currency"}, "warning"),
+    ]
+    assert after.hash != before.hash
+
+
 def test_the_projects_suites_fit_their_contracts_and_hold_every_kind_of_expectation() -> None:
     for suite in load_suites(PROJECT, load_contracts(PROJECT)):
         kinds = {each.type for each in suite.expectations}
@@ -100,6 +124,36 @@ def expected_of(tmp_path: Path, config: Mapping[str, Any], **contract: Any) -> t
     return suite, suite.expectations[0]
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "nme = 'name'",
+        "id IN ('a') AND NOT nme IS NULL OR home.city = `nme`",
+        'col("id").notNull() and col("nme") == "name"',
+        {"type": "comparison", "column": {"name": "nme"}, "operator": "==", "parameter": "name"},
+        {"type": "and", "conditions": [{"type": "nullity", "column": {"name": "nme"}, "is_null": False}]},
+        {"type": "pass_through", "pass_through_filter": "nme = 'x'"},
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*(row_condition|condition_parser):DeprecationWarning")  # GX takes texts until 2.0
+def test_a_column_that_only_a_row_condition_names_is_looked_for_too(tmp_path: Path, condition: Any) -> None:
+    kwargs = {"column": "id", "value_set": ["a"], "row_condition": condition}
+    found = problems(tmp_path, {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs})
+    assert "the table has no column nme (is name meant?)" in found
+    right = json.loads(json.dumps(kwargs).replace("nme", "name"))
+    expected_of(tmp_path, {"type": "expect_column_values_to_be_in_set", "kwargs": right})
+
+
+@pytest.mark.parametrize(
+    "condition", ["_ingested_at < current_date", "exists(split(name, ' '), part -> part = 'x')", "name = = 'x'", "name LIKE ALL ("]
+)
+@pytest.mark.filterwarnings("ignore:.*(row_condition|condition_parser):DeprecationWarning")  # GX takes texts until 2.0
+def test_a_row_condition_that_names_no_wrong_column_is_left_to_its_engine(tmp_path: Path, condition: str) -> None:
+    kwargs = {"column": "id", "value_set": ["a"], "row_condition": condition, "condition_parser": "spark"}
+    expected_of(tmp_path, {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs})
+
+
+@pytest.mark.filterwarnings("ignore:.*(row_condition|condition_parser):DeprecationWarning")  # GX takes texts until 2.0
 def test_an_expectation_on_some_rows_is_not_passed_with_the_count_of_all(tmp_path: Path) -> None:
     some = {"row_condition": "id = 'a'", "condition_parser": "spark"}
     _, expected = expected_of(tmp_path, {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id", **some}})
@@ -182,6 +236,21 @@ def test_bytes_that_are_unexpected_do_not_end_the_run() -> None:
     (found,) = runner.run([config], frame, {}, form=gx.SUMMARY, index=("id",), samples=10, values=False)
     assert found["result"]["unexpected_count"] == 2
     assert found["result"]["partial_unexpected_index_list"] == [{"id": "a"}, {"id": "b"}]
+
+
+def test_an_expectation_that_was_copied_with_its_id_is_judged_by_itself() -> None:
+    """Results are found by id. GX gives new ones with every run; those of a file may stand there twice."""
+    frame = pa.table({"n": [1, 1]}).to_pandas()
+    configs = [
+        {
+            "type": "expect_column_values_to_be_in_set",
+            "kwargs": {"column": "n", "value_set": [n]},
+            "id": "da59726d-f30c-4453-93c7-a4b3dadf5542",
+        }
+        for n in (9, 1)
+    ]
+    found = OnPandas().run(configs, frame, {}, form=gx.SUMMARY, index=(), samples=10)
+    assert [each["success"] for each in found] == [False, True]
 
 
 def test_every_problem_is_said_at_once(tmp_path: Path) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ingest.cli import check as check_verb
+from ingest.cli import run as run_verb
 from ingest.contract import Contract
+from ingest.errors import IngestError, RunStopped
+from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.quality import watch as module
 from ingest.quality.check import Checked
@@ -15,6 +23,8 @@ from ingest.quality.scope import Scope
 from ingest.quality.suite import Suite
 from ingest.quality.watch import BROKEN_EVERY_S, Watch
 from ingest.stream.batch import BatchReport
+from ingest.stream.query import Trigger
+from ingest.stream.run import Run, TableResult
 from tests.unit.test_quality_result import row
 
 pytestmark = pytest.mark.unit
@@ -62,3 +72,93 @@ def test_the_pauses_grow_while_an_expectation_cannot_be_evaluated_and_shrink_aga
     assert [pause() for _ in range(9)] == [60, 120, 240, 480, 960, 1920, BROKEN_EVERY_S, BROKEN_EVERY_S, BROKEN_EVERY_S]
     exception[0] = None
     assert [pause(), pause()] == [BROKEN_EVERY_S, 60]
+
+
+STOP = RunStopped("QUALITY_STOP", "t.events: it failed.", expected="that it holds.", remedy="look at it.")
+
+
+class Query:
+    """A stream that goes on until it is asked to stop."""
+
+    contract = CONTRACT
+    places = PLACES
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def ask_to_stop(self) -> None:
+        self.asked += 1
+
+    def poll(self) -> bool:
+        return self.asked > 0
+
+    def finish(self, _: Any) -> None:
+        return None
+
+
+class Critical:
+    """Checks that are due at once and find what ends a run; one that is not asked for raises StopIteration."""
+
+    def __init__(self, *found: IngestError | None) -> None:
+        self.found = iter(found)
+        self.at_work: list[bool] = []
+
+    def saw(self, report: BatchReport) -> None:
+        raise AssertionError("no batch came")
+
+    def due(self, table: str) -> bool:
+        return table == PLACES.name
+
+    def check(self, session: Any, places: Places, *, at_work: bool) -> IngestError | None:
+        self.at_work.append(at_work)
+        return next(self.found)
+
+
+def test_a_critical_failure_ends_the_query_of_its_table_and_is_why_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.stream.run.POLL_S", 0.0)
+    checks, query, result = Critical(None, STOP), Query(), TableResult(PLACES.name)
+    job = Run([CONTRACT], "/lake", "/checkpoints", KafkaOptions("x:1"), "local", Trigger(once=False, every_s=0.0), checks=checks)
+    screen: Any = SimpleNamespace(gone=False, tick=lambda: None)
+    queries: Any = [query]
+    job._watch(None, queries, screen, {PLACES.name: result})  # type: ignore[arg-type]
+    assert (query.asked, checks.at_work, result.error) == (1, [True, True], STOP), "the first check found nothing, and the run went on"
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The verb takes SIGTERM."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(("failed", "error", "code"), [(False, None, None), (True, None, 1), (True, STOP, 5)])
+def test_a_run_with_checks_ends_with_what_they_found(
+    monkeypatch: pytest.MonkeyPatch, handlers: None, tmp_path: Path, failed: bool, error: IngestError | None, code: int | None
+) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "events.yml").write_text(CONTRACT.to_json())  # JSON is YAML
+    monkeypatch.setattr(run_verb, "_watch", lambda *_, **__: SimpleNamespace(failed=failed, found={}))
+    monkeypatch.setattr(Run, "execute", lambda *_: [TableResult(PLACES.name, error=error)])
+    try:
+        run_verb.run(project=tmp_path, lake=str(tmp_path), checkpoints=str(tmp_path / "c"), bootstrap_servers="x:1", once=True, check=True)
+        ended = None
+    except SystemExit as exit_:
+        ended = exit_.code
+    assert ended == code
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_check_ends_with_one_where_something_critical_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "events.yml").write_text(CONTRACT.to_json())
+    monkeypatch.setattr("ingest.spark.start", lambda *_: None)
+    monkeypatch.setattr("ingest.spark.end", lambda _: None)
+    monkeypatch.setattr("ingest.quality.suite.load_suites", lambda *_, **__: [Suite(CONTRACT, "s.json", "", ())])
+    monkeypatch.setattr(check_verb, "check_all", lambda *_, **__: code)
+    try:
+        check_verb.check(project=tmp_path, lake=str(tmp_path), checkpoints=str(tmp_path / "c"))
+        ended: Any = 0
+    except SystemExit as exit_:
+        ended = exit_.code
+    assert ended == code

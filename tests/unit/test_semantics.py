@@ -15,6 +15,7 @@ import pytest
 
 from ingest.errors import InvalidInput
 from ingest.kafka.semantics import glyphs, run
+from ingest.kafka.semantics.candidate import NAMES
 from ingest.kafka.semantics.chart import COLORS, charts, picture
 from ingest.kafka.semantics.drawing import Box, Drawing, Words
 from ingest.kafka.semantics.judge import Verdict, judge
@@ -134,6 +135,12 @@ def test_a_quick_run_says_everywhere_that_its_ratios_are_no_measurements(result:
         shape.text for shape in picture(found).shapes if isinstance(shape, Words) and shape.text.startswith(("Throughput", "Latency"))
     ]
     assert len(titles) == 4 and {"quick run, no measurement" in title for title in titles} == {quick}
+
+
+def test_a_whole_run_measures_transactions_from_1_to_10000_records_and_plays_every_fault() -> None:
+    assert run.FULL.sizes == (1, 10, 100, 1_000, 10_000)
+    assert [fault.name for fault in run.chosen([])] == ["reply_lost", "producer_killed", "consumer_killed", "rebalance", "broker_bounced"]
+    assert NAMES == ("at_most_once", "at_least_once", "idempotent", "exactly_once")
 
 
 def test_what_quick_measures_is_marked_as_such() -> None:
