@@ -38,7 +38,7 @@ def not_standing(
     deletes, untold = list(deleted), 0
     for query in sorted({row.query_id for row in short}):
         parts = [Segment(r.topic_id, r.partition, r.start_offset, r.end_offset, (r,)) for r in short if r.query_id == query]
-        gone = removed(engine, target.table.path, deletes, parts)
+        gone = removed(engine, target.table, deletes, parts)
         untold = gone.untold
         for part, number in gone.by_segment.items():
             short[part.rows[0]] -= number
