@@ -7,7 +7,7 @@ with another engine than the one that wrote.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ingest.contract import Contract
@@ -32,7 +32,9 @@ from ingest.stream.offsets import CheckpointFiles
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LEDGER = "SELECT * FROM {ledger} ORDER BY query_id, batch_id, kind, topic_id, partition, start_offset"
+# By name: somebody may have added a column of his own.
+LEDGER = f"SELECT {', '.join(f'`{column.name}`' for column in fields(LedgerRow))} FROM {{ledger}}"
+LEDGER += " ORDER BY query_id, batch_id, kind, topic_id, partition, start_offset"
 
 
 @dataclass(frozen=True)

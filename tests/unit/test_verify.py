@@ -163,6 +163,13 @@ def test_a_row_that_was_put_back_by_hand_is_not_missed_nor_one_that_was_deleted_
     assert read_once.codes() == []
 
 
+def test_a_column_that_somebody_added_to_the_ledger_is_none_of_ours(read_once: Lake) -> None:
+    assert read_once.codes() == []
+    rows = pa.Table.from_pylist([asdict(each) | {"note": "audited"} for each in read_once.ledger])
+    write_deltalake(read_once.places.ledger, rows, mode="overwrite", schema_mode="overwrite")
+    assert verify(DataFusion(), CONTRACT, read_once.places).findings == ()
+
+
 def test_batches_that_a_restore_of_all_took_away_are_told_by_their_pair(read_once: Lake) -> None:
     """I2, I4: target and ledger of one day, and no checkpoint that would say that it has done more."""
     version = DeltaTable(read_once.places.target).version()
