@@ -123,6 +123,16 @@ def log_torn(table: str, hole: int, newest: int) -> Refused:
     )
 
 
+def log_damaged(table: str, file: str) -> Refused:
+    """A file of a Delta log that is cut off, or otherwise not what Delta writes."""
+    return Refused(
+        "LOG_TORN",
+        f"{file} is not in the format in which Delta writes it.",
+        expected="a JSON value in each line: what that commit held is unknown, and Delta does not open the table either.",
+        remedy=f"put the file back from a copy; if there is none, move {table} away, and the next start tells how to go on.",
+    )
+
+
 def quarantine_rewound(name: str, quarantine: str, what: str) -> Refused:
     """A quarantine that lacks records which the target's commits prove."""
     return Refused(
