@@ -10,7 +10,7 @@ import numpy as np
 
 from ingest.delta_sql import At, DataFusion, Engine, Spark, Unreadable, quoted, unreadable
 from ingest.prove.balance import Finding, Segment
-from ingest.prove.intervals import EMPTY, Intervals, Offsets
+from ingest.prove.intervals import Intervals, Offsets
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce, leaves_out
 
@@ -154,8 +154,8 @@ def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequen
     """Rows that the DELETE `commits` took out of segments that lack some, counted from the versions before and after.
 
     A row that somebody has put back by hand (INSERT of an older version's) is not missing, and must not stand for one that is. So of a
-    segment that one checkpoint alone has read, which put a row at each position once, the positions count that a DELETE took and that do
-    not stand in `target`, each once. A rebase that reads a stretch again puts rows back and counts them: there each DELETE counts.
+    segment that one checkpoint alone has read, which put a row at each position once, the positions count that a DELETE took after that
+    and that do not stand in `target`, each once. A rebase that reads a stretch again puts rows back and counts them: there each DELETE counts.
 
     Where VACUUM has taken the files of those versions, the figure in the commit has to do.
     """
@@ -164,7 +164,7 @@ def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequen
     once = [part for part in short if len({row.query_id for row in part.rows}) == 1]
     again = [part for part in short if len({row.query_id for row in part.rows}) > 1]
     found = dict.fromkeys(short, 0)
-    gone: dict[tuple[str, int], list[Intervals]] = {}
+    gone: dict[tuple[str, int], list[tuple[int, Intervals]]] = {}
     untold = 0
     for commit in commits:
         try:
@@ -176,12 +176,13 @@ def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequen
             continue
         for topic_id, of_topic in there_no_more.items():
             for partition, offsets in of_topic.items():
-                gone.setdefault((topic_id, partition), []).append(Intervals.of_offsets(offsets))
+                gone.setdefault((topic_id, partition), []).append((commit.version, Intervals.of_offsets(offsets)))
         for index, number in counted.items():
             found[again[index]] += number
-    whole = {place: Intervals.union(parts) for place, parts in gone.items()}
     for part in once:
-        found[part] = whole.get((part.topic_id, part.partition), EMPTY).count(part.start, part.end)
+        since = max(row.target_version for row in part.rows)
+        of_partition = gone.get((part.topic_id, part.partition), ())
+        found[part] = len(Intervals.union([each.clip(part.start, part.end) for version, each in of_partition if version > since]))
     return Removed(found, untold)
 
 

@@ -23,9 +23,9 @@ from ingest.stream.ledger_row import project_rebase
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId
-from ingest.stream.preflight import BrokerFacts, Refuse, Run
+from ingest.stream.preflight import Refuse, Run
 from ingest.stream.quarantine_loss import write_seen
-from ingest.stream.topic import Topic, bounds
+from ingest.stream.topic import Topic, facts_of
 
 
 class Opening:
@@ -42,7 +42,7 @@ class Opening:
         # As it is before preflight looks at it: what somebody does to it in between, the next start must not take for seen.
         self._quarantine = DeltaLog(self._lake, places.quarantine).state()
         summary = summarise(session, places)
-        broker = BrokerFacts(topic.name, topic.id, bounds(kafka, topic))
+        broker = facts_of(kafka, topic, contract.source.isolation_level)
         self._assessment = assess(self._files, self._lake, places, summary, broker)
 
     def refuse(self) -> None:

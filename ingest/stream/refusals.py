@@ -226,3 +226,15 @@ def broker_behind(name: str, topic: str, behind: Sequence[tuple[int, int, int]])
         "producers, copy all that the topic still holds into another one, delete the topic, make it anew from that copy and "
         f"`ingest rebase {name} --to earliest`; {NOT_AGAIN}",
     )
+
+
+def offsets_undecided(name: str, topic: str, undecided: Sequence[tuple[int, int, int]]) -> Refused:
+    """A reader of committed records who would begin behind a transaction that is open: Spark would plan a batch that ends before it
+    begins, say that data may have been lost, and leave that batch in the checkpoint for good."""
+    each = ", ".join(f"partition {p} begins at {start}, committed records are told of up to {end}" for p, start, end in undecided)
+    return Refused(
+        "OFFSETS_UNDECIDED",
+        f"a transaction on topic {topic} is open, and {name} stands behind its beginning: {each}.",
+        expected="no open transaction before that: these offsets were read as read_uncommitted, or a rebase was told to begin there.",
+        remedy="wait until it has ended, and start again; `ingest transactions --open` shows it. Nothing is lost meanwhile.",
+    )

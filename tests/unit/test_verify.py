@@ -170,6 +170,17 @@ def test_a_column_that_somebody_added_to_the_ledger_is_none_of_ours(read_once: L
     assert verify(DataFusion(), CONTRACT, read_once.places).findings == ()
 
 
+def test_a_delete_of_before_a_batch_excuses_no_record_that_it_found_standing(behind: Lake) -> None:
+    """I4: what was deleted was read again, and a stricter contract has put it into quarantine."""
+    DeltaTable(behind.places.target).delete("_offset = 7")
+    rebase = Rebase((FormerEpoch("q3", 0, 0, "orders", "id", ((0, 10),)),), ((0, 0),), (), 2)
+    behind.ledger += project_rebase(Binding("orders", "id", "", 1, ("q3",), rebase), "q4", behind.places, "hash", AT, {})
+    behind.batch(BatchId("q4", 1), 1, 0, 10, (), (7,))
+    assert behind.codes() == []
+    DeltaTable(behind.places.quarantine).delete("offset = 1")
+    assert set(behind.codes()) == {"REPLAYED_MISSING"}
+
+
 def test_batches_that_a_restore_of_all_took_away_are_told_by_their_pair(read_once: Lake) -> None:
     """I2, I4: target and ledger of one day, and no checkpoint that would say that it has done more."""
     version = DeltaTable(read_once.places.target).version()
