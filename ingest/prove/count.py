@@ -154,8 +154,9 @@ def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequen
     """Rows that the DELETE `commits` took out of segments that lack some, counted from the versions before and after.
 
     A row that somebody has put back by hand (INSERT of an older version's) is not missing, and must not stand for one that is. So of a
-    segment that one checkpoint alone has read, which put a row at each position once, the positions count that a DELETE took after that
-    and that do not stand in `target`, each once. A rebase that reads a stretch again puts rows back and counts them: there each DELETE counts.
+    segment that one checkpoint alone has read, which put a row at each position once, the positions count that a DELETE took after
+    that and that do not stand in `target`, each once. A rebase that reads a stretch again puts rows back and counts them: there each
+    DELETE counts.
 
     Where VACUUM has taken the files of those versions, the figure in the commit has to do.
     """

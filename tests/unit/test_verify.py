@@ -113,6 +113,24 @@ def _take_behind_the_logs_back(lake: Lake, gone: int) -> None:
     write_deltalake(lake.places.target, kept, mode="overwrite", predicate="_offset >= 0")
 
 
+def test_rows_that_were_lost_and_came_back_with_a_rebase_balance_again(read_once: Lake) -> None:
+    """I4: nothing is missing any more, though both checkpoints have inserted them."""
+    _take_behind_the_logs_back(read_once, 4)
+    assert read_once.codes() == ["ROWS_DIFFER"]
+    version = DeltaTable(read_once.places.target).version()
+    rebase = Rebase((FormerEpoch("q1", 0, 0, "orders", "id", ((0, 10),)),), ((0, 0),), (), version)
+    read_once.ledger += project_rebase(Binding("orders", "id", "", 1, ("q1",), rebase), "q2", read_once.places, "hash", AT, {})
+    read_once.batch(SECOND, 1, 0, 6, (4,), ())
+    assert read_once.codes() == ["ROWS_DIFFER"], "of what was read once nothing else tells"
+    read_once.batch(BatchId("q2", 2), 1, 6, 12, (10, 11), ())
+    assert read_once.codes() == []
+    DeltaTable(read_once.places.target).delete("_offset IN (4, 8)")
+    assert read_once.codes() == []
+    for gone in (5, 11):
+        _take_behind_the_logs_back(read_once, gone)
+        assert read_once.codes() == ["ROWS_DIFFER"]
+
+
 @pytest.fixture
 def behind(tmp_path: Path) -> Lake:
     """A batch is cut off after its quarantine, and its checkpoint never comes back: a new one finds the records standing there."""
