@@ -128,8 +128,9 @@ def log_damaged(table: str, file: str) -> Refused:
     return Refused(
         "LOG_TORN",
         f"{file} is not in the format in which Delta writes it.",
-        expected="a JSON value in each line: what that commit held is unknown, and Delta does not open the table either.",
-        remedy=f"put the file back from a copy; if there is none, move {table} away, and the next start tells how to go on.",
+        expected="a JSON value in each line: what that commit held is unknown.",
+        remedy="put the file back from a copy. If there is none: where the log has a checkpoint of a later version, Delta needs the file no "
+        f"more, so take it away; else Delta does not open the table either: move {table} away, and the next start tells how to go on.",
     )
 
 
