@@ -129,8 +129,8 @@ def log_damaged(table: str, file: str) -> Refused:
         "LOG_TORN",
         f"{file} is not in the format in which Delta writes it.",
         expected="a JSON value in each line: what that commit held is unknown.",
-        remedy="put the file back from a copy. If there is none: where the log has a checkpoint of a later version, Delta needs the file no "
-        f"more, so take it away; else Delta does not open the table either: move {table} away, and the next start tells how to go on.",
+        remedy="put the file back from a copy. If there is none: where the log has a checkpoint of a later version, take the file away, "
+        f"since Delta needs it no more; else move {table} away, which Delta does not open either, and the next start tells how to go on.",
     )
 
 
