@@ -105,7 +105,7 @@ def checkpoint_torn(file: str, name: str) -> Refused:
     """A checkpoint that cannot be read."""
     return Refused(
         "CHECKPOINT_TORN",
-        f"{name}: the file {file} is missing, empty or not in the format in which it is written.",
+        f"{name}: the file {file} is missing, empty, not in the format in which it is written, or ends before it begins.",
         expected="the complete file: without it the batch's offset range is unknown, and a guess could lose records.",
         remedy=f"restore the file from a backup of the checkpoint; or `ingest rebase {name} --to table` makes a new checkpoint that "
         "goes on where the table ends, and keeps the old one aside.",
