@@ -227,6 +227,14 @@ def doubled(engine: Engine, target: At, ids: Mapping[str, bool]) -> Iterator[Fin
             yield Finding("ROW_TWICE", f"{noun} ({', '.join(values)}) has {same[0]['n']} rows in the target: {at}")
 
 
+def doubled_records(engine: Engine, records: Rows) -> Iterator[Finding]:
+    """Positions that stand in quarantine more than once: such a record would stand for one that is lost. Raises Unreadable."""
+    sql = f"SELECT t, p, o, count(*) AS n FROM ({records.sql()}) GROUP BY t, p, o HAVING count(*) > 1 ORDER BY t, p, o LIMIT {SHOWN_MAX}"
+    for row in engine.ask(sql, **records.tables):
+        where = f"partition {row['p']} offset {row['o']} of topic id {row['t']}"
+        yield Finding("ROW_TWICE", f"{where} stands {row['n']} times in quarantine")
+
+
 def _text(value: object) -> str:
     return value.hex() if isinstance(value, bytes | bytearray) else str(value)
 

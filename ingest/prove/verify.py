@@ -17,7 +17,7 @@ from ingest.files import files_of
 from ingest.places import Places
 from ingest.prove.against_kafka import Reread
 from ingest.prove.balance import Finding, Segment, Total, check, segments, total
-from ingest.prove.count import QUARANTINE_POSITION, Counted, Removed, Rows, both, count, deletes, doubled, removed
+from ingest.prove.count import QUARANTINE_POSITION, Counted, Removed, Rows, both, count, deletes, doubled, doubled_records, removed
 from ingest.prove.quarantined import lacking
 from ingest.prove.replayed import not_standing, read_again_whole
 from ingest.sql_type import Atomic
@@ -116,6 +116,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
         *not_standing(engine, target, everything, rows, deletes(log, version), differ),
         *_outside(in_target, in_quarantine),
         *doubled(engine, target.table, {name: of_bytes[name] for name in event_id_columns(contract)}),
+        *doubled_records(engine, everything),
         *both(engine, target, replace(records, where=f"({records.where}) AND state <> 'replayed'")),
         *_checkpoint(done, rows, summary),
         *_pairs(before.pairs, done, places, rows, summary),

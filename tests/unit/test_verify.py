@@ -101,6 +101,13 @@ def test_a_record_that_the_quarantine_lost_is_found_though_its_offsets_were_read
     assert set(lake.codes()) == {"QUARANTINE_DIFFERS"}
 
 
+def test_a_record_that_stands_twice_excuses_none_that_is_lost(lake: Lake) -> None:
+    """I4, I5: a DELETE in the quarantine that was taken back with the wrong record."""
+    DeltaTable(lake.places.quarantine).delete("offset = 1")
+    lake.records([2], Mark("shop", "orders", FIRST, 0, "hash", "orders", "id", (OffsetRange(0, 0, 10),), ()))
+    assert lake.codes() == ["ROW_TWICE"]
+
+
 def test_a_row_that_was_lost_is_found_though_its_offsets_were_read_twice(lake: Lake) -> None:
     _take_behind_the_logs_back(lake, 5)
     assert lake.codes() == ["ROWS_DIFFER"]
