@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from ingest.errors import InvalidInput
 from ingest.files import is_local, local_path
@@ -14,8 +16,22 @@ STATE = "/oncelake"
 
 
 def absolute(location: str) -> str:
-    """A location as Spark must be given it: local ones absolute, since the JVM may have another working folder."""
-    return str(local_path(location).resolve()) if is_local(location) else location.rstrip("/")
+    """A location as Spark must be given it: local ones absolute, since the JVM may have another working folder.
+
+    Raises InvalidInput LOCATION_ENCODED.
+    """
+    if not is_local(location):
+        return location.rstrip("/")
+    path = str(local_path(location).resolve())
+    if (code := re.search("%[0-9A-Fa-f]{2}", path)) is not None:
+        raise InvalidInput(
+            "LOCATION_ENCODED",
+            f"{path} is a folder with {code[0]} in its name.",
+            expected="a path without such a sequence: it is a character written for a URL, and deltalake would look for the files of a "
+            "table where that character stands.",
+            remedy=f"name another folder, or rename this one ({unquote(path)} would do).",
+        )
+    return path
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ingest.contract import Contract
-from ingest.delta_sql import At, DataFusion, Engine, Unreadable, quoted, unreadable
+from ingest.delta_sql import At, Engine, Unreadable, unreadable
 from ingest.files import files_of
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.prove.balance import Finding
-from ingest.prove.count import QUARANTINE_POSITION, SHOWN_MAX, Rows, by_partition, deletes, taken
+from ingest.prove.count import QUARANTINE_POSITION, SHOWN_MAX, Rows, deletes, positions, taken
 from ingest.prove.intervals import Offsets
 from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import records_at, scan
@@ -66,8 +66,8 @@ def against_kafka(
     """
     here = [row for row in rows if row.topic_id == topic.id and row.end_offset > row.start_offset]
     foreign = sum(row.end_offset - row.start_offset for row in rows if row.topic_id != topic.id)
-    target_positions = _positions(engine, Rows(At(places.target)), topic.id)
-    quarantine_positions = _positions(engine, Rows(At(places.quarantine), QUARANTINE_POSITION), topic.id)
+    target_positions = positions(engine, Rows(At(places.target)), topic.id)
+    quarantine_positions = positions(engine, Rows(At(places.quarantine), QUARANTINE_POSITION), topic.id)
     deleted = list(deletes(DeltaLog(files_of(places.lake, engine.session), places.target)))
     gone = _removed_positions(engine, places.target, deleted, topic.id)
     placements: list[Placement] = []
@@ -109,27 +109,12 @@ def _none() -> Offsets:
     return np.empty(0, np.int64)
 
 
-def _positions(engine: Engine, rows: Rows, topic_id: str) -> dict[int, Offsets]:
-    """The offsets of those of `rows` that are of this topic, by partition. Raises Unreadable."""
-    found: dict[int, list[Offsets]] = {}
-    of_topic = f"t = {quoted(topic_id)}"
-    if isinstance(engine, DataFusion):
-        for partition, offsets in by_partition(engine, rows, of_topic):
-            found.setdefault(partition, []).append(offsets)
-    else:
-        with unreadable():
-            frame: Any = engine.frame(f"SELECT p, o FROM ({rows.sql()}) WHERE {of_topic}", **rows.tables).toPandas()
-        for partition, of_partition in frame.groupby("p"):
-            found[int(partition)] = [of_partition["o"].to_numpy().astype(np.int64)]
-    return {partition: np.concatenate(parts) for partition, parts in found.items()}
-
-
 def _removed_positions(engine: Engine, target: str, deleted: Iterable[Commit], topic_id: str) -> dict[int, Offsets]:
     """Positions of rows that these DELETE commits took, as far as the versions before and after can still be read."""
     found: dict[int, list[Offsets]] = {}
     for commit in deleted:
         try:
-            gone = _positions(engine, taken(target, commit), topic_id)
+            gone = positions(engine, taken(target, commit), topic_id)
         except Unreadable:
             continue  # VACUUM has taken the files
         for partition, offsets in gone.items():

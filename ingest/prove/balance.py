@@ -168,6 +168,16 @@ class Segment:
             by_query[row.query_id] = by_query.get(row.query_id, 0) + row.quarantined
         return max(by_query.values(), default=0)
 
+    @property
+    def read_last(self) -> tuple[LedgerRow, ...]:
+        """The rows of the newest of several checkpoints that have read these offsets, if it has read all of them; else none."""
+        newest = max(row.epoch for row in self.rows)
+        rows = sorted((row for row in self.rows if row.epoch == newest), key=lambda row: row.start_offset)
+        one_of_several = len({row.query_id for row in rows}) == 1 < len({row.query_id for row in self.rows})
+        joined = all(before.end_offset == after.start_offset for before, after in pairwise(rows))
+        whole = joined and (rows[0].start_offset, rows[-1].end_offset) == (self.start, self.end)
+        return tuple(rows) if one_of_several and whole else ()
+
     def finding(self, code: str, what: str) -> Finding:
         """A finding about these offsets, named after the batch if it is one."""
         number = self.rows[0].batch_id if len(self.rows) == 1 else None

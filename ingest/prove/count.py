@@ -10,7 +10,7 @@ import numpy as np
 
 from ingest.delta_sql import At, DataFusion, Engine, Spark, Unreadable, quoted, unreadable
 from ingest.prove.balance import Finding, Segment
-from ingest.prove.intervals import Offsets
+from ingest.prove.intervals import Intervals, Offsets
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce, leaves_out
 
@@ -27,23 +27,23 @@ Position = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a table by their positions: those that meet `where`, without those that stand in the version `but_not` too."""
+    """Rows of a table by their positions: those that meet `where`, without those that stand in one of the versions `but_not` too."""
 
     table: At
     columns: tuple[str, str, str] = POSITION
     where: str = "true"
-    but_not: int | None = None
+    but_not: tuple[int, ...] = ()
 
     @property
     def tables(self) -> dict[str, At]:
         """What `sql` names."""
-        return {"rows": self.table} | ({} if self.but_not is None else {"later": replace(self.table, version=self.but_not)})
+        return {"rows": self.table} | {f"later{n}": replace(self.table, version=version) for n, version in enumerate(self.but_not)}
 
     def sql(self, rows: str = "rows") -> str:
         """A query of them, from a table of this name: topic, partition and offset as `t`, `p` and `o`, none of them NULL."""
         t, p, o = self.columns
         named = f"coalesce(`{t}`, '') AS t, coalesce(`{p}`, -1) AS p, coalesce(`{o}`, -1) AS o"
-        but = "" if self.but_not is None else f" EXCEPT SELECT {named} FROM {{later}}"
+        but = "".join(f" EXCEPT SELECT {named} FROM {{later{number}}}" for number in range(len(self.but_not)))
         return f"SELECT {named} FROM {{{rows}}} WHERE {self.where}{but}"
 
 
@@ -150,29 +150,61 @@ def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
         version = last.version - 1
 
 
-def removed(engine: Engine, table: str, commits: Iterable[Commit], short: Sequence[Segment]) -> Removed:
+def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequence[Segment]) -> Removed:
     """Rows that the DELETE `commits` took out of segments that lack some, counted from the versions before and after.
+
+    A row that somebody has put back by hand (INSERT of an older version's) is not missing, and must not stand for one that is. So of a
+    segment that one checkpoint alone has read, which put a row at each position once, the positions count that a DELETE took after
+    that and that do not stand in `target`, each once. A rebase that reads a stretch again puts rows back and counts them: there each
+    DELETE counts.
 
     Where VACUUM has taken the files of those versions, the figure in the commit has to do.
     """
     if not short:
         return Removed({}, 0)
+    once = [part for part in short if len({row.query_id for row in part.rows}) == 1]
+    again = [part for part in short if len({row.query_id for row in part.rows}) > 1]
     found = dict.fromkeys(short, 0)
+    gone: dict[tuple[str, int], list[tuple[int, Intervals]]] = {}
     untold = 0
     for commit in commits:
         try:
-            gone = count(engine, taken(table, commit), short).by_segment
+            missing = taken(target.path, commit, target.version)
+            there_no_more = {topic_id: positions(engine, missing, topic_id) for topic_id in {part.topic_id for part in once}}
+            counted = count(engine, taken(target.path, commit), again).by_segment if again else {}
         except Unreadable:
             untold += commit.deleted_rows
             continue
-        for index, number in gone.items():
-            found[short[index]] += number
+        for topic_id, of_topic in there_no_more.items():
+            for partition, offsets in of_topic.items():
+                gone.setdefault((topic_id, partition), []).append((commit.version, Intervals.of_offsets(offsets)))
+        for index, number in counted.items():
+            found[again[index]] += number
+    for part in once:
+        since = max(row.target_version for row in part.rows)
+        of_partition = gone.get((part.topic_id, part.partition), ())
+        found[part] = len(Intervals.union([each.clip(part.start, part.end) for version, each in of_partition if version > since]))
     return Removed(found, untold)
 
 
-def taken(table: str, commit: Commit) -> Rows:
-    """What a DELETE commit took: the positions of the version before it that are not in its own."""
-    return Rows(At(table, commit.version - 1), but_not=commit.version)
+def taken(table: str, commit: Commit, now: int | None = None) -> Rows:
+    """What a DELETE commit took: the positions of the version before it that are not in its own, nor in the version `now`."""
+    return Rows(At(table, commit.version - 1), but_not=(commit.version,) if now is None else (commit.version, now))
+
+
+def positions(engine: Engine, rows: Rows, topic_id: str) -> dict[int, Offsets]:
+    """The offsets of those of `rows` that are of this topic, by partition. Raises Unreadable."""
+    found: dict[int, list[Offsets]] = {}
+    of_topic = f"t = {quoted(topic_id)}"
+    if isinstance(engine, DataFusion):
+        for partition, offsets in by_partition(engine, rows, of_topic):
+            found.setdefault(partition, []).append(offsets)
+    else:
+        with unreadable():
+            frame: Any = engine.frame(f"SELECT p, o FROM ({rows.sql()}) WHERE {of_topic}", **rows.tables).toPandas()
+        for partition, of_partition in frame.groupby("p"):
+            found[int(partition)] = [of_partition["o"].to_numpy().astype(np.int64)]
+    return {partition: np.concatenate(parts) for partition, parts in found.items()}
 
 
 def doubled(engine: Engine, target: At, ids: Mapping[str, bool]) -> Iterator[Finding]:
@@ -193,6 +225,14 @@ def doubled(engine: Engine, target: At, ids: Mapping[str, bool]) -> Iterator[Fin
         for values, same in list(twice.items())[:SHOWN_MAX]:
             at = ", ".join(f"partition {row['p']} offset {row['o']}" for row in same[:SHOWN_MAX])
             yield Finding("ROW_TWICE", f"{noun} ({', '.join(values)}) has {same[0]['n']} rows in the target: {at}")
+
+
+def doubled_records(engine: Engine, records: Rows) -> Iterator[Finding]:
+    """Positions that stand in quarantine more than once: such a record would stand for one that is lost. Raises Unreadable."""
+    sql = f"SELECT t, p, o, count(*) AS n FROM ({records.sql()}) GROUP BY t, p, o HAVING count(*) > 1 ORDER BY t, p, o LIMIT {SHOWN_MAX}"
+    for row in engine.ask(sql, **records.tables):
+        where = f"partition {row['p']} offset {row['o']} of topic id {row['t']}"
+        yield Finding("ROW_TWICE", f"{where} stands {row['n']} times in quarantine")
 
 
 def _text(value: object) -> str:

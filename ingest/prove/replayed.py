@@ -38,7 +38,7 @@ def not_standing(
     deletes, untold = list(deleted), 0
     for query in sorted({row.query_id for row in short}):
         parts = [Segment(r.topic_id, r.partition, r.start_offset, r.end_offset, (r,)) for r in short if r.query_id == query]
-        gone = removed(engine, target.table.path, deletes, parts)
+        gone = removed(engine, target.table, deletes, parts)
         untold = gone.untold
         for part, number in gone.by_segment.items():
             short[part.rows[0]] -= number
@@ -50,6 +50,26 @@ def not_standing(
             f"{row.inserted + row.quarantined + row.replayed} records were put or found in target and quarantine, {lost} stand in neither"
         )
         yield finding("REPLAYED_MISSING", row, what)
+
+
+def read_again_whole(engine: Engine, target: Rows, records: Rows, parts: Sequence[Segment], deleted: Iterable[Commit]) -> set[Segment]:
+    """Those of several checkpoints' segments in which all stands that the newest of them has put there or found there when it read the
+    whole of them again, but for what a DELETE took since: rows that were lost before and came back with it are counted by both.
+
+    `records` are all of the quarantine. Raises Unreadable.
+    """
+    last = {part: part.read_last for part in parts if part.read_last}
+    alone = [Segment(r.topic_id, r.partition, r.start_offset, r.end_offset, (r,)) for rows in last.values() for r in rows]
+    if not alone:
+        return set()
+    in_target, in_quarantine = count(engine, target, alone).by_segment, count(engine, records, alone).by_segment
+    gone = removed(engine, target.table, deleted, alone)
+    if gone.untold:
+        return set()
+    there = {part.rows[0]: in_target.get(index, 0) + in_quarantine.get(index, 0) for index, part in enumerate(alone)}
+    taken = {part.rows[0]: number for part, number in gone.by_segment.items()}
+    exact = {row for row, number in there.items() if number + taken[row] == row.inserted + row.quarantined + row.replayed}
+    return {part for part, rows in last.items() if exact.issuperset(rows)}
 
 
 def _inside(row: LedgerRow, said: Finding) -> bool:

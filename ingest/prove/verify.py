@@ -6,8 +6,8 @@ with another engine than the one that wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ingest.contract import Contract
@@ -17,22 +17,24 @@ from ingest.files import files_of
 from ingest.places import Places
 from ingest.prove.against_kafka import Reread
 from ingest.prove.balance import Finding, Segment, Total, check, segments, total
-from ingest.prove.count import QUARANTINE_POSITION, Counted, Removed, Rows, both, count, deletes, doubled, removed
+from ingest.prove.count import QUARANTINE_POSITION, Counted, Removed, Rows, both, count, deletes, doubled, doubled_records, removed
 from ingest.prove.quarantined import lacking
-from ingest.prove.replayed import not_standing
+from ingest.prove.replayed import not_standing, read_again_whole
 from ingest.sql_type import Atomic
 from ingest.stream.columns import event_id_columns, target_columns
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_row import LedgerRow, count_rows
 from ingest.stream.ledger_summary import LedgerSummary, summary_of
-from ingest.stream.mark import Counts, Mark
+from ingest.stream.mark import Counts, Mark, app_id
 from ingest.stream.offsets import CheckpointFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LEDGER = "SELECT * FROM {ledger} ORDER BY query_id, batch_id, kind, topic_id, partition, start_offset"
+# By name: somebody may have added a column of his own.
+LEDGER = f"SELECT {', '.join(f'`{column.name}`' for column in fields(LedgerRow))} FROM {{ledger}}"
+LEDGER += " ORDER BY query_id, batch_id, kind, topic_id, partition, start_offset"
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,10 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     """
     files = files_of(places.lake, engine.session)
     log = DeltaLog(files, places.target)
-    missing = [path for path in (places.target, places.quarantine, places.ledger) if DeltaLog(files, path).state() is None]
-    if missing:
+    states = {path: DeltaLog(files, path).state() for path in (places.target, places.quarantine, places.ledger)}
+    missing = [path for path, state in states.items() if state is None]
+    before = states[places.target]
+    if missing or before is None:
         raise InvalidInput(
             "TABLE_MISSING",
             f"there is no Delta table at {', '.join(missing)}.",
@@ -100,17 +104,22 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     in_quarantine = count(engine, records, parts)
     of_bytes = {field.name: field.type == Atomic("BINARY") for field in target_columns(contract)}
     short = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) < part.inserted]
-    gone = removed(engine, places.target, deletes(log, version), short)
-    differ = [*_compare(parts, in_target, in_quarantine, gone), *lacking(engine, records, parts)]
+    gone = removed(engine, target.table, deletes(log, version), short)
+    everything = replace(records, where="true")
+    fewer = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) + gone.by_segment.get(part, 0) < part.inserted]
+    whole = read_again_whole(engine, target, everything, fewer, deletes(log, version))
+    differ = [*_compare(parts, in_target, in_quarantine, gone, whole), *lacking(engine, records, parts)]
     findings = [
         *check(rows, epochs, accepted),
         *_differs(rows + behind, ours),
         *differ,
-        *not_standing(engine, target, replace(records, where="true"), rows, deletes(log, version), differ),
+        *not_standing(engine, target, everything, rows, deletes(log, version), differ),
         *_outside(in_target, in_quarantine),
         *doubled(engine, target.table, {name: of_bytes[name] for name in event_id_columns(contract)}),
+        *doubled_records(engine, everything),
         *both(engine, target, replace(records, where=f"({records.where}) AND state <> 'replayed'")),
         *_checkpoint(done, rows, summary),
+        *_pairs(before.pairs, done, places, rows, summary),
     ]
     return Verified(
         places.name,
@@ -183,11 +192,12 @@ def _figures(counts: Counts) -> tuple[int, int, int]:
     return counts.read, counts.quarantined, counts.replayed
 
 
-def _compare(parts: Sequence[Segment], target: Counted, quarantine: Counted, gone: Removed) -> Iterator[Finding]:
+def _compare(parts: Sequence[Segment], target: Counted, quarantine: Counted, gone: Removed, whole: set[Segment]) -> Iterator[Finding]:
+    """`whole` are segments whose rows another look has found complete, though several checkpoints together have counted more."""
     missing = []
     for index, part in enumerate(parts):
         rows, lost, records = target.by_segment.get(index, 0), gone.by_segment.get(part, 0), quarantine.by_segment.get(index, 0)
-        if rows + lost != part.inserted:
+        if rows + lost != part.inserted and part not in whole:
             missing.append((part, part.inserted - rows - lost))
         # Read again by another checkpoint after the quarantine was lost, a record is counted by both and stands there once.
         if not part.quarantined_least <= records <= part.quarantined:
@@ -225,8 +235,31 @@ def _checkpoint(done: tuple[str | None, int] | Finding, rows: Sequence[LedgerRow
         yield done
         return
     query_id, last = done
-    baseline = 0 if query_id in summary.begins else -1
-    written = max((row.batch_id for row in rows if row.query_id == query_id), default=baseline)
-    if query_id is not None and last > written:
-        there = "none" if written < 0 else str(written)
-        yield Finding("BATCH_MISSING", f"is done in the checkpoint, but the last one that the table holds is {there}", last)
+    if query_id is not None and last > (written := _written(query_id, rows, summary)):
+        yield _missing(last, "done in the checkpoint", written)
+
+
+def _pairs(
+    pairs: Mapping[str, int], done: tuple[str | None, int] | Finding, places: Places, rows: Sequence[LedgerRow], summary: LedgerSummary
+) -> Iterator[Finding]:
+    """What Delta keeps as done by the newest checkpoint must be in the table: a RESTORE keeps the pairs of what it takes away, also where
+    ledger and checkpoint are put back to the same day. Of those before it a rebase has said where they ended."""
+    newest = max(summary.epochs.values(), default=0)
+    prefix = app_id(places.pipeline, places.table, "", "")[:-1]
+    for app, number in sorted(pairs.items()):
+        query_id = app.removeprefix(prefix).removesuffix("/target")
+        if app != app_id(places.pipeline, places.table, query_id, "target") or summary.epochs.get(query_id, 0) < newest:
+            continue
+        told = isinstance(done, tuple) and done[0] == query_id and done[1] >= number  # the checkpoint says so already
+        if not told and number > (written := _written(query_id, rows, summary)):
+            yield _missing(number, "done by the pair that Delta keeps", written)
+
+
+def _written(query_id: str, rows: Sequence[LedgerRow], summary: LedgerSummary) -> int:
+    """The last batch of a checkpoint by ledger and log; a rebase's baseline counts as batch 0, -1: none."""
+    return max((row.batch_id for row in rows if row.query_id == query_id), default=0 if query_id in summary.begins else -1)
+
+
+def _missing(number: int, how: str, written: int) -> Finding:
+    there = "none" if written < 0 else str(written)
+    return Finding("BATCH_MISSING", f"is {how}, but the last one that the table holds is {there}", number)

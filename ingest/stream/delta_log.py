@@ -115,7 +115,7 @@ class DeltaLog:
         return any(name[:20].isdigit() for name in self._files.names(self._folder))
 
     def commit(self, version: int) -> Commit:
-        """The commit with this version. Raises FileNotFoundError."""
+        """The commit with this version. Raises FileNotFoundError, and Refused LOG_TORN for a file that is no JSON."""
         return parse_commit(version, self._actions(version))
 
     def since(self, version: int) -> list[Commit]:
@@ -142,7 +142,7 @@ class DeltaLog:
     def state(self) -> State | None:
         """The table's state at its newest version, from the last checkpoint of the log and the commits after it; None without a table.
 
-        Raises Refused LOG_TORN if one of these commits is missing.
+        Raises Refused LOG_TORN if one of these commits is missing or damaged.
         """
         names = self._files.names(self._folder)
         versions = _commit_versions(names)
@@ -216,7 +216,10 @@ class DeltaLog:
         data = self._files.read(path)
         if data is None:
             raise FileNotFoundError(path)
-        return [json.loads(line) for line in data.splitlines() if line.strip()]
+        try:
+            return [json.loads(line) for line in data.splitlines() if line.strip()]
+        except ValueError as error:
+            raise refusals.log_damaged(self.table, path) from error
 
 
 def parse_commit(version: int, actions: list[dict[str, Any]]) -> Commit:

@@ -103,8 +103,14 @@ class InForce:
 
 
 def _partial(commit: Commit) -> bool:
-    """Whether an overwrite replaced only what a predicate or its partitions cover; the rest of the table stayed."""
-    return bool(commit.parameters.get("predicate")) or str(commit.parameters.get("isDynamicPartitionOverwrite")).lower() == "true"
+    """Whether an overwrite replaced only what a predicate, keys or its partitions cover; the rest of the table stayed."""
+    if any(commit.parameters.get(by) for by in ("predicate", "replaceOnCond", "replaceUsingCols")):
+        return True
+    if str(commit.parameters.get("isDynamicPartitionOverwrite")).lower() != "true":
+        return False
+    # Delta says so wherever spark.sql.sources.partitionOverwriteMode is dynamic. A table without partitions it overwrites as a whole all
+    # the same; only the files tell: those of a partition name it, and where none was written none is removed.
+    return any(file.partition_values for file in commit.added) or not (commit.added or commit.removed)
 
 
 def _first_of_the_unbroken(versions: list[int]) -> int:

@@ -68,7 +68,7 @@ class CheckpointTorn(Refused):
         self.file = file
         super().__init__(
             "CHECKPOINT_TORN",
-            f"the file {root}/{file} is missing, empty or not in the format in which it is written.",
+            f"the file {root}/{file} is missing, empty, not in the format in which it is written, or ends before it begins.",
             expected="the complete file: without it the batch's offset range is unknown, and a guess could lose records.",
             remedy="restore the file from a backup of the checkpoint; or `ingest rebase TABLE --to table` makes a new checkpoint that goes "
             "on where the table ends, and keeps the old one aside.",

@@ -23,9 +23,9 @@ from ingest.stream.ledger_row import project_rebase
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId
-from ingest.stream.preflight import BrokerFacts, Refuse, Run
+from ingest.stream.preflight import Refuse, Run, Start
 from ingest.stream.quarantine_loss import write_seen
-from ingest.stream.topic import Topic, bounds
+from ingest.stream.topic import Topic, facts_of
 
 
 class Opening:
@@ -42,7 +42,7 @@ class Opening:
         # As it is before preflight looks at it: what somebody does to it in between, the next start must not take for seen.
         self._quarantine = DeltaLog(self._lake, places.quarantine).state()
         summary = summarise(session, places)
-        broker = BrokerFacts(topic.name, topic.id, bounds(kafka, topic))
+        broker = facts_of(kafka, topic, contract.source.isolation_level)
         self._assessment = assess(self._files, self._lake, places, summary, broker)
 
     def refuse(self) -> None:
@@ -61,6 +61,21 @@ class Opening:
         """0, and one more with each rebase."""
         binding = self._assessment.checkpoint.binding
         return binding.epoch if binding is not None else 0
+
+    @property
+    def begins_late(self) -> str | None:
+        """What to say where a start of before has made the table and left no checkpoint, and this one begins at the topic's end all the
+        same: nothing proves where that one began, or that it did."""
+        known, source = self._assessment, self._contract.source
+        if not isinstance(known.decision, Start) or source.starting_offsets != "latest":
+            return None
+        if not known.table.blank or known.checkpoint.binding is not None:
+            return None
+        name = self._places.name
+        return (
+            f"{name}: an earlier start has made {self._places.target}, and its checkpoint is gone; this one begins at the topic's end "
+            f"(starting_offsets: latest). What came in between is read by `ingest rebase {name} --to TIME`"
+        )
 
     def unfinished_contract(self) -> Contract | None:
         """The contract that an unfinished batch was begun with, if it is another one than today's; but today's limit on quarantine,

@@ -79,11 +79,16 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class BrokerFacts:
-    """The topic as the broker has it; `bounds` are (earliest, end) offsets by partition. `topic_id` is empty on old brokers."""
+    """The topic as the broker has it; `bounds` are (earliest, end) offsets by partition. `topic_id` is empty on old brokers.
+
+    `decided` is where a reader of committed records ends, by partition: before the first transaction that is open. Empty where others
+    are read, or nobody has asked.
+    """
 
     topic: str
     topic_id: str
     bounds: dict[int, tuple[int, int]] = field(default_factory=dict)
+    decided: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -298,3 +303,7 @@ def _broker_refusals(known: _Known, broker: BrokerFacts) -> Iterator[Refused]:
     behind = [each for each in behind if each[1] > each[2]]
     if behind:
         yield refusals.broker_behind(known.name, broker.topic, behind)
+    if done:  # else the batch at hand is ended first, at the level that it began with
+        open_ = [(p, needed[p], end) for p, end in sorted(broker.decided.items()) if end < needed[p] <= broker.bounds[p][1]]
+        if open_:
+            yield refusals.offsets_undecided(known.name, broker.topic, open_)

@@ -59,7 +59,7 @@ class StopRequested(Exception):
 
 
 class TableQuery:
-    """A table's query; `error` is what ended it, None while all is well."""
+    """A table's query; `error` is what ended it, None while all is well, `note` what its start had to say."""
 
     def __init__(
         self, contract: Contract, places: Places, kafka: KafkaOptions, topic: Topic, on_batch: Callable[[BatchReport], None]
@@ -67,6 +67,7 @@ class TableQuery:
         self.contract = contract
         self.places = places
         self.error: BaseException | None = None
+        self.note: str | None = None
         self._locks: list[lock.Held] = []
         self._kafka = kafka
         self._topic = topic
@@ -95,6 +96,7 @@ class TableQuery:
         check_rules(session, self.contract)
         opening = Opening(session, self.contract, self.places, self._kafka, self._topic)
         opening.refuse()
+        self.note = opening.begins_late
         if finished := (former := opening.unfinished_contract()) is not None:
             assert former is not None
             self._finish_under(session, former, opening, max_records)

@@ -34,7 +34,7 @@ from ingest.stream.opening import append_rebase, baseline_mark
 from ingest.stream.preflight import BrokerFacts
 from ingest.stream.quarantine_loss import write_seen
 from ingest.stream.rebase_plan import Aim, RebasePlan, began, pending, plan, table_end
-from ingest.stream.topic import Topic, bounds
+from ingest.stream.topic import Topic, facts_of
 
 # A rebase mends what the others are about; these are mended otherwise, or by nobody.
 NOT_MENDED = ("TABLE_FOREIGN", "TXN_RETENTION", "PARTITIONS_LOST", "TOPIC_CHANGED")
@@ -82,7 +82,7 @@ class Rebaser:
 
     def plan(self, aim: Aim, *, accept_gap: bool) -> RebasePlan:
         """What would be done. Raises Refused for what a rebase does not mend, GAP_NOT_ACCEPTED, InvalidInput OFFSETS_INVALID."""
-        broker = BrokerFacts(self.topic.name, self.topic.id, bounds(self.kafka, self.topic))
+        broker = facts_of(self.kafka, self.topic, self.contract.source.isolation_level)
         self._quarantine = DeltaLog(self._lake, self.places.quarantine).state()
         known = self._assess(broker)
         stranger = known.table.stranger

@@ -174,6 +174,8 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
         start = given.get(partition, start)
         if partition in given and not earliest <= start <= latest:
             raise _invalid(f"partition {partition} holds [{earliest}, {latest}), {start} is not in it", broker)
+        if partition in given or aim.kind == "latest":  # nobody can begin behind a transaction that is open: at its beginning, then
+            start = min(start, max(earliest, broker.decided.get(partition, latest)))
         baseline[partition] = start
     # Where nothing was ever read it begins, and jumps over nothing.
     first, nothing = end.began or {}, not reached and not end.former and end.began is None

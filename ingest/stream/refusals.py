@@ -105,7 +105,7 @@ def checkpoint_torn(file: str, name: str) -> Refused:
     """A checkpoint that cannot be read."""
     return Refused(
         "CHECKPOINT_TORN",
-        f"{name}: the file {file} is missing, empty or not in the format in which it is written.",
+        f"{name}: the file {file} is missing, empty, not in the format in which it is written, or ends before it begins.",
         expected="the complete file: without it the batch's offset range is unknown, and a guess could lose records.",
         remedy=f"restore the file from a backup of the checkpoint; or `ingest rebase {name} --to table` makes a new checkpoint that "
         "goes on where the table ends, and keeps the old one aside.",
@@ -120,6 +120,17 @@ def log_torn(table: str, hole: int, newest: int) -> Refused:
         expected="each commit since the log's last checkpoint: Delta opens the table only with all of them; what that one held is unknown.",
         remedy=f"put {table}/_delta_log/{hole:020}.json back from a copy; if there is none, move {table} away, and the next start tells "
         "how to go on.",
+    )
+
+
+def log_damaged(table: str, file: str) -> Refused:
+    """A file of a Delta log that is cut off, or otherwise not what Delta writes."""
+    return Refused(
+        "LOG_TORN",
+        f"{file} is not in the format in which Delta writes it.",
+        expected="a JSON value in each line: what that commit held is unknown.",
+        remedy="put the file back from a copy. If there is none: where the log has a checkpoint of a later version, take the file away, "
+        f"since Delta needs it no more; else move {table} away, which Delta does not open either, and the next start tells how to go on.",
     )
 
 
@@ -215,4 +226,16 @@ def broker_behind(name: str, topic: str, behind: Sequence[tuple[int, int, int]])
         remedy="check --bootstrap-servers. If the cluster did lose its newest records, their offsets are used a second time: stop the "
         "producers, copy all that the topic still holds into another one, delete the topic, make it anew from that copy and "
         f"`ingest rebase {name} --to earliest`; {NOT_AGAIN}",
+    )
+
+
+def offsets_undecided(name: str, topic: str, undecided: Sequence[tuple[int, int, int]]) -> Refused:
+    """A reader of committed records who would begin behind a transaction that is open: Spark would plan a batch that ends before it
+    begins, say that data may have been lost, and leave that batch in the checkpoint for good."""
+    each = ", ".join(f"partition {p} begins at {start}, committed records are told of up to {end}" for p, start, end in undecided)
+    return Refused(
+        "OFFSETS_UNDECIDED",
+        f"a transaction on topic {topic} is open, and {name} stands behind its beginning: {each}.",
+        expected="no open transaction before that: these offsets were read as read_uncommitted, or a rebase was told to begin there.",
+        remedy="wait until it has ended, and start again; `ingest transactions --open` shows it. Nothing is lost meanwhile.",
     )

@@ -125,6 +125,8 @@ class Run:
                     break
                 try:
                     query.start(session, self.trigger, self.max_records)
+                    if query.note is not None:
+                        display.note(query.note)
                     started.append(query)
                 except IngestError as error:
                     results[query.contract.name].error = error

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import ACLOperation
@@ -26,6 +27,9 @@ from ingest.kafka_options import KafkaOptions
 from ingest.stream import kafka_trouble
 from ingest.stream.conversation import ask
 from ingest.stream.kafka_trouble import Trouble
+
+if TYPE_CHECKING:
+    from ingest.stream.preflight import BrokerFacts
 
 # A cluster that answers at all answers in a second or two; longer silence is a wrong address.
 ANSWER_WITHIN_S = 15.0
@@ -128,6 +132,20 @@ def bounds(kafka: KafkaOptions, topic: Topic, within_s: float = ANSWER_WITHIN_S)
     return {each.partition: (int(first[each]), int(end[each])) for each in partitions}
 
 
+def facts_of(kafka: KafkaOptions, topic: Topic, isolation_level: str) -> BrokerFacts:
+    """What preflight and rebase ask of the broker, for a reader of this isolation level. Raises Unfit BROKER_UNREACHABLE."""
+    from ingest.stream.preflight import BrokerFacts  # here: `ingest status` counts its imports
+
+    known = bounds(kafka, topic)
+    if isolation_level != "read_committed":
+        return BrokerFacts(topic.name, topic.id, known)
+    partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+    with _consumer(kafka, ANSWER_WITHIN_S, isolation_level) as consumer:
+        decided = consumer.end_offsets(partitions, timeout_ms=ANSWER_WITHIN_S * 1000)
+    # Asked later than the bounds: what was decided in between is no matter.
+    return BrokerFacts(topic.name, topic.id, known, {p.partition: min(int(decided[p]), known[p.partition][1]) for p in partitions})
+
+
 def offsets_at(kafka: KafkaOptions, topic: Topic, milliseconds: int) -> dict[int, int | None]:
     """The first offset of each partition whose record is not older than this time (ms since the epoch); None: all are older.
 
@@ -140,9 +158,10 @@ def offsets_at(kafka: KafkaOptions, topic: Topic, milliseconds: int) -> dict[int
 
 
 @contextmanager
-def _consumer(kafka: KafkaOptions, within_s: float) -> Iterator[KafkaConsumer]:
+def _consumer(kafka: KafkaOptions, within_s: float, isolation_level: str = "read_uncommitted") -> Iterator[KafkaConsumer]:
     try:
-        settings = {"enable_auto_commit": False, "group_id": None, "bootstrap_timeout_ms": round(within_s * 1000)}
+        settings: dict[str, object] = {"enable_auto_commit": False, "group_id": None, "isolation_level": isolation_level}
+        settings["bootstrap_timeout_ms"] = round(within_s * 1000)
         consumer = KafkaConsumer(**kafka.for_python(), **settings)
         try:
             yield consumer

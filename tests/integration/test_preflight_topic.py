@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from kafka import TopicPartition
+from kafka import KafkaProducer, TopicPartition
 from kafka.admin import NewPartitions
 
 from ingest import faults
@@ -102,6 +102,34 @@ def test_a_broker_that_ends_before_the_checkpoint_is_refused(lane: MakeLane) -> 
     one.checkpoint("offsets/2").write_text("\n".join([*lines[:2], lines[2].replace(":3", ":30")]))
     error = refused(one, "BROKER_BEHIND")
     assert "partition 0 ends at 3, 30 was read" in error.found
+
+
+@pytest.mark.slow
+def test_neither_a_changed_isolation_level_nor_a_rebase_begins_behind_a_transaction_that_is_open(lane: MakeLane) -> None:
+    """Spark would plan a batch that ends before it begins: "data may have been lost", then CHECKPOINT_TORN, also when all is decided."""
+    one = lane(source={"isolation_level": "read_uncommitted"})
+    one.send(order("a"))
+    name = one.contract.source.topic
+    producer = KafkaProducer(bootstrap_servers=one.bootstrap_servers, acks="all", transactional_id=f"{name}-open")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(name, order("b").encode(), partition=0).get(timeout=30)
+    one.run()
+    assert one.ids() == ["a", "b"]
+    source = one.contract.source.model_copy(update={"isolation_level": "read_committed"})
+    one.contract = one.contract.model_copy(update={"source": source})
+    error = refused(one, "OFFSETS_UNDECIDED")
+    assert "partition 0 begins at 2, committed records are told of up to 1" in error.found
+    assert one.rebase("latest").binding.rebase is not None
+    assert one.checkpoint("offsets/0").read_text().endswith(": 1}}")
+    one.run()
+    producer.commit_transaction()
+    producer.close()
+    one.send(order("c"))
+    (report,) = one.run()
+    assert (report.records_read, report.replayed, report.inserted) == (2, 1, 1)
+    assert one.ids() == ["a", "b", "c"]
+    balanced(one)
 
 
 @pytest.mark.slow

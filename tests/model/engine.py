@@ -21,6 +21,7 @@ from ingest.stream.contract_kept import CONTRACT_FILE
 from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.ledger_summary import LedgerSummary, summary_of
 from ingest.stream.offsets import BatchId
+from ingest.stream.preflight import BrokerFacts
 from tests.model.delta import ModelLog, Row, Table, Version
 from tests.model.patched import Patch, patched
 
@@ -256,7 +257,7 @@ def connected(world: Callable[[], World]) -> Iterator[None]:
         (rebase, "datetime", Clock(world)),
         (rebase, "uuid", Ids(world)),
         (rebase, "summarise", lambda _, places: summarise(world(), places.ledger)),
-        (rebase, "bounds", lambda *_: world().topic.bounds()),
+        (rebase, "facts_of", lambda _, topic, __: BrokerFacts(topic.name, topic.id, world().topic.bounds())),
         # The same results, for speed: the rows of a ledger are flat, and a contract's hash does not change.
         (ledger, "asdict", vars),
         (Contract, "hash", property(hash_once)),

@@ -118,6 +118,17 @@ def test_a_log_with_a_hole_is_refused_by_the_commit_that_it_lacks(log: DeltaLog,
         log.state()
 
 
+@pytest.mark.parametrize("data", [b'{"commitInfo": {"timest', b"\xff\xfe{}"])
+def test_a_file_of_the_log_that_is_cut_off_or_no_json_is_named(log: DeltaLog, put: Put, tmp_path: Path, data: bytes) -> None:
+    put(0)
+    put(1)
+    file = tmp_path / "_delta_log" / f"{1:020}.json"
+    file.write_bytes(data)
+    for asked in (log.state, lambda: log.since(0), lambda: log.commit(1)):
+        with pytest.raises(Refused, match=rf"LOG_TORN: {file} is not in the format"):
+            asked()
+
+
 def test_what_a_checkpoint_of_the_log_holds_may_be_gone(put: Put, tmp_path: Path) -> None:
     folder = tmp_path / "_delta_log"
     for version in (2, 5, 6):

@@ -55,6 +55,28 @@ def test_a_restore_leaves_out_what_came_after_the_version_it_went_back_to_transi
     assert chain(tmp_path) == ([8, 3, 2, 1, 0], -1)
 
 
+DYNAMIC = {"mode": "Overwrite", "partitionBy": "[]", "isDynamicPartitionOverwrite": True}
+
+
+@pytest.mark.parametrize("actions", [(add("b"), remove("a")), (remove("a"),), (add("b"),)])
+def test_an_overwrite_of_a_table_without_partitions_is_whole_though_its_mode_be_dynamic(
+    tmp_path: Path, actions: tuple[dict[str, Any], ...]
+) -> None:
+    """Delta tells of the mode, which many set for all their sessions, and not of what it did."""
+    write(tmp_path, 0, "CREATE TABLE")
+    write(tmp_path, 1, "MERGE", None, add("a"))
+    write(tmp_path, 2, "WRITE", DYNAMIC, *actions)
+    assert chain(tmp_path) == ([2], -1)
+
+
+@pytest.mark.parametrize("actions", [({"add": {"path": "k=1/b", "partitionValues": {"k": "1"}}}, remove("k=1/a")), ()])
+def test_an_overwrite_of_some_partitions_leaves_what_was_committed(tmp_path: Path, actions: tuple[dict[str, Any], ...]) -> None:
+    write(tmp_path, 0, "CREATE TABLE")
+    write(tmp_path, 1, "MERGE", None, add("k=1/a"), add("k=0/a"))
+    write(tmp_path, 2, "WRITE", DYNAMIC, *actions)
+    assert chain(tmp_path) == ([2, 1, 0], -1)
+
+
 @pytest.mark.parametrize(
     ("operation", "parameters"),
     [
@@ -78,6 +100,8 @@ def test_a_replacement_leaves_out_everything_before_it(tmp_path: Path, operation
     ("operation", "parameters"),
     [
         ("WRITE", {"mode": "Overwrite", "predicate": '["day = 1"]'}),
+        ("WRITE", {"mode": "Overwrite", "replaceUsingCols": "id"}),
+        ("WRITE", {"mode": "Overwrite", "replaceOnCond": "t.id = s.id"}),
         ("WRITE", {"mode": "Append"}),
         ("STREAMING UPDATE", {"outputMode": "Append"}),
     ],

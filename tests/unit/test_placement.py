@@ -127,6 +127,23 @@ def test_a_duplicate_that_is_in_the_target_all_the_same_is_found() -> None:
     assert placed("tdht", target=[0, 3]).findings == ()
 
 
+@pytest.mark.parametrize(
+    ("again", "held"),
+    [
+        (row(1, 0, "ttq", inserted=0, replayed=2), {"quarantine": [2]}),  # it meets its row in one batch, and differs from it
+        (row(1, 2, "t"), {"target": [1, 2], "removed": [0]}),  # its row was deleted before it was read again
+        (row(1, 2, "t"), {"removed": [0, 2]}),  # and is deleted again
+    ],
+)
+def test_a_duplicate_that_a_later_checkpoint_has_placed_is_none_any_more(again: LedgerRow, held: dict[str, list[int]]) -> None:
+    """I4."""
+    later = dataclasses.replace(again, query_id="q2", epoch=1)
+    assert placed("ttd", [row(0, 0, "ttd"), later], **{"target": [0, 1], **held}).findings == ()
+    before = dataclasses.replace(again, query_id="q0")
+    found = placed("ttd", [before, row(0, 0, "ttd", epoch=1)], **{"target": [0, 1], **held}).findings
+    assert [each.code for each in found] == ["DUPLICATE_DIFFERS"]
+
+
 def test_records_that_compaction_or_retention_took_prove_nothing() -> None:
     """I4: they were read, they stand in the target, Kafka has them no more."""
     rows = [row(0, 0, "tttqdt")]

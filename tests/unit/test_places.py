@@ -32,6 +32,18 @@ def test_folders_that_lie_apart_are_not(tmp_path: Path, checkpoints: str) -> Non
     refuse_nested(Places(str(tmp_path / "lake"), str(tmp_path / checkpoints), "shop", "orders"))
 
 
+@pytest.mark.parametrize("location", ["/data/a%20b", "file:/data/a%2520b", "data%2F"])
+def test_a_folder_that_deltalake_would_look_for_under_another_name_is_refused(location: str) -> None:
+    """It reads the log there and the files elsewhere: a first run would go well, each later one end as QUERY_FAILED."""
+    with pytest.raises(InvalidInput, match="LOCATION_ENCODED"):
+        Places(location, "/checkpoints", "shop", "orders")
+
+
+def test_blanks_and_what_only_looks_so_are_not() -> None:
+    assert Places("file:/data/a%20b", "/100%/of%zz", "shop", "orders").target == "/data/a b/shop/orders/target"
+    assert Places("s3a://bucket/a%20b", "s3a://bucket/c", "shop", "orders").lake == "s3a://bucket/a%20b"
+
+
 @pytest.mark.parametrize("verb", ["run", "rebase"])
 def test_a_run_and_a_rebase_say_so_before_anything_is_asked_or_written(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

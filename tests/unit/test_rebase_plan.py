@@ -68,6 +68,15 @@ def test_offsets_that_the_topic_does_not_hold_are_refused_with_those_that_it_doe
     assert "0:0..500" in str(refused.value)
 
 
+@pytest.mark.parametrize("aim", [Aim("latest"), Aim("offsets", ((0, 500),))])
+def test_nothing_begins_behind_a_transaction_that_is_open(aim: Aim) -> None:
+    """Spark would plan a batch that ends before it begins, and never let go of it."""
+    undecided = replace(BROKER, decided={0: 60})
+    assert plan("shop.orders", aim, end_of(Log(CREATED, 0, 1)), undecided, "id", accept_gap=True).rebase.baseline == ((0, 60),)
+    expired = replace(undecided, bounds={0: (80, 500)})
+    assert plan("shop.orders", aim, end_of(Log(CREATED, 0, 1)), expired, "id", accept_gap=True).rebase.baseline == ((0, 80),)
+
+
 BOUND = Binding("events", "T", "id")
 FORMER = FormerEpoch("q0", 0, 3, "events", "T", ((0, 40),))
 

@@ -101,11 +101,41 @@ def test_a_record_that_the_quarantine_lost_is_found_though_its_offsets_were_read
     assert set(lake.codes()) == {"QUARANTINE_DIFFERS"}
 
 
+def test_a_record_that_stands_twice_excuses_none_that_is_lost(lake: Lake) -> None:
+    """I4, I5: a DELETE in the quarantine that was taken back with the wrong record."""
+    DeltaTable(lake.places.quarantine).delete("offset = 1")
+    lake.records([2], Mark("shop", "orders", FIRST, 0, "hash", "orders", "id", (OffsetRange(0, 0, 10),), ()))
+    assert lake.codes() == ["ROW_TWICE"]
+
+
 def test_a_row_that_was_lost_is_found_though_its_offsets_were_read_twice(lake: Lake) -> None:
-    rows = DeltaTable(lake.places.target).to_pyarrow_table()
-    kept = rows.filter(pa.compute.not_equal(rows["_offset"], 5))
-    write_deltalake(lake.places.target, kept, mode="overwrite", predicate="_offset >= 0")
+    _take_behind_the_logs_back(lake, 5)
     assert lake.codes() == ["ROWS_DIFFER"]
+
+
+def _take_behind_the_logs_back(lake: Lake, gone: int) -> None:
+    """An overwrite of a part, which is no DELETE."""
+    rows = DeltaTable(lake.places.target).to_pyarrow_table()
+    kept = rows.filter(pa.compute.not_equal(rows["_offset"], gone))
+    write_deltalake(lake.places.target, kept, mode="overwrite", predicate="_offset >= 0")
+
+
+def test_rows_that_were_lost_and_came_back_with_a_rebase_balance_again(read_once: Lake) -> None:
+    """I4: nothing is missing any more, though both checkpoints have inserted them."""
+    _take_behind_the_logs_back(read_once, 4)
+    assert read_once.codes() == ["ROWS_DIFFER"]
+    version = DeltaTable(read_once.places.target).version()
+    rebase = Rebase((FormerEpoch("q1", 0, 0, "orders", "id", ((0, 10),)),), ((0, 0),), (), version)
+    read_once.ledger += project_rebase(Binding("orders", "id", "", 1, ("q1",), rebase), "q2", read_once.places, "hash", AT, {})
+    read_once.batch(SECOND, 1, 0, 6, (4,), ())
+    assert read_once.codes() == ["ROWS_DIFFER"], "of what was read once nothing else tells"
+    read_once.batch(BatchId("q2", 2), 1, 6, 12, (10, 11), ())
+    assert read_once.codes() == []
+    DeltaTable(read_once.places.target).delete("_offset IN (4, 8)")
+    assert read_once.codes() == []
+    for gone in (5, 11):
+        _take_behind_the_logs_back(read_once, gone)
+        assert read_once.codes() == ["ROWS_DIFFER"]
 
 
 @pytest.fixture
@@ -127,3 +157,76 @@ def test_a_record_that_was_found_standing_and_stands_no_more_is_found(behind: La
 def test_a_row_that_a_delete_took_is_not_missed_where_others_were_found_standing(behind: Lake) -> None:
     DeltaTable(behind.places.target).delete("_offset = 7")
     assert behind.codes() == []
+
+
+@pytest.fixture
+def read_once(tmp_path: Path) -> Lake:
+    """One checkpoint, one batch of ten rows."""
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, range(10), ())
+    return one
+
+
+def test_a_delete_whose_row_was_put_back_by_hand_excuses_no_other_that_is_lost(read_once: Lake) -> None:
+    """I4: INSERT of an older version's row is how one DELETE of many is taken back; its commit still tells of a row removed."""
+    target = DeltaTable(read_once.places.target)
+    target.delete("_offset = 3")
+    read_once.rows([3], None)
+    assert read_once.codes() == []
+    _take_behind_the_logs_back(read_once, 4)
+    assert read_once.codes() == ["ROWS_DIFFER"]
+
+
+def test_a_row_that_was_put_back_by_hand_is_not_missed_nor_one_that_was_deleted_twice(read_once: Lake) -> None:
+    for gone in ("_offset = 3", "_offset = 5", "_offset = 3"):
+        DeltaTable(read_once.places.target).delete(gone)
+        assert read_once.codes() == []
+        if gone == "_offset = 3":
+            read_once.rows([3], None)
+            assert read_once.codes() == []
+    DeltaTable(read_once.places.target).delete("_offset = 3")
+    assert read_once.codes() == []
+
+
+def test_a_column_that_somebody_added_to_the_ledger_is_none_of_ours(read_once: Lake) -> None:
+    assert read_once.codes() == []
+    rows = pa.Table.from_pylist([asdict(each) | {"note": "audited"} for each in read_once.ledger])
+    write_deltalake(read_once.places.ledger, rows, mode="overwrite", schema_mode="overwrite")
+    assert verify(DataFusion(), CONTRACT, read_once.places).findings == ()
+
+
+def test_a_delete_of_before_a_batch_excuses_no_record_that_it_found_standing(behind: Lake) -> None:
+    """I4: what was deleted was read again, and a stricter contract has put it into quarantine."""
+    DeltaTable(behind.places.target).delete("_offset = 7")
+    rebase = Rebase((FormerEpoch("q3", 0, 0, "orders", "id", ((0, 10),)),), ((0, 0),), (), 2)
+    behind.ledger += project_rebase(Binding("orders", "id", "", 1, ("q3",), rebase), "q4", behind.places, "hash", AT, {})
+    behind.batch(BatchId("q4", 1), 1, 0, 10, (), (7,))
+    assert behind.codes() == []
+    DeltaTable(behind.places.quarantine).delete("offset = 1")
+    assert set(behind.codes()) == {"REPLAYED_MISSING"}
+
+
+def test_batches_that_a_restore_of_all_took_away_are_told_by_their_pair(read_once: Lake) -> None:
+    """I2, I4: target and ledger of one day, and no checkpoint that would say that it has done more."""
+    version = DeltaTable(read_once.places.target).version()
+    of_that_day = list(read_once.ledger)
+    read_once.batch(BatchId("q1", 1), 0, 10, 12, (10, 11), ())
+    assert read_once.codes() == []
+    DeltaTable(read_once.places.target).restore(version)
+    read_once.ledger = of_that_day
+    assert read_once.codes() == ["BATCH_MISSING"]
+    rebase = Rebase((FormerEpoch("q1", 0, 0, "orders", "id", ((0, 10),)),), ((0, 10),), (), DeltaTable(read_once.places.target).version())
+    read_once.ledger += project_rebase(Binding("orders", "id", "", 1, ("q1",), rebase), "q2", read_once.places, "hash", AT, {})
+    assert read_once.codes() == [], "the rebase that a start names is the mend"
+
+
+def test_a_delete_whose_row_came_back_excuses_no_record_that_stands_no_more(behind: Lake) -> None:
+    """I4: a rebase has read the deleted row again; what was counted as replayed is lost after that."""
+    DeltaTable(behind.places.target).delete("_offset = 7")
+    former = FormerEpoch("q3", 0, 0, "orders", "id", ((0, 10),))
+    rebase = Rebase((former,), ((0, 0),), (), 2)
+    behind.ledger += project_rebase(Binding("orders", "id", "", 1, ("q3",), rebase), "q4", behind.places, "hash", AT, {})
+    behind.batch(BatchId("q4", 1), 1, 0, 10, (7,), ())
+    assert behind.codes() == []
+    DeltaTable(behind.places.quarantine).delete("offset = 1")
+    assert set(behind.codes()) == {"REPLAYED_MISSING"}
