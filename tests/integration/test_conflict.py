@@ -48,6 +48,7 @@ def test_across_batches_a_conflict_counts_as_a_duplicate_unless_the_contract_wat
     assert counts(one, 1) == (0, 1, 0, 0) and one.quarantine() == []
 
 
+@pytest.mark.slow
 def test_with_conflicts_table_they_are_found_across_batches_too(desk: MakeDesk) -> None:
     one = desk(COLUMNS, conflicts="table")
     one.batch(order("a", n=1), order("b", n=1))

@@ -263,6 +263,7 @@ def test_a_check_that_could_not_be_done_during_a_run_is_said_and_tried_again(
     assert [each.failed for each in shown] == [()]
 
 
+@pytest.mark.slow
 def test_a_critical_failure_ends_a_run_only_where_the_contract_says_so(desk: Callable[..., Desk]) -> None:
     table = desk(COLUMNS)
     name = table.places.name

@@ -276,6 +276,7 @@ def test_a_time_gives_each_table_as_it_was_and_leaves_out_what_was_not_made_yet(
     assert {each.version for each in at_time(known, datetime(2999, 1, 1, tzinfo=UTC), FILES).tables} == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_short_names_are_there_only_where_one_table_has_them(spark: SparkSession, tmp_path: Path) -> None:
     one, two = Desk(spark, rules(pipeline="p"), tmp_path), Desk(spark, rules(pipeline="default"), tmp_path)
     one.batch(event("a", "2025-01-02T00:00:00Z"))
