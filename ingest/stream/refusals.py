@@ -177,12 +177,16 @@ def topic_other(name: str, bound: str, topic: str) -> Refused:
 
 
 def topic_recreated(name: str, topic: str, bound: str, has: str) -> Refused:
-    """A topic that was deleted and made again."""
+    """A topic that was deleted and made again, or is on another cluster, whose brokers may tell no ids at all."""
+    remedy = topic_made_again(name)
+    if not has:
+        remedy += f" If it is the same all the same (a proxy, older brokers), `ingest rebase {name} --to table` goes on with it."
     return Refused(
         "TOPIC_RECREATED",
-        f"the checkpoint of {name} belongs to topic {topic} with id {bound}; the broker's topic {topic} has id {has}.",
+        f"the checkpoint of {name} belongs to topic {topic} with id {bound}; "
+        + (f"the broker's topic {topic} has id {has}." if has else f"the broker tells none of its topic {topic}."),
         expected="the same topic: one that was made again starts at offset 0, and its records would be taken for old ones.",
-        remedy=topic_made_again(name),
+        remedy=remedy,
     )
 
 

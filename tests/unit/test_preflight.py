@@ -181,8 +181,17 @@ def test_a_commit_log_that_does_not_fit_the_offset_log_is_torn(missing: str, com
     assert decision.error.code == "CHECKPOINT_TORN" and named in decision.error.found
 
 
-def test_a_topic_id_that_the_broker_does_not_tell_is_no_refusal() -> None:
-    assert decide(NAME, checkpoint(1, 1), table(1), broker(topic_id="")) == Resume(2)
+def test_a_topic_id_that_no_broker_has_told_is_no_refusal() -> None:
+    bound = replace(BINDING, topic_id="")
+    assert decide(NAME, checkpoint(1, 1, binding=bound), table(1), broker(topic_id="")) == Resume(2)
+
+
+def test_a_broker_that_tells_no_id_where_one_was_told_is_taken_for_another_cluster() -> None:
+    """Its topic may be longer than ours was: a start would read on in the midst of it, and pass over all before."""
+    decision = decide(NAME, checkpoint(1, 1), table(1), broker(topic_id=""))
+    assert isinstance(decision, Refuse) and decision.error.code == "TOPIC_RECREATED"
+    assert "the broker tells none of its topic orders" in decision.error.found
+    assert decision.error.remedy.startswith("check --bootstrap-servers") and f"`ingest rebase {NAME} --to table`" in decision.error.remedy
 
 
 @pytest.mark.parametrize(
