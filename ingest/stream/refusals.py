@@ -128,9 +128,10 @@ def log_damaged(table: str, file: str) -> Refused:
     return Refused(
         "LOG_TORN",
         f"{file} is not in the format in which Delta writes it.",
-        expected="a JSON value in each line: what that commit held is unknown.",
-        remedy="put the file back from a copy. If there is none: where the log has a checkpoint of a later version, take the file away, "
-        f"since Delta needs it no more; else move {table} away, which Delta does not open either, and the next start tells how to go on.",
+        expected="a JSON value in each line, or a whole Parquet file of a checkpoint: what it held is unknown.",
+        remedy="put the file back from a copy. If there is none: where the log has a checkpoint of a later version, or this is one and all "
+        f"commits before it are there, take the file away, since Delta does without it; else move {table} away, which Delta does not open "
+        "either, and the next start tells how to go on.",
     )
 
 
