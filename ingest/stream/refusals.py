@@ -178,16 +178,24 @@ def topic_other(name: str, bound: str, topic: str) -> Refused:
 
 
 def topic_recreated(name: str, topic: str, bound: str, has: str) -> Refused:
-    """A topic that was deleted and made again, or is on another cluster, whose brokers may tell no ids at all."""
-    remedy = topic_made_again(name)
-    if not has:
-        remedy += f" If it is the same all the same (a proxy, older brokers), `ingest rebase {name} --to table` goes on with it."
+    """A topic that was deleted and made again."""
     return Refused(
         "TOPIC_RECREATED",
-        f"the checkpoint of {name} belongs to topic {topic} with id {bound}; "
-        + (f"the broker's topic {topic} has id {has}." if has else f"the broker tells none of its topic {topic}."),
+        f"the checkpoint of {name} belongs to topic {topic} with id {bound}; the broker's topic {topic} has id {has}.",
         expected="the same topic: one that was made again starts at offset 0, and its records would be taken for old ones.",
-        remedy=remedy,
+        remedy=topic_made_again(name),
+    )
+
+
+def topic_elsewhere(name: str, topic: str, bound: str, has: str) -> Refused:
+    """A topic of the same name on another cluster, where the one or the other tells no topic ids."""
+    return Refused(
+        "TOPIC_RECREATED",
+        f"the checkpoint of {name} belongs to topic {topic} of a cluster with id {bound}; the brokers are of a cluster with id {has}, and "
+        "the two tell no topic ids that could be compared.",
+        expected="the same topic: in another cluster's the same offsets are other records, and all before them would be passed over.",
+        remedy=f"{topic_made_again(name)} If it is the same all the same (a proxy, older brokers), `ingest rebase {name} --to table` goes "
+        "on with it.",
     )
 
 
