@@ -208,16 +208,15 @@ class DeltaLog:
         """The newest checkpoint whose files are all there, and what it tells of the table; -1 for none. Raises Refused LOG_TORN."""
         version, files = _newest_whole(names)
         rows: list[dict[str, Any]] = []
+        damage: Exception | None
         for name in files:
-            path = f"{self._folder}/{name}"
+            path, damage = f"{self._folder}/{name}", None
             try:
                 found = self._checkpointed(path)
             except (ValueError, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise  # it is not the file that is damaged
                 found, damage = [], error
-            else:
-                damage = None
             if not found and self._files.read(path) == b"":  # as a disk leaves it that was full: Delta takes no notice of such a one
                 return self._last_checkpoint([other for other in names if other != name])
             if damage is not None:
