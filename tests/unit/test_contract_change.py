@@ -60,7 +60,7 @@ def test_another_case_is_another_name_also_inside_a_struct() -> None:
     ],
 )
 def test_a_string_that_somebody_has_collated_or_padded_is_another_type(column: int, metadata: dict[str, Any], told: str) -> None:
-    """Delta's schema says `string` of it all the same; `A1` would be taken for a copy of `a1`, and lost."""
+    """Delta's schema says `string` of it all the same, and the contract refuses both: different event ids could be equal."""
     one = contract([ID, {"name": "tags", "type": "ARRAY<STRING>"}])
     state = table(one)
     schema = json.loads(state.schema)
