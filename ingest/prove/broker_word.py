@@ -51,16 +51,17 @@ class BrokerWord:
 
     @cached_property
     def _answers(self) -> dict[str, BrokerFacts | Mapping[str, str]]:
-        from ingest.stream.preflight import BrokerFacts
-
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("the process that asks the broker ended without an answer; what it said is above")
-        return {
-            name: each["error"] if "error" in each else BrokerFacts(name, each["id"], {p: (first, end) for p, first, end in each["bounds"]})
-            for name, each in json.loads(line).items()
-        }
+        return {name: each.get("error") or _facts(name, each) for name, each in json.loads(line).items()}
+
+
+def _facts(topic: str, told: Mapping[str, Any]) -> BrokerFacts:
+    from ingest.stream.preflight import BrokerFacts
+
+    return BrokerFacts(topic, told["id"], {p: (first, end) for p, first, end in told["bounds"]}, cluster=told["cluster"])
 
 
 def main() -> None:
@@ -79,7 +80,7 @@ def main() -> None:
             topic, bounds = look(kafka, name, WITHIN_S)
         except IngestError as error:
             return {"error": error.as_dict()}
-        return {"id": topic.id, "bounds": [(partition, *ends) for partition, ends in bounds.items()]}
+        return {"id": topic.id, "cluster": topic.cluster, "bounds": [(partition, *ends) for partition, ends in bounds.items()]}
 
     with ThreadPoolExecutor(max_workers=max(1, len(topics))) as pool:
         print(json.dumps(dict(zip(topics, pool.map(told, topics), strict=True))), flush=True)

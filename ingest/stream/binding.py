@@ -60,7 +60,8 @@ class Rebase:
 
 @dataclass(frozen=True)
 class Binding:
-    """Topic, table and epoch of a checkpoint; `predecessors` are the query ids of the epochs before."""
+    """Topic, table and epoch of a checkpoint; `predecessors` are the query ids of the epochs before, `cluster` the id of the cluster
+    that has the topic (empty: not known)."""
 
     topic: str
     topic_id: str
@@ -68,6 +69,7 @@ class Binding:
     epoch: int = 0
     predecessors: tuple[str, ...] = ()
     rebase: Rebase | None = None
+    cluster: str = ""
 
     def to_json(self) -> str:
         """The text of binding.json."""
@@ -86,9 +88,8 @@ class Binding:
             gaps = tuple((int(p), int(start), int(end)) for p, start, end in told["gaps"])
             regain, stamp = _gaps(told.get("regain", ())), str(told.get("stamp", ""))
             rebase = Rebase(former, _pairs(told["baseline"]), gaps, int(told["table_version"]), regain, stamp)
-        return Binding(
-            value["topic"], value["topic_id"], value["table_id"], int(value["epoch"]), tuple(map(str, value["predecessors"])), rebase
-        )
+        predecessors, cluster = tuple(map(str, value["predecessors"])), str(value.get("cluster", ""))
+        return Binding(value["topic"], value["topic_id"], value["table_id"], int(value["epoch"]), predecessors, rebase, cluster)
 
 
 def _pairs(values: list[list[int]]) -> tuple[tuple[int, int], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,9 @@ from ingest.stream.delta_log import State
 OURS_MAY_STAY = ("_unknown", "_payload_hash")
 # What the table's own properties say of the event id, for a start whose checkpoint is gone.
 EVENT_ID_PROPERTY = "oncelake.eventId"
+
+# What Spark keeps beside a type `string` that is not STRING alone: under it different event ids are equal, or values are padded.
+PADDED, COLLATED, BINARY = "__CHAR_VARCHAR_TYPE_STRING", "__COLLATIONS", "spark.UTF8_BINARY"
 
 Field = dict[str, Any]
 Effect = Literal["next batch", "apply", "new table"]
@@ -104,6 +107,7 @@ def _columns(parent: str, has: Sequence[Field], wants: Sequence[Field]) -> Itera
             told = f"the column {shown} is {there['name']} in the table: records are read by the very spelling of a name"
             yield Change(told, "new table")
         yield from _type(name, shown, there["type"], field["type"])
+        yield from _not_plain(shown, there.get("metadata") or {})
         if there["nullable"] and not field["nullable"]:
             yield Change(f"the column {shown} may be null in the table, not in the contract", "new table")
         elif field["nullable"] and not there["nullable"]:
@@ -115,6 +119,15 @@ def _columns(parent: str, has: Sequence[Field], wants: Sequence[Field]) -> Itera
     for field in by_name.values():
         if parent or field["name"] not in OURS_MAY_STAY:
             yield Change(f"the column {parent.replace('`', '')}{field['name']} is in the table, not in the contract", "new table")
+
+
+def _not_plain(shown: str, metadata: Mapping[str, Any]) -> Iterator[Change]:
+    if PADDED in metadata:
+        yield Change(f"the column {shown} is {metadata[PADDED]} in the table, STRING in the contract", "new table")
+    for where, collation in (metadata.get(COLLATED) or {}).items():
+        if collation != BINARY:
+            inside = "" if where == shown.rpartition(".")[2] else f" ({where})"
+            yield Change(f"the column {shown}{inside} has the collation {collation} in the table, the contract knows none", "new table")
 
 
 def _comment(field: Field) -> str:

@@ -146,18 +146,17 @@ class DeltaLog:
         """
         names = self._files.names(self._folder)
         versions = _commit_versions(names)
-        checkpoint, files = _last_checkpoint(names)
-        if not versions and not files:
+        checkpoint, rows = self._last_checkpoint(names)
+        if not versions and checkpoint < 0:
             return None
         self._refuse_holes(range(checkpoint + 1, max(versions, default=-1)), {*versions})
         metadata: dict[str, Any] = {}
         pairs: dict[str, int] = {}
         stamp = None
-        for name in files:
-            for row in self._checkpointed(f"{self._folder}/{name}"):
-                metadata = row.get("metaData") or metadata
-                if txn := row.get("txn"):
-                    pairs[txn["appId"]] = int(txn["version"])
+        for row in rows:
+            metadata = row.get("metaData") or metadata
+            if txn := row.get("txn"):
+                pairs[txn["appId"]] = int(txn["version"])
         for version in versions:
             if version <= checkpoint:
                 continue
@@ -204,6 +203,26 @@ class DeltaLog:
             return int(json.loads(data)["version"]) if data else -1
         except (ValueError, KeyError, TypeError):
             return -1  # Delta writes it over the former one; a torn one tells nothing
+
+    def _last_checkpoint(self, names: list[str]) -> tuple[int, list[dict[str, Any]]]:
+        """The newest checkpoint whose files are all there, and what it tells of the table; -1 for none. Raises Refused LOG_TORN."""
+        version, files = _newest_whole(names)
+        rows: list[dict[str, Any]] = []
+        damage: Exception | None
+        for name in files:
+            path, damage = f"{self._folder}/{name}", None
+            try:
+                found = self._checkpointed(path)
+            except (ValueError, OSError) as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise  # it is not the file that is damaged
+                found, damage = [], error
+            if not found and self._files.read(path) == b"":  # as a disk leaves it that was full: Delta takes no notice of such a one
+                return self._last_checkpoint([other for other in names if other != name])
+            if damage is not None:
+                raise refusals.log_damaged(self.table, path) from damage
+            rows += found
+        return version, rows
 
     def _checkpointed(self, path: str) -> list[dict[str, Any]]:
         # JSON is what Delta writes under the policy v2, which platforms set by themselves (on clustered tables); its files are elsewhere.
@@ -266,7 +285,7 @@ def _commit_versions(names: list[str]) -> list[int]:
     return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit() and len(name) == 25]
 
 
-def _last_checkpoint(names: list[str]) -> tuple[int, list[str]]:
+def _newest_whole(names: list[str]) -> tuple[int, list[str]]:
     """The newest checkpoint whose files are all there, and these; -1 for none. Forms: classic, in parts, with a UUID (Parquet or JSON)."""
     found: dict[tuple[int, int], list[str]] = {}
     for name in names:

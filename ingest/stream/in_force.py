@@ -104,8 +104,12 @@ class InForce:
 
 def _partial(commit: Commit) -> bool:
     """Whether an overwrite replaced only what a predicate, keys or its partitions cover; the rest of the table stayed."""
-    if any(commit.parameters.get(by) for by in ("predicate", "replaceOnCond", "replaceUsingCols")):
+    told = [str(commit.parameters.get(by) or "") for by in ("predicate", "replaceOnCond", "replaceUsingCols")]
+    # `replaceWhere` true leaves nothing; Delta's own SQL for it (REPLACE WHERE true) tells no predicate.
+    if any(text.strip("() ").lower() not in ("", "true") for text in told):
         return True
+    if any(told):
+        return False
     if str(commit.parameters.get("isDynamicPartitionOverwrite")).lower() != "true":
         return False
     # Delta says so wherever spark.sql.sources.partitionOverwriteMode is dynamic. A table without partitions it overwrites as a whole all

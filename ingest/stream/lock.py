@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from pyspark.sql import SparkSession
 from ingest.errors import InvalidInput, Refused, RunStopped
 from ingest.files import is_local
 from ingest.places import Places
-from ingest.stream.lock_file import is_free, jvm_of, who
+from ingest.stream.lock_file import is_free, token_of, who
 
 # A JVM whose Python was killed notices at once, but first ends what it is about to write.
 WAIT_S = 60.0
@@ -37,11 +38,12 @@ _guard = threading.Lock()
 
 @dataclass(frozen=True)
 class Held:
-    """A lock that the JVM holds until `release` or its end."""
+    """A lock that the JVM holds until `release` or its end; `token` stands in its file, and in no other's."""
 
     path: Path
     jvm_pid: int
     channel: Any
+    token: str
 
     def release(self) -> None:
         """Let it go; for tests and for verbs that go on in the same JVM."""
@@ -110,10 +112,11 @@ def hold(session: SparkSession, folder: Path) -> Held:
             channel.close()
             raise _locked(path, 0)
         _held.add((pid, path))
-    holder = json.dumps({"host": socket.gethostname(), "jvm_pid": pid, "python_pid": os.getpid()}).encode()
+    token = uuid.uuid4().hex
+    holder = json.dumps({"host": socket.gethostname(), "jvm_pid": pid, "python_pid": os.getpid(), "token": token}).encode()
     channel.truncate(0)
     channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)
-    return Held(path, pid, channel)
+    return Held(path, pid, channel, token)
 
 
 def refuse_lost(locks: Sequence[Held]) -> None:
@@ -122,7 +125,7 @@ def refuse_lost(locks: Sequence[Held]) -> None:
     The kernel's lock is on the file, not on its name: with a new file of that name another driver comes in.
     """
     for each in locks:
-        if jvm_of(each.path) != each.jvm_pid:
+        if token_of(each.path) != each.token:
             now = f"is held by {who(each.path)} now" if each.path.exists() else "was deleted"
             raise RunStopped(
                 "LOCK_LOST",

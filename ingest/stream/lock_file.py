@@ -38,10 +38,10 @@ def who(path: Path) -> str:
         return "a process that left no name"
 
 
-def jvm_of(path: Path) -> int | None:
-    """The JVM's process that the file names, if it is there and names one."""
+def token_of(path: Path) -> str | None:
+    """What the holder called this very hold, if the file is there and says so; process ids are the same in every container."""
     try:
-        return int(json.loads(path.read_text(encoding="utf-8"))["jvm_pid"])
+        return str(json.loads(path.read_text(encoding="utf-8"))["token"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

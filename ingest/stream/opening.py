@@ -112,10 +112,12 @@ class Opening:
         assert state is not None
         before = self._assessment.checkpoint.binding
         if before is None:
-            write_binding(self._files, self._places.state, Binding(self._topic.name, self._topic.id, state.id))
-        elif self._topic.id and not before.topic_id:  # the broker was upgraded, and tells it from now on
+            write_binding(self._files, self._places.state, Binding(self._topic.name, self._topic.id, state.id, cluster=self._topic.cluster))
+        elif (self._topic.id and not before.topic_id) or (self._topic.cluster and not before.cluster):
+            # The broker was upgraded, and tells it from now on; or the checkpoint is of a version that did not ask for the cluster's.
             before = read_binding(self._files, self._places.state) or before  # make_tables may have bound it to a table
-            write_binding(self._files, self._places.state, replace(before, topic_id=self._topic.id))
+            now = replace(before, topic_id=before.topic_id or self._topic.id, cluster=before.cluster or self._topic.cluster)
+            write_binding(self._files, self._places.state, now)
         path = f"{self._places.state}/{CONTRACT_FILE}"
         if anew or self.unfinished is None or self._files.read(path) is None:
             self._files.write(path, self._contract.to_json().encode())

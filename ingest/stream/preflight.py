@@ -79,7 +79,8 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class BrokerFacts:
-    """The topic as the broker has it; `bounds` are (earliest, end) offsets by partition. `topic_id` is empty on old brokers.
+    """The topic as the broker has it; `bounds` are (earliest, end) offsets by partition. `topic_id` is empty on old brokers, `cluster`
+    (the cluster's id) where none is told.
 
     `decided` is where a reader of committed records ends, by partition: before the first transaction that is open. Empty where others
     are read, or nobody has asked.
@@ -89,6 +90,7 @@ class BrokerFacts:
     topic_id: str
     bounds: dict[int, tuple[int, int]] = field(default_factory=dict)
     decided: dict[int, int] = field(default_factory=dict)
+    cluster: str = ""
 
 
 @dataclass(frozen=True)
@@ -285,9 +287,12 @@ def _broker_refusals(known: _Known, broker: BrokerFacts) -> Iterator[Refused]:
     binding, planned = known.checkpoint.binding, known.checkpoint.planned
     if binding is not None and binding.topic != broker.topic:
         yield refusals.topic_other(known.name, binding.topic, broker.topic)
-    if binding is not None and binding.topic_id and broker.topic_id and binding.topic_id != broker.topic_id:
+    if binding is not None and (binding.topic_id and broker.topic_id) and binding.topic_id != broker.topic_id:
         yield refusals.topic_recreated(known.name, broker.topic, binding.topic_id, broker.topic_id)
         return  # offsets of the one mean nothing in the other
+    if binding is not None and _of_another_cluster(binding, broker):
+        yield refusals.topic_elsewhere(known.name, broker.topic, binding.cluster or "unknown", broker.cluster or "unknown")
+        return
     if planned is None:
         return
     done = known.checkpoint.committed == planned.id.number or known.written == planned.id.number
@@ -307,3 +312,12 @@ def _broker_refusals(known: _Known, broker: BrokerFacts) -> Iterator[Refused]:
         open_ = [(p, needed[p], end) for p, end in sorted(broker.decided.items()) if end < needed[p] <= broker.bounds[p][1]]
         if open_:
             yield refusals.offsets_undecided(known.name, broker.topic, open_)
+
+
+def _of_another_cluster(binding: Binding, broker: BrokerFacts) -> bool:
+    """Where the ids of the two topics cannot be compared, those of the clusters tell: an upgraded cluster keeps its own."""
+    if binding.topic_id and broker.topic_id:
+        return False
+    if binding.cluster and broker.cluster:
+        return binding.cluster != broker.cluster
+    return bool(binding.topic_id)  # brokers that once told ids go on to do so; another cluster's may never have

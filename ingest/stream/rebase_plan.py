@@ -201,7 +201,8 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
     regain = tuple(gap for gap in again_for_it if gap[2] < gap[3])
     rebase = Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version, regain, end.stamp)
     predecessors = tuple(each.query_id for each in end.former)
-    return RebasePlan(Binding(broker.topic, broker.topic_id, table_id, max(epoch, 1), predecessors, rebase), again, not_regained)
+    binding = Binding(broker.topic, broker.topic_id, table_id, max(epoch, 1), predecessors, rebase, broker.cluster)
+    return RebasePlan(binding, again, not_regained)
 
 
 def _not_regained(name: str, lost: Sequence[tuple[int, int, int]]) -> Refused:

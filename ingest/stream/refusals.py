@@ -128,9 +128,10 @@ def log_damaged(table: str, file: str) -> Refused:
     return Refused(
         "LOG_TORN",
         f"{file} is not in the format in which Delta writes it.",
-        expected="a JSON value in each line: what that commit held is unknown.",
-        remedy="put the file back from a copy. If there is none: where the log has a checkpoint of a later version, take the file away, "
-        f"since Delta needs it no more; else move {table} away, which Delta does not open either, and the next start tells how to go on.",
+        expected="a JSON value in each line, or a whole Parquet file of a checkpoint: what it held is unknown.",
+        remedy="put the file back from a copy. If there is none: where the log has a checkpoint of a later version, or this is one and all "
+        f"commits before it are there, take the file away, since Delta does without it; else move {table} away, which Delta does not open "
+        "either, and the next start tells how to go on.",
     )
 
 
@@ -183,6 +184,18 @@ def topic_recreated(name: str, topic: str, bound: str, has: str) -> Refused:
         f"the checkpoint of {name} belongs to topic {topic} with id {bound}; the broker's topic {topic} has id {has}.",
         expected="the same topic: one that was made again starts at offset 0, and its records would be taken for old ones.",
         remedy=topic_made_again(name),
+    )
+
+
+def topic_elsewhere(name: str, topic: str, bound: str, has: str) -> Refused:
+    """A topic of the same name on another cluster, where the one or the other tells no topic ids."""
+    return Refused(
+        "TOPIC_RECREATED",
+        f"the checkpoint of {name} belongs to topic {topic} of a cluster with id {bound}; the brokers are of a cluster with id {has}, and "
+        "the two tell no topic ids that could be compared.",
+        expected="the same topic: in another cluster's the same offsets are other records, and all before them would be passed over.",
+        remedy=f"{topic_made_again(name)} If it is the same all the same (a proxy, older brokers), `ingest rebase {name} --to table` goes "
+        "on with it.",
     )
 
 

@@ -43,11 +43,13 @@ LAG_WITHIN_MS = 2_000
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as the broker knows it. `id` is how Kafka prints it; it is empty if the broker is too old to have ids."""
+    """A topic as the broker knows it. `id` is how Kafka prints it; it is empty if the broker is too old to have ids. `cluster` is the
+    cluster's id, which outlives its upgrades; empty if none is told."""
 
     name: str
     id: str
     partitions: tuple[int, ...]
+    cluster: str = ""
 
 
 def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) -> Topic:
@@ -62,7 +64,8 @@ def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) 
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=True,
     )
-    found = ask(kafka, request, within_s).to_dict()["topics"][0]
+    answer = ask(kafka, request, within_s).to_dict()
+    found = answer["topics"][0]
     error = for_code(found["error_code"])
     if error in (UnknownTopicOrPartitionError, InvalidTopicError):
         raise kafka_trouble.topic_unknown(kafka, name).unfit()
@@ -71,7 +74,8 @@ def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) 
         raise kafka_trouble.forbidden(kafka, f"the topic {name!r}").unfit()
     if error is not NoError:
         raise kafka_trouble.unreachable(kafka.bootstrap_servers, f"{error.__name__} for the topic {name!r}").unfit()
-    return Topic(name, _id_text(found.get("topic_id")), tuple(sorted(p["partition_index"] for p in found["partitions"])))
+    partitions = tuple(sorted(p["partition_index"] for p in found["partitions"]))
+    return Topic(name, _id_text(found.get("topic_id")), partitions, answer.get("cluster_id") or "")
 
 
 def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: float = BACK_WITHIN_S) -> None:
@@ -138,12 +142,13 @@ def facts_of(kafka: KafkaOptions, topic: Topic, isolation_level: str) -> BrokerF
 
     known = bounds(kafka, topic)
     if isolation_level != "read_committed":
-        return BrokerFacts(topic.name, topic.id, known)
+        return BrokerFacts(topic.name, topic.id, known, cluster=topic.cluster)
     partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
     with _consumer(kafka, ANSWER_WITHIN_S, isolation_level) as consumer:
         decided = consumer.end_offsets(partitions, timeout_ms=ANSWER_WITHIN_S * 1000)
     # Asked later than the bounds: what was decided in between is no matter.
-    return BrokerFacts(topic.name, topic.id, known, {p.partition: min(int(decided[p]), known[p.partition][1]) for p in partitions})
+    ends = {p.partition: min(int(decided[p]), known[p.partition][1]) for p in partitions}
+    return BrokerFacts(topic.name, topic.id, known, ends, topic.cluster)
 
 
 def offsets_at(kafka: KafkaOptions, topic: Topic, milliseconds: int) -> dict[int, int | None]:

@@ -73,7 +73,8 @@ def _topic_id_not_compared() -> Sequence[Patch]:
     right = preflight.decide
 
     def careless(name: str, checkpoint: Any, table: Any, broker: Any) -> Any:
-        return right(name, checkpoint, table, replace(broker, topic_id=""))
+        bound = checkpoint.binding.topic_id if checkpoint.binding is not None else broker.topic_id
+        return right(name, checkpoint, table, replace(broker, topic_id=bound))
 
     return [(preflight, "decide", careless)]
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
 from ingest.contract import Contract
+from ingest.errors import Refused
 from ingest.sql_type import field_to_delta
 from ingest.stream.columns import target_columns
-from ingest.stream.contract_change import changes
+from ingest.stream.contract_change import changes, refuse
 from ingest.stream.delta_log import State
 
 
@@ -40,6 +45,33 @@ def test_another_case_is_another_name_also_inside_a_struct() -> None:
         "the column orderno is orderNo in the table": "new table",
         "the column at.zipcode is zipCode in the table": "new table",
     }
+
+
+@pytest.mark.parametrize(
+    ("column", "metadata", "told"),
+    [
+        (0, {"__COLLATIONS": {"id": "spark.UTF8_LCASE"}}, "the column id has the collation spark.UTF8_LCASE in the table"),
+        (
+            1,
+            {"__COLLATIONS": {"tags.element": "icu.UNICODE_CI"}},
+            "the column tags (tags.element) has the collation icu.UNICODE_CI in the table",
+        ),
+        (0, {"__CHAR_VARCHAR_TYPE_STRING": "char(36)"}, "the column id is char(36) in the table"),
+    ],
+)
+def test_a_string_that_somebody_has_collated_or_padded_is_another_type(column: int, metadata: dict[str, Any], told: str) -> None:
+    """Delta's schema says `string` of it all the same, and the contract refuses both: different event ids could be equal."""
+    one = contract([ID, {"name": "tags", "type": "ARRAY<STRING>"}])
+    state = table(one)
+    schema = json.loads(state.schema)
+    schema["fields"][column]["metadata"] |= metadata
+    (change,) = changes(one, one, replace(state, schema=json.dumps(schema)))
+    assert change.what.startswith(told) and change.effect == "new table"
+    with pytest.raises(Refused, match="CONTRACT_CHANGED"):
+        refuse(one, "lake/target", [change])
+    plain = StructType([StructField("id", StringType("UTF8_BINARY"))]).jsonValue()["fields"][0]["metadata"]
+    schema["fields"][column]["metadata"] = plain
+    assert [each.what for each in changes(one, one, replace(state, schema=json.dumps(schema))) if each.effect == "new table"] == []
 
 
 def test_another_format_is_another_table() -> None:

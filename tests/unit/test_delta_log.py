@@ -129,6 +129,22 @@ def test_a_file_of_the_log_that_is_cut_off_or_no_json_is_named(log: DeltaLog, pu
             asked()
 
 
+@pytest.mark.parametrize("name", ["checkpoint.parquet", "checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"])
+def test_a_checkpoint_of_the_log_that_is_empty_is_none_and_one_that_is_damaged_is_named(
+    log: DeltaLog, put: Put, tmp_path: Path, name: str
+) -> None:
+    """A disk that was full leaves the one, and Delta takes no notice of it; the other ended a start as a bug of ours."""
+    put(0, actions=({"metaData": {"id": "t"}},))
+    put(1)
+    file = tmp_path / "_delta_log" / f"{1:020}.{name}"
+    file.write_bytes(b"")
+    state = log.state()
+    assert state is not None and (state.version, state.id) == (1, "t")
+    file.write_bytes(b"PAR1 and no more")
+    with pytest.raises(Refused, match=rf"LOG_TORN: {file} is not in the format"):
+        log.state()
+
+
 def test_what_a_checkpoint_of_the_log_holds_may_be_gone(put: Put, tmp_path: Path) -> None:
     folder = tmp_path / "_delta_log"
     for version in (2, 5, 6):

@@ -85,6 +85,8 @@ def test_an_overwrite_of_some_partitions_leaves_what_was_committed(tmp_path: Pat
         ("REPLACE TABLE", {}),
         ("CLONE", {}),
         ("WRITE", {"mode": "Overwrite", "partitionBy": "[]"}),
+        ("WRITE", {"mode": "Overwrite", "partitionBy": "[]", "predicate": "true", "isDynamicPartitionOverwrite": True}),
+        ("CREATE OR REPLACE TABLE AS SELECT", {"partitionBy": '["k"]', "isDynamicPartitionOverwrite": True}),
         ("STREAMING UPDATE", {"outputMode": "Complete", "queryId": "q", "epochId": "3"}),
     ],
 )

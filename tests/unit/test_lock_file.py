@@ -35,7 +35,7 @@ ASKS = (
 @pytest.fixture
 def lock(tmp_path: Path) -> Path:
     path = tmp_path / "lock"
-    path.write_text('{"host": "h", "jvm_pid": 1, "python_pid": 2}')
+    path.write_text('{"host": "h", "jvm_pid": 1, "python_pid": 2, "token": "a"}')
     return path
 
 
@@ -72,9 +72,9 @@ def test_who_only_looks_keeps_nobody_from_taking_the_lock(lock: Path) -> None:
 
 def test_a_run_whose_locks_file_was_deleted_or_is_another_runs_stops_before_it_writes(lock: Path) -> None:
     """Who meets LOCKED deletes the file, as one does with stale ones, and starts: the kernel's lock is on the file that is gone."""
-    ours = Held(lock, 1, None)
+    ours = Held(lock, 1, None, "a")
     refuse_lost([ours])
-    lock.write_text('{"host": "h", "jvm_pid": 3, "python_pid": 4}')
+    lock.write_text('{"host": "h", "jvm_pid": 3, "python_pid": 4, "token": "b"}')
     with pytest.raises(RunStopped, match=r"LOCK_LOST.*is held by host h, JVM process 3, Python process 4 now"):
         refuse_lost([ours])
     lock.unlink()
@@ -82,11 +82,19 @@ def test_a_run_whose_locks_file_was_deleted_or_is_another_runs_stops_before_it_w
         refuse_lost([ours])
 
 
+def test_a_driver_in_another_container_is_told_though_its_processes_have_our_numbers(lock: Path) -> None:
+    """There the first JVM has the same number every time; with the lock's file deleted the two would write over each other's commits."""
+    ours = Held(lock, 1, None, "a")
+    lock.write_text('{"host": "other", "jvm_pid": 1, "python_pid": 2, "token": "b"}')
+    with pytest.raises(RunStopped, match=r"LOCK_LOST.*is held by host other, JVM process 1"):
+        refuse_lost([ours])
+
+
 def test_a_batch_asks_for_its_locks_before_it_is_written(lock: Path, tmp_path: Path) -> None:
     document = {"pipeline": "shop", "table": "orders", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
     places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
     query = TableQuery(Contract.model_validate(document), places, KafkaOptions("127.0.0.1:1"), Topic("t", "", (0,)), print)
-    query._locks = [Held(lock, 1, None)]
+    query._locks = [Held(lock, 1, None, "a")]
     query._still_ours()  # what a batch calls when it has been read; without a topic id no broker is asked
     lock.unlink()
     with pytest.raises(RunStopped, match="LOCK_LOST"):

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ingest.files import LocalFiles
 from ingest.places import Places
 from ingest.stream.assessment import Assessment
-from ingest.stream.binding import Binding
+from ingest.stream.binding import Binding, read_binding
+from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.opening import Opening
 from ingest.stream.preflight import CheckpointFacts, TableFacts, decide
+from ingest.stream.topic import Topic
 from tests.unit.test_verify import CONTRACT
 
 BLANK = TableFacts("/lake/shop/orders/target", id="t", blank=True)
@@ -43,3 +49,20 @@ def test_a_later_begin_at_the_topics_end_is_not_silent() -> None:
 )
 def test_a_first_start_says_nothing(offsets: str, table: TableFacts, binding: Binding | None) -> None:
     assert opening(offsets, table, CheckpointFacts("/checkpoints/shop/orders", binding=binding)).begins_late is None
+
+
+@pytest.mark.parametrize(
+    "before", [None, Binding("orders", "", "t"), Binding("orders", "id", "t", 1, ("q0",))], ids=["none", "no id", "older"]
+)
+def test_a_start_remembers_the_cluster_and_what_an_upgraded_broker_tells(before: Binding | None, tmp_path: Path) -> None:
+    """I6: what the next start compares; a checkpoint of before it was kept gets it too, and loses nothing of its own."""
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{0:020}.json").write_text(json.dumps({"metaData": {"id": "t"}}))
+    one: Any = opening("earliest", BLANK, CheckpointFacts("/checkpoints/shop/orders", binding=before))
+    one._places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+    one._files = one._lake = LocalFiles()
+    one._log, one._quarantine = DeltaLog(LocalFiles(), str(tmp_path)), None
+    one._topic = Topic("orders", "id", (0,), "c")
+    one.bind(anew=False)
+    kept = replace(before or Binding("orders", "id", "t"), topic_id="id", cluster="c")
+    assert read_binding(LocalFiles(), one._places.state) == kept

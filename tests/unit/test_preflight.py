@@ -181,8 +181,32 @@ def test_a_commit_log_that_does_not_fit_the_offset_log_is_torn(missing: str, com
     assert decision.error.code == "CHECKPOINT_TORN" and named in decision.error.found
 
 
-def test_a_topic_id_that_the_broker_does_not_tell_is_no_refusal() -> None:
-    assert decide(NAME, checkpoint(1, 1), table(1), broker(topic_id="")) == Resume(2)
+def test_a_topic_id_that_no_broker_has_told_is_no_refusal() -> None:
+    bound = replace(BINDING, topic_id="")
+    assert decide(NAME, checkpoint(1, 1, binding=bound), table(1), broker(topic_id="")) == Resume(2)
+
+
+@pytest.mark.parametrize(
+    ("bound", "told", "refused"),
+    [
+        ((TOPIC_ID, "c"), ("", "c"), False),  # a proxy
+        ((TOPIC_ID, "c"), ("", "d"), True),
+        ((TOPIC_ID, ""), ("", "c"), True),  # brokers that tell ids do not unlearn it
+        (("", "c"), (TOPIC_ID, "c"), False),  # upgraded
+        (("", "c"), (TOPIC_ID, "d"), True),
+        (("", "c"), ("", "d"), True),
+        (("", ""), (TOPIC_ID, "d"), False),  # of a version that did not ask for the cluster's
+        ((TOPIC_ID, "c"), (TOPIC_ID, "d"), False),
+    ],
+)
+def test_where_topic_ids_cannot_be_compared_those_of_the_clusters_are(bound: tuple[str, str], told: tuple[str, str], refused: bool) -> None:
+    """The topic of another cluster may be longer than ours was: a start would read on in the midst of it, and pass over all before."""
+    at = replace(BINDING, topic_id=bound[0], cluster=bound[1])
+    decision = decide(NAME, checkpoint(1, 1, binding=at), table(1), broker(topic_id=told[0], cluster=told[1]))
+    assert code(decision) == ("TOPIC_RECREATED" if refused else "Resume")
+    if isinstance(decision, Refuse):
+        assert f"of a cluster with id {told[1]}" in decision.error.found and f"`ingest rebase {NAME} --to table`" in decision.error.remedy
+        assert decision.error.remedy.startswith("check --bootstrap-servers")
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,18 @@ def test_where_the_position_is_the_event_id_copies_in_another_topic_are_not_read
 
 def test_a_binding_that_was_written_before_it_kept_the_gaps_of_former_epochs_is_read() -> None:
     rebase = Rebase((replace(FORMER, gaps=(("T", 0, 3, 9),)),), ((0, 40),), ((0, 20, 40),), 5)
-    bound = Binding("events", "T", "t", 1, ("q0",), rebase)
+    bound = Binding("events", "T", "t", 1, ("q0",), rebase, "cluster")
     assert Binding.from_json(bound.to_json()) == bound
     older = json.loads(bound.to_json())
     del older["rebase"]["former"][0]["gaps"]
-    assert Binding.from_json(json.dumps(older)) == replace(bound, rebase=replace(rebase, former=(FORMER,)))
+    del older["cluster"]
+    assert Binding.from_json(json.dumps(older)) == replace(bound, rebase=replace(rebase, former=(FORMER,)), cluster="")
+
+
+def test_a_rebase_belongs_to_the_cluster_that_it_was_made_on() -> None:
+    end = TableEnd(4, "T", {0: 40}, (FORMER,), topic="events")
+    planned = plan("shop.orders", Aim("table"), end, replace(BROKER, topic_id="", cluster="c"), "t", accept_gap=False)
+    assert (planned.binding.topic_id, planned.binding.cluster, planned.rebase.baseline) == ("", "c", ((0, 40),))
 
 
 def test_a_time_behind_all_records_leaves_out_none_that_comes_while_the_broker_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
