@@ -151,6 +151,11 @@ class Segment:
     rows: tuple[LedgerRow, ...]
 
     @property
+    def shared(self) -> bool:
+        """Whether several checkpoints have read some of them."""
+        return len({row.query_id for row in self.rows}) > 1
+
+    @property
     def inserted(self) -> int:
         """Rows that the target must hold."""
         return sum(row.inserted for row in self.rows)

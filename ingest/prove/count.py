@@ -10,7 +10,7 @@ import numpy as np
 
 from ingest.delta_sql import At, DataFusion, Engine, Spark, Unreadable, quoted, unreadable
 from ingest.prove.balance import Finding, Segment
-from ingest.prove.intervals import Intervals, Offsets
+from ingest.prove.intervals import EMPTY, Intervals, Offsets
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce, leaves_out
 
@@ -150,20 +150,20 @@ def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
         version = last.version - 1
 
 
-def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequence[Segment]) -> Removed:
+def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequence[Segment], records: Rows | None = None) -> Removed:
     """Rows that the DELETE `commits` took out of segments that lack some, counted from the versions before and after.
 
     A row that somebody has put back by hand (INSERT of an older version's) is not missing, and must not stand for one that is. So of a
     segment that one checkpoint alone has read, which put a row at each position once, the positions count that a DELETE took after
     that and that do not stand in `target`, each once. A rebase that reads a stretch again puts rows back and counts them: there each
-    DELETE counts.
+    DELETE counts. Nor is one that stands in `records` by now, where those are told.
 
     Where VACUUM has taken the files of those versions, the figure in the commit has to do.
     """
     if not short:
         return Removed({}, 0)
-    once = [part for part in short if len({row.query_id for row in part.rows}) == 1]
-    again = [part for part in short if len({row.query_id for row in part.rows}) > 1]
+    once = [part for part in short if not part.shared]
+    again = [part for part in short if part.shared]
     found = dict.fromkeys(short, 0)
     gone: dict[tuple[str, int], list[tuple[int, Intervals]]] = {}
     untold = 0
@@ -180,10 +180,14 @@ def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequen
                 gone.setdefault((topic_id, partition), []).append((commit.version, Intervals.of_offsets(offsets)))
         for index, number in counted.items():
             found[again[index]] += number
+    stand: dict[tuple[str, int], Intervals] = {}
+    if records is not None:
+        for topic_id in {topic_id for topic_id, _ in gone}:
+            stand |= {(topic_id, p): Intervals.of_offsets(offsets) for p, offsets in positions(engine, records, topic_id).items()}
     for part in once:
-        since = max(row.target_version for row in part.rows)
-        of_partition = gone.get((part.topic_id, part.partition), ())
-        found[part] = len(Intervals.union([each.clip(part.start, part.end) for version, each in of_partition if version > since]))
+        since, where = max(row.target_version for row in part.rows), (part.topic_id, part.partition)
+        since_then = [each.clip(part.start, part.end) for version, each in gone.get(where, ()) if version > since]
+        found[part] = len(Intervals.union(since_then).minus(stand.get(where, EMPTY)))
     return Removed(found, untold)
 
 

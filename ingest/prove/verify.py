@@ -106,14 +106,17 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     short = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) < part.inserted]
     gone = removed(engine, target.table, deletes(log, version), short)
     everything = replace(records, where="true")
-    fewer = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) + gone.by_segment.get(part, 0) < part.inserted]
+    missing = {part: part.inserted - in_target.by_segment.get(index, 0) - gone.by_segment.get(part, 0) for index, part in enumerate(parts)}
+    fewer = [part for part, number in missing.items() if number > 0]
     whole = read_again_whole(engine, target, everything, fewer, deletes(log, version))
     differ = [*_compare(parts, in_target, in_quarantine, gone, whole), *lacking(engine, records, parts)]
+    judged = [part for part in parts if part not in whole]
+    untold = {part: number for part, number in missing.items() if gone.untold}
     findings = [
         *check(rows, epochs, accepted),
         *_differs(rows + behind, ours),
         *differ,
-        *not_standing(engine, target, everything, rows, deletes(log, version), differ),
+        *not_standing(engine, target, everything, judged, deletes(log, version), untold, differ),
         *_outside(in_target, in_quarantine),
         *doubled(engine, target.table, {name: of_bytes[name] for name in event_id_columns(contract)}),
         *doubled_records(engine, everything),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,6 +55,13 @@ class Lake:
         self.rows(rows, mark)
         log = DeltaLog(LocalFiles(), self.places.target)
         self.ledger += count_rows(None, self.places, log.commit(log.newest()), mark)
+
+    def rebase(self, former: Sequence[tuple[str, int, int]], query: str, start: int) -> None:
+        """A rebase to `start`; `former` are the query ids before it, the last batch of each and where that ended."""
+        epochs = tuple(FormerEpoch(each, n, last, "orders", "id", ((0, end),) if end else ()) for n, (each, last, end) in enumerate(former))
+        rebase = Rebase(epochs, ((0, start),), (), DeltaTable(self.places.target).version())
+        binding = Binding("orders", "id", "", len(former), tuple(each for each, _, _ in former), rebase)
+        self.ledger += project_rebase(binding, query, self.places, "hash", AT + timedelta(days=len(former)), {})
 
     def rows(self, offsets: Sequence[int], mark: Mark | None) -> None:
         columns = {"id": pa.array(offsets, pa.int64()), "_topic_id": pa.array(["id"] * len(offsets), pa.string())}
@@ -230,3 +238,54 @@ def test_a_delete_whose_row_came_back_excuses_no_record_that_stands_no_more(behi
     assert behind.codes() == []
     DeltaTable(behind.places.quarantine).delete("offset = 1")
     assert set(behind.codes()) == {"REPLAYED_MISSING"}
+
+
+def test_a_delete_that_was_taken_back_excuses_no_row_of_a_stretch_that_was_read_twice_in_part(read_once: Lake) -> None:
+    """I4: the sum counts the DELETE, though its row stands again; the row that is lost lies where the rebase did not reach."""
+    DeltaTable(read_once.places.target).delete("_offset = 3")
+    read_once.rows([3], None)
+    read_once.rebase([("q1", 0, 10)], "q2", 0)
+    read_once.batch(SECOND, 1, 0, 6, (), ())
+    assert read_once.codes() == []
+    _take_behind_the_logs_back(read_once, 8)
+    assert read_once.codes() == ["REPLAYED_MISSING"]
+
+
+def test_a_record_that_a_rebase_has_put_into_quarantine_stands_for_no_other_that_is_lost(tmp_path: Path) -> None:
+    """I4, I5: the deleted row, read again under a stricter contract, is neither removed nor one of those that were there before."""
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, range(3, 10), range(3))
+    DeltaTable(one.places.target).delete("_offset = 5")
+    one.rebase([("q1", 0, 10)], "q2", 4)
+    one.batch(SECOND, 1, 4, 10, (), (5,))
+    assert one.codes() == []
+    DeltaTable(one.places.quarantine).delete("offset = 1")
+    assert one.codes() == ["REPLAYED_MISSING"]
+
+
+def _vacuum(lake: Lake) -> None:
+    DeltaTable(lake.places.target).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def test_a_delete_in_other_ranges_excuses_no_record_that_stands_no_more_also_after_vacuum(behind: Lake) -> None:
+    """I4: what a commit says of itself names no position, but of the ranges that lack rows it tells all."""
+    behind.batch(BatchId("q3", 1), 0, 10, 20, range(10, 20), ())
+    DeltaTable(behind.places.target).delete("_offset = 15")
+    _vacuum(behind)
+    assert behind.codes() == []
+    DeltaTable(behind.places.quarantine).delete("offset = 1")
+    assert behind.codes() == ["REPLAYED_MISSING"]
+
+
+def test_a_row_that_a_delete_took_and_two_rebases_had_read_is_not_missed_after_vacuum(read_once: Lake) -> None:
+    former = [("q1", 0, 10)]
+    for epoch, query in enumerate(("q2", "q3"), 1):
+        read_once.rebase(former, query, 0)
+        read_once.batch(BatchId(query, 1), epoch, 0, 10, (), ())
+        former.append((query, 1, 10))
+    DeltaTable(read_once.places.target).delete("_offset = 5")
+    assert read_once.codes() == []
+    _vacuum(read_once)
+    assert read_once.codes() == []
+    _take_behind_the_logs_back(read_once, 6)
+    assert "ROWS_DIFFER" in read_once.codes()
