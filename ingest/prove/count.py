@@ -10,7 +10,7 @@ import numpy as np
 
 from ingest.delta_sql import At, DataFusion, Engine, Spark, Unreadable, quoted, unreadable
 from ingest.prove.balance import Finding, Segment
-from ingest.prove.intervals import EMPTY, Intervals, Offsets
+from ingest.prove.intervals import Intervals, Offsets
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce, leaves_out
 
@@ -27,23 +27,24 @@ Position = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a table by their positions: those that meet `where`, without those that stand in one of the versions `but_not` too."""
+    """Rows of a table by their positions: those that meet `where`, without those whose position is among one of `but_not` too (none of
+    which leaves out others itself); then each position once."""
 
     table: At
     columns: tuple[str, str, str] = POSITION
     where: str = "true"
-    but_not: tuple[int, ...] = ()
+    but_not: tuple[Rows, ...] = ()
 
     @property
     def tables(self) -> dict[str, At]:
         """What `sql` names."""
-        return {"rows": self.table} | {f"later{n}": replace(self.table, version=version) for n, version in enumerate(self.but_not)}
+        return {"rows": self.table} | {f"others{n}": others.table for n, others in enumerate(self.but_not)}
 
     def sql(self, rows: str = "rows") -> str:
         """A query of them, from a table of this name: topic, partition and offset as `t`, `p` and `o`, none of them NULL."""
         t, p, o = self.columns
         named = f"coalesce(`{t}`, '') AS t, coalesce(`{p}`, -1) AS p, coalesce(`{o}`, -1) AS o"
-        but = "".join(f" EXCEPT SELECT {named} FROM {{later{number}}}" for number in range(len(self.but_not)))
+        but = "".join(f" EXCEPT {others.sql(f'others{number}')}" for number, others in enumerate(self.but_not))
         return f"SELECT {named} FROM {{{rows}}} WHERE {self.where}{but}"
 
 
@@ -150,13 +151,13 @@ def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
         version = last.version - 1
 
 
-def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequence[Segment], records: Rows | None = None) -> Removed:
+def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequence[Segment], elsewhere: Rows | None = None) -> Removed:
     """Rows that the DELETE `commits` took out of segments that lack some, counted from the versions before and after.
 
     A row that somebody has put back by hand (INSERT of an older version's) is not missing, and must not stand for one that is. So of a
     segment that one checkpoint alone has read, which put a row at each position once, the positions count that a DELETE took after
     that and that do not stand in `target`, each once. A rebase that reads a stretch again puts rows back and counts them: there each
-    DELETE counts. Nor is one that stands in `records` by now, where those are told.
+    DELETE counts. Nor is one missing that stands `elsewhere`.
 
     Where VACUUM has taken the files of those versions, the figure in the commit has to do.
     """
@@ -166,10 +167,10 @@ def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequen
     again = [part for part in short if part.shared]
     found = dict.fromkeys(short, 0)
     gone: dict[tuple[str, int], list[tuple[int, Intervals]]] = {}
-    untold = 0
+    untold, now = 0, (Rows(target), elsewhere) if elsewhere is not None else (Rows(target),)
     for commit in commits:
         try:
-            missing = taken(target.path, commit, target.version)
+            missing = taken(target.path, commit, *now)
             there_no_more = {topic_id: positions(engine, missing, topic_id) for topic_id in {part.topic_id for part in once}}
             counted = count(engine, taken(target.path, commit), again).by_segment if again else {}
         except Unreadable:
@@ -180,20 +181,16 @@ def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequen
                 gone.setdefault((topic_id, partition), []).append((commit.version, Intervals.of_offsets(offsets)))
         for index, number in counted.items():
             found[again[index]] += number
-    stand: dict[tuple[str, int], Intervals] = {}
-    if records is not None:
-        for topic_id in {topic_id for topic_id, _ in gone}:
-            stand |= {(topic_id, p): Intervals.of_offsets(offsets) for p, offsets in positions(engine, records, topic_id).items()}
     for part in once:
-        since, where = max(row.target_version for row in part.rows), (part.topic_id, part.partition)
-        since_then = [each.clip(part.start, part.end) for version, each in gone.get(where, ()) if version > since]
-        found[part] = len(Intervals.union(since_then).minus(stand.get(where, EMPTY)))
+        since = max(row.target_version for row in part.rows)
+        of_partition = gone.get((part.topic_id, part.partition), ())
+        found[part] = len(Intervals.union([each.clip(part.start, part.end) for version, each in of_partition if version > since]))
     return Removed(found, untold)
 
 
-def taken(table: str, commit: Commit, now: int | None = None) -> Rows:
-    """What a DELETE commit took: the positions of the version before it that are not in its own, nor in the version `now`."""
-    return Rows(At(table, commit.version - 1), but_not=(commit.version,) if now is None else (commit.version, now))
+def taken(table: str, commit: Commit, *now: Rows) -> Rows:
+    """What a DELETE commit took: the positions of the version before it that are not in its own, nor among those that stand `now`."""
+    return Rows(At(table, commit.version - 1), but_not=(Rows(At(table, commit.version)), *now))
 
 
 def positions(engine: Engine, rows: Rows, topic_id: str) -> dict[int, Offsets]:

@@ -7,6 +7,7 @@ in no ledger, and of what stood in quarantine by it no commit of the target tell
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ingest.delta_sql import Engine
 from ingest.prove.balance import Finding, Segment, finding
@@ -35,13 +36,8 @@ def not_standing(
     short: dict[LedgerRow, int] = {}
     for query in sorted({row.query_id for row in looked}):
         # By checkpoint: those of one overlap nowhere, and a count takes each position for one segment's.
-        alone = [_alone(row) for row in looked if row.query_id == query]
-        in_target, in_quarantine = count(engine, target, alone).by_segment, count(engine, records, alone).by_segment
-        for index, part in enumerate(alone):
-            (row,) = part.rows
-            there = in_target.get(index, 0) + in_quarantine.get(index, 0)
-            if (lost := _stood(row) - there) > 0:
-                short[row] = lost
+        there = _there(engine, target, records, [row for row in looked if row.query_id == query])
+        short |= {row: lost for row, number in there.items() if (lost := _stood(row) - number) > 0}
     deletes = list(deleted) if short else []
     for query in sorted({row.query_id for row in short}):
         gone = removed(engine, target.table, deletes, [_alone(row) for row in short if row.query_id == query], records)
@@ -60,6 +56,13 @@ def not_standing(
                     yield finding("REPLAYED_MISSING", row, what)
 
 
+def _there(engine: Engine, target: Rows, records: Rows, rows: Sequence[LedgerRow]) -> dict[LedgerRow, int]:
+    """How many positions of each row's range stand in target or quarantine; one that stands in both stands for no other."""
+    alone = [_alone(row) for row in rows]
+    in_target, elsewhere = count(engine, target, alone).by_segment, count(engine, replace(records, but_not=(target,)), alone).by_segment
+    return {row: in_target.get(index, 0) + elsewhere.get(index, 0) for index, row in enumerate(rows)}
+
+
 def _stood(row: LedgerRow) -> int:
     """How many records of its range stood in target and quarantine when it was committed."""
     return row.inserted + row.quarantined + row.replayed
@@ -76,14 +79,13 @@ def read_again_whole(engine: Engine, target: Rows, records: Rows, parts: Sequenc
     `records` are all of the quarantine. Raises Unreadable.
     """
     last = {part: part.read_last for part in parts if part.read_last}
-    alone = [_alone(row) for rows in last.values() for row in rows]
+    alone = [row for rows in last.values() for row in rows]
     if not alone:
         return set()
-    in_target, in_quarantine = count(engine, target, alone).by_segment, count(engine, records, alone).by_segment
-    gone = removed(engine, target.table, deleted, alone, records)
+    gone = removed(engine, target.table, deleted, [_alone(row) for row in alone], records)
     if gone.untold:
         return set()
-    there = {part.rows[0]: in_target.get(index, 0) + in_quarantine.get(index, 0) for index, part in enumerate(alone)}
+    there = _there(engine, target, records, alone)
     taken = {part.rows[0]: number for part, number in gone.by_segment.items()}
     exact = {row for row, number in there.items() if number + taken[row] == _stood(row)}
     return {part for part, rows in last.items() if exact.issuperset(rows)}

@@ -120,7 +120,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
         *_outside(in_target, in_quarantine),
         *doubled(engine, target.table, {name: of_bytes[name] for name in event_id_columns(contract)}),
         *doubled_records(engine, everything),
-        *both(engine, target, replace(records, where=f"({records.where}) AND state <> 'replayed'")),
+        *both(engine, target, replace(everything, where="state <> 'replayed'")),
         *_checkpoint(done, rows, summary),
         *_pairs(before.pairs, done, places, rows, summary),
     ]
