@@ -73,8 +73,9 @@ def _alone(row: LedgerRow) -> Segment:
 
 
 def read_again_whole(engine: Engine, target: Rows, records: Rows, parts: Sequence[Segment], deleted: Iterable[Commit]) -> set[Segment]:
-    """Those of several checkpoints' segments in which all stands that the newest of them has put there or found there when it read the
-    whole of them again, but for what a DELETE took since: rows that were lost before and came back with it are counted by both.
+    """Those of the segments in which all stands that their newest checkpoint has put there or found there when it read the whole of them
+    again, but for what a DELETE took since: rows that were lost before and came back with it are counted by both it and the one before,
+    rows that an overwrite has kept by neither.
 
     `records` are all of the quarantine. Raises Unreadable.
     """

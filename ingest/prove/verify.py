@@ -107,8 +107,8 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     gone = removed(engine, target.table, deletes(log, version), short)
     everything = replace(records, where="true")
     missing = {part: part.inserted - in_target.by_segment.get(index, 0) - gone.by_segment.get(part, 0) for index, part in enumerate(parts)}
-    fewer = [part for part, number in missing.items() if number > 0]
-    whole = read_again_whole(engine, target, everything, fewer, deletes(log, version))
+    unlike = [part for part, number in missing.items() if number]
+    whole = read_again_whole(engine, target, everything, unlike, deletes(log, version))
     differ = [*_compare(parts, in_target, in_quarantine, gone, whole), *lacking(engine, records, parts)]
     judged = [part for part in parts if part not in whole]
     untold = {part: number for part, number in missing.items() if gone.untold}

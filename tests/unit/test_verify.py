@@ -301,3 +301,16 @@ def test_a_record_that_became_a_row_excuses_none_that_the_quarantine_lost(tmp_pa
     assert one.codes() == []
     DeltaTable(one.places.quarantine).delete("offset = 1")
     assert one.codes() == ["REPLAYED_MISSING"]
+
+
+def test_rows_that_an_overwrite_has_kept_balance_when_they_were_read_again(read_once: Lake) -> None:
+    """Their batch is not in force any more, and the new checkpoint has found them standing: nothing is missing, nor too much."""
+    write_deltalake(read_once.places.target, DeltaTable(read_once.places.target).to_pyarrow_table(), mode="overwrite")
+    read_once.rebase([("q1", -1, 0)], "q2", 0)
+    read_once.batch(SECOND, 1, 0, 20, range(10, 20), ())
+    assert read_once.codes() == []
+    DeltaTable(read_once.places.target).delete("_offset IN (4, 14)")
+    assert read_once.codes() == []
+    for gone in (5, 15):
+        _take_behind_the_logs_back(read_once, gone)
+        assert set(read_once.codes()) == {"ROWS_DIFFER"}
