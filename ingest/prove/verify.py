@@ -122,7 +122,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
         *doubled_records(engine, everything),
         *both(engine, target, replace(everything, where="state <> 'replayed'")),
         *_checkpoint(done, rows, summary),
-        *_pairs(before.pairs, done, places, rows, summary),
+        *_pairs(before.pairs, done, places, rows, summary, log, max((row.target_version for row in told), default=-1)),
     ]
     return Verified(
         places.name,
@@ -243,19 +243,35 @@ def _checkpoint(done: tuple[str | None, int] | Finding, rows: Sequence[LedgerRow
 
 
 def _pairs(
-    pairs: Mapping[str, int], done: tuple[str | None, int] | Finding, places: Places, rows: Sequence[LedgerRow], summary: LedgerSummary
+    pairs: Mapping[str, int],
+    done: tuple[str | None, int] | Finding,
+    places: Places,
+    rows: Sequence[LedgerRow],
+    summary: LedgerSummary,
+    log: DeltaLog,
+    rebased: int,
 ) -> Iterator[Finding]:
     """What Delta keeps as done by the newest checkpoint must be in the table: a RESTORE keeps the pairs of what it takes away, also where
-    ledger and checkpoint are put back to the same day. Of those before it a rebase has said where they ended."""
+    ledger and checkpoint are put back to the same day. Of those before it a rebase has said where they ended; the last one that the
+    ledger knows was made when the target was at version `rebased`."""
     newest = max(summary.epochs.values(), default=0)
     prefix = app_id(places.pipeline, places.table, "", "")[:-1]
     for app, number in sorted(pairs.items()):
         query_id = app.removeprefix(prefix).removesuffix("/target")
-        if app != app_id(places.pipeline, places.table, query_id, "target") or summary.epochs.get(query_id, 0) < newest:
+        if app != app_id(places.pipeline, places.table, query_id, "target"):
+            continue
+        # One that the ledger does not know is of before that rebase, or of a later one whose rows it has lost.
+        unknown = query_id not in summary.epochs and (newest == 0 or _committed(log, app, number) > rebased)
+        if not unknown and summary.epochs.get(query_id, -1) < newest:
             continue
         told = isinstance(done, tuple) and done[0] == query_id and done[1] >= number  # the checkpoint says so already
         if not told and number > (written := _written(query_id, rows, summary)):
             yield _missing(number, "done by the pair that Delta keeps", written)
+
+
+def _committed(log: DeltaLog, app: str, number: int) -> int:
+    """The version that has this pair, in force or not; -1 if the log does not tell."""
+    return next((commit.version for commit in log.newest_first() if commit.transactions.get(app) == number), -1)
 
 
 def _written(query_id: str, rows: Sequence[LedgerRow], summary: LedgerSummary) -> int:

@@ -314,3 +314,20 @@ def test_rows_that_an_overwrite_has_kept_balance_when_they_were_read_again(read_
     for gone in (5, 15):
         _take_behind_the_logs_back(read_once, gone)
         assert set(read_once.codes()) == {"ROWS_DIFFER"}
+
+
+def test_a_later_checkpoint_of_which_a_ledger_put_back_knows_nothing_is_told_by_its_pair(read_once: Lake) -> None:
+    """I2, I4: the same where the ledger of that day already knows a rebase, but not the last one."""
+    former = [("q1", 0, 10)]
+    read_once.rebase(former, "q2", 10)
+    read_once.batch(SECOND, 1, 10, 12, (10, 11), ())
+    version, of_that_day = DeltaTable(read_once.places.target).version(), list(read_once.ledger)
+    former.append(("q2", 1, 12))
+    read_once.rebase(former, "q3", 12)
+    read_once.batch(BatchId("q3", 1), 2, 12, 14, (12, 13), ())
+    assert read_once.codes() == []
+    DeltaTable(read_once.places.target).restore(version)
+    read_once.ledger = of_that_day
+    assert read_once.codes() == ["BATCH_MISSING"]
+    read_once.rebase(former, "q4", 12)
+    assert read_once.codes() == [], "the rebase that a start names is the mend"
