@@ -46,10 +46,10 @@ class Lake:
         for write in (self.rows, self.records):
             write((), None)
 
-    def batch(self, id: BatchId, epoch: int, start: int, end: int, rows: Sequence[int], poison: Sequence[int]) -> None:
+    def batch(self, id: BatchId, epoch: int, start: int, end: int, rows: Sequence[int], poison: Sequence[int], losers: int = 0) -> None:
         """A batch of [start, end) that adds these; what stands there already it counts as replayed."""
-        replayed = end - start - len(rows) - len(poison)
-        counts = ((0, Counts(end - start, len(poison), 0, replayed)),)
+        replayed = end - start - len(rows) - len(poison) - losers
+        counts = ((0, Counts(end - start, len(poison), losers, replayed)),)
         mark = Mark("shop", "orders", id, epoch, "hash", "orders", "id", (OffsetRange(0, start, end),), counts)
         self.records(poison, mark)
         self.rows(rows, mark)
@@ -331,3 +331,26 @@ def test_a_later_checkpoint_of_which_a_ledger_put_back_knows_nothing_is_told_by_
     assert read_once.codes() == ["BATCH_MISSING"]
     read_once.rebase(former, "q4", 12)
     assert read_once.codes() == [], "the rebase that a start names is the mend"
+
+
+def test_a_duplicate_that_a_rebase_has_put_into_quarantine_stands_for_no_record_that_is_lost(tmp_path: Path) -> None:
+    """I4, I5: with `conflicts: table` since, the rebase began in the midst of the batch; what is lost lies before that."""
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, (3, 4, 5, 6, 8, 9), range(3), losers=1)
+    one.rebase([("q1", 0, 10)], "q2", 6)
+    one.batch(SECOND, 1, 6, 10, (), (7,))
+    assert one.codes() == []
+    DeltaTable(one.places.quarantine).delete("offset = 1")
+    assert one.codes() == ["QUARANTINE_DIFFERS"]
+
+
+def test_records_that_the_quarantine_lost_and_a_rebase_has_put_there_again_balance(tmp_path: Path) -> None:
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, (3, 4, 5, 6, 8, 9), range(3), losers=1)
+    DeltaTable(one.places.quarantine).delete("offset IN (1, 2)")
+    assert one.codes() == ["QUARANTINE_DIFFERS"]
+    one.rebase([("q1", 0, 10)], "q2", 0)
+    one.batch(SECOND, 1, 0, 6, (), (1, 2))
+    assert one.codes() == ["QUARANTINE_DIFFERS"], "not all of the batch has been read again"
+    one.batch(BatchId("q2", 2), 1, 6, 12, (10, 11), (), losers=1)
+    assert one.codes() == []
