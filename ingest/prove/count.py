@@ -130,10 +130,13 @@ def _count_in_spark(engine: Spark, rows: Rows, parts: Sequence[Segment]) -> Coun
 
 @dataclass(frozen=True)
 class Removed:
-    """Rows that DELETE commits took, by segment; `untold` is the number of those that only a commit's own figure tells of."""
+    """Rows that DELETE commits took, by segment; `untold` is the number of those that only a commit's own figure tells of, the commits
+    of `untold_in` (ascending), and `told_from` the first version of one whose rows are known."""
 
     by_segment: dict[Segment, int]
     untold: int
+    untold_in: tuple[int, ...] = ()
+    told_from: int | None = None
 
 
 def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
@@ -167,7 +170,7 @@ def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequen
     again = [part for part in short if part.shared]
     found = dict.fromkeys(short, 0)
     gone: dict[tuple[str, int], list[tuple[int, Intervals]]] = {}
-    untold, now = 0, (Rows(target), elsewhere) if elsewhere is not None else (Rows(target),)
+    untold_in, told, untold, now = list[int](), list[int](), 0, (Rows(target), elsewhere) if elsewhere is not None else (Rows(target),)
     for commit in commits:
         try:
             missing = taken(target.path, commit, *now)
@@ -175,7 +178,9 @@ def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequen
             counted = count(engine, taken(target.path, commit), again).by_segment if again else {}
         except Unreadable:
             untold += commit.deleted_rows
+            untold_in.append(commit.version)
             continue
+        told.append(commit.version)
         for topic_id, of_topic in there_no_more.items():
             for partition, offsets in of_topic.items():
                 gone.setdefault((topic_id, partition), []).append((commit.version, Intervals.of_offsets(offsets)))
@@ -185,7 +190,19 @@ def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequen
         since = max(row.target_version for row in part.rows)
         of_partition = gone.get((part.topic_id, part.partition), ())
         found[part] = len(Intervals.union([each.clip(part.start, part.end) for version, each in of_partition if version > since]))
-    return Removed(found, untold)
+    return Removed(found, untold, tuple(sorted(untold_in)), min(told, default=None))
+
+
+def put_back(log: DeltaLog, version: int, gone: Removed) -> int:
+    """How many rows somebody has added by hand (INSERT) of those that only the figures of DELETE commits tell of.
+
+    Where the rows of a DELETE are known it is known too which of them stand again, so that what came after it is none of these.
+    """
+    if not gone.untold_in:
+        return 0
+    first, end = gone.untold_in[0], version + 1 if gone.told_from is None else gone.told_from
+    by_hand = (c for c in InForce(log, version).commits() if first < c.version < end and c.mark is None and c.added and not c.removed)
+    return sum(file.records or 0 for commit in by_hand for file in commit.added)
 
 
 def taken(table: str, commit: Commit, *now: Rows) -> Rows:

@@ -354,3 +354,28 @@ def test_records_that_the_quarantine_lost_and_a_rebase_has_put_there_again_balan
     assert one.codes() == ["QUARANTINE_DIFFERS"], "not all of the batch has been read again"
     one.batch(BatchId("q2", 2), 1, 6, 12, (10, 11), (), losers=1)
     assert one.codes() == []
+
+
+def test_a_row_that_was_put_back_by_hand_is_known_also_after_vacuum(read_once: Lake) -> None:
+    """I4: a DELETE that took too much, taken back in part; what is put back excuses no row that is lost."""
+    DeltaTable(read_once.places.target).delete("_offset IN (3, 4)")
+    read_once.rows([3], None)
+    _vacuum(read_once)
+    assert read_once.codes() == []
+    DeltaTable(read_once.places.target).delete("_offset = 7")
+    read_once.rows([7], None)
+    assert read_once.codes() == []
+    _take_behind_the_logs_back(read_once, 5)
+    assert read_once.codes() == ["ROWS_DIFFER"]
+    _vacuum(read_once)
+    assert read_once.codes() == ["ROWS_DIFFER"]
+
+
+def test_a_delete_whose_row_was_put_back_by_hand_excuses_no_other_also_after_vacuum(read_once: Lake) -> None:
+    """I4: one row was removed, by the figure of the DELETE, and one is missing: another one."""
+    DeltaTable(read_once.places.target).delete("_offset = 3")
+    read_once.rows([3], None)
+    _vacuum(read_once)
+    _take_behind_the_logs_back(read_once, 4)
+    _vacuum(read_once)
+    assert read_once.codes() == ["ROWS_DIFFER"]
