@@ -118,13 +118,13 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     short = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) < part.inserted]
     gone = removed(engine, target.table, deletes(log, version), short)
     everything = replace(records, where="true")
-    missing = {part: part.inserted - in_target.by_segment.get(index, 0) - gone.by_segment.get(part, 0) for index, part in enumerate(parts)}
-    unlike = [part for part, number in missing.items() if number]
+    short_of = {part: part.inserted - in_target.by_segment.get(index, 0) - gone.by_segment.get(part, 0) for index, part in enumerate(parts)}
+    unlike = [part for part, number in short_of.items() if number]
     whole = read_again_whole(engine, target, everything, unlike, deletes(log, version))
     gone = replace(gone, untold=max(0, gone.untold - put_back(log, version, gone)))
     differ = [*_compare(parts, in_target, in_quarantine, gone, whole), *lacking(engine, records, parts)]
     judged = [part for part in parts if part not in whole]
-    untold = {part: number for part, number in missing.items() if gone.untold}
+    untold = {part: number for part, number in short_of.items() if gone.untold}
     findings = [
         *check(rows, epochs, accepted),
         *_differs(rows + behind, ours),
