@@ -151,6 +151,11 @@ class Segment:
     rows: tuple[LedgerRow, ...]
 
     @property
+    def shared(self) -> bool:
+        """Whether several checkpoints have read some of them."""
+        return len({row.query_id for row in self.rows}) > 1
+
+    @property
     def inserted(self) -> int:
         """Rows that the target must hold."""
         return sum(row.inserted for row in self.rows)
@@ -170,10 +175,11 @@ class Segment:
 
     @property
     def read_last(self) -> tuple[LedgerRow, ...]:
-        """The rows of the newest of several checkpoints that have read these offsets, if it has read all of them; else none."""
+        """The rows of the newest checkpoint that has read these offsets, if it has read all of them and was not the only one, or found
+        records standing that a batch had put there which is in force no more; else none."""
         newest = max(row.epoch for row in self.rows)
         rows = sorted((row for row in self.rows if row.epoch == newest), key=lambda row: row.start_offset)
-        one_of_several = len({row.query_id for row in rows}) == 1 < len({row.query_id for row in self.rows})
+        one_of_several = len({row.query_id for row in rows}) == 1 and (self.shared or any(row.replayed for row in rows))
         joined = all(before.end_offset == after.start_offset for before, after in pairwise(rows))
         whole = joined and (rows[0].start_offset, rows[-1].end_offset) == (self.start, self.end)
         return tuple(rows) if one_of_several and whole else ()

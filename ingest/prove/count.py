@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,23 +27,24 @@ Position = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a table by their positions: those that meet `where`, without those that stand in one of the versions `but_not` too."""
+    """Rows of a table by their positions: those that meet `where`, without those whose position is among one of `but_not` too (none of
+    which leaves out others itself); then each position once."""
 
     table: At
     columns: tuple[str, str, str] = POSITION
     where: str = "true"
-    but_not: tuple[int, ...] = ()
+    but_not: tuple[Rows, ...] = ()
 
     @property
     def tables(self) -> dict[str, At]:
         """What `sql` names."""
-        return {"rows": self.table} | {f"later{n}": replace(self.table, version=version) for n, version in enumerate(self.but_not)}
+        return {"rows": self.table} | {f"others{n}": others.table for n, others in enumerate(self.but_not)}
 
     def sql(self, rows: str = "rows") -> str:
         """A query of them, from a table of this name: topic, partition and offset as `t`, `p` and `o`, none of them NULL."""
         t, p, o = self.columns
         named = f"coalesce(`{t}`, '') AS t, coalesce(`{p}`, -1) AS p, coalesce(`{o}`, -1) AS o"
-        but = "".join(f" EXCEPT SELECT {named} FROM {{later{number}}}" for number in range(len(self.but_not)))
+        but = "".join(f" EXCEPT {others.sql(f'others{number}')}" for number, others in enumerate(self.but_not))
         return f"SELECT {named} FROM {{{rows}}} WHERE {self.where}{but}"
 
 
@@ -129,10 +130,13 @@ def _count_in_spark(engine: Spark, rows: Rows, parts: Sequence[Segment]) -> Coun
 
 @dataclass(frozen=True)
 class Removed:
-    """Rows that DELETE commits took, by segment; `untold` is the number of those that only a commit's own figure tells of."""
+    """Rows that DELETE commits took, by segment; `untold` is the number of those that only a commit's own figure tells of, the commits
+    of `untold_in` (ascending), and `told_from` the first version of one whose rows are known."""
 
     by_segment: dict[Segment, int]
     untold: int
+    untold_in: tuple[int, ...] = ()
+    told_from: int | None = None
 
 
 def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
@@ -150,31 +154,33 @@ def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
         version = last.version - 1
 
 
-def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequence[Segment]) -> Removed:
+def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequence[Segment], elsewhere: Rows | None = None) -> Removed:
     """Rows that the DELETE `commits` took out of segments that lack some, counted from the versions before and after.
 
     A row that somebody has put back by hand (INSERT of an older version's) is not missing, and must not stand for one that is. So of a
     segment that one checkpoint alone has read, which put a row at each position once, the positions count that a DELETE took after
     that and that do not stand in `target`, each once. A rebase that reads a stretch again puts rows back and counts them: there each
-    DELETE counts.
+    DELETE counts. Nor is one missing that stands `elsewhere`.
 
     Where VACUUM has taken the files of those versions, the figure in the commit has to do.
     """
     if not short:
         return Removed({}, 0)
-    once = [part for part in short if len({row.query_id for row in part.rows}) == 1]
-    again = [part for part in short if len({row.query_id for row in part.rows}) > 1]
+    once = [part for part in short if not part.shared]
+    again = [part for part in short if part.shared]
     found = dict.fromkeys(short, 0)
     gone: dict[tuple[str, int], list[tuple[int, Intervals]]] = {}
-    untold = 0
+    untold_in, told, untold, now = list[int](), list[int](), 0, (Rows(target), elsewhere) if elsewhere is not None else (Rows(target),)
     for commit in commits:
         try:
-            missing = taken(target.path, commit, target.version)
+            missing = taken(target.path, commit, *now)
             there_no_more = {topic_id: positions(engine, missing, topic_id) for topic_id in {part.topic_id for part in once}}
             counted = count(engine, taken(target.path, commit), again).by_segment if again else {}
         except Unreadable:
             untold += commit.deleted_rows
+            untold_in.append(commit.version)
             continue
+        told.append(commit.version)
         for topic_id, of_topic in there_no_more.items():
             for partition, offsets in of_topic.items():
                 gone.setdefault((topic_id, partition), []).append((commit.version, Intervals.of_offsets(offsets)))
@@ -184,12 +190,24 @@ def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequen
         since = max(row.target_version for row in part.rows)
         of_partition = gone.get((part.topic_id, part.partition), ())
         found[part] = len(Intervals.union([each.clip(part.start, part.end) for version, each in of_partition if version > since]))
-    return Removed(found, untold)
+    return Removed(found, untold, tuple(sorted(untold_in)), min(told, default=None))
 
 
-def taken(table: str, commit: Commit, now: int | None = None) -> Rows:
-    """What a DELETE commit took: the positions of the version before it that are not in its own, nor in the version `now`."""
-    return Rows(At(table, commit.version - 1), but_not=(commit.version,) if now is None else (commit.version, now))
+def put_back(log: DeltaLog, version: int, gone: Removed) -> int:
+    """How many rows somebody has added by hand (INSERT) of those that only the figures of DELETE commits tell of.
+
+    Where the rows of a DELETE are known it is known too which of them stand again, so that what came after it is none of these.
+    """
+    if not gone.untold_in:
+        return 0
+    first, end = gone.untold_in[0], version + 1 if gone.told_from is None else gone.told_from
+    by_hand = (c for c in InForce(log, version).commits() if first < c.version < end and c.mark is None and c.added and not c.removed)
+    return sum(file.records or 0 for commit in by_hand for file in commit.added)
+
+
+def taken(table: str, commit: Commit, *now: Rows) -> Rows:
+    """What a DELETE commit took: the positions of the version before it that are not in its own, nor among those that stand `now`."""
+    return Rows(At(table, commit.version - 1), but_not=(Rows(At(table, commit.version)), *now))
 
 
 def positions(engine: Engine, rows: Rows, topic_id: str) -> dict[int, Offsets]:

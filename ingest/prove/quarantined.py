@@ -12,6 +12,7 @@ from dataclasses import replace
 from ingest.delta_sql import Engine, quoted
 from ingest.prove.balance import Finding, Segment, finding
 from ingest.prove.count import Rows, count
+from ingest.prove.intervals import Intervals
 from ingest.stream.ledger_row import LedgerRow
 
 BY_BATCH = """\
@@ -34,13 +35,22 @@ def lacking(engine: Engine, records: Rows, parts: Sequence[Segment]) -> Iterator
         others = sorted(each for each, epoch in epochs.items() if each != query and epoch >= epochs[query])
         again = _again(engine, records, list(short), others) if short and others else {}
         for row, lost in short.items():
-            if lost > again.get(row, 0):
-                there = row.quarantined - lost + again.get(row, 0)
+            # Where they have not read all of its range, what they put there may be its duplicates, judged anew, and not what was lost.
+            spare = 0 if _covered(row, parts, others) else row.duplicate
+            if lost > (come_back := max(0, again.get(row, 0) - spare)):
+                there = row.quarantined - lost + come_back
                 yield finding("QUARANTINE_DIFFERS", row, f"the ledger says {row.quarantined} records went to quarantine, it holds {there}")
 
 
 def _batch(row: LedgerRow) -> tuple[str, int, str, int]:
     return row.query_id, row.batch_id, row.topic_id, row.partition
+
+
+def _covered(row: LedgerRow, parts: Sequence[Segment], others: Sequence[str]) -> bool:
+    """Whether these checkpoints have read the whole range of the row."""
+    where = row.topic_id, row.partition
+    theirs = (each for part in parts if (part.topic_id, part.partition) == where for each in part.rows if each.query_id in others)
+    return not Intervals.of([(row.start_offset, row.end_offset)]).minus(Intervals.of((r.start_offset, r.end_offset) for r in theirs))
 
 
 def _again(engine: Engine, records: Rows, rows: Sequence[LedgerRow], others: Sequence[str]) -> dict[LedgerRow, int]:

@@ -6,18 +6,31 @@ with another engine than the one that wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ingest.contract import Contract
 from ingest.delta_sql import At, Engine, quoted
-from ingest.errors import InvalidInput, Refused
+from ingest.errors import InvalidInput
 from ingest.files import files_of
 from ingest.places import Places
 from ingest.prove.against_kafka import Reread
 from ingest.prove.balance import Finding, Segment, Total, check, segments, total
-from ingest.prove.count import QUARANTINE_POSITION, Counted, Removed, Rows, both, count, deletes, doubled, doubled_records, removed
+from ingest.prove.count import (
+    QUARANTINE_POSITION,
+    Counted,
+    Removed,
+    Rows,
+    both,
+    count,
+    deletes,
+    doubled,
+    doubled_records,
+    put_back,
+    removed,
+)
+from ingest.prove.done import done_of, not_kept, not_written
 from ingest.prove.quarantined import lacking
 from ingest.prove.replayed import not_standing, read_again_whole
 from ingest.sql_type import Atomic
@@ -26,8 +39,7 @@ from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_row import LedgerRow, count_rows
 from ingest.stream.ledger_summary import LedgerSummary, summary_of
-from ingest.stream.mark import Counts, Mark, app_id
-from ingest.stream.offsets import CheckpointFiles
+from ingest.stream.mark import Counts, Mark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +88,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
         )
     # What a run commits while we look must not look like a fault: each follows on what it was read after, the checkpoint on the
     # ledger's rows (read once), these on the target at one version, and the target on the quarantine.
-    done = _done(engine.session, places)
+    done = done_of(engine.session, places)
     kept = [LedgerRow(**row) for row in engine.ask(LEDGER, ledger=At(places.ledger))]
     summary = _summary(kept)
     told = [row for row in kept if row.kind == "rebase" and row.partition >= 0]
@@ -106,20 +118,24 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     short = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) < part.inserted]
     gone = removed(engine, target.table, deletes(log, version), short)
     everything = replace(records, where="true")
-    fewer = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) + gone.by_segment.get(part, 0) < part.inserted]
-    whole = read_again_whole(engine, target, everything, fewer, deletes(log, version))
+    short_of = {part: part.inserted - in_target.by_segment.get(index, 0) - gone.by_segment.get(part, 0) for index, part in enumerate(parts)}
+    unlike = [part for part, number in short_of.items() if number]
+    whole = read_again_whole(engine, target, everything, unlike, deletes(log, version))
+    gone = replace(gone, untold=max(0, gone.untold - put_back(log, version, gone)))
     differ = [*_compare(parts, in_target, in_quarantine, gone, whole), *lacking(engine, records, parts)]
+    judged = [part for part in parts if part not in whole]
+    untold = {part: number for part, number in short_of.items() if gone.untold}
     findings = [
         *check(rows, epochs, accepted),
         *_differs(rows + behind, ours),
         *differ,
-        *not_standing(engine, target, everything, rows, deletes(log, version), differ),
+        *not_standing(engine, target, everything, judged, deletes(log, version), untold, differ),
         *_outside(in_target, in_quarantine),
         *doubled(engine, target.table, {name: of_bytes[name] for name in event_id_columns(contract)}),
         *doubled_records(engine, everything),
-        *both(engine, target, replace(records, where=f"({records.where}) AND state <> 'replayed'")),
-        *_checkpoint(done, rows, summary),
-        *_pairs(before.pairs, done, places, rows, summary),
+        *both(engine, target, replace(everything, where="state <> 'replayed'")),
+        *not_written(done, rows, summary),
+        *not_kept(before.pairs, done, places, rows, summary, log, max((row.target_version for row in told), default=-1)),
     ]
     return Verified(
         places.name,
@@ -218,48 +234,3 @@ def _outside(target: Counted, quarantine: Counted) -> Iterator[Finding]:
         if counted.outside:
             at = ", ".join(f"partition {partition} offset {offset} of topic id {topic}" for topic, partition, offset in counted.shown)
             yield Finding("ROWS_OF_NO_BATCH", f"the {name} holds {counted.outside} rows whose positions no batch covers: {at}")
-
-
-def _done(session: SparkSession | None, places: Places) -> tuple[str | None, int] | Finding:
-    """The checkpoint's query id and the last batch that Spark counts as done (-1: none); a finding if it cannot be read."""
-    checkpoint = CheckpointFiles(files_of(places.checkpoint, session), places.checkpoint)
-    try:
-        return checkpoint.query_id(), max(checkpoint.numbers("commits"), default=-1)
-    except Refused as error:
-        return Finding(error.code, error.found)
-
-
-def _checkpoint(done: tuple[str | None, int] | Finding, rows: Sequence[LedgerRow], summary: LedgerSummary) -> Iterator[Finding]:
-    """What Spark counts as done must be in the table; a checkpoint that is not there is nothing to compare with."""
-    if isinstance(done, Finding):
-        yield done
-        return
-    query_id, last = done
-    if query_id is not None and last > (written := _written(query_id, rows, summary)):
-        yield _missing(last, "done in the checkpoint", written)
-
-
-def _pairs(
-    pairs: Mapping[str, int], done: tuple[str | None, int] | Finding, places: Places, rows: Sequence[LedgerRow], summary: LedgerSummary
-) -> Iterator[Finding]:
-    """What Delta keeps as done by the newest checkpoint must be in the table: a RESTORE keeps the pairs of what it takes away, also where
-    ledger and checkpoint are put back to the same day. Of those before it a rebase has said where they ended."""
-    newest = max(summary.epochs.values(), default=0)
-    prefix = app_id(places.pipeline, places.table, "", "")[:-1]
-    for app, number in sorted(pairs.items()):
-        query_id = app.removeprefix(prefix).removesuffix("/target")
-        if app != app_id(places.pipeline, places.table, query_id, "target") or summary.epochs.get(query_id, 0) < newest:
-            continue
-        told = isinstance(done, tuple) and done[0] == query_id and done[1] >= number  # the checkpoint says so already
-        if not told and number > (written := _written(query_id, rows, summary)):
-            yield _missing(number, "done by the pair that Delta keeps", written)
-
-
-def _written(query_id: str, rows: Sequence[LedgerRow], summary: LedgerSummary) -> int:
-    """The last batch of a checkpoint by ledger and log; a rebase's baseline counts as batch 0, -1: none."""
-    return max((row.batch_id for row in rows if row.query_id == query_id), default=0 if query_id in summary.begins else -1)
-
-
-def _missing(number: int, how: str, written: int) -> Finding:
-    there = "none" if written < 0 else str(written)
-    return Finding("BATCH_MISSING", f"is {how}, but the last one that the table holds is {there}", number)

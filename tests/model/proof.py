@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.delta_sql import At, DataFusion, Unreadable
+from ingest.prove import done
 from ingest.prove import verify as prove
 from ingest.prove.verify import Verified
 from ingest.stream import ledger_row
@@ -74,7 +75,8 @@ def has_tables(world: World) -> bool:
 def verified(world: World, *, vacuumed: bool = False) -> Verified:
     """What `ingest verify` says of this world."""
     answers = Answers(world, vacuumed=vacuumed)
-    stands: list[tuple[Any, str, Any]] = [(prove, "files_of", lambda *_: world.files), (prove, "DeltaLog", ModelLog)]
+    stands: list[tuple[Any, str, Any]] = [(module, "files_of", lambda *_: world.files) for module in (prove, done)]
+    stands.append((prove, "DeltaLog", ModelLog))
     with patched([*stands, (ledger_row, "DataFusion", lambda: answers)]):
         return prove.verify(answers, world.contract, HOME)
 
