@@ -150,6 +150,11 @@ class Segment:
     end: int
     rows: tuple[LedgerRow, ...]
 
+    @staticmethod
+    def of(row: LedgerRow) -> Segment:
+        """The range of one batch alone."""
+        return Segment(row.topic_id, row.partition, row.start_offset, row.end_offset, (row,))
+
     @property
     def shared(self) -> bool:
         """Whether several checkpoints have read some of them."""
@@ -199,5 +204,5 @@ def segments(rows: Iterable[LedgerRow]) -> list[Segment]:
         if last and (last.topic_id, last.partition) == (row.topic_id, row.partition) and row.start_offset < last.end:
             found[-1] = Segment(last.topic_id, last.partition, last.start, max(last.end, row.end_offset), (*last.rows, row))
         else:
-            found.append(Segment(row.topic_id, row.partition, row.start_offset, row.end_offset, (row,)))
+            found.append(Segment.of(row))
     return found

@@ -23,7 +23,7 @@ FROM {rows} WHERE %s GROUP BY query_id, batch_id, topic_id, partition"""
 def lacking(engine: Engine, records: Rows, parts: Sequence[Segment]) -> Iterator[Finding]:
     """Ledger rows in segments of several checkpoints whose batch has put more into quarantine than stands there by it, or stands again
     in its range by a later checkpoint. Raises Unreadable."""
-    shared = [row for part in parts if len({row.query_id for row in part.rows}) > 1 for row in part.rows if row.quarantined]
+    shared = [row for part in parts if part.shared for row in part.rows if row.quarantined]
     if not shared:
         return
     told = engine.ask(BY_BATCH % records.where, **records.tables)
@@ -56,6 +56,6 @@ def _covered(row: LedgerRow, parts: Sequence[Segment], others: Sequence[str]) ->
 def _again(engine: Engine, records: Rows, rows: Sequence[LedgerRow], others: Sequence[str]) -> dict[LedgerRow, int]:
     """How many records stand in the range of each row by these checkpoints; the rows are of one, which reads nothing twice."""
     theirs = " OR ".join(f"query_id = {quoted(query)}" for query in others)
-    parts = [Segment(row.topic_id, row.partition, row.start_offset, row.end_offset, (row,)) for row in rows]
+    parts = [Segment.of(row) for row in rows]
     counted = count(engine, replace(records, where=f"({records.where}) AND ({theirs})"), parts)
     return {rows[index]: number for index, number in counted.by_segment.items()}

@@ -40,7 +40,7 @@ def not_standing(
         short |= {row: lost for row, number in there.items() if (lost := _stood(row) - number) > 0}
     deletes = list(deleted) if short else []
     for query in sorted({row.query_id for row in short}):
-        gone = removed(engine, target.table, deletes, [_alone(row) for row in short if row.query_id == query], records)
+        gone = removed(engine, target.table, deletes, [Segment.of(row) for row in short if row.query_id == query], records)
         lacking: dict[Segment, dict[LedgerRow, int]] = {}
         for part, number in gone.by_segment.items():
             (row,) = part.rows
@@ -58,7 +58,7 @@ def not_standing(
 
 def _there(engine: Engine, target: Rows, records: Rows, rows: Sequence[LedgerRow]) -> dict[LedgerRow, int]:
     """How many positions of each row's range stand in target or quarantine; one that stands in both stands for no other."""
-    alone = [_alone(row) for row in rows]
+    alone = [Segment.of(row) for row in rows]
     in_target, elsewhere = count(engine, target, alone).by_segment, count(engine, replace(records, but_not=(target,)), alone).by_segment
     return {row: in_target.get(index, 0) + elsewhere.get(index, 0) for index, row in enumerate(rows)}
 
@@ -66,10 +66,6 @@ def _there(engine: Engine, target: Rows, records: Rows, rows: Sequence[LedgerRow
 def _stood(row: LedgerRow) -> int:
     """How many records of its range stood in target and quarantine when it was committed."""
     return row.inserted + row.quarantined + row.replayed
-
-
-def _alone(row: LedgerRow) -> Segment:
-    return Segment(row.topic_id, row.partition, row.start_offset, row.end_offset, (row,))
 
 
 def read_again_whole(engine: Engine, target: Rows, records: Rows, parts: Sequence[Segment], deleted: Iterable[Commit]) -> set[Segment]:
@@ -83,7 +79,7 @@ def read_again_whole(engine: Engine, target: Rows, records: Rows, parts: Sequenc
     alone = [row for rows in last.values() for row in rows]
     if not alone:
         return set()
-    gone = removed(engine, target.table, deleted, [_alone(row) for row in alone], records)
+    gone = removed(engine, target.table, deleted, [Segment.of(row) for row in alone], records)
     if gone.untold:
         return set()
     there = _there(engine, target, records, alone)

@@ -287,7 +287,7 @@ def _broker_refusals(known: _Known, broker: BrokerFacts) -> Iterator[Refused]:
     binding, planned = known.checkpoint.binding, known.checkpoint.planned
     if binding is not None and binding.topic != broker.topic:
         yield refusals.topic_other(known.name, binding.topic, broker.topic)
-    if binding is not None and (binding.topic_id and broker.topic_id) and binding.topic_id != broker.topic_id:
+    if binding is not None and binding.topic_id and broker.topic_id and binding.topic_id != broker.topic_id:
         yield refusals.topic_recreated(known.name, broker.topic, binding.topic_id, broker.topic_id)
         return  # offsets of the one mean nothing in the other
     if binding is not None and _of_another_cluster(binding, broker):
