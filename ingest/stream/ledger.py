@@ -203,7 +203,17 @@ class Ledger:
         pending, and a pair that is higher than the other's lets Delta take them twice."""
         if not self._pending or self.ledger_log.newest() == self._ledger_seen:
             return
-        for commit in takewhile(lambda commit: commit.version > self._ledger_seen, InForce(self.ledger_log).commits()):
+        chain = InForce(self.ledger_log)
+        if not chain.holds(self._ledger_seen):
+            # What is pending would stand there as if all before it did too.
+            raise RunStopped(
+                "TABLE_REWOUND",
+                f"{self.places.ledger} was restored, replaced or overwritten while the run was at work: its version {self._ledger_seen} is no "
+                "longer in force. Nothing was appended to it.",
+                expected="the ledger as the run left it.",
+                remedy="start again: what it lacks is taken from the target's log, as far as that goes back.",
+            )
+        for commit in takewhile(lambda commit: commit.version > self._ledger_seen, chain.commits()):
             if (there := commit.mark) is not None:
                 self._pending = [(c, m) for c, m in self._pending if m.id.query_id != there.id.query_id or m.id.number > there.id.number]
 

@@ -87,7 +87,8 @@ def quarantine_loss(
     if seen is not None and state is not None and followed and not any(leaves_out(commit) for commit in log.since(seen.version)):
         return _behind(log, state, places, {query: batch for query, batch in proven.items() if query not in former}, everything)
     if state is not None and (seen is None or followed):
-        return _left_out(log, target, summary, everything) or _never_there(log, places, state, proven, everything)
+        lost = _left_out(log, target, summary, everything) or _jumped_over(log, everything)
+        return lost or _never_there(log, places, state, proven, everything)
     if not proven:
         return None
     if state is None:
@@ -134,6 +135,16 @@ def _left_out(log: DeltaLog, target: InForce, summary: LedgerSummary, everything
     # What Delta has cleaned up was left out as well, if not all of before the log is in force: the RESTORE has jumped over some of it.
     unseen = chain.before_the_log() < min(log.versions()) - 1
     return Lost(what, everything if unseen else _starts({}, [mark for _, mark in lost]))
+
+
+def _jumped_over(log: DeltaLog, everything: Starts) -> Lost | None:
+    """Commits that a RESTORE, REPLACE or overwrite left out and that Delta has cleaned up since: whose they were nobody can tell."""
+    chain = InForce(log)
+    by = next((commit for commit in chain.commits() if leaves_out(commit)), None)
+    first = min(log.versions(), default=0)
+    if by is None or not everything or chain.before_the_log() == first - 1:
+        return None
+    return Lost(f"version {by.version} ({by.operation}) left out commits that its log, which begins at {first}, no longer has", everything)
 
 
 def _holds(target: InForce, mark: Mark, summary: LedgerSummary) -> bool:

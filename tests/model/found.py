@@ -386,4 +386,34 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
             ),
         ),
     ),
+    (
+        "restored-in-between",
+        "the quarantine is restored between a run's look at it and its commit, and that is the run's last; Delta cleans up what the RESTORE left "
+        "out before the next start: the RESTORE itself was there, of what it had jumped over nothing",
+        Schedule(
+            Setting(partitions=1, ledger_every=1, skips_by_statistics=False),
+            (
+                ("produce", 0, ((4, 40, "poison"), (3, 30, "good"), (1, 10, "poison"))),
+                go(0, 9),
+                go(0, 3, at=1, then=("restore", 1, 1, False)),
+                ("clean", 1, 1),
+            ),
+        ),
+    ),
+    (
+        "ledger-replaced-at-work",
+        "the ledger is replaced while a run is at work, which goes on to append to it: of the batches before, also those with records in "
+        "quarantine, the ledger knows nothing, and takes them for projected; then the quarantine is dropped",
+        Schedule(
+            Setting(partitions=1, ledger_every=1, skips_by_statistics=False),
+            (
+                go(0, 1),
+                ("produce", 0, ((1, 10, "poison"), (5, 50, "good"), (2, 20, "good"))),
+                go(0, 4),
+                go(0, 5),
+                go(0, 4, at=1, then=("replace", 2, False)),
+                ("drop", 1),
+            ),
+        ),
+    ),
 )
