@@ -246,9 +246,11 @@ class Scene:
             if code == 0 or self.findings:
                 return
             ended = f"asked to stop, ingest run ended with {code}: {_last(driver)} ({driver.output.name})"
-            if code != STOPPED_ITSELF:
+            if code is None or code < 0:
                 break
             self.note_end(driver, code)
+            if self.findings:
+                return
         self.findings.append(ended)
 
     def _stop_writer(self) -> None:

@@ -208,8 +208,8 @@ class Ledger:
             # What is pending would stand there as if all before it did too.
             raise RunStopped(
                 "TABLE_REWOUND",
-                f"{self.places.ledger} was restored, replaced or overwritten while the run was at work: its version {self._ledger_seen} is no "
-                "longer in force. Nothing was appended to it.",
+                f"{self.places.ledger} was restored, replaced or overwritten while the run was at work: its version "
+                f"{self._ledger_seen} is no longer in force. Nothing was appended to it.",
                 expected="the ledger as the run left it.",
                 remedy="start again: what it lacks is taken from the target's log, as far as that goes back.",
             )

@@ -388,8 +388,8 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
     ),
     (
         "restored-in-between",
-        "the quarantine is restored between a run's look at it and its commit, and that is the run's last; Delta cleans up what the RESTORE left "
-        "out before the next start: the RESTORE itself was there, of what it had jumped over nothing",
+        "the quarantine is restored between a run's look at it and its last commit there, and what that left out cleaned up before the "
+        "next start: the RESTORE was there, of what it had jumped over nothing",
         Schedule(
             Setting(partitions=1, ledger_every=1, skips_by_statistics=False),
             (
