@@ -201,10 +201,11 @@ class Ledger:
     def _leave_to_others(self) -> None:
         """Forget what another driver of this checkpoint has appended since: where no lock keeps it away, both find the same batches
         pending, and a pair that is higher than the other's lets Delta take them twice."""
-        if not self._pending or self.ledger_log.newest() == self._ledger_seen:
+        newest = self.ledger_log.newest()
+        if not self._pending or newest == self._ledger_seen:
             return
         chain = InForce(self.ledger_log)
-        if not chain.holds(self._ledger_seen):
+        if newest >= 0 and not chain.holds(self._ledger_seen):  # one that was dropped is told by who writes to it
             # What is pending would stand there as if all before it did too.
             raise RunStopped(
                 "TABLE_REWOUND",

