@@ -19,11 +19,12 @@ from ingest.files import files_of
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.prove.balance import Finding
-from ingest.prove.count import QUARANTINE_POSITION, SHOWN_MAX, Rows, deletes, positions, taken
+from ingest.prove.count import QUARANTINE_POSITION, SHOWN_MAX, Rows, positions
 from ingest.prove.intervals import Offsets
 from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import records_at, scan
 from ingest.prove.placement import Placement, place
+from ingest.prove.taken import deletes, taken
 from ingest.stream.columns import event_id_columns
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.ledger_row import LedgerRow

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
+from ingest.prove.piece import pieces
 from ingest.stream.ledger_row import LedgerRow
 
 
@@ -94,16 +95,12 @@ def _joins(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
 
 def _seams(rows: Iterable[LedgerRow], accepted: Sequence[LedgerRow]) -> Iterable[Finding]:
     """Between the batches of two checkpoints no offsets are left out either, but for those that somebody said may be."""
-    for before, after in pairwise(segments(rows)):
+    for before, after in pairwise(pieces(rows)):
         same = (before.topic_id, before.partition) == (after.topic_id, after.partition)
         hole = (before.topic_id, before.partition, before.end, after.start)
-        if (
-            same
-            and after.start > before.end
-            and not _covered(hole, accepted)
-            and not {r.query_id for r in before.rows} & {r.query_id for r in after.rows}
-        ):
-            yield after.finding("RANGE_MISSING", f"[{before.end}, {after.start}) before it is in no batch of any checkpoint")
+        of_one = {row.query_id for row in before.rows} & {row.query_id for row in after.rows}  # told by _joins
+        if same and after.start > before.end and not of_one and not _covered(hole, accepted):
+            yield finding("RANGE_MISSING", after.rows[0], f"[{before.end}, {after.start}) before it is in no batch of any checkpoint")
 
 
 def _covered(hole: tuple[str, int, int, int], accepted: Sequence[LedgerRow]) -> bool:
@@ -135,74 +132,3 @@ def _numbers(rows: Sequence[LedgerRow], epochs: Sequence[LedgerRow]) -> Iterable
         found = numbers.get(query_id, set())
         for missing in sorted(set(range(1 if query_id in rebased else 0, max({*found, ends.get(query_id, -1)}) + 1)) - found)[:10]:
             yield Finding("BATCH_MISSING", f"of query {query_id} is in neither ledger nor log", missing)
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Offsets [start, end) of a partition that batches cover without a seam between them; usually one batch's range.
-
-    Ranges of different checkpoints can overlap (a rebase reads again); what they cover together is counted together.
-    """
-
-    topic_id: str
-    partition: int
-    start: int
-    end: int
-    rows: tuple[LedgerRow, ...]
-
-    @staticmethod
-    def of(row: LedgerRow) -> Segment:
-        """The range of one batch alone."""
-        return Segment(row.topic_id, row.partition, row.start_offset, row.end_offset, (row,))
-
-    @property
-    def shared(self) -> bool:
-        """Whether several checkpoints have read some of them."""
-        return len({row.query_id for row in self.rows}) > 1
-
-    @property
-    def inserted(self) -> int:
-        """Rows that the target must hold."""
-        return sum(row.inserted for row in self.rows)
-
-    @property
-    def quarantined(self) -> int:
-        """Records that the quarantine must hold."""
-        return sum(row.quarantined for row in self.rows)
-
-    @property
-    def quarantined_least(self) -> int:
-        """The same, if what one checkpoint counts is among what another counts."""
-        by_query: dict[str, int] = {}
-        for row in self.rows:
-            by_query[row.query_id] = by_query.get(row.query_id, 0) + row.quarantined
-        return max(by_query.values(), default=0)
-
-    @property
-    def read_last(self) -> tuple[LedgerRow, ...]:
-        """The rows of the newest checkpoint that has read these offsets, if it has read all of them and was not the only one, or found
-        records standing that a batch had put there which is in force no more; else none."""
-        newest = max(row.epoch for row in self.rows)
-        rows = sorted((row for row in self.rows if row.epoch == newest), key=lambda row: row.start_offset)
-        one_of_several = len({row.query_id for row in rows}) == 1 and (self.shared or any(row.replayed for row in rows))
-        joined = all(before.end_offset == after.start_offset for before, after in pairwise(rows))
-        whole = joined and (rows[0].start_offset, rows[-1].end_offset) == (self.start, self.end)
-        return tuple(rows) if one_of_several and whole else ()
-
-    def finding(self, code: str, what: str) -> Finding:
-        """A finding about these offsets, named after the batch if it is one."""
-        number = self.rows[0].batch_id if len(self.rows) == 1 else None
-        return Finding(code, what, number, self.partition, self.start, self.end)
-
-
-def segments(rows: Iterable[LedgerRow]) -> list[Segment]:
-    """The ledger's ranges by topic id and partition, overlapping ones as one; empty ranges are left out."""
-    found: list[Segment] = []
-    ordered = sorted((row for row in rows if row.end_offset > row.start_offset), key=lambda r: (r.topic_id, r.partition, r.start_offset))
-    for row in ordered:
-        last = found[-1] if found else None
-        if last and (last.topic_id, last.partition) == (row.topic_id, row.partition) and row.start_offset < last.end:
-            found[-1] = Segment(last.topic_id, last.partition, last.start, max(last.end, row.end_offset), (*last.rows, row))
-        else:
-            found.append(Segment.of(row))
-    return found

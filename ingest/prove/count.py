@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ingest.delta_sql import At, DataFusion, Engine, Spark, Unreadable, quoted, unreadable
-from ingest.prove.balance import Finding, Segment
-from ingest.prove.intervals import Intervals, Offsets
-from ingest.stream.delta_log import Commit, DeltaLog
-from ingest.stream.in_force import InForce, leaves_out
+from ingest.delta_sql import At, DataFusion, Engine, Spark, quoted, unreadable
+from ingest.prove.balance import Finding
+from ingest.prove.intervals import Offsets
+from ingest.prove.piece import Piece
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,36 +49,36 @@ class Rows:
 
 @dataclass(frozen=True)
 class Counted:
-    """How many rows lie in each segment, by its index, and the positions of some that lie in none with their number."""
+    """How many rows lie in each piece, by its index, and the positions of some that lie in none with their number."""
 
-    by_segment: dict[int, int]
+    by_piece: dict[int, int]
     outside: int
     shown: tuple[Position, ...]
 
     @property
     def inside(self) -> int:
-        """Rows in any segment."""
-        return sum(self.by_segment.values())
+        """Rows in any piece."""
+        return sum(self.by_piece.values())
 
 
-def count(engine: Engine, rows: Rows, parts: Sequence[Segment]) -> Counted:
-    """Count `rows` by segment. Raises Unreadable."""
+def count(engine: Engine, rows: Rows, parts: Sequence[Piece]) -> Counted:
+    """Count `rows` by piece. Raises Unreadable."""
     return _count_here(engine, rows, parts) if isinstance(engine, DataFusion) else _count_in_spark(engine, rows, parts)
 
 
-def _count_here(engine: DataFusion, rows: Rows, parts: Sequence[Segment]) -> Counted:
-    """Positions come by batches and are looked up in the sorted segments of their partition."""
+def _count_here(engine: DataFusion, rows: Rows, parts: Sequence[Piece]) -> Counted:
+    """Positions come by batches and are looked up in the sorted pieces of their partition."""
     of: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     for index, part in enumerate(parts):
         of.setdefault((part.topic_id, part.partition), []).append((part.start, part.end, index))
-    segments = {key: np.array(sorted(each), np.int64).T for key, each in of.items()}
+    places = {key: np.array(sorted(each), np.int64).T for key, each in of.items()}
     topics = sorted({part.topic_id for part in parts})
     listed = ", ".join(quoted(topic) for topic in topics)
     counted: dict[int, int] = {}
     outside, shown = 0, list[Position]()
     for topic in topics:
         for partition, offsets in by_partition(engine, rows, f"t = {quoted(topic)}"):
-            starts, ends, indexes = segments.get((topic, partition), np.empty((3, 0), np.int64))
+            starts, ends, indexes = places.get((topic, partition), np.empty((3, 0), np.int64))
             place = np.searchsorted(starts, offsets, side="right") - 1
             inside = place >= 0
             inside[inside] = offsets[inside] < ends[place[inside]]
@@ -104,8 +103,8 @@ def by_partition(engine: DataFusion, rows: Rows, where: str) -> Iterator[tuple[i
             yield int(partition), offsets[partitions == partition].astype(np.int64)
 
 
-def _count_in_spark(engine: Spark, rows: Rows, parts: Sequence[Segment]) -> Counted:
-    """Both sides are cut into buckets of offsets, so that an ordinary hash join finds the segment of a position."""
+def _count_in_spark(engine: Spark, rows: Rows, parts: Sequence[Piece]) -> Counted:
+    """Both sides are cut into buckets of offsets, so that an ordinary hash join finds the piece of a position."""
     from pyspark.sql import functions as F
 
     lengths = sum(part.end - part.start for part in parts)
@@ -115,99 +114,17 @@ def _count_in_spark(engine: Spark, rows: Rows, parts: Sequence[Segment]) -> Coun
         for index, part in enumerate(parts)
         for bucket in range(part.start // width, (part.end - 1) // width + 1)
     ]
-    ranges = engine.session.createDataFrame(cut, "t string, p int, bucket bigint, start bigint, end bigint, segment int")
+    ranges = engine.session.createDataFrame(cut, "t string, p int, bucket bigint, start bigint, end bigint, piece int")
     with unreadable():
         found = engine.frame(rows.sql(), **rows.tables).withColumn("bucket", F.expr(f"o div {width}"))
         on = [found[name] == ranges[name] for name in ("t", "p", "bucket")]
         on += [found["o"] >= ranges["start"], found["o"] < ranges["end"]]
-        joined: DataFrame = found.join(F.broadcast(ranges), on, "left").select(found["t"], found["p"], found["o"], "segment")
-        counts = joined.groupBy(F.coalesce("segment", F.lit(-1)).alias("segment")).count().collect()
-        counted = {row["segment"]: row["count"] for row in counts}
+        joined: DataFrame = found.join(F.broadcast(ranges), on, "left").select(found["t"], found["p"], found["o"], "piece")
+        counts = joined.groupBy(F.coalesce("piece", F.lit(-1)).alias("piece")).count().collect()
+        counted = {row["piece"]: row["count"] for row in counts}
         outside = counted.pop(-1, 0)
-        strays = joined.where("segment IS NULL").orderBy("t", "p", "o").limit(SHOWN_MAX).collect() if outside else []
+        strays = joined.where("piece IS NULL").orderBy("t", "p", "o").limit(SHOWN_MAX).collect() if outside else []
     return Counted(counted, outside, tuple((row["t"], row["p"], row["o"]) for row in strays))
-
-
-@dataclass(frozen=True)
-class Removed:
-    """Rows that DELETE commits took, by segment; `untold` is the number of those that only a commit's own figure tells of, the commits
-    of `untold_in` (ascending), and `told_from` the first version of one whose rows are known."""
-
-    by_segment: dict[Segment, int]
-    untold: int
-    untold_in: tuple[int, ...] = ()
-    told_from: int | None = None
-
-
-def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
-    """The DELETE commits up to `version` (None: the newest) but for those that a RESTORE undid, which have taken nothing.
-
-    Behind a replacement or an overwrite, which end the chain of commits in force, they still have: it was made of what they left.
-    """
-    while version is None or version >= 0:
-        last: Commit | None = None
-        for last in InForce(log, version).commits():
-            if last.operation == "DELETE" and last.version > 0:
-                yield last
-        if last is None or last.operation == "RESTORE" or not leaves_out(last):
-            return
-        version = last.version - 1
-
-
-def removed(engine: Engine, target: At, commits: Iterable[Commit], short: Sequence[Segment], elsewhere: Rows | None = None) -> Removed:
-    """Rows that the DELETE `commits` took out of segments that lack some, counted from the versions before and after.
-
-    A row that somebody has put back by hand (INSERT of an older version's) is not missing, and must not stand for one that is. So of a
-    segment that one checkpoint alone has read, which put a row at each position once, the positions count that a DELETE took after
-    that and that do not stand in `target`, each once. A rebase that reads a stretch again puts rows back and counts them: there each
-    DELETE counts. Nor is one missing that stands `elsewhere`.
-
-    Where VACUUM has taken the files of those versions, the figure in the commit has to do.
-    """
-    if not short:
-        return Removed({}, 0)
-    once = [part for part in short if not part.shared]
-    again = [part for part in short if part.shared]
-    found = dict.fromkeys(short, 0)
-    gone: dict[tuple[str, int], list[tuple[int, Intervals]]] = {}
-    untold_in, told, untold, now = list[int](), list[int](), 0, (Rows(target), elsewhere) if elsewhere is not None else (Rows(target),)
-    for commit in commits:
-        try:
-            missing = taken(target.path, commit, *now)
-            there_no_more = {topic_id: positions(engine, missing, topic_id) for topic_id in {part.topic_id for part in once}}
-            counted = count(engine, taken(target.path, commit), again).by_segment if again else {}
-        except Unreadable:
-            untold += commit.deleted_rows
-            untold_in.append(commit.version)
-            continue
-        told.append(commit.version)
-        for topic_id, of_topic in there_no_more.items():
-            for partition, offsets in of_topic.items():
-                gone.setdefault((topic_id, partition), []).append((commit.version, Intervals.of_offsets(offsets)))
-        for index, number in counted.items():
-            found[again[index]] += number
-    for part in once:
-        since = max(row.target_version for row in part.rows)
-        of_partition = gone.get((part.topic_id, part.partition), ())
-        found[part] = len(Intervals.union([each.clip(part.start, part.end) for version, each in of_partition if version > since]))
-    return Removed(found, untold, tuple(sorted(untold_in)), min(told, default=None))
-
-
-def put_back(log: DeltaLog, version: int, gone: Removed) -> int:
-    """How many rows somebody has added by hand (INSERT) of those that only the figures of DELETE commits tell of.
-
-    Where the rows of a DELETE are known it is known too which of them stand again, so that what came after it is none of these.
-    """
-    if not gone.untold_in:
-        return 0
-    first, end = gone.untold_in[0], version + 1 if gone.told_from is None else gone.told_from
-    by_hand = (c for c in InForce(log, version).commits() if first < c.version < end and c.mark is None and c.added and not c.removed)
-    return sum(file.records or 0 for commit in by_hand for file in commit.added)
-
-
-def taken(table: str, commit: Commit, *now: Rows) -> Rows:
-    """What a DELETE commit took: the positions of the version before it that are not in its own, nor among those that stand `now`."""
-    return Rows(At(table, commit.version - 1), but_not=(Rows(At(table, commit.version)), *now))
 
 
 def positions(engine: Engine, rows: Rows, topic_id: str) -> dict[int, Offsets]:

@@ -16,23 +16,11 @@ from ingest.errors import InvalidInput
 from ingest.files import files_of
 from ingest.places import Places
 from ingest.prove.against_kafka import Reread
-from ingest.prove.balance import Finding, Segment, Total, check, segments, total
-from ingest.prove.count import (
-    QUARANTINE_POSITION,
-    Counted,
-    Removed,
-    Rows,
-    both,
-    count,
-    deletes,
-    doubled,
-    doubled_records,
-    put_back,
-    removed,
-)
+from ingest.prove.balance import Finding, Total, check, total
+from ingest.prove.count import QUARANTINE_POSITION, Counted, Rows, both, count, doubled, doubled_records
 from ingest.prove.done import done_of, not_kept, not_written
-from ingest.prove.quarantined import lacking
-from ingest.prove.replayed import not_standing, read_again_whole
+from ingest.prove.piece import pieces
+from ingest.prove.standing import Standing, Tables
 from ingest.sql_type import Atomic
 from ingest.stream.columns import event_id_columns, target_columns
 from ingest.stream.delta_log import Commit, DeltaLog
@@ -111,25 +99,16 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     target = Rows(At(places.target, version))
     # At the version of this moment, so that it is one quarantine that is counted and compared.
     records = Rows(At(places.quarantine, DeltaLog(files, places.quarantine).newest()), QUARANTINE_POSITION, _of_batches(rows, behind))
-    parts = segments(rows + behind)
+    everything = replace(records, where="true")
+    parts = pieces(rows + behind)
     in_target = count(engine, target, parts)
     in_quarantine = count(engine, records, parts)
+    differ, removed = Standing(engine, Tables(target, records, everything), parts, in_target, in_quarantine).findings(log)
     of_bytes = {field.name: field.type == Atomic("BINARY") for field in target_columns(contract)}
-    short = [part for index, part in enumerate(parts) if in_target.by_segment.get(index, 0) < part.inserted]
-    gone = removed(engine, target.table, deletes(log, version), short)
-    everything = replace(records, where="true")
-    short_of = {part: part.inserted - in_target.by_segment.get(index, 0) - gone.by_segment.get(part, 0) for index, part in enumerate(parts)}
-    unlike = [part for part, number in short_of.items() if number]
-    whole = read_again_whole(engine, target, everything, unlike, deletes(log, version))
-    gone = replace(gone, untold=max(0, gone.untold - put_back(log, version, gone)))
-    differ = [*_compare(parts, in_target, in_quarantine, gone, whole), *lacking(engine, records, parts)]
-    judged = [part for part in parts if part not in whole]
-    untold = {part: number for part, number in short_of.items() if gone.untold}
     findings = [
         *check(rows, epochs, accepted),
         *_differs(rows + behind, ours),
         *differ,
-        *not_standing(engine, target, everything, judged, deletes(log, version), untold, differ),
         *_outside(in_target, in_quarantine),
         *doubled(engine, target.table, {name: of_bytes[name] for name in event_id_columns(contract)}),
         *doubled_records(engine, everything),
@@ -142,7 +121,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
         total(rows + behind),
         in_target.inside + in_target.outside,
         in_quarantine.inside + in_quarantine.outside,
-        sum(gone.by_segment.values()) + gone.untold,
+        removed,
         len({(row.query_id, row.batch_id) for row in late}),
         len({row.query_id for row in (*rows, *epochs)}),
         tuple((row.partition, row.start_offset, row.end_offset) for row in accepted),
@@ -206,27 +185,6 @@ def _differs(rows: Sequence[LedgerRow], ours: Sequence[tuple[Commit, Mark]]) -> 
 
 def _figures(counts: Counts) -> tuple[int, int, int]:
     return counts.read, counts.quarantined, counts.replayed
-
-
-def _compare(parts: Sequence[Segment], target: Counted, quarantine: Counted, gone: Removed, whole: set[Segment]) -> Iterator[Finding]:
-    """`whole` are segments whose rows another look has found complete, though several checkpoints together have counted more."""
-    missing = []
-    for index, part in enumerate(parts):
-        rows, lost, records = target.by_segment.get(index, 0), gone.by_segment.get(part, 0), quarantine.by_segment.get(index, 0)
-        if rows + lost != part.inserted and part not in whole:
-            missing.append((part, part.inserted - rows - lost))
-        # Read again by another checkpoint after the quarantine was lost, a record is counted by both and stands there once.
-        if not part.quarantined_least <= records <= part.quarantined:
-            what = f"the ledger says {part.quarantined} records went to quarantine, it holds {records}"
-            yield part.finding("QUARANTINE_DIFFERS", what)
-    if missing and all(number > 0 for _, number in missing) and sum(number for _, number in missing) == gone.untold:
-        return  # just what DELETE commits say of themselves, whose versions VACUUM has taken
-    for part, number in missing:
-        lost = gone.by_segment.get(part, 0)
-        also = f" and DELETE commits removed {lost}" if lost else ""
-        yield part.finding(
-            "ROWS_DIFFER", f"the ledger says {part.inserted} rows were inserted, the target holds {part.inserted - number - lost}{also}"
-        )
 
 
 def _outside(target: Counted, quarantine: Counted) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ class AddedFile:
 
 @dataclass(frozen=True)
 class Commit:
-    """One version of a Delta table."""
+    """One version of a Delta table. Without `changes_rows` it has only written rows anew that were there, as OPTIMIZE does."""
 
     version: int
     committed_at: datetime
@@ -48,6 +48,7 @@ class Commit:
     removed: tuple[FileKey, ...] = ()
     parameters: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    changes_rows: bool = True
 
     @property
     def mark(self) -> Mark | None:
@@ -247,6 +248,7 @@ def parse_commit(version: int, actions: list[dict[str, Any]]) -> Commit:
     transactions: dict[str, int] = {}
     added: list[AddedFile] = []
     removed: list[FileKey] = []
+    changes = [bool(file.get("dataChange", True)) for action in actions for kind, file in action.items() if kind in ("add", "remove")]
     for action in actions:
         if "commitInfo" in action:
             info = action["commitInfo"]
@@ -268,6 +270,7 @@ def parse_commit(version: int, actions: list[dict[str, Any]]) -> Commit:
         tuple(removed),
         info.get("operationParameters") or {},
         info.get("operationMetrics") or {},
+        any(changes),
     )
 
 

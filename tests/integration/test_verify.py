@@ -17,7 +17,7 @@ from ingest import faults
 from ingest.delta_sql import At, DataFusion, Spark
 from ingest.errors import InvalidInput, Refused, RunStopped
 from ingest.prove.against_kafka import _removed_positions
-from ingest.prove.count import deletes
+from ingest.prove.taken import deletes
 from ingest.prove.verify import Verified, verify
 from ingest.stream.ledger_reader import summarise
 from tests.integration.desk import TOPIC_ID, Desk

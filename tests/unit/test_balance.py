@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingest.prove.balance import Finding, check, segments, total
+from ingest.prove.balance import check, total
 from ingest.stream.ledger_row import LedgerRow
 
 
@@ -71,10 +71,3 @@ def test_a_missing_and_a_doubled_batch_are_found() -> None:
     """I1."""
     assert codes(row(0, 0, 10), row(2, 10, 20)) == ["BATCH_MISSING"]
     assert "BATCH_TWICE" in codes(row(0, 0, 10), row(0, 0, 10))
-
-
-def test_overlapping_ranges_of_two_checkpoints_are_one_segment() -> None:
-    """I4: what both cover is counted together."""
-    found = segments([row(0, 0, 10), row(1, 10, 20), row(0, 5, 12, query_id="q2", inserted=0)])
-    assert [(part.start, part.end, part.inserted) for part in found] == [(0, 20, 20)]
-    assert segments(GOOD)[0].finding("X", "y") == Finding("X", "y", 0, 0, 0, 10)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.files import LocalFiles
-from ingest.prove.count import deletes
+from ingest.prove.taken import deletes
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.in_force import InForce
 

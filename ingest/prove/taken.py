@@ -1,0 +1,179 @@
+"""Rows that commits of others took from the target: a DELETE by right, all else not (I4). It reads only."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ingest.delta_sql import At, Engine, Unreadable
+from ingest.prove.count import Rows, positions
+from ingest.prove.intervals import EMPTY, Intervals
+from ingest.prove.piece import Piece
+from ingest.stream.delta_log import Commit, DeltaLog
+from ingest.stream.in_force import InForce, leaves_out
+from ingest.stream.ledger_row import LedgerRow
+
+Partition = tuple[str, int]
+"""Topic id and partition."""
+
+
+def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
+    """The DELETE commits among those `by_others`, the newest first."""
+    return (commit for commit in by_others(log, version) if commit.operation == "DELETE")
+
+
+def by_others(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
+    """Commits of others up to `version` (None: the newest), from the newest back, but for those that a RESTORE undid.
+
+    Behind a replacement or an overwrite, which end the chain of commits in force, they still have taken what they took: it was made
+    of what they left.
+    """
+    while version is None or version >= 0:
+        last: Commit | None = None
+        for last in InForce(log, version).commits():
+            if last.mark is None and last.operation != "RESTORE" and last.version > 0:
+                yield last
+        if last is None or last.operation == "RESTORE" or not leaves_out(last):
+            return
+        version = last.version - 1
+
+
+def taken(table: str, commit: Commit, *but: Rows) -> Rows:
+    """The positions of the version before a commit that are not in its own, nor among those of `but`."""
+    return Rows(At(table, commit.version - 1), but_not=(Rows(At(table, commit.version)), *but))
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a commit of somebody else did to positions that do not stand now: it took some of them, or put some there (by hand).
+
+    `positions` None: the files of the versions before and after are gone, and of a DELETE its own figure is known.
+    """
+
+    commit: Commit
+    took: Mapping[Partition, Intervals] | None
+    put: Mapping[Partition, Intervals] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What happened to the target's rows that do not stand now, by the commits of others in force, ascending."""
+
+    changes: tuple[Change, ...] = ()
+
+    @cached_property
+    def untold(self) -> int:
+        """How many rows DELETE commits took whose positions nobody can tell any more: VACUUM has taken the files.
+
+        What somebody has put back of them by hand is none of these. Where a later DELETE's rows are known, it is known too which of
+        them stand again.
+        """
+        deleted = [each.commit for each in self.changes if each.took is None and each.commit.operation == "DELETE"]
+        if not deleted:
+            return 0
+        told = [each.commit.version for each in self.changes if each.took is not None and each.commit.operation == "DELETE"]
+        between = (each.commit for each in self.changes if deleted[0].version < each.commit.version)
+        by_hand = (c for c in between if (not told or c.version < told[0]) and c.added and not c.removed)
+        back = sum(file.records or 0 for commit in by_hand for file in commit.added)
+        return max(0, sum(commit.deleted_rows for commit in deleted) - back)
+
+    def untold_since(self, version: int) -> int:
+        """The same, by the figures alone, of the DELETE commits after a version."""
+        commits = (each.commit for each in self.changes if each.took is None and each.commit.version > version)
+        return sum(commit.deleted_rows for commit in commits)
+
+    def deleted(self, row: LedgerRow) -> int:
+        """How many positions of a ledger row's range a DELETE took after its commit: those of which it was the last change, and which
+        stood when the row was committed. Who deletes what he put there himself has taken nothing of the row's."""
+        return self._deleted(row.topic_id, row.partition, row.start_offset, row.end_offset, row.target_version)
+
+    def of_piece(self, piece: Piece) -> int:
+        """The same of the first row of a piece's."""
+        since = min(row.target_version for row in piece.rows)
+        return self._deleted(piece.topic_id, piece.partition, piece.start, piece.end, since)
+
+    def _deleted(self, topic_id: str, partition: int, start: int, end: int, since: int) -> int:
+        return self._by_delete(bisect_right(self._versions, since)).get((topic_id, partition), EMPTY).count(start, end)
+
+    def others(self, row: LedgerRow) -> Iterator[tuple[Commit, int]]:
+        """Commits but DELETEs that took positions of a row's range after it, with their number."""
+        for each in self.changes[bisect_right(self._versions, row.target_version) :]:
+            offsets = (each.took or {}).get((row.topic_id, row.partition), EMPTY)
+            number = offsets.count(row.start_offset, row.end_offset)
+            if number and each.commit.operation != "DELETE":
+                yield each.commit, number
+
+    @cached_property
+    def _versions(self) -> list[int]:
+        return [each.commit.version for each in self.changes]
+
+    @cached_property
+    def _known(self) -> dict[int, dict[Partition, Intervals]]:
+        return {}
+
+    def _by_delete(self, first: int) -> dict[Partition, Intervals]:
+        """What stood before the changes from the first one on, and was taken by a DELETE at last."""
+        if first not in self._known:
+            changes = self.changes[first:]
+            partitions = {partition for each in changes for partition in (each.took or {})}
+            self._known[first] = {
+                partition: _stood(changes, partition).common(_last_deleted(changes, partition)) for partition in partitions
+            }
+        return self._known[first]
+
+
+def _stood(changes: Iterable[Change], partition: Partition) -> Intervals:
+    """Positions that stood before the changes: the first one took them."""
+    stood, seen, blind = EMPTY, EMPTY, False
+    for each in changes:
+        if each.took is None:  # what is put back after it may be what it took
+            blind = True
+            continue
+        took = each.took.get(partition, EMPTY)
+        stood = Intervals.union((stood, took.minus(seen)))
+        seen = Intervals.union((seen, took, *(() if blind else (each.put.get(partition, EMPTY),))))
+    return stood
+
+
+def _last_deleted(changes: tuple[Change, ...], partition: Partition) -> Intervals:
+    """Positions of which a DELETE was the last change."""
+    deleted, later = EMPTY, EMPTY
+    for each in reversed(changes):
+        took = (each.took or {}).get(partition, EMPTY)
+        if each.commit.operation == "DELETE":
+            deleted = Intervals.union((deleted, took.minus(later)))
+        later = Intervals.union((later, took, each.put.get(partition, EMPTY)))
+    return deleted
+
+
+def taken_since(engine: Engine, target: Rows, records: Rows, log: DeltaLog, rows: Iterable[LedgerRow]) -> Taken:
+    """What commits of others did to positions of these ledger rows' topics, after the first of them, that do not stand now, neither in
+    the target (at its version) nor among `records`. Raises Unreadable if these two cannot be read."""
+    rows = list(rows)
+    topics = {row.topic_id for row in rows}
+    since = min((row.target_version for row in rows), default=-1)
+    path, now = target.table.path, (target, records)
+    changes: list[Change] = []
+    for commit in by_others(log, target.table.version) if rows else ():
+        if commit.version <= since:
+            break
+        # An UPDATE changes rows and takes none; OPTIMIZE and the like have not even changed any.
+        if not commit.changes_rows or commit.operation == "UPDATE" or not (commit.added or commit.removed):
+            continue
+        put = Rows(At(path, commit.version), but_not=(Rows(At(path, commit.version - 1)), *now))
+        try:
+            took = _positions(engine, taken(path, commit, *now), topics) if commit.removed else {}
+            changes.append(Change(commit, took, _positions(engine, put, topics) if commit.added else {}))
+        except Unreadable:
+            changes.append(Change(commit, None))
+    return Taken(tuple(reversed(changes)))
+
+
+def _positions(engine: Engine, rows: Rows, topics: Iterable[str]) -> dict[Partition, Intervals]:
+    found = {}
+    for topic_id in topics:
+        for partition, offsets in positions(engine, rows, topic_id).items():
+            found[topic_id, partition] = Intervals.of_offsets(offsets)
+    return found
