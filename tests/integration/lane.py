@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from kafka import KafkaProducer
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from ingest import faults
 from ingest.contract import Contract
 from ingest.delta_sql import DataFusion
 from ingest.errors import IngestError
@@ -106,6 +108,12 @@ class Lane:
     def sql(self, statement: str, table: str = "target") -> None:
         """Somebody's own statement on a table, `{}` in it."""
         self.session.sql(statement.format(f"delta.`{self.places.root}/{table}`")).collect()
+
+    def arm(self, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+        """The next runs meet this fault (`after_quarantine:raise@1`), until the environment says otherwise: the lake is scratch."""
+        Path(self.places.lake).mkdir(exist_ok=True)
+        (Path(self.places.lake) / faults.SCRATCH).touch()
+        monkeypatch.setenv("INGEST_FAULT", fault)
 
     def stopped(self, max_records: int | None = None) -> IngestError:
         """Run, and return the error that stops it."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ingest import faults
 from ingest.contract import Contract
 from ingest.errors import Refused
 from ingest.kafka_options import KafkaOptions
@@ -44,7 +43,7 @@ ID = ("id", "STRING", False)
 
 def unfinished(lane: Lane, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """A batch whose quarantine is committed and whose rows are not."""
-    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", number))
+    lane.arm(monkeypatch, f"after_quarantine:raise@{number}")
     assert lane.stopped().code == "QUERY_FAILED"
     monkeypatch.undo()
 

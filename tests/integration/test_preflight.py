@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ingest import faults
 from ingest.errors import Refused
 from ingest.stream import lock, lock_file
 from tests.integration.lane import Lane, order, two_batches
@@ -56,9 +55,9 @@ def test_a_checkpoint_without_a_batch_goes_on_with_the_table_that_was_made_anew(
     """It is bound to a table that was deleted before anything was in it: the next start but one must not take the new one for another's."""
     one = lane()
     one.send(order("a"))
-    monkeypatch.setattr(faults, "_armed", faults.Fault("after_offset_log", "raise", 0))
+    one.arm(monkeypatch, "after_offset_log:raise@0")
     one.stopped()
-    monkeypatch.setattr(faults, "_armed", None)
+    monkeypatch.delenv("INGEST_FAULT")
     shutil.rmtree(one.places.root)
     one.run()
     one.send(order("b"))
