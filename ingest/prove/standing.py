@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ingest.delta_sql import Engine
+from ingest.delta_sql import At, Engine, Unreadable, quoted
 from ingest.prove.balance import Finding, finding
-from ingest.prove.count import Counted, Rows, count
+from ingest.prove.count import Counted, Rows, count, positions
+from ingest.prove.intervals import Intervals
 from ingest.prove.piece import Piece
 from ingest.prove.taken import Taken, taken_since
 from ingest.stream.delta_log import DeltaLog
@@ -52,6 +53,7 @@ class Standing:
         self._cut = pieces
         self._least: Mapping[int, int] = {}
         self._most: Mapping[int, int] = {}
+        self._then: dict[LedgerRow, tuple[Intervals, Intervals] | None] = {}
         if not all(self._plain(row) for row in self._pieces):
             # One that stands in both stands for no other.
             self._least, self._most = (
@@ -110,25 +112,42 @@ class Standing:
     def _lost(self, row: LedgerRow, gone: Taken) -> int:
         held = self._held(row)
         if self._plain(row):
-            return row.inserted - held.rows - gone.deleted(row)
-        return stood(row) + self._not_its_own(row, gone) - held.least - gone.deleted(row)
+            return row.inserted - held.rows - len(gone.deleted(row))
+        if (then := self._of_then(row)) is not None:
+            stood_then, stand_now = then
+            return stood(row) - len(stood_then.common(Intervals.union((stand_now, gone.deleted(row)))))
+        return stood(row) - held.least - len(gone.deleted(row))
 
-    def _not_its_own(self, row: LedgerRow, gone: Taken) -> int:
-        """How many positions of its range can stand there by later batches that have read only a part of it: its duplicates, judged anew.
+    def _of_then(self, row: LedgerRow) -> tuple[Intervals, Intervals] | None:
+        """Positions of its range that stood when it was committed, and those that do now, where later batches have read a part of it again.
 
-        They would stand for records that it has lost where nobody has read again.
+        What they put where it had duplicates would stand for what it has lost elsewhere. There are few such rows: at most those in
+        whose midst a rebase began. None for others, and where VACUUM has taken the target of that time.
         """
-        at = self._pieces[row]
-        later = {each for index in at for each in self._later(row, index)}
-        if not later or all(self._later(row, index) for index in at):
-            return 0
-        return min(row.duplicate, sum(self._put_into_older(each, gone) for each in later))
+        if row not in self._then:
+            self._then[row] = self._compared(row) if row.duplicate and self._read_in_part(row) else None
+        return self._then[row]
 
-    def _put_into_older(self, row: LedgerRow, gone: Taken) -> int:
-        """How many positions a batch has put at least where an older one had read before."""
-        own = [index for index in self._pieces[row] if all(each.target_version >= row.target_version for each in self._cut[index].rows)]
-        there = sum(self._target.get(index, 0) + self._least.get(index, 0) + gone.of_piece(self._cut[index]) for index in own)
-        return max(0, row.inserted + row.quarantined - there)
+    def _read_in_part(self, row: LedgerRow) -> bool:
+        return len({not self._later(row, index) for index in self._pieces[row]}) > 1
+
+    def _compared(self, row: LedgerRow) -> tuple[Intervals, Intervals] | None:
+        target, records = self._tables.target, self._tables.all_records
+        later = {(each.query_id, each.batch_id) for index in self._pieces[row] for each in self._later(row, index)}
+        before = " AND ".join(f"NOT (query_id = {quoted(query_id)} AND batch_id = {batch})" for query_id, batch in sorted(later))
+        try:
+            then = self._offsets(row, replace(target, table=At(target.table.path, row.target_version)))
+        except Unreadable:
+            return None
+        stood_then = Intervals.union((then, self._offsets(row, replace(records, where=before))))
+        return stood_then, Intervals.union((self._offsets(row, target), self._offsets(row, records)))
+
+    def _offsets(self, row: LedgerRow, rows: Rows) -> Intervals:
+        """Those of these rows that lie in its range."""
+        _, partition, offset = rows.columns
+        inside = f"`{partition}` = {row.partition} AND `{offset}` >= {row.start_offset} AND `{offset}` < {row.end_offset}"
+        found = positions(self._engine, replace(rows, where=f"({rows.where}) AND {inside}"), row.topic_id)
+        return Intervals.of_offsets(found.get(row.partition, ()))
 
     def _read_again(self, row: LedgerRow) -> set[LedgerRow]:
         """The batches of later epochs that have read all of its range again, and found no more gaps than it had; else none.
@@ -154,7 +173,7 @@ class Standing:
         return least <= gone.untold if shared else least == gone.untold
 
     def _missing(self, row: LedgerRow, lost: int, gone: Taken) -> Finding:
-        held, deleted = self._held(row), gone.deleted(row)
+        held, deleted = self._held(row), len(gone.deleted(row))
         also = f" and DELETE commits removed {deleted}" if deleted else ""
         takers = list(gone.others(row))
         also += "".join(f"; version {commit.version} ({commit.operation}) took {number}" for commit, number in takers)

@@ -84,18 +84,18 @@ class Taken:
         commits = (each.commit for each in self.changes if each.took is None and each.commit.version > version)
         return sum(commit.deleted_rows for commit in commits)
 
-    def deleted(self, row: LedgerRow) -> int:
-        """How many positions of a ledger row's range a DELETE took after its commit: those of which it was the last change, and which
+    def deleted(self, row: LedgerRow) -> Intervals:
+        """Offsets of a ledger row's range that a DELETE took after its commit: those of which it was the last change, and which
         stood when the row was committed. Who deletes what he put there himself has taken nothing of the row's."""
         return self._deleted(row.topic_id, row.partition, row.start_offset, row.end_offset, row.target_version)
 
     def of_piece(self, piece: Piece) -> int:
         """The same of the first row of a piece's."""
         since = min(row.target_version for row in piece.rows)
-        return self._deleted(piece.topic_id, piece.partition, piece.start, piece.end, since)
+        return len(self._deleted(piece.topic_id, piece.partition, piece.start, piece.end, since))
 
-    def _deleted(self, topic_id: str, partition: int, start: int, end: int, since: int) -> int:
-        return self._by_delete(bisect_right(self._versions, since)).get((topic_id, partition), EMPTY).count(start, end)
+    def _deleted(self, topic_id: str, partition: int, start: int, end: int, since: int) -> Intervals:
+        return self._by_delete(bisect_right(self._versions, since)).get((topic_id, partition), EMPTY).clip(start, end)
 
     def others(self, row: LedgerRow) -> Iterator[tuple[Commit, int]]:
         """Commits but DELETEs that took positions of a row's range after it, with their number."""

@@ -458,3 +458,31 @@ def test_a_row_by_hand_where_two_checkpoints_had_a_duplicate_is_one_too_many(tmp
     assert one.codes() == []
     one.rows([9], None)
     assert one.codes() == ["ROWS_DIFFER"]
+
+
+def test_rows_that_were_deleted_and_read_again_into_the_midst_of_a_batch_are_not_taken_for_its_duplicates(tmp_path: Path) -> None:
+    """A DELETE of too much, and the rebase that mends it: nothing is missing."""
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, range(9), (), losers=1)
+    DeltaTable(one.places.target).delete("_offset IN (1, 2)")
+    assert one.codes() == []
+    one.rebase([("q1", 0, 10)], "q2", 0)
+    one.batch(SECOND, 1, 0, 6, (1, 2), ())
+    assert one.codes() == []
+    DeltaTable(one.places.target).delete("_offset = 1")
+    assert one.codes() == []
+    _take_behind_the_logs_back(one, 8)
+    assert one.codes() == ["RECORDS_MISSING"]
+
+
+def test_a_duplicate_that_one_rebase_has_made_a_row_and_a_delete_has_taken_stands_for_none_that_is_lost(tmp_path: Path) -> None:
+    """I4: the batch in whose midst two rebases began lacks a record, whatever the later ones have put there."""
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, (3, 4, 5, 6, 8, 9), range(3), losers=1)
+    one.rebase([("q1", 0, 10)], "q2", 6)
+    one.batch(SECOND, 1, 6, 20, (*range(10, 15), *range(16, 20)), (7,), losers=1)
+    one.rebase([("q1", 0, 10), ("q2", 1, 20)], "q3", 15)
+    one.batch(BatchId("q3", 1), 2, 15, 20, (15,), ())
+    assert one.codes() == []
+    DeltaTable(one.places.quarantine).delete("offset = 1")
+    assert one.codes() == ["RECORDS_MISSING"]
