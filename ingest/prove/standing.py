@@ -15,7 +15,7 @@ from ingest.prove.balance import Finding, finding
 from ingest.prove.count import Counted, Rows, count, positions
 from ingest.prove.intervals import Intervals
 from ingest.prove.piece import Piece
-from ingest.prove.taken import Taken, taken_since
+from ingest.prove.taken import Taken, taken_since, took
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger_row import LedgerRow
 
@@ -63,14 +63,16 @@ class Standing:
     def findings(self, log: DeltaLog) -> tuple[list[Finding], int]:
         """What is missing or too much, and how many rows a DELETE took, as far as it was looked for. Raises Unreadable."""
         found = [each for row in self._pieces for each in self._too_much(row)]
-        short = self._short(Taken())
+        short: Iterable[LedgerRow] = self._short(Taken())
+        if took(self._engine, self._tables.target, self._tables.all_records, log, self._pieces):
+            short = self._pieces  # there may be more, where others stand in their place
         if not short:
             return found, 0
         gone = taken_since(self._engine, self._tables.target, self._tables.all_records, log, short)
         removed = sum(gone.of_piece(self._cut[index]) for index in {index for row in short for index in self._pieces[row]}) + gone.untold
-        short = self._short(gone)
-        if not self._told_by_figures(short, gone):
-            found += [self._missing(row, number, gone) for row, number in short.items()]
+        lacking = self._short(gone)
+        if not self._told_by_figures(lacking, gone):
+            found += [self._missing(row, number, gone) for row, number in lacking.items()]
         return found, removed
 
     def _plain(self, row: LedgerRow) -> bool:
@@ -95,8 +97,11 @@ class Standing:
             if held.records != row.quarantined:
                 what = f"the ledger says {row.quarantined} records went to quarantine, it holds {held.records}"
                 yield finding("QUARANTINE_DIFFERS", row, what)
-        # What Kafka held no longer when it was read again (a gap of this batch) may stand there all the same.
-        elif held.most > stood(row) + row.gap and not any(self._later(row, index) for index in self._pieces[row]):
+            return
+        # What Kafka held no longer when it was read again (a gap of this batch) may stand there all the same; so may in quarantine what
+        # another batch has put there, and this one, under a looser contract, has found to be a duplicate.
+        most = stood(row) + row.gap + min(row.duplicate, held.records - row.quarantined)
+        if held.most > most and not any(self._later(row, index) for index in self._pieces[row]):
             what = f"{stood(row)} records were put or found in target and quarantine, {held.most} stand there"
             yield finding("ROWS_DIFFER", row, what)
 
@@ -110,6 +115,9 @@ class Standing:
         return {row: lost for row, lost in short.items() if not (later := self._read_again(row)) or not later.isdisjoint(short)}
 
     def _lost(self, row: LedgerRow, gone: Taken) -> int:
+        return max(self._fewer(row, gone), gone.lost(row))
+
+    def _fewer(self, row: LedgerRow, gone: Taken) -> int:
         held = self._held(row)
         if self._plain(row):
             return row.inserted - held.rows - len(gone.deleted(row))
@@ -166,11 +174,12 @@ class Standing:
 
         Where several batches have read the same offsets, a row may be missing to each of them: to how many, nobody can tell.
         """
-        if not gone.untold or any(lost > gone.untold_since(row.target_version) for row, lost in short.items()):
+        if not gone.untold or any(lost > gone.untold_since(row.target_version) or gone.lost(row) for row, lost in short.items()):
             return not short
         least = sum(_of_one_checkpoint(rows, short) for rows in _overlapping(short))
-        shared = any(len(self._cut[index].rows) > 1 for row in short for index in self._pieces[row])
-        return least <= gone.untold if shared else least == gone.untold
+        # What was read again since may have come back.
+        again = any(len(piece.rows) > 1 and max(row.target_version for row in piece.rows) > gone.untold_from for piece in self._cut)
+        return least <= gone.untold if again else least == gone.untold
 
     def _missing(self, row: LedgerRow, lost: int, gone: Taken) -> Finding:
         held, deleted = self._held(row), len(gone.deleted(row))

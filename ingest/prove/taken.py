@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,6 +18,8 @@ from ingest.stream.ledger_row import LedgerRow
 
 Partition = tuple[str, int]
 """Topic id and partition."""
+# As Delta and delta-rs name the rows that came and went with a MERGE.
+MERGED = ("numTargetRowsInserted", "numTargetRowsDeleted", "num_target_rows_inserted", "num_target_rows_deleted")
 
 
 def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
@@ -79,6 +82,11 @@ class Taken:
         back = sum(file.records or 0 for commit in by_hand for file in commit.added)
         return max(0, sum(commit.deleted_rows for commit in deleted) - back)
 
+    @property
+    def untold_from(self) -> int:
+        """The version of the first of these DELETE commits; call it only where there is one."""
+        return next(each.commit.version for each in self.changes if each.took is None and each.commit.operation == "DELETE")
+
     def untold_since(self, version: int) -> int:
         """The same, by the figures alone, of the DELETE commits after a version."""
         commits = (each.commit for each in self.changes if each.took is None and each.commit.version > version)
@@ -88,6 +96,12 @@ class Taken:
         """Offsets of a ledger row's range that a DELETE took after its commit: those of which it was the last change, and which
         stood when the row was committed. Who deletes what he put there himself has taken nothing of the row's."""
         return self._deleted(row.topic_id, row.partition, row.start_offset, row.end_offset, row.target_version)
+
+    def lost(self, row: LedgerRow) -> int:
+        """How many positions of its range stood when the row was committed, and went in another way."""
+        first, partition = bisect_right(self._versions, row.target_version), (row.topic_id, row.partition)
+        gone = _stood(self.changes[first:], partition).minus(self._by_delete(first).get(partition, EMPTY))
+        return gone.count(row.start_offset, row.end_offset)
 
     def of_piece(self, piece: Piece) -> int:
         """The same of the first row of a piece's."""
@@ -148,6 +162,28 @@ def _last_deleted(changes: tuple[Change, ...], partition: Partition) -> Interval
     return deleted
 
 
+def took(engine: Engine, target: Rows, records: Rows, log: DeltaLog, rows: Iterable[LedgerRow]) -> bool:
+    """Whether a commit after the first of these ledger rows that is no DELETE took positions that do not stand now."""
+    since, topics = min((row.target_version for row in rows), default=-1), {row.topic_id for row in rows}
+    for commit in by_others(log, target.table.version):
+        if commit.version <= since:
+            break
+        if commit.operation == "DELETE" or not (commit.removed and _moves_rows(commit)):
+            continue
+        with suppress(Unreadable):
+            if _positions(engine, taken(target.table.path, commit, target, records), topics):
+                return True
+    return False
+
+
+def _moves_rows(commit: Commit) -> bool:
+    """Whether rows may have come or gone with it. An UPDATE only changes them, as a MERGE may that says so; OPTIMIZE and the like have not
+    even done that."""
+    told = [commit.metrics.get(name) for name in MERGED]
+    merged = commit.operation == "MERGE" and any(each is not None for each in told) and all(int(each or 0) == 0 for each in told)
+    return commit.changes_rows and commit.operation != "UPDATE" and not merged and bool(commit.added or commit.removed)
+
+
 def taken_since(engine: Engine, target: Rows, records: Rows, log: DeltaLog, rows: Iterable[LedgerRow]) -> Taken:
     """What commits of others did to positions of these ledger rows' topics, after the first of them, that do not stand now, neither in
     the target (at its version) nor among `records`. Raises Unreadable if these two cannot be read."""
@@ -159,8 +195,7 @@ def taken_since(engine: Engine, target: Rows, records: Rows, log: DeltaLog, rows
     for commit in by_others(log, target.table.version) if rows else ():
         if commit.version <= since:
             break
-        # An UPDATE changes rows and takes none; OPTIMIZE and the like have not even changed any.
-        if not commit.changes_rows or commit.operation == "UPDATE" or not (commit.added or commit.removed):
+        if not _moves_rows(commit):
             continue
         put = Rows(At(path, commit.version), but_not=(Rows(At(path, commit.version - 1)), *now))
         try:
