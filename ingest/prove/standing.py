@@ -100,7 +100,7 @@ class Standing:
             return
         # What Kafka held no longer when it was read again (a gap of this batch) may stand there all the same; so may in quarantine what
         # another batch has put there, and this one, under a looser contract, has found to be a duplicate.
-        most = stood(row) + row.gap + min(row.duplicate, held.records - row.quarantined)
+        most = stood(row) + row.gap + min(row.duplicate, max(0, held.records - row.quarantined))
         if held.most > most and not any(self._later(row, index) for index in self._pieces[row]):
             what = f"{stood(row)} records were put or found in target and quarantine, {held.most} stand there"
             yield finding("ROWS_DIFFER", row, what)
@@ -112,7 +112,7 @@ class Standing:
         Only if one of them lacks something too, it helps to know since which batch.
         """
         short = {row: lost for row in self._pieces if (lost := self._lost(row, gone)) > 0}
-        return {row: lost for row, lost in short.items() if not (later := self._read_again(row)) or not later.isdisjoint(short)}
+        return {row: lost for row, lost in short.items() if not (later := self._read_again(row)) or any(each in short for each in later)}
 
     def _lost(self, row: LedgerRow, gone: Taken) -> int:
         return max(self._fewer(row, gone), gone.lost(row))

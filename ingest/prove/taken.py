@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -95,71 +95,62 @@ class Taken:
     def deleted(self, row: LedgerRow) -> Intervals:
         """Offsets of a ledger row's range that a DELETE took after its commit: those of which it was the last change, and which
         stood when the row was committed. Who deletes what he put there himself has taken nothing of the row's."""
-        return self._deleted(row.topic_id, row.partition, row.start_offset, row.end_offset, row.target_version)
+        by_delete, _ = self._of(row.topic_id, row.partition, row.target_version)
+        return by_delete.clip(row.start_offset, row.end_offset)
 
     def lost(self, row: LedgerRow) -> int:
         """How many positions of its range stood when the row was committed, and went in another way."""
-        first, partition = bisect_right(self._versions, row.target_version), (row.topic_id, row.partition)
-        gone = _stood(self.changes[first:], partition).minus(self._by_delete(first).get(partition, EMPTY))
-        return gone.count(row.start_offset, row.end_offset)
+        _, otherwise = self._of(row.topic_id, row.partition, row.target_version)
+        return otherwise.count(row.start_offset, row.end_offset)
 
     def of_piece(self, piece: Piece) -> int:
         """The same of the first row of a piece's."""
         since = min(row.target_version for row in piece.rows)
-        return len(self._deleted(piece.topic_id, piece.partition, piece.start, piece.end, since))
+        by_delete, _ = self._of(piece.topic_id, piece.partition, since)
+        return by_delete.count(piece.start, piece.end)
 
-    def _deleted(self, topic_id: str, partition: int, start: int, end: int, since: int) -> Intervals:
-        return self._by_delete(bisect_right(self._versions, since)).get((topic_id, partition), EMPTY).clip(start, end)
+    def _of(self, topic_id: str, partition: int, since: int) -> tuple[Intervals, Intervals]:
+        """What stood at a version and was taken after it: by a DELETE at last, or in another way."""
+        of = topic_id, partition
+        if of not in self._known:
+            self._known[of] = list(_taken_from_each(self.changes, of))[::-1]
+        return self._known[of][bisect_right(self._versions, since)]
 
     def others(self, row: LedgerRow) -> Iterator[tuple[Commit, int]]:
         """Commits but DELETEs that took positions of a row's range after it, with their number."""
         for each in self.changes[bisect_right(self._versions, row.target_version) :]:
-            offsets = (each.took or {}).get((row.topic_id, row.partition), EMPTY)
-            number = offsets.count(row.start_offset, row.end_offset)
-            if number and each.commit.operation != "DELETE":
-                yield each.commit, number
+            if each.commit.operation != "DELETE" and each.took is not None:
+                number = each.took.get((row.topic_id, row.partition), EMPTY).count(row.start_offset, row.end_offset)
+                if number:
+                    yield each.commit, number
 
     @cached_property
     def _versions(self) -> list[int]:
         return [each.commit.version for each in self.changes]
 
     @cached_property
-    def _known(self) -> dict[int, dict[Partition, Intervals]]:
+    def _known(self) -> dict[Partition, list[tuple[Intervals, Intervals]]]:
         return {}
 
-    def _by_delete(self, first: int) -> dict[Partition, Intervals]:
-        """What stood before the changes from the first one on, and was taken by a DELETE at last."""
-        if first not in self._known:
-            changes = self.changes[first:]
-            partitions = {partition for each in changes for partition in (each.took or {})}
-            self._known[first] = {
-                partition: _stood(changes, partition).common(_last_deleted(changes, partition)) for partition in partitions
-            }
-        return self._known[first]
 
+def _taken_from_each(changes: Sequence[Change], partition: Partition) -> Iterator[tuple[Intervals, Intervals]]:
+    """Of what stood before the changes from one on (the first one that it met took it), what a DELETE was the last to take, and what
+    went in another way; from none of them back to all.
 
-def _stood(changes: Iterable[Change], partition: Partition) -> Intervals:
-    """Positions that stood before the changes: the first one took them."""
-    stood, seen, blind = EMPTY, EMPTY, False
-    for each in changes:
-        if each.took is None:  # what is put back after it may be what it took
-            blind = True
-            continue
-        took = each.took.get(partition, EMPTY)
-        stood = Intervals.union((stood, took.minus(seen)))
-        seen = Intervals.union((seen, took, *(() if blind else (each.put.get(partition, EMPTY),))))
-    return stood
-
-
-def _last_deleted(changes: tuple[Change, ...], partition: Partition) -> Intervals:
-    """Positions of which a DELETE was the last change."""
-    deleted, later = EMPTY, EMPTY
+    What is put back after a change that nobody can tell of may be what that took.
+    """
+    stood = touched = deleted = every = EMPTY
+    yield EMPTY, EMPTY
     for each in reversed(changes):
-        took = (each.took or {}).get(partition, EMPTY)
-        if each.commit.operation == "DELETE":
-            deleted = Intervals.union((deleted, took.minus(later)))
-        later = Intervals.union((later, took, each.put.get(partition, EMPTY)))
-    return deleted
+        if each.took is None:
+            stood = every
+        else:
+            took, put = each.took.get(partition, EMPTY), each.put.get(partition, EMPTY)
+            every, stood = Intervals.union((every, took)), Intervals.union((stood.minus(put), took))
+            if each.commit.operation == "DELETE":
+                deleted = Intervals.union((deleted, took.minus(touched)))
+            touched = Intervals.union((touched, took, put))
+        yield stood.common(deleted), stood.minus(deleted)
 
 
 def took(engine: Engine, target: Rows, records: Rows, log: DeltaLog, rows: Iterable[LedgerRow]) -> bool:
