@@ -36,7 +36,7 @@ def by_others(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
     while version is None or version >= 0:
         last: Commit | None = None
         for last in InForce(log, version).commits():
-            if last.mark is None and last.operation != "RESTORE" and last.version > 0:
+            if last.mark is None and last.operation != "RESTORE":
                 yield last
         if last is None or last.operation == "RESTORE" or not leaves_out(last):
             return
