@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -97,11 +98,14 @@ class Intervals:
         wanted = np.asarray(offsets, dtype=np.int64)
         if not self.runs:
             return np.zeros(wanted.shape, dtype=np.int64)
-        sums = np.concatenate(([0], np.cumsum(self.ends - self.starts)))
         at = np.searchsorted(self.starts, wanted, side="right")
         before = np.maximum(at - 1, 0)
         # Of the interval that begins last before the offset only the part below it counts.
-        return np.where(at > 0, sums[at] - np.maximum(self.ends[before] - np.maximum(wanted, self.starts[before]), 0), 0)
+        return np.where(at > 0, self._sums[at] - np.maximum(self.ends[before] - np.maximum(wanted, self.starts[before]), 0), 0)
+
+    @cached_property
+    def _sums(self) -> Offsets:
+        return np.concatenate(([0], np.cumsum(self.ends - self.starts)))
 
     def count(self, start: int, end: int) -> int:
         """How many of its offsets lie in [start, end)."""
@@ -109,9 +113,8 @@ class Intervals:
 
     def clip(self, start: int, end: int) -> Intervals:
         """Those in [start, end)."""
-        starts, ends = np.maximum(self.starts, start), np.minimum(self.ends, end)
-        kept = starts < ends
-        return Intervals(starts[kept], ends[kept])
+        within = slice(np.searchsorted(self.ends, start, side="right"), np.searchsorted(self.starts, end))
+        return Intervals(np.maximum(self.starts[within], start), np.minimum(self.ends[within], end)) if start < end else EMPTY
 
     def offsets(self) -> Offsets:
         """Each offset, ascending: an array of shape (len(self),)."""

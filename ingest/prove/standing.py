@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ingest.delta_sql import Engine
+from ingest.delta_sql import At, Engine, Unreadable, quoted
 from ingest.prove.balance import Finding, finding
-from ingest.prove.count import Counted, Rows, count
+from ingest.prove.count import Counted, Rows, count, positions
+from ingest.prove.intervals import Intervals
 from ingest.prove.piece import Piece
-from ingest.prove.taken import Taken, taken_since
+from ingest.prove.taken import Taken, taken_since, took
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger_row import LedgerRow
 
@@ -52,6 +53,7 @@ class Standing:
         self._cut = pieces
         self._least: Mapping[int, int] = {}
         self._most: Mapping[int, int] = {}
+        self._then: dict[LedgerRow, tuple[Intervals, Intervals] | None] = {}
         if not all(self._plain(row) for row in self._pieces):
             # One that stands in both stands for no other.
             self._least, self._most = (
@@ -61,14 +63,16 @@ class Standing:
     def findings(self, log: DeltaLog) -> tuple[list[Finding], int]:
         """What is missing or too much, and how many rows a DELETE took, as far as it was looked for. Raises Unreadable."""
         found = [each for row in self._pieces for each in self._too_much(row)]
-        short = self._short(Taken())
+        short: Iterable[LedgerRow] = self._short(Taken())
+        if took(self._engine, self._tables.target, self._tables.all_records, log, self._pieces):
+            short = self._pieces  # there may be more, where others stand in their place
         if not short:
             return found, 0
         gone = taken_since(self._engine, self._tables.target, self._tables.all_records, log, short)
         removed = sum(gone.of_piece(self._cut[index]) for index in {index for row in short for index in self._pieces[row]}) + gone.untold
-        short = self._short(gone)
-        if not self._told_by_figures(short, gone):
-            found += [self._missing(row, number, gone) for row, number in short.items()]
+        lacking = self._short(gone)
+        if not self._told_by_figures(lacking, gone):
+            found += [self._missing(row, number, gone) for row, number in lacking.items()]
         return found, removed
 
     def _plain(self, row: LedgerRow) -> bool:
@@ -93,8 +97,11 @@ class Standing:
             if held.records != row.quarantined:
                 what = f"the ledger says {row.quarantined} records went to quarantine, it holds {held.records}"
                 yield finding("QUARANTINE_DIFFERS", row, what)
-        # What Kafka held no longer when it was read again (a gap of this batch) may stand there all the same.
-        elif held.most > stood(row) + row.gap and not any(self._later(row, index) for index in self._pieces[row]):
+            return
+        # What Kafka held no longer when it was read again (a gap of this batch) may stand there all the same; so may in quarantine what
+        # another batch has put there, and this one, under a looser contract, has found to be a duplicate.
+        most = stood(row) + row.gap + min(row.duplicate, max(0, held.records - row.quarantined))
+        if held.most > most and not any(self._later(row, index) for index in self._pieces[row]):
             what = f"{stood(row)} records were put or found in target and quarantine, {held.most} stand there"
             yield finding("ROWS_DIFFER", row, what)
 
@@ -105,30 +112,50 @@ class Standing:
         Only if one of them lacks something too, it helps to know since which batch.
         """
         short = {row: lost for row in self._pieces if (lost := self._lost(row, gone)) > 0}
-        return {row: lost for row, lost in short.items() if not (later := self._read_again(row)) or not later.isdisjoint(short)}
+        return {row: lost for row, lost in short.items() if not (later := self._read_again(row)) or any(each in short for each in later)}
 
     def _lost(self, row: LedgerRow, gone: Taken) -> int:
+        return max(self._fewer(row, gone), gone.lost(row))
+
+    def _fewer(self, row: LedgerRow, gone: Taken) -> int:
         held = self._held(row)
         if self._plain(row):
-            return row.inserted - held.rows - gone.deleted(row)
-        return stood(row) + self._not_its_own(row, gone) - held.least - gone.deleted(row)
+            return row.inserted - held.rows - len(gone.deleted(row))
+        if (then := self._of_then(row)) is not None:
+            stood_then, stand_now = then
+            return stood(row) - len(stood_then.common(Intervals.union((stand_now, gone.deleted(row)))))
+        return stood(row) - held.least - len(gone.deleted(row))
 
-    def _not_its_own(self, row: LedgerRow, gone: Taken) -> int:
-        """How many positions of its range can stand there by later batches that have read only a part of it: its duplicates, judged anew.
+    def _of_then(self, row: LedgerRow) -> tuple[Intervals, Intervals] | None:
+        """Positions of its range that stood when it was committed, and those that do now, where later batches have read a part of it again.
 
-        They would stand for records that it has lost where nobody has read again.
+        What they put where it had duplicates would stand for what it has lost elsewhere. There are few such rows: at most those in
+        whose midst a rebase began. None for others, and where VACUUM has taken the target of that time.
         """
-        at = self._pieces[row]
-        later = {each for index in at for each in self._later(row, index)}
-        if not later or all(self._later(row, index) for index in at):
-            return 0
-        return min(row.duplicate, sum(self._put_into_older(each, gone) for each in later))
+        if row not in self._then:
+            self._then[row] = self._compared(row) if row.duplicate and self._read_in_part(row) else None
+        return self._then[row]
 
-    def _put_into_older(self, row: LedgerRow, gone: Taken) -> int:
-        """How many positions a batch has put at least where an older one had read before."""
-        own = [index for index in self._pieces[row] if all(each.target_version >= row.target_version for each in self._cut[index].rows)]
-        there = sum(self._target.get(index, 0) + self._least.get(index, 0) + gone.of_piece(self._cut[index]) for index in own)
-        return max(0, row.inserted + row.quarantined - there)
+    def _read_in_part(self, row: LedgerRow) -> bool:
+        return len({not self._later(row, index) for index in self._pieces[row]}) > 1
+
+    def _compared(self, row: LedgerRow) -> tuple[Intervals, Intervals] | None:
+        target, records = self._tables.target, self._tables.all_records
+        later = {(each.query_id, each.batch_id) for index in self._pieces[row] for each in self._later(row, index)}
+        before = " AND ".join(f"NOT (query_id = {quoted(query_id)} AND batch_id = {batch})" for query_id, batch in sorted(later))
+        try:
+            then = self._offsets(row, replace(target, table=At(target.table.path, row.target_version)))
+        except Unreadable:
+            return None
+        stood_then = Intervals.union((then, self._offsets(row, replace(records, where=before))))
+        return stood_then, Intervals.union((self._offsets(row, target), self._offsets(row, records)))
+
+    def _offsets(self, row: LedgerRow, rows: Rows) -> Intervals:
+        """Those of these rows that lie in its range."""
+        _, partition, offset = rows.columns
+        inside = f"`{partition}` = {row.partition} AND `{offset}` >= {row.start_offset} AND `{offset}` < {row.end_offset}"
+        found = positions(self._engine, replace(rows, where=f"({rows.where}) AND {inside}"), row.topic_id)
+        return Intervals.of_offsets(found.get(row.partition, ()))
 
     def _read_again(self, row: LedgerRow) -> set[LedgerRow]:
         """The batches of later epochs that have read all of its range again, and found no more gaps than it had; else none.
@@ -147,14 +174,15 @@ class Standing:
 
         Where several batches have read the same offsets, a row may be missing to each of them: to how many, nobody can tell.
         """
-        if not gone.untold or any(lost > gone.untold_since(row.target_version) for row, lost in short.items()):
+        if not gone.untold or any(lost > gone.untold_since(row.target_version) or gone.lost(row) for row, lost in short.items()):
             return not short
         least = sum(_of_one_checkpoint(rows, short) for rows in _overlapping(short))
-        shared = any(len(self._cut[index].rows) > 1 for row in short for index in self._pieces[row])
-        return least <= gone.untold if shared else least == gone.untold
+        # What was read again since may have come back.
+        again = any(len(piece.rows) > 1 and max(row.target_version for row in piece.rows) > gone.untold_from for piece in self._cut)
+        return least <= gone.untold if again else least == gone.untold
 
     def _missing(self, row: LedgerRow, lost: int, gone: Taken) -> Finding:
-        held, deleted = self._held(row), gone.deleted(row)
+        held, deleted = self._held(row), len(gone.deleted(row))
         also = f" and DELETE commits removed {deleted}" if deleted else ""
         takers = list(gone.others(row))
         also += "".join(f"; version {commit.version} ({commit.operation}) took {number}" for commit, number in takers)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,6 +18,8 @@ from ingest.stream.ledger_row import LedgerRow
 
 Partition = tuple[str, int]
 """Topic id and partition."""
+# As Delta and delta-rs name the rows that came and went with a MERGE.
+MERGED = ("numTargetRowsInserted", "numTargetRowsDeleted", "num_target_rows_inserted", "num_target_rows_deleted")
 
 
 def deletes(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
@@ -33,7 +36,7 @@ def by_others(log: DeltaLog, version: int | None = None) -> Iterator[Commit]:
     while version is None or version >= 0:
         last: Commit | None = None
         for last in InForce(log, version).commits():
-            if last.mark is None and last.operation != "RESTORE" and last.version > 0:
+            if last.mark is None and last.operation != "RESTORE":
                 yield last
         if last is None or last.operation == "RESTORE" or not leaves_out(last):
             return
@@ -79,73 +82,97 @@ class Taken:
         back = sum(file.records or 0 for commit in by_hand for file in commit.added)
         return max(0, sum(commit.deleted_rows for commit in deleted) - back)
 
+    @property
+    def untold_from(self) -> int:
+        """The version of the first of these DELETE commits; call it only where there is one."""
+        return next(each.commit.version for each in self.changes if each.took is None and each.commit.operation == "DELETE")
+
     def untold_since(self, version: int) -> int:
         """The same, by the figures alone, of the DELETE commits after a version."""
         commits = (each.commit for each in self.changes if each.took is None and each.commit.version > version)
         return sum(commit.deleted_rows for commit in commits)
 
-    def deleted(self, row: LedgerRow) -> int:
-        """How many positions of a ledger row's range a DELETE took after its commit: those of which it was the last change, and which
+    def deleted(self, row: LedgerRow) -> Intervals:
+        """Offsets of a ledger row's range that a DELETE took after its commit: those of which it was the last change, and which
         stood when the row was committed. Who deletes what he put there himself has taken nothing of the row's."""
-        return self._deleted(row.topic_id, row.partition, row.start_offset, row.end_offset, row.target_version)
+        by_delete, _ = self._of(row.topic_id, row.partition, row.target_version)
+        return by_delete.clip(row.start_offset, row.end_offset)
+
+    def lost(self, row: LedgerRow) -> int:
+        """How many positions of its range stood when the row was committed, and went in another way."""
+        _, otherwise = self._of(row.topic_id, row.partition, row.target_version)
+        return otherwise.count(row.start_offset, row.end_offset)
 
     def of_piece(self, piece: Piece) -> int:
         """The same of the first row of a piece's."""
         since = min(row.target_version for row in piece.rows)
-        return self._deleted(piece.topic_id, piece.partition, piece.start, piece.end, since)
+        by_delete, _ = self._of(piece.topic_id, piece.partition, since)
+        return by_delete.count(piece.start, piece.end)
 
-    def _deleted(self, topic_id: str, partition: int, start: int, end: int, since: int) -> int:
-        return self._by_delete(bisect_right(self._versions, since)).get((topic_id, partition), EMPTY).count(start, end)
+    def _of(self, topic_id: str, partition: int, since: int) -> tuple[Intervals, Intervals]:
+        """What stood at a version and was taken after it: by a DELETE at last, or in another way."""
+        of = topic_id, partition
+        if of not in self._known:
+            self._known[of] = list(_taken_from_each(self.changes, of))[::-1]
+        return self._known[of][bisect_right(self._versions, since)]
 
     def others(self, row: LedgerRow) -> Iterator[tuple[Commit, int]]:
         """Commits but DELETEs that took positions of a row's range after it, with their number."""
         for each in self.changes[bisect_right(self._versions, row.target_version) :]:
-            offsets = (each.took or {}).get((row.topic_id, row.partition), EMPTY)
-            number = offsets.count(row.start_offset, row.end_offset)
-            if number and each.commit.operation != "DELETE":
-                yield each.commit, number
+            if each.commit.operation != "DELETE" and each.took is not None:
+                number = each.took.get((row.topic_id, row.partition), EMPTY).count(row.start_offset, row.end_offset)
+                if number:
+                    yield each.commit, number
 
     @cached_property
     def _versions(self) -> list[int]:
         return [each.commit.version for each in self.changes]
 
     @cached_property
-    def _known(self) -> dict[int, dict[Partition, Intervals]]:
+    def _known(self) -> dict[Partition, list[tuple[Intervals, Intervals]]]:
         return {}
 
-    def _by_delete(self, first: int) -> dict[Partition, Intervals]:
-        """What stood before the changes from the first one on, and was taken by a DELETE at last."""
-        if first not in self._known:
-            changes = self.changes[first:]
-            partitions = {partition for each in changes for partition in (each.took or {})}
-            self._known[first] = {
-                partition: _stood(changes, partition).common(_last_deleted(changes, partition)) for partition in partitions
-            }
-        return self._known[first]
 
+def _taken_from_each(changes: Sequence[Change], partition: Partition) -> Iterator[tuple[Intervals, Intervals]]:
+    """Of what stood before the changes from one on (the first one that it met took it), what a DELETE was the last to take, and what
+    went in another way; from none of them back to all.
 
-def _stood(changes: Iterable[Change], partition: Partition) -> Intervals:
-    """Positions that stood before the changes: the first one took them."""
-    stood, seen, blind = EMPTY, EMPTY, False
-    for each in changes:
-        if each.took is None:  # what is put back after it may be what it took
-            blind = True
-            continue
-        took = each.took.get(partition, EMPTY)
-        stood = Intervals.union((stood, took.minus(seen)))
-        seen = Intervals.union((seen, took, *(() if blind else (each.put.get(partition, EMPTY),))))
-    return stood
-
-
-def _last_deleted(changes: tuple[Change, ...], partition: Partition) -> Intervals:
-    """Positions of which a DELETE was the last change."""
-    deleted, later = EMPTY, EMPTY
+    What is put back after a change that nobody can tell of may be what that took.
+    """
+    stood = touched = deleted = every = EMPTY
+    yield EMPTY, EMPTY
     for each in reversed(changes):
-        took = (each.took or {}).get(partition, EMPTY)
-        if each.commit.operation == "DELETE":
-            deleted = Intervals.union((deleted, took.minus(later)))
-        later = Intervals.union((later, took, each.put.get(partition, EMPTY)))
-    return deleted
+        if each.took is None:
+            stood = every
+        else:
+            took, put = each.took.get(partition, EMPTY), each.put.get(partition, EMPTY)
+            every, stood = Intervals.union((every, took)), Intervals.union((stood.minus(put), took))
+            if each.commit.operation == "DELETE":
+                deleted = Intervals.union((deleted, took.minus(touched)))
+            touched = Intervals.union((touched, took, put))
+        yield stood.common(deleted), stood.minus(deleted)
+
+
+def took(engine: Engine, target: Rows, records: Rows, log: DeltaLog, rows: Iterable[LedgerRow]) -> bool:
+    """Whether a commit after the first of these ledger rows that is no DELETE took positions that do not stand now."""
+    since, topics = min((row.target_version for row in rows), default=-1), {row.topic_id for row in rows}
+    for commit in by_others(log, target.table.version):
+        if commit.version <= since:
+            break
+        if commit.operation == "DELETE" or not (commit.removed and _moves_rows(commit)):
+            continue
+        with suppress(Unreadable):
+            if _positions(engine, taken(target.table.path, commit, target, records), topics):
+                return True
+    return False
+
+
+def _moves_rows(commit: Commit) -> bool:
+    """Whether rows may have come or gone with it. An UPDATE only changes them, as a MERGE may that says so; OPTIMIZE and the like have not
+    even done that."""
+    told = [commit.metrics.get(name) for name in MERGED]
+    merged = commit.operation == "MERGE" and any(each is not None for each in told) and all(int(each or 0) == 0 for each in told)
+    return commit.changes_rows and commit.operation != "UPDATE" and not merged and bool(commit.added or commit.removed)
 
 
 def taken_since(engine: Engine, target: Rows, records: Rows, log: DeltaLog, rows: Iterable[LedgerRow]) -> Taken:
@@ -159,8 +186,7 @@ def taken_since(engine: Engine, target: Rows, records: Rows, log: DeltaLog, rows
     for commit in by_others(log, target.table.version) if rows else ():
         if commit.version <= since:
             break
-        # An UPDATE changes rows and takes none; OPTIMIZE and the like have not even changed any.
-        if not commit.changes_rows or commit.operation == "UPDATE" or not (commit.added or commit.removed):
+        if not _moves_rows(commit):
             continue
         put = Rows(At(path, commit.version), but_not=(Rows(At(path, commit.version - 1)), *now))
         try:

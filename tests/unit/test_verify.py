@@ -15,6 +15,7 @@ from ingest.contract import Contract
 from ingest.delta_sql import DataFusion
 from ingest.files import LocalFiles
 from ingest.places import Places
+from ingest.prove import taken
 from ingest.prove.balance import Finding
 from ingest.prove.verify import verify
 from ingest.stream.binding import Binding, FormerEpoch, Rebase
@@ -47,10 +48,12 @@ class Lake:
         for write in (self.rows, self.records):
             write((), None)
 
-    def batch(self, id: BatchId, epoch: int, start: int, end: int, rows: Sequence[int], poison: Sequence[int], losers: int = 0) -> None:
+    def batch(
+        self, id: BatchId, epoch: int, start: int, end: int, rows: Sequence[int], poison: Sequence[int], losers: int = 0, gap: int = 0
+    ) -> None:
         """A batch of [start, end) that adds these; what stands there already it counts as replayed."""
-        replayed = end - start - len(rows) - len(poison) - losers
-        counts = ((0, Counts(end - start, len(poison), losers, replayed)),)
+        read = end - start - gap
+        counts = ((0, Counts(read, len(poison), losers, read - len(rows) - len(poison) - losers)),)
         mark = Mark("shop", "orders", id, epoch, "hash", "orders", "id", (OffsetRange(0, start, end),), counts)
         self.records(poison, mark)
         self.rows(rows, mark)
@@ -458,3 +461,187 @@ def test_a_row_by_hand_where_two_checkpoints_had_a_duplicate_is_one_too_many(tmp
     assert one.codes() == []
     one.rows([9], None)
     assert one.codes() == ["ROWS_DIFFER"]
+
+
+def test_rows_that_were_deleted_and_read_again_into_the_midst_of_a_batch_are_not_taken_for_its_duplicates(tmp_path: Path) -> None:
+    """A DELETE of too much, and the rebase that mends it: nothing is missing."""
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, range(9), (), losers=1)
+    DeltaTable(one.places.target).delete("_offset IN (1, 2)")
+    assert one.codes() == []
+    one.rebase([("q1", 0, 10)], "q2", 0)
+    one.batch(SECOND, 1, 0, 6, (1, 2), ())
+    assert one.codes() == []
+    DeltaTable(one.places.target).delete("_offset = 1")
+    assert one.codes() == []
+    _take_behind_the_logs_back(one, 8)
+    assert one.codes() == ["RECORDS_MISSING"]
+
+
+def test_a_duplicate_that_one_rebase_has_made_a_row_and_a_delete_has_taken_stands_for_none_that_is_lost(tmp_path: Path) -> None:
+    """I4: the batch in whose midst two rebases began lacks a record, whatever the later ones have put there."""
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, (3, 4, 5, 6, 8, 9), range(3), losers=1)
+    one.rebase([("q1", 0, 10)], "q2", 6)
+    one.batch(SECOND, 1, 6, 20, (*range(10, 15), *range(16, 20)), (7,), losers=1)
+    one.rebase([("q1", 0, 10), ("q2", 1, 20)], "q3", 15)
+    one.batch(BatchId("q3", 1), 2, 15, 20, (15,), ())
+    assert one.codes() == []
+    DeltaTable(one.places.quarantine).delete("offset = 1")
+    assert one.codes() == ["RECORDS_MISSING"]
+
+
+def test_a_record_that_was_found_to_be_a_duplicate_may_stand_in_quarantine_all_the_same(tmp_path: Path) -> None:
+    """It was refused, sent again and taken, and the contract made looser: read again it is a duplicate, and stands where it stood."""
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, (0, *range(2, 10)), (1,))
+    one.rebase([("q1", 0, 10)], "q2", 0)
+    one.batch(SECOND, 1, 0, 12, (10, 11), (), losers=1)
+    assert one.codes() == []
+    one.rows([1], None)
+    assert one.codes() == ["IN_BOTH"]
+
+
+def test_a_row_that_is_lost_is_found_also_where_a_duplicate_stands_in_quarantine_in_its_place(tmp_path: Path) -> None:
+    """I4: by number nothing is missing; which positions a commit took is known."""
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, (0, *range(2, 10)), (1,))
+    one.rebase([("q1", 0, 10)], "q2", 0)
+    one.batch(SECOND, 1, 0, 12, (10, 11), (), losers=1)
+    _take_behind_the_logs_back(one, 11)
+    assert one.codes() == ["RECORDS_MISSING"]
+    one.rows([11], None)
+    assert one.codes() == []
+
+
+def test_of_rows_that_a_delete_took_some_may_have_come_back_with_a_rebase_also_after_vacuum(read_once: Lake) -> None:
+    read_once.batch(BatchId("q1", 1), 0, 10, 20, range(10, 20), ())
+    DeltaTable(read_once.places.target).delete("_offset IN (3, 13)")
+    _vacuum(read_once)
+    assert read_once.codes() == []
+    read_once.rebase([("q1", 1, 20)], "q2", 10)
+    read_once.batch(SECOND, 1, 10, 20, (13,), ())
+    assert read_once.codes() == []
+    _take_behind_the_logs_back(read_once, 5)
+    assert read_once.codes() == ["ROWS_DIFFER"], "who took it is known: the DELETE's figure says nothing of it"
+
+
+def test_a_row_that_is_known_to_be_lost_is_not_told_by_the_figure_of_a_delete(read_once: Lake) -> None:
+    """I4: of the two rows that VACUUM lets nobody name one came back, and another one is lost."""
+    DeltaTable(read_once.places.target).delete("_offset IN (3, 4)")
+    _vacuum(read_once)
+    read_once.rebase([("q1", 0, 10)], "q2", 0)
+    read_once.batch(SECOND, 1, 0, 4, (3,), ())
+    assert read_once.codes() == []
+    _take_behind_the_logs_back(read_once, 8)
+    assert read_once.codes() == ["RECORDS_MISSING"]
+
+
+def test_a_merge_that_says_it_took_nothing_is_not_compared(read_once: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody's own column, filled each day: that costs verify nothing."""
+    target = DeltaTable(read_once.places.target)
+    source = pa.table({"o": pa.array([3], pa.int64())})
+    target.merge(source, "target._offset = source.o", "source", "target").when_matched_update({"id": "target.id"}).execute()
+    assert DeltaLog(LocalFiles(), read_once.places.target).commit(target.version()).removed
+    monkeypatch.setattr(taken, "_positions", lambda *_: pytest.fail("compared"))
+    assert read_once.codes() == []
+
+
+def test_what_kafka_has_compacted_stands_all_the_same_and_only_its_own_batch_can_miss_it(tmp_path: Path) -> None:
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, range(3, 10), range(3))
+    one.rebase([("q1", 0, 10)], "q2", 0)
+    one.batch(SECOND, 1, 0, 12, (10, 11), (), gap=1)
+    assert one.codes() == []
+    DeltaTable(one.places.quarantine).delete("offset = 1")
+    assert [(found.code, found.batch_id) for found in one.findings()] == [("RECORDS_MISSING", 0)]
+
+
+def test_each_batch_that_has_read_what_is_lost_is_named(lake: Lake) -> None:
+    DeltaTable(lake.places.quarantine).delete("offset = 1")
+    lake.codes()
+    assert [found.batch_id for found in lake.findings()] == [0, 1]
+
+
+def test_what_a_batch_at_hand_has_put_into_quarantine_is_none_too_many_for_the_one_before(tmp_path: Path) -> None:
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, range(9), (), losers=1)
+    one.rebase([("q1", 0, 10)], "q2", 0)
+    one.batch(SECOND, 1, 0, 10, (), (), losers=1)
+    one.rebase([("q1", 0, 10), ("q2", 1, 10)], "q3", 5)
+    one.records([9], Mark("shop", "orders", BatchId("q3", 1), 2, "hash", "orders", "id", (OffsetRange(0, 5, 10),), ()))
+    assert one.codes() == []
+
+
+def test_a_delete_of_before_a_batch_excuses_none_of_what_it_found(tmp_path: Path) -> None:
+    """I4: the deleted event came again at offset 12, and to the checkpoint that reads all again the first copy is a duplicate."""
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, range(3, 10), range(3))
+    DeltaTable(one.places.target).delete("_offset = 7")
+    one.batch(BatchId("q1", 1), 0, 10, 13, range(10, 13), ())
+    one.rebase([("q1", 1, 13)], "q2", 0)
+    one.batch(SECOND, 1, 0, 13, (), (), losers=1)
+    assert one.codes() == []
+    DeltaTable(one.places.quarantine).delete("offset = 1")
+    assert set(one.codes()) == {"RECORDS_MISSING"}
+
+
+def test_a_copy_by_hand_that_is_deleted_again_excuses_no_record_that_the_quarantine_lost(tmp_path: Path) -> None:
+    """I4: it did not stand when the batches were committed."""
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, range(3, 9), range(3), losers=1)
+    one.rebase([("q1", 0, 10)], "q2", 0)
+    one.batch(SECOND, 1, 0, 10, (), (), losers=1)
+    one.rows([9], None)
+    DeltaTable(one.places.target).delete("_offset = 9")
+    assert one.codes() == []
+    DeltaTable(one.places.quarantine).delete("offset = 1")
+    assert set(one.codes()) == {"RECORDS_MISSING"}
+
+
+def test_the_figure_of_a_delete_excuses_no_row_of_a_later_batch(read_once: Lake) -> None:
+    """I4: what it took came back with a rebase; VACUUM has made unknown who took another row since."""
+    DeltaTable(read_once.places.target).delete("_offset = 3")
+    read_once.rebase([("q1", 0, 10)], "q2", 0)
+    read_once.batch(SECOND, 1, 0, 20, (3, *range(10, 20)), ())
+    _take_behind_the_logs_back(read_once, 15)
+    _vacuum(read_once)
+    assert read_once.codes() == ["RECORDS_MISSING"]
+
+
+def test_where_nothing_was_read_again_the_figures_of_deletes_tell_just_as_many_as_are_missing(read_once: Lake) -> None:
+    """I4: one took copies made by hand, and there is one row missing, not two."""
+    read_once.rebase([("q1", 0, 10)], "q2", 0)
+    read_once.batch(SECOND, 1, 0, 20, range(10, 18), (), losers=2)
+    read_once.rows([18, 19], None)
+    DeltaTable(read_once.places.target).delete("_offset IN (18, 19)")
+    _take_behind_the_logs_back(read_once, 15)
+    _vacuum(read_once)
+    assert read_once.codes() == ["RECORDS_MISSING"]
+
+
+def test_of_what_two_checkpoints_have_read_no_more_may_be_missing_than_the_figures_tell(read_once: Lake) -> None:
+    read_once.batch(BatchId("q1", 1), 0, 10, 20, range(10, 20), ())
+    read_once.rebase([("q1", 1, 20)], "q2", 0)
+    read_once.batch(SECOND, 1, 0, 10, (), ())
+    read_once.batch(BatchId("q2", 2), 1, 10, 20, (), ())
+    DeltaTable(read_once.places.target).delete("_offset IN (3, 13)")
+    _vacuum(read_once)
+    assert read_once.codes() == []
+    _take_behind_the_logs_back(read_once, 5)
+    _vacuum(read_once)
+    assert set(read_once.codes()) == {"RECORDS_MISSING"}
+
+
+def test_a_delete_of_before_an_overwrite_that_kept_all_counts_still(read_once: Lake) -> None:
+    DeltaTable(read_once.places.target).delete("_offset = 3")
+    write_deltalake(read_once.places.target, DeltaTable(read_once.places.target).to_pyarrow_table(), mode="overwrite")
+    assert "ROWS_DIFFER" not in read_once.codes()
+
+
+def test_a_restore_has_not_taken_what_it_took_back(read_once: Lake) -> None:
+    DeltaTable(read_once.places.target).delete("_offset = 3")
+    version = DeltaTable(read_once.places.target).version()
+    read_once.rows([3], None)
+    DeltaTable(read_once.places.target).restore(version)
+    assert read_once.codes() == []
