@@ -52,7 +52,7 @@ def taken(table: str, commit: Commit, *but: Rows) -> Rows:
 class Change:
     """What a commit of somebody else did to positions that do not stand now: it took some of them, or put some there (by hand).
 
-    `positions` None: the files of the versions before and after are gone, and of a DELETE its own figure is known.
+    `took` None: the files of the versions before and after are gone, and of a DELETE its own figure is known.
     """
 
     commit: Commit
