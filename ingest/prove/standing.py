@@ -54,7 +54,11 @@ class Standing:
         self._least: Mapping[int, int] = {}
         self._most: Mapping[int, int] = {}
         self._then: dict[LedgerRow, tuple[Intervals, Intervals] | None] = {}
+        self._own: dict[tuple[str, int, int], int] = {}
         if not all(self._plain(row) for row in self._pieces):
+            columns = "query_id, batch_id, `partition`"
+            by_batch = engine.ask(f"SELECT {columns}, count(*) AS n FROM {{rows}} GROUP BY {columns}", rows=tables.all_records.table)
+            self._own = {(row["query_id"], row["batch_id"], row["partition"]): row["n"] for row in by_batch}
             # One that stands in both stands for no other.
             self._least, self._most = (
                 count(engine, replace(each, but_not=(tables.target,)), pieces).by_piece for each in (tables.all_records, tables.records)
@@ -124,7 +128,11 @@ class Standing:
         if (then := self._of_then(row)) is not None:
             stood_then, stand_now = then
             return stood(row) - len(stood_then.common(Intervals.union((stand_now, gone.deleted(row)))))
-        return stood(row) - held.least - len(gone.deleted(row))
+        lost = stood(row) - held.least - len(gone.deleted(row))
+        if any(self._later(row, index) for index in self._pieces[row]):
+            return lost
+        # What it has put into quarantine itself is told by its batch there, so that none that it did not count stands for it.
+        return max(lost, row.quarantined - self._own.get((row.query_id, row.batch_id, row.partition), 0))
 
     def _of_then(self, row: LedgerRow) -> tuple[Intervals, Intervals] | None:
         """Positions of its range that stood when it was committed, and those that do now, where later batches have read a part of it again.

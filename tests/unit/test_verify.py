@@ -645,3 +645,14 @@ def test_a_restore_has_not_taken_what_it_took_back(read_once: Lake) -> None:
     read_once.rows([3], None)
     DeltaTable(read_once.places.target).restore(version)
     assert read_once.codes() == []
+
+
+def test_a_record_that_a_batch_has_put_into_quarantine_is_told_by_its_batch_whatever_stands_in_its_place(tmp_path: Path) -> None:
+    """I4: the contract was made looser, and a record that it had refused is a duplicate now, which stands where it stood."""
+    one = Lake(tmp_path)
+    one.batch(FIRST, 0, 0, 10, (0, *range(2, 10)), (1,))
+    one.rebase([("q1", 0, 10)], "q2", 0)
+    one.batch(SECOND, 1, 0, 12, (10,), (11,), losers=1)
+    assert one.codes() == []
+    DeltaTable(one.places.quarantine).delete("offset = 11")
+    assert one.codes() == ["RECORDS_MISSING"]
