@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ingest.errors import InvalidInput
 from ingest.kafka_options import OWNED, KafkaOptions
+from ingest.stream.query import LARGE, PATIENCE, PROMPT
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="s3\\"cr\\\\et; =";'
 ENVIRONMENT = {
@@ -109,3 +112,10 @@ def test_no_secret_is_in_what_is_printed() -> None:
     for text in (repr(options), str(options), f"{options}"):
         assert "s3" not in text and "ann" not in text
         assert "a:1" in text
+
+
+def test_the_page_tells_the_options_that_the_engine_sets_where_nobody_else_does() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text(encoding="utf-8")
+    told = {"kafka.max.partition.fetch.bytes": "8 MB"}
+    for name, value in {**LARGE, **PROMPT, "kafka.default.api.timeout.ms": PATIENCE["kafka.default.api.timeout.ms"]}.items():
+        assert f"`{name.removeprefix('kafka.')}` {told.get(name, value)}" in page
