@@ -93,8 +93,10 @@ class Deeds:
 
     def take(self) -> str:
         """Rows go by another way than a DELETE."""
-        operation, told = self.dice.choice((("MERGE", {}), ("WRITE", {"mode": "Overwrite", "predicate": "_offset >= 0"})))
-        return self._harm(self._rewrite(self._some(self.lake.rows.values(), 2), operation, **told))
+        gone = self._some(self.lake.rows.values(), 2)
+        if self.dice.random() < 0.5:
+            return self._harm(self._rewrite(gone, "MERGE"))
+        return self._harm(self._rewrite(gone, "WRITE", mode="Overwrite", predicate="_offset >= 0"))
 
     def take_and_put(self) -> str:
         """Some go, and others come back in the same commit."""

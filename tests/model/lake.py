@@ -25,7 +25,8 @@ class Lake:
     """Topic and tables. A row of the target is (id, payload, position), one of the quarantine (position, reason, batch, state).
 
     `sent` is what the topic held once, `promised` what has to be accounted for: what batches in force have read, but for what a rebase
-    was told to jump over. `rows_ever` and `records_ever` are what stood at any time, for those who put something back.
+    was told to jump over. `rows_ever` and `records_ever` are what stood at any time, for those who put something back;
+    `vacuumed` are the target's files that VACUUM has taken.
     """
 
     def __init__(self, dice: random.Random) -> None:
@@ -40,7 +41,7 @@ class Lake:
         self.promised: frozenset[Position] = frozenset()
         self.rows_ever: set[Row] = set()
         self.records_ever: dict[Position, Row] = {}
-        self._vacuumed: set[str] = set()
+        self.vacuumed: set[str] = set()
         # Who took an event's row last, now and at each version of the target; records taken from the quarantine that are no row.
         self._takers: dict[int, str] = {}
         self._takers_at: dict[int, dict[int, str]] = {0: {}}
@@ -109,11 +110,11 @@ class Lake:
 
     def vacuum(self) -> None:
         """Of the target only the newest version's files are left."""
-        self._vacuumed |= {path for version in self.target.versions for path in version.files} - self.target.newest.files.keys()
+        self.vacuumed |= {path for version in self.target.versions for path in version.files} - self.target.newest.files.keys()
 
     def readable(self, path: str, version: int) -> bool:
         """Whether VACUUM has left this version's files."""
-        return path != HOME.target or self._vacuumed.isdisjoint(self.target.versions[version].files)
+        return path != HOME.target or self.vacuumed.isdisjoint(self.target.versions[version].files)
 
 
 def _partition(row: Row) -> int:

@@ -25,7 +25,7 @@ REPLAYED, LOSER, WINNER = "replayed", "loser", "winner"
 
 class Ours:
     """The checkpoint at work: its query id, epoch, next batch, and where that begins. `written` is each batch with its version,
-    `left_out` whether one was ever left out by a RESTORE or an overwrite."""
+    `cut_off` those killed between quarantine and target, `left_out` whether one was ever left out by a RESTORE or an overwrite."""
 
     def __init__(self, lake: Lake, dice: random.Random) -> None:
         self.lake, self.dice = lake, dice
@@ -33,6 +33,7 @@ class Ours:
         self.at = [0] * len(lake.topic.partitions)
         self.former: list[tuple[str, int]] = []
         self.written: list[tuple[int, Mark]] = []
+        self.cut_off: set[BatchId] = set()
         self.strict = self.conflicts_with_table = self.left_out = False
 
     def batch(self, *, cut: bool = False) -> str:
@@ -56,6 +57,7 @@ class Ours:
             if records:
                 lake.write(lake.quarantine, "MERGE", records, mark=mark)
             if cut:
+                self.cut_off.add(id)
                 return f"cut off: {told}"
             version = lake.write(lake.target, "MERGE", rows, mark=mark)
         self._ledger(project(version.commit, mark, Counter(row[2][1] for row in rows)))
@@ -114,12 +116,10 @@ class Ours:
                 fates[read] = FAILED
             elif there is not None and there[1] == CONFLICT and there[3] == "open":
                 fates[read] = CONFLICT
-            elif (head := first.setdefault(record.id, read)).record.payload != record.payload:
-                fates[read] = CONFLICT
-            elif self.conflicts_with_table and row is not None and row[1] != record.payload:
-                fates[read] = CONFLICT
             else:
-                fates[read] = WINNER if head is read else LOSER
+                head = first.setdefault(record.id, read)
+                others = {head.record.payload} | ({row[1]} if self.conflicts_with_table and row is not None else set())
+                fates[read] = CONFLICT if others != {record.payload} else WINNER if head is read else LOSER
         return fates
 
     def _counts(self, fates: dict[Read, str]) -> tuple[tuple[int, Counts], ...]:
