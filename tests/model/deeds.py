@@ -200,6 +200,7 @@ MODES = {
     "harm": HARM,
     "harm+kafka": {**HARM, **KAFKA},
     "harm+vacuum": {**HARM, Deeds.vacuum: 0.7},
+    "hands": {Deeds.batch: 4, Deeds.rebase: 1, Deeds.delete: 3, Deeds.put_back: 3, Deeds.take: 2},
     "big": {**HARM, **BIG},
 }
 """What may happen in a tale, and how often beside the rest."""

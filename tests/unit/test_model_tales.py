@@ -16,7 +16,7 @@ from tests.model.patched import Patch, patched
 from tests.model.tales import ALARM, LIE, Tale
 
 SEED = 41_000_000
-STORIES = 150
+STORIES = 120
 # Of those that verify tells wrong for a reason that is known: met about twice in a thousand stories, where they can be met at all.
 KNOWN_MOST = 3
 
@@ -36,7 +36,7 @@ def test_what_balances_has_lost_nothing_and_what_is_whole_is_not_named(mode: str
             assert known[-1], f"{verdict}: Tale({mode!r}, {SEED + number})\n{tale}"
     assert len(known) <= KNOWN_MOST, known
     assert "vacuum" in mode or "vacuumed" not in known
-    assert (lost > STORIES // 10) == (mode.startswith("harm") or mode == "big")
+    assert (lost > STORIES // 10) == (mode.startswith("harm") or mode in ("hands", "big"))
 
 
 @pytest.mark.parametrize("mode", ["harm+vacuum", "big"])
@@ -53,6 +53,16 @@ def who_took_it_does_not_matter(changes: Sequence[Change], partition: Partition)
         yield gone, EMPTY
 
 
+def all_after_it_is_its_own(changes: Sequence[Change], partition: Partition) -> Iterator[tuple[Intervals, Intervals]]:
+    """As if what was taken after a DELETE were taken by it."""
+    gone = deleted = EMPTY
+    yield EMPTY, EMPTY
+    for each in reversed(changes):
+        gone = Intervals.union((gone, (each.took or {}).get(partition, EMPTY)))
+        deleted = gone if each.commit.operation == "DELETE" else deleted
+        yield deleted, gone.minus(deleted)
+
+
 def deleted_at_any_time(self: Taken, row: LedgerRow) -> Intervals:
     """Whatever a DELETE took of the range, also before the batch has put it there, and though something else was the last to take it."""
     deleted = [each.took or {} for each in self.changes if each.commit.operation == "DELETE"]
@@ -61,7 +71,8 @@ def deleted_at_any_time(self: Taken, row: LedgerRow) -> Intervals:
 
 BUGS: Mapping[str, tuple[str, str, Sequence[Patch]]] = {
     "any commit excuses": ("harm", LIE, [(taken, "_taken_from_each", who_took_it_does_not_matter)]),
-    "a DELETE excuses what came after it": ("harm", LIE, [(Taken, "deleted", deleted_at_any_time), (Taken, "lost", lambda *_: 0)]),
+    "a DELETE excuses what came after it": ("harm", LIE, [(taken, "_taken_from_each", all_after_it_is_its_own)]),
+    "a DELETE excuses what came back and went": ("hands", LIE, [(Taken, "deleted", deleted_at_any_time), (Taken, "lost", lambda *_: 0)]),
     "a DELETE excuses nothing": ("ordinary", ALARM, [(Taken, "deleted", lambda *_: EMPTY)]),
     "what others have read is not looked at": ("ordinary", ALARM, [(Standing, "_plain", lambda *_: True)]),
 }
