@@ -26,7 +26,8 @@ class Lake:
 
     `sent` is what the topic held once, `promised` what has to be accounted for: what batches in force have read, but for what a rebase
     was told to jump over. `rows_ever` and `records_ever` are what stood at any time, for those who put something back;
-    `vacuumed` are the target's files that VACUUM has taken.
+    `counted` are the records in quarantine that a batch in the target has counted there, put or found: what a batch that was cut off
+    has put there is nobody's yet. `vacuumed` are the target's files that VACUUM has taken.
     """
 
     def __init__(self, dice: random.Random) -> None:
@@ -39,6 +40,7 @@ class Lake:
         for table in self.tables.values():
             table.commit("CREATE TABLE")
         self.promised: frozenset[Position] = frozenset()
+        self.counted: set[Position] = set()
         self.rows_ever: set[Row] = set()
         self.records_ever: dict[Position, Row] = {}
         self.vacuumed: set[str] = set()
@@ -83,7 +85,7 @@ class Lake:
         for id in came:
             self._takers.pop(id, None)
         self._takers_at[self.target.number] = dict(self._takers)
-        taken = {p for p in records.keys() - self.records.keys() if self.sent[p].id not in now}
+        taken = {p for p in (records.keys() - self.records.keys()) & self.counted if self.sent[p].id not in now}
         self._records_taken = {p for p in self._records_taken if self.sent[p].id not in came} - self.records.keys() | taken
         self.rows_ever |= set(now.values())
         self.records_ever = {**self.records, **self.records_ever}

@@ -25,7 +25,7 @@ REPLAYED, LOSER, WINNER = "replayed", "loser", "winner"
 
 class Ours:
     """The checkpoint at work: its query id, epoch, next batch, and where that begins. `written` is each batch with its version,
-    `cut_off` those killed between quarantine and target, `left_out` whether one was ever left out by a RESTORE or an overwrite."""
+    `left_out` whether one was ever left out by a RESTORE or an overwrite."""
 
     def __init__(self, lake: Lake, dice: random.Random) -> None:
         self.lake, self.dice = lake, dice
@@ -33,7 +33,6 @@ class Ours:
         self.at = [0] * len(lake.topic.partitions)
         self.former: list[tuple[str, int]] = []
         self.written: list[tuple[int, Mark]] = []
-        self.cut_off: set[BatchId] = set()
         self.strict = self.conflicts_with_table = self.left_out = False
 
     def batch(self, *, cut: bool = False) -> str:
@@ -57,12 +56,12 @@ class Ours:
             if records:
                 lake.write(lake.quarantine, "MERGE", records, mark=mark)
             if cut:
-                self.cut_off.add(id)
                 return f"cut off: {told}"
             version = lake.write(lake.target, "MERGE", rows, mark=mark)
         self._ledger(project(version.commit, mark, Counter(row[2][1] for row in rows)))
         self.written.append((version.commit.version, mark))
         lake.promised |= {_position(read) for read in reads}
+        lake.counted |= {_position(read) for read, fate in fates.items() if fate in (FAILED, CONFLICT)}
         self.at, self.number = ends, self.number + 1
         return f"{told}, rows {[(row[0], *row[2][1:]) for row in rows]}, counted {dict(mark.counts)}"
 
@@ -95,6 +94,10 @@ class Ours:
         positions = {(TOPIC_ID, each.partition, offset) for each in read for offset in range(each.start, each.end)}
         self.lake.promised = frozenset(positions & self.lake.sent.keys())
         return self.rebase()
+
+    def in_force(self) -> set[BatchId]:
+        """The batches that the target holds."""
+        return {mark.id for version, mark in self.written if version in self.lake.target.newest.force}
 
     def _unbroken(self, query: str) -> list[tuple[int, Mark]]:
         """A checkpoint's batches up to the first that is not in force."""

@@ -82,13 +82,13 @@ class Tale:
         """The limit of verify that this is put down to (docs/model.md); empty if it is none that is known.
 
         vacuumed: VACUUM has taken the files that would tell which rows went, of which only numbers are known. cut-off: a record that stands
-        in quarantine by a batch that was killed there, and whose row, of a batch before, a DELETE has taken: the DELETE is not counted.
+        in quarantine by a batch that was killed there or left out since, and whose row, of a batch before, a DELETE has taken: the DELETE is not counted.
         """
         codes = set(verdict.removeprefix(ALARM).strip().split(", ")) - MEANT
         if self.lake.vacuumed and (verdict == LIE or codes <= {"ROWS_DIFFER", "RECORDS_MISSING"}):
             return "vacuumed"
-        cut_off = any(row[2] in self.ours.cut_off for row in self.lake.records.values())
-        return "cut-off" if cut_off and codes == {"ROWS_DIFFER"} else ""
+        cut_off = {row[2] for row in self.lake.records.values()} - self.ours.in_force()
+        return "cut-off" if cut_off and codes - {"ROWS_OF_NO_BATCH"} == {"ROWS_DIFFER"} else ""
 
     def __str__(self) -> str:
         lines = [f"topic: {log}" for log in self.topic]
