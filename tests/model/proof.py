@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from ingest.prove import done
 from ingest.prove import verify as prove
 from ingest.prove.verify import Verified
 from ingest.stream import ledger_row
-from tests.model.delta import ModelLog, Row
+from tests.model.delta import ModelLog, Row, Table
 from tests.model.engine import ledger_rows
 from tests.model.patched import patched
 from tests.model.truth import Position
@@ -28,10 +28,16 @@ QUARANTINE = ("topic_id", "partition", "offset", "query_id", "batch_id", "state"
 SEMI_JOIN = re.compile(r"(.*) LEFT SEMI JOIN (\(.*\)) b ON (.*) ORDER BY (.*)", re.DOTALL)
 
 
+class HasTables(Protocol):
+    """Tables by path: a world, or the lake of a tale."""
+
+    tables: dict[str, Table]
+
+
 class Answers(DataFusion):
     """The engine that verify asks. `vacuumed`: of the target only the newest version's files are there."""
 
-    def __init__(self, world: World, *, vacuumed: bool = False) -> None:
+    def __init__(self, world: HasTables, *, vacuumed: bool = False) -> None:
         self.world, self.vacuumed = world, vacuumed
 
     def ask(self, sql: str, **tables: At) -> list[dict[str, Any]]:
