@@ -192,7 +192,7 @@ BACK: Weights = {**ORDINARY, Deeds.put_back: 1, Deeds.cut: 0.3}
 HARM: Weights = {**BACK, Deeds.take: 1.2, Deeds.take_records: 1, Deeds.put_records_back: 0.6}
 KAFKA: Weights = {Deeds.compact: 0.7, Deeds.expire: 0.4, Deeds.cut: 0.3}
 BIG: Weights = {Deeds.take_and_put: 0.4, Deeds.rewind: 0.6, Deeds.overwrite: 0.4, Deeds.truncate: 0.1}
-MODES = {
+MODES: dict[str, Weights] = {
     "ordinary": ORDINARY,
     "ordinary+vacuum": {**ORDINARY, Deeds.vacuum: 0.7},
     "kafka": {**ORDINARY, **KAFKA},

@@ -82,7 +82,8 @@ class Tale:
         """The limit of verify that this is put down to (docs/model.md); empty if it is none that is known.
 
         vacuumed: VACUUM has taken the files that would tell which rows went, of which only numbers are known. cut-off: a record that stands
-        in quarantine by a batch that was killed there or left out since, and whose row, of a batch before, a DELETE has taken: the DELETE is not counted.
+        in quarantine by a batch that was killed there or left out since, and whose row, of a batch before, a DELETE has taken: the DELETE
+        is not counted.
         """
         codes = set(verdict.removeprefix(ALARM).strip().split(", ")) - MEANT
         if self.lake.vacuumed and (verdict == LIE or codes <= {"ROWS_DIFFER", "RECORDS_MISSING"}):
