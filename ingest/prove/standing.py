@@ -7,7 +7,7 @@ for what a DELETE took since. Positions are counted, not added up over batches: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.delta_sql import At, Engine, Unreadable, quoted
@@ -67,7 +67,7 @@ class Standing:
     def findings(self, log: DeltaLog) -> tuple[list[Finding], int]:
         """What is missing or too much, and how many rows a DELETE took, as far as it was looked for. Raises Unreadable."""
         found = [each for row in self._pieces for each in self._too_much(row)]
-        short: Iterable[LedgerRow] = self._short(Taken())
+        short: Collection[LedgerRow] = self._short(Taken())
         if took(self._engine, self._tables.target, self._tables.all_records, log, self._pieces):
             short = self._pieces  # there may be more, where others stand in their place
         if not short:

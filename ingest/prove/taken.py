@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 
 from ingest.delta_sql import At, Engine, Unreadable
 from ingest.prove.count import Rows, positions
@@ -153,18 +154,23 @@ def _taken_from_each(changes: Sequence[Change], partition: Partition) -> Iterato
         yield stood.common(deleted), stood.minus(deleted)
 
 
-def took(engine: Engine, target: Rows, records: Rows, log: DeltaLog, rows: Iterable[LedgerRow]) -> bool:
+def took(engine: Engine, target: Rows, records: Rows, log: DeltaLog, rows: Collection[LedgerRow]) -> bool:
     """Whether a commit after the first of these ledger rows that is no DELETE took positions that do not stand now."""
-    since, topics = min((row.target_version for row in rows), default=-1), {row.topic_id for row in rows}
-    for commit in by_others(log, target.table.version):
-        if commit.version <= since:
-            break
-        if commit.operation == "DELETE" or not (commit.removed and _moves_rows(commit)):
+    topics = {row.topic_id for row in rows}
+    for commit in _moving(log, target.table.version, rows):
+        if commit.operation == "DELETE" or not commit.removed:
             continue
         with suppress(Unreadable):
             if _positions(engine, taken(target.table.path, commit, target, records), topics):
                 return True
     return False
+
+
+def _moving(log: DeltaLog, version: int | None, rows: Collection[LedgerRow]) -> Iterator[Commit]:
+    """The commits of others after the first of these ledger rows with which rows may have come or gone, from the newest back."""
+    since = min((row.target_version for row in rows), default=-1)
+    after = takewhile(lambda commit: commit.version > since, by_others(log, version))
+    return (commit for commit in after if _moves_rows(commit))
 
 
 def _moves_rows(commit: Commit) -> bool:
@@ -175,23 +181,17 @@ def _moves_rows(commit: Commit) -> bool:
     return commit.changes_rows and commit.operation != "UPDATE" and not merged and bool(commit.added or commit.removed)
 
 
-def taken_since(engine: Engine, target: Rows, records: Rows, log: DeltaLog, rows: Iterable[LedgerRow]) -> Taken:
+def taken_since(engine: Engine, target: Rows, records: Rows, log: DeltaLog, rows: Collection[LedgerRow]) -> Taken:
     """What commits of others did to positions of these ledger rows' topics, after the first of them, that do not stand now, neither in
     the target (at its version) nor among `records`. Raises Unreadable if these two cannot be read."""
-    rows = list(rows)
     topics = {row.topic_id for row in rows}
-    since = min((row.target_version for row in rows), default=-1)
     path, now = target.table.path, (target, records)
     changes: list[Change] = []
-    for commit in by_others(log, target.table.version) if rows else ():
-        if commit.version <= since:
-            break
-        if not _moves_rows(commit):
-            continue
+    for commit in _moving(log, target.table.version, rows) if rows else ():
         put = Rows(At(path, commit.version), but_not=(Rows(At(path, commit.version - 1)), *now))
         try:
-            took = _positions(engine, taken(path, commit, *now), topics) if commit.removed else {}
-            changes.append(Change(commit, took, _positions(engine, put, topics) if commit.added else {}))
+            gone = _positions(engine, taken(path, commit, *now), topics) if commit.removed else {}
+            changes.append(Change(commit, gone, _positions(engine, put, topics) if commit.added else {}))
         except Unreadable:
             changes.append(Change(commit, None))
     return Taken(tuple(reversed(changes)))

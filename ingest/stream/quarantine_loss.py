@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 
 from ingest.files import Files
 from ingest.places import Places
-from ingest.stream.delta_log import DeltaLog, State
+from ingest.stream.delta_log import Commit, DeltaLog, State
 from ingest.stream.in_force import InForce, leaves_out
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Mark, app_id
@@ -87,8 +87,9 @@ def quarantine_loss(
     if seen is not None and state is not None and followed and not any(leaves_out(commit) for commit in log.since(seen.version)):
         return _behind(log, state, places, {query: batch for query, batch in proven.items() if query not in former}, everything)
     if state is not None and (seen is None or followed):
-        lost = _left_out(log, target, summary, everything) or _jumped_over(log, everything)
-        return lost or _never_there(log, places, state, proven, everything)
+        chain = InForce(log)
+        lost = _left_out(log, chain, target, summary, everything) or _jumped_over(log, chain, everything)
+        return lost or _never_there(log, chain, places, state, proven, everything)
     if not proven:
         return None
     if state is None:
@@ -119,16 +120,15 @@ def _behind(log: DeltaLog, state: State, places: Places, proven: Mapping[str, in
     return Lost(f"holds {holds} of query {query}, the target proves batch {proven[query]}: a copy of before was put back", everything)
 
 
-def _left_out(log: DeltaLog, target: InForce, summary: LedgerSummary, everything: Starts) -> Lost | None:
+def _left_out(log: DeltaLog, chain: InForce, target: InForce, summary: LedgerSummary, everything: Starts) -> Lost | None:
     """Commits of the quarantine that are in its log and no longer in force, of batches that the target holds."""
-    chain = InForce(log)
     held = {commit.version for commit in chain.commits()}
     floor = min(held, default=0)
     out = [(c.version, c.mark) for c in log.newest_first() if c.version not in held and c.mark is not None]
     lost = [(version, mark) for version, mark in out if _holds(target, mark, summary)]
     if not lost:
         return None
-    by = next((c for c in chain.commits() if leaves_out(c)), None)
+    by = _leaving_out(chain)
     how = f"version {by.version} ({by.operation})" if by is not None else f"version {floor}"
     version, mark = lost[-1]
     what = f"{how} left out {len(lost)} commits, the first of them version {version}, batch {mark.id.number} of query {mark.id.query_id}"
@@ -137,14 +137,23 @@ def _left_out(log: DeltaLog, target: InForce, summary: LedgerSummary, everything
     return Lost(what, everything if unseen else _starts({}, [mark for _, mark in lost]))
 
 
-def _jumped_over(log: DeltaLog, everything: Starts) -> Lost | None:
+def _jumped_over(log: DeltaLog, chain: InForce, everything: Starts) -> Lost | None:
     """Commits that a RESTORE, REPLACE or overwrite left out and that Delta has cleaned up since: whose they were nobody can tell."""
-    chain = InForce(log)
-    by = next((commit for commit in chain.commits() if leaves_out(commit)), None)
-    first = min(log.versions(), default=0)
-    if by is None or not everything or chain.before_the_log() == first - 1:
+    by = _leaving_out(chain)
+    if by is None or not everything or _all_before_the_log(log, chain):
         return None
+    first = min(log.versions(), default=0)
     return Lost(f"version {by.version} ({by.operation}) left out commits that its log, which begins at {first}, no longer has", everything)
+
+
+def _leaving_out(chain: InForce) -> Commit | None:
+    """The newest commit in force that left others out."""
+    return next((commit for commit in chain.commits() if leaves_out(commit)), None)
+
+
+def _all_before_the_log(log: DeltaLog, chain: InForce) -> bool:
+    """Whether all that Delta has cleaned from the log is in force, and the log has no gap."""
+    return chain.before_the_log() == min(log.versions(), default=0) - 1
 
 
 def _holds(target: InForce, mark: Mark, summary: LedgerSummary) -> bool:
@@ -156,15 +165,14 @@ def _holds(target: InForce, mark: Mark, summary: LedgerSummary) -> bool:
     return any(c.mark is not None and c.mark.id.query_id == query and c.mark.id.number >= number for c in target.commits())
 
 
-def _never_there(log: DeltaLog, places: Places, state: State, proven: Mapping[str, int], everything: Starts) -> Lost | None:
+def _never_there(log: DeltaLog, chain: InForce, places: Places, state: State, proven: Mapping[str, int], everything: Starts) -> Lost | None:
     """Batches that the target proves and of which neither the quarantine's log nor its pairs know."""
-    chain = InForce(log)
     held: dict[str, int] = {}
     for commit in chain.commits():
         if commit.mark is not None:
             held.setdefault(commit.mark.id.query_id, commit.mark.id.number)
     # A RESTORE to before the log has jumped over commits that nobody knows any more, and keeps their pairs.
-    if chain.before_the_log() == min(log.versions(), default=0) - 1:
+    if _all_before_the_log(log, chain):
         for query in proven:
             pair = state.pairs.get(app_id(places.pipeline, places.table, query, "quarantine"), -1)
             held[query] = max(held.get(query, -1), pair)

@@ -1,9 +1,8 @@
 """Random tales of a lake, and whether `ingest verify` tells them true: `python -m tests.model.tales --mode harm --seed 7 --stories 10000`.
 
 Exit code 1 if it said that a lake balances which has lost something (LIE), or named one that is whole (FALSE ALARM), and not within a limit
-that is known. Story n of a seed is
-the tale `seed * 1_000_003 + n`; `--only n` plays that one again. What is judged is its end; one that is shown is shown up to the first
-step at which it was judged so.
+that is known. Story n of a seed is the tale `seed * 1_000_003 + n`, as in explore; `--only n` plays that one again. What is judged is its
+end; one that is shown is shown up to the first step at which it was judged so.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from ingest.prove.balance import Finding
 from tests.model.contracts import contract
 from tests.model.deeds import MODES, Deeds
 from tests.model.delta import ModelLog, Row
+from tests.model.explore import SPREAD
 from tests.model.lake import Lake
 from tests.model.ours import Ours
 from tests.model.patched import patched
 from tests.model.proof import Answers
 from tests.model.world import HOME
 
-SPREAD = 1_000_003
 LIE, ALARM = "LIE", "FALSE ALARM"
 TARGET = ("id", "_topic_id", "_partition", "_offset")
 QUARANTINE = ("topic_id", "partition", "offset", "query_id", "batch_id", "state")
