@@ -102,10 +102,8 @@ class Standing:
                 what = f"the ledger says {row.quarantined} records went to quarantine, it holds {held.records}"
                 yield finding("QUARANTINE_DIFFERS", row, what)
             return
-        # What Kafka held no longer when it was read again (a gap of this batch) may stand there all the same; so may in quarantine what
-        # another batch has put there, and this one, under a looser contract, has found to be a duplicate.
-        most = stood(row) + row.gap + min(row.duplicate, max(0, held.records - row.quarantined))
-        if held.most > most and not any(self._later(row, index) for index in self._pieces[row]):
+        # What Kafka held no longer when it was read again (a gap of this batch) may stand there all the same.
+        if held.most > stood(row) + row.gap and not any(self._later(row, index) for index in self._pieces[row]):
             what = f"{stood(row)} records were put or found in target and quarantine, {held.most} stand there"
             yield finding("ROWS_DIFFER", row, what)
 

@@ -27,7 +27,7 @@ from ingest.stream.ledger import Ledger
 from ingest.stream.ledger_row import inserted_by_partition
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import CheckpointFiles, PlannedBatch
-from ingest.stream.standing import mark_standing, quarantined_by
+from ingest.stream.standing import mark_known, mark_standing, quarantined_by
 from ingest.stream.tally import Tally, rank, tally_of
 from ingest.stream.topic import Topic
 
@@ -118,10 +118,12 @@ def process(records: DataFrame, number: int, table: Table) -> BatchReport:
     ranked = rank(events, table.contract, judge=not begun).persist()
     try:
         tally = tally_of(ranked, table.contract)
-        if table.contract.conflicts == "table" and not begun:
-            once, ranked = ranked, mark_conflicts(ranked, table.contract, table.places.target, tally.bounds).persist()
-            tally = tally_of(ranked, table.contract)
-            once.unpersist()
+        # Against the table only where the contract asks for it, or where a contract of before has refused what this one lets pass.
+        for look, asked in ((mark_conflicts, table.contract.conflicts == "table" and not begun), (mark_known, tally.reconsidered > 0)):
+            if asked:
+                once, ranked = ranked, look(ranked, table.contract, table.places.target, tally.bounds).persist()
+                tally = tally_of(ranked, table.contract)
+                once.unpersist()
         table.still_ours()  # what is read and cached by now came from this very topic, and no other run is at work: else nothing is written
         _refuse_poisoned(tally.counts, table.contract, planned)
         clock.lap("decode")

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ingest.contract import Contract
 from ingest.places import Places
-from ingest.stream.conflict import CONFLICT
+from ingest.stream.conflict import CONFLICT, with_row
 from ingest.stream.offsets import BatchId, OffsetRange
 
 # In `__stands`: the quarantine holds the record by this very batch, or by another.
@@ -61,6 +62,13 @@ def mark_standing(
     stays = F.coalesce((F.col("__stands") == BATCH) | (F.col("__code") == CONFLICT), F.lit(False)) & ~F.col("__own")
     events = events.withColumn("__reason", F.when(stays, F.col("__code")).otherwise(F.col("__reason")))
     return events.withColumn("__detail", F.when(stays, F.col("__told")).otherwise(F.col("__detail"))).drop("__code", "__told")
+
+
+def mark_known(ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]]) -> DataFrame:
+    """`__rank` 0 for winners that stand in quarantine by another batch and whose event id the target holds: they are no rows, and stay
+    where they are. Others of them are rows from now on, as the contract of today lets them pass."""
+    found = with_row(ranked, contract, target, bounds, (F.col("__rank") == 1) & F.col("__stands").isNotNull())
+    return found.withColumn("__rank", F.when(F.col("__known"), F.lit(0)).otherwise(F.col("__rank"))).drop("__there", "__known")
 
 
 def quarantined_by(events: DataFrame, places: Places, batch: BatchId) -> dict[int, int]:

@@ -17,7 +17,7 @@ from ingest.stream.standing import BATCH
 
 def rank(events: DataFrame, contract: Contract, *, judge: bool = True) -> DataFrame:
     """Add `__rank` to events that `mark_standing` has looked at: 1 for the copy of an event id that wins inside the batch, more for
-    the others, 0 for a record that is a row already, NULL in quarantine.
+    the others, 0 for one that stands already (as a row, or in quarantine where it would now be a later copy), NULL in quarantine.
 
     The row wins, then the least partition and offset. Copies that differ from the winner go to quarantine unless `judge` is False:
     then the quarantine of this batch is committed, and has decided which.
@@ -34,8 +34,9 @@ def rank(events: DataFrame, contract: Contract, *, judge: bool = True) -> DataFr
         ranked = events.withColumn("__rank", F.when(good, F.row_number().over(window)))
         if judge:
             ranked = refuse_losers_of_other_payload(ranked, window)
-    # A row stays one, also where a contract of today would refuse it.
-    ranked = ranked.withColumn("__rank", F.when(own, F.lit(0)).otherwise(F.col("__rank")))
+    # A row stays one, also where a contract of today would refuse it. In quarantine stands what a contract of before has refused.
+    replayed = own | (F.col("__stands").isNotNull() & (F.col("__rank") > 1))
+    ranked = ranked.withColumn("__rank", F.when(replayed, F.lit(0)).otherwise(F.col("__rank")))
     return ranked.withColumn("__reason", F.when(~own, F.col("__reason"))).drop("__own")
 
 
@@ -44,7 +45,7 @@ class Tally:
     """Counts by partition, the least and greatest event id of the winners by column as typed literals, the conflicts found.
 
     `standing` is how many of those for quarantine this very batch has put there before, by partition; `absent` how many of
-    them the quarantine does not hold at all.
+    them the quarantine does not hold at all; `reconsidered` how many winners it holds by another batch.
     """
 
     counts: dict[int, Counts]
@@ -52,6 +53,7 @@ class Tally:
     conflicts: int
     standing: dict[int, int]
     absent: int
+    reconsidered: int
 
 
 def tally_of(ranked: DataFrame, contract: Contract) -> Tally:
@@ -65,6 +67,7 @@ def tally_of(ranked: DataFrame, contract: Contract) -> Tally:
     aggregates += [F.count_if(F.col("__reason") == CONFLICT).alias("conflicts"), F.count_if(F.col("__rank") == 0).alias("replayed")]
     aggregates += [F.count_if(failed & (F.col("__stands") == BATCH)).alias("standing")]
     aggregates += [F.count_if(failed & F.col("__stands").isNull()).alias("absent")]
+    aggregates += [F.count_if((F.col("__rank") == 1) & F.col("__stands").isNotNull()).alias("reconsidered")]
     for position, name in enumerate(ids):
         plain = _countable(F.col(f"`{name}`"), fields[name])
         aggregates += [F.min(F.when(winner, plain)).alias(f"least{position}"), F.max(F.when(winner, plain)).alias(f"greatest{position}")]
@@ -77,7 +80,8 @@ def tally_of(ranked: DataFrame, contract: Contract) -> Tally:
         if least:
             bounds[name] = (_literal(min(least), fields[name]), _literal(max(greatest), fields[name]))
     standing = {row["_partition"]: row["standing"] for row in rows}
-    return Tally(counts, bounds, sum(row["conflicts"] for row in rows), standing, sum(row["absent"] for row in rows))
+    conflicts, absent, reconsidered = (sum(row[name] for row in rows) for name in ("conflicts", "absent", "reconsidered"))
+    return Tally(counts, bounds, conflicts, standing, absent, reconsidered)
 
 
 def _countable(column: Column, kind: T.DataType) -> Column:

@@ -85,6 +85,28 @@ def test_rules_change_with_the_next_batch_and_ask_nothing_of_the_table(lane: Mak
     assert one.ids() == ["a"]
 
 
+@pytest.mark.parametrize("max_records", [None, pytest.param(1, marks=pytest.mark.slow)])
+def test_read_again_under_a_looser_contract_what_was_refused_is_a_row_or_replayed_and_no_duplicate(
+    lane: MakeLane, max_records: int | None
+) -> None:
+    """I4: its place in quarantine counts, whether the copy that is a row comes in this batch or came before; so it is missed there."""
+    one = lane({"n": "INT"}, rules=[{"name": "small", "check": "n < 10"}])
+    one.send(order("b", n=50), order("c", n=50))
+    one.run()
+    one.contract = changed(one, rules=[])
+    one.send(order("b", n=50))
+    one.run()
+    one.rebase("earliest")
+    one.run(max_records)
+    assert one.ids() == ["b", "c"]
+    again = [row for row in one.ledger() if (row["kind"], row["epoch"]) == ("batch", 1)]
+    sums = [sum(row[name] for row in again) for name in ("records_read", "inserted", "duplicate", "quarantined", "replayed")]
+    assert sums == [3, 1, 0, 0, 2]
+    assert [found.code for found in one.verified().findings] == ["IN_BOTH"]
+    one.sql("DELETE FROM {} WHERE offset = 0", "quarantine")
+    assert "RECORDS_MISSING" in [found.code for found in one.verified().findings]
+
+
 def test_added_nullable_columns_comments_and_dropped_not_null_are_applied_in_place(lane: MakeLane) -> None:
     one = lane({"n": "INT!", "s": "STRUCT<x: INT>"})
     one.send(order("a", n=1, s={"x": 1}))

@@ -123,6 +123,8 @@ class Ours:
                 head = first.setdefault(record.id, read)
                 others = {head.record.payload} | ({row[1]} if self.conflicts_with_table and row is not None else set())
                 fates[read] = CONFLICT if others != {record.payload} else WINNER if head is read else LOSER
+                if there is not None and there[3] == "open" and (fates[read] == LOSER or (fates[read] == WINNER and row is not None)):
+                    fates[read] = REPLAYED
         return fates
 
     def _counts(self, fates: dict[Read, str]) -> tuple[tuple[int, Counts], ...]:

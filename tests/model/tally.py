@@ -40,7 +40,7 @@ def tally(driver: Driver, table: Table, planned: PlannedBatch, *, begun: bool) -
         record, there = read.record, stands.get(read)
         if _own(read, rows, table):
             first.setdefault(record.id, read)
-            fates[read] = "row"
+            fates[read] = "replayed"
         elif there is not None and (there[0] == BATCH or there[1] == CONFLICT):
             fates[read] = there[1]
         elif record.kind == "poison" or (record.kind == "odd" and table.contract.rules):
@@ -49,16 +49,19 @@ def tally(driver: Driver, table: Table, planned: PlannedBatch, *, begun: bool) -
             winner = first.setdefault(record.id, read)
             same = winner.record.payload == record.payload or begun
             fates[read] = "winner" if winner is read or driver.world.planted.no_dedup else "loser" if same else CONFLICT
+    present = _rows(driver)
     if table.contract.conflicts == "table" and not begun:
-        present = _rows(driver)
         for read, fate in fates.items():
             row = present.get(read.record.id)
-            if row is None or fate in (FAILED, "row") or (fate == CONFLICT and read in stands):
+            if row is None or fate in (FAILED, "replayed") or (fate == CONFLICT and read in stands):
                 continue
             if row[3] != read.record.payload:
                 fates[read] = CONFLICT
             elif fate == CONFLICT:
                 fates[read] = "loser"
+    for read, fate in fates.items():
+        if read in stands and (fate == "loser" or (fate == "winner" and read.record.id in present)):
+            fates[read] = "replayed"
     counts: dict[int, list[int]] = {}
     standing: dict[int, int] = {}
     for read, fate in fates.items():
@@ -66,7 +69,7 @@ def tally(driver: Driver, table: Table, planned: PlannedBatch, *, begun: bool) -
         each[0] += 1
         each[1] += fate in (FAILED, CONFLICT)
         each[2] += fate == "loser"
-        each[3] += fate == "row"
+        each[3] += fate == "replayed"
         standing[read.partition] = standing.get(read.partition, 0) + (fate in (FAILED, CONFLICT) and stands.get(read, ("",))[0] == BATCH)
     failed = [(read, fate) for read, fate in fates.items() if fate in (FAILED, CONFLICT)]
     return Tally(
