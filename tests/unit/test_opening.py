@@ -18,7 +18,7 @@ from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.opening import Opening
 from ingest.stream.preflight import CheckpointFacts, TableFacts, decide
 from ingest.stream.topic import Topic
-from tests.unit.test_verify import CONTRACT
+from tests.unit.proof_lake import CONTRACT
 
 BLANK = TableFacts("/lake/shop/orders/target", id="t", blank=True)
 
