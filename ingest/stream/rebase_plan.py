@@ -138,9 +138,9 @@ def pending(checkpoint: CheckpointFacts, former: Sequence[FormerEpoch]) -> tuple
 
 def began(checkpoint: CheckpointFacts, table: TableFacts, initial: Mapping[int, int], topic_id: str) -> Mapping[int, int] | None:
     """Where reading began, by the checkpoint, whose first offsets are `initial`: log and ledger may be gone with the table, and
-    what its batches had read is no less left out then. None if nothing was ever read."""
+    what its batches had read is no less left out then. None if nothing was ever read: where a rebase was cut off, there was something."""
     binding = checkpoint.binding
-    if checkpoint.empty and not table.ours:
+    if checkpoint.empty and not checkpoint.prepared and not table.ours:
         return None
     if binding is None or (binding.topic_id and topic_id and binding.topic_id != topic_id):
         return {}

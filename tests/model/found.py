@@ -240,6 +240,22 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
         ),
     ),
     (
+        "gap-unsaid",
+        "a rebase is cut off, and then the target is gone and the ledger empty: nothing but the checkpoint that it had prepared tells of "
+        "batches, and the next rebase begins behind records that expired",
+        Schedule(
+            SMALL,
+            (
+                THREE,
+                go(0, 14, at=22, then=("crash",)),
+                ("rebase", 0, "table", False, (), 12, ("crash",)),
+                ("drop", 0),
+                ("replace", 2, True),
+                ("expire", 0, 2),
+            ),
+        ),
+    ),
+    (
         "ledger-ahead",
         "table and checkpoint are put back from one backup, the ledger is of later: the batches made since have the numbers of those that "
         "it has, and once the log is cleaned up it vouches for offsets that the table never got; a rebase to the table begins behind them",

@@ -80,13 +80,17 @@ class Tale:
     def known(self, verdict: str) -> str:
         """The limit of verify that this is put down to (docs/model.md); empty if it is none that is known.
 
-        vacuumed: VACUUM has taken the files that would tell which rows went, of which only numbers are known. cut-off: a record that stands
-        in quarantine by a batch that was killed there or left out since, and whose row, of a batch before, a DELETE has taken: the DELETE
-        is not counted.
+        vacuumed: VACUUM has taken the files that would tell which rows went, of which only numbers are known. compacted: what Kafka had
+        compacted when it was read again stands, and the batch that has not counted it takes it for what it has lost. cut-off: a record that
+        stands in quarantine by a batch that was killed there or left out since, and whose row, of a batch before, a DELETE has taken: the
+        DELETE is not counted.
         """
         codes = set(verdict.removeprefix(ALARM).strip().split(", ")) - MEANT
         if self.lake.vacuumed and (verdict == LIE or codes <= {"ROWS_DIFFER", "RECORDS_MISSING"}):
             return "vacuumed"
+        compacted = {p for p in self.lake.sent if self.lake.topic.partitions[p[1]][p[2]] is None}
+        if verdict == LIE and self.ours.epoch and compacted & {*self.lake.positions, *self.lake.records}:
+            return "compacted"
         cut_off = {row[2] for row in self.lake.records.values()} - self.ours.in_force()
         return "cut-off" if cut_off and codes - {"ROWS_OF_NO_BATCH"} == {"ROWS_DIFFER"} else ""
 

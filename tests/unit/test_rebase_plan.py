@@ -86,6 +86,7 @@ FORMER = FormerEpoch("q0", 0, 3, "events", "T", ((0, 40),))
     [
         pytest.param({}, {}, None, id="nothing was ever read"),
         pytest.param({}, {"ours": True}, {}, id="only the pairs tell of batches"),
+        pytest.param({"prepared": True}, {}, {}, id="only what a rebase had prepared when it was cut off tells of batches"),
         pytest.param({"committed": 3, "binding": BOUND}, {}, {0: 7}, id="a checkpoint without its table"),
         pytest.param({"torn": "offsets/3"}, {}, {}, id="a checkpoint without its binding"),
         pytest.param({"committed": 3, "binding": replace(BOUND, topic_id="U")}, {}, {}, id="of a topic that was deleted"),
