@@ -221,6 +221,27 @@ def later_copy_of_a_batch_wins(scene: Scene) -> None:
     scene.commits[0].rows[0]["_offset"] = 3
 
 
+def sent_otherwise(scene: Scene, offset: int, order_id: str) -> None:
+    """The copy at this offset has another payload."""
+    scene.kafka[0, offset] = value(order_id, "99.00")
+    scene.manifest += transaction(9, "committed", (order_id, value(order_id, "99.00")))
+
+
+@plant("offset 1: id ('B',) was read by version 0 and passed over; its row is that of a later copy, partition 0 offset 6, of version 1 (e)")
+def lost_until_a_copy_with_another_payload_came(scene: Scene) -> None:
+    sent_otherwise(scene, 6, "B")
+    scene.commits[0].rows.pop(1)
+    scene.commits[1].rows.append(row(0, 6, "B", "99"))
+    scene.ledger[0] |= {"inserted": 1, "duplicate": 2}
+    scene.ledger[2] |= {"inserted": 3, "duplicate": 0}
+
+
+@plant("offset 0: id ('A',) was read by version 0 and passed over; its row is that of a later copy, partition 0 offset 3, of version 0 (e)")
+def later_copy_of_a_batch_with_another_payload_wins(scene: Scene) -> None:
+    sent_otherwise(scene, 3, "A")
+    scene.commits[0].rows[0] |= {"_offset": 3, "amount": "99"}
+
+
 OTHER = "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"
 
 
@@ -299,6 +320,14 @@ def test_a_quarantined_event_counts_as_accounted_for_where_valid_ones_may_be_the
     good.ledger[2] |= {"inserted": 1, "quarantined": 1}
     good.judge(tmp_path, valid_in_quarantine=True).assert_clean()
     assert any("valid event" in finding for finding in judge_again(good, tmp_path))
+
+
+def test_a_later_copy_may_be_the_row_where_the_first_one_stands_in_quarantine(good: Scene, tmp_path: Path) -> None:
+    sent_otherwise(good, 3, "A")
+    good.commits[0].rows[0] |= {"_offset": 3, "amount": "99"}
+    good.quarantine.append(quarantined(0, 0, 0))
+    good.ledger[0] |= {"duplicate": 0, "quarantined": 2}
+    good.judge(tmp_path, valid_in_quarantine=True).assert_clean()
 
 
 def judge_again(scene: Scene, lake: Path, **changes: Any) -> tuple[str, ...]:
