@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ingest.oracle import versions
 from ingest.oracle.case import Case, Run, Verdict
-from ingest.oracle.log import check_ledger, check_log
+from ingest.oracle.log import check_gaps, check_ledger, check_log
 from ingest.oracle.order import check_order
 from ingest.oracle.sources import EventId, KafkaView, read_kafka, read_manifests
 from ingest.oracle.tables import Lake, Position
@@ -183,5 +183,6 @@ CHECKS: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
     check_log,
     check_versions,
     check_order,
+    check_gaps,
     check_ledger,
 )

@@ -68,6 +68,24 @@ def _ranges(case: Case, name: str) -> Iterator[str]:
             last[key] = (commit, version)
 
 
+def check_gaps(case: Case) -> Iterator[str]:
+    """(a) What no batch has read is recorded as a gap: of each partition ranges and accepted gaps leave no hole."""
+    covered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    for commit in case.lake.batches:
+        for partition, offsets in commit.ranges.items():
+            covered[plain_topic_id((commit.metadata or {}).get("topic_id")), partition].append(offsets)
+    for row in case.lake.ledger:
+        if row.kind in ("batch", "gap_accepted"):
+            covered[row.topic_id, row.partition].append((row.start, row.end))
+    for (_, partition), ranges in sorted(covered.items()):
+        reached = min(ranges)[0]
+        for start, end in sorted(ranges):
+            if start > reached:
+                what = f"{case.run.table}: partition {partition} offsets [{reached}, {start})"
+                yield f"{what} were read by no batch, and no gap is recorded (a)"
+            reached = max(reached, end)
+
+
 def check_ledger(case: Case) -> Iterator[str]:
     """(g), and the sums of (b): ledger rows and target commits are one to one, and every count is what the tables hold."""
     lake, table = case.lake, case.run.table
