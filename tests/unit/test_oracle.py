@@ -242,6 +242,44 @@ def later_copy_of_a_batch_with_another_payload_wins(scene: Scene) -> None:
     scene.commits[0].rows[0] |= {"_offset": 3, "amount": "99"}
 
 
+@plant("offset 1: id ('B',) has captured = False, and True was produced (d)")
+def wrong_truth(scene: Scene) -> None:
+    scene.commits[0].rows[1]["captured"] = False
+
+
+@plant("offset 1: id ('B',) has captured = None, and True was produced (d)")
+def value_lost(scene: Scene) -> None:
+    scene.commits[0].rows[1]["captured"] = None
+
+
+@plant("ledger of query q1 batch 1 partition 0 says [6, 9) in version 1, the log [5, 9) in version 1 (g)")
+def ledger_with_another_range(scene: Scene) -> None:
+    scene.ledger[2] |= {"start_offset": 6, "gap": 0}
+
+
+@plant("ledger of query q1 batch 1 partition 0 says [5, 9) in version 0, the log [5, 9) in version 1 (g)")
+def ledger_with_another_version(scene: Scene) -> None:
+    scene.ledger[2]["target_version"] = 0
+
+
+@plant("ledger of query q1 batch 0 partition 0: quarantined 1, the commit's userMetadata says 0 (g)")
+def commit_with_other_counts(scene: Scene) -> None:
+    scene.commits[0].counts = {"0": {"read": 4, "quarantined": 0, "replayed": 0}}
+
+
+@plant("version 2 changes batch 1 of query q1 in partition 0 from 1 to 2 rows: a batch was torn (e)")
+def torn_batch_of_a_checkpoint_before(scene: Scene) -> None:
+    late = TargetCommit([scene.commits[1].rows.pop()], 1, {"0": [9, 9], "1": [3, 3]}, query_id="q2", app_id=APP.replace("q1", "q2"))
+    scene.commits.append(late)
+
+
+@plant("offset 7: id ('Z',) is a valid event and in the quarantine (b)")
+def event_of_a_killed_producer_in_quarantine(scene: Scene) -> None:
+    scene.kafka[0, 7] = value("Z")
+    scene.manifest += transaction(9, "committed", ("Z", value("Z")))[:1]
+    scene.quarantine.append(quarantined(0, 7, 1))
+
+
 OTHER = "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"
 
 
@@ -328,6 +366,18 @@ def test_a_later_copy_may_be_the_row_where_the_first_one_stands_in_quarantine(go
     good.quarantine.append(quarantined(0, 0, 0))
     good.ledger[0] |= {"duplicate": 0, "quarantined": 2}
     good.judge(tmp_path, valid_in_quarantine=True).assert_clean()
+
+
+def test_what_a_lost_checkpoint_put_into_quarantine_and_never_committed_is_read_again_by_the_next_one(good: Scene, tmp_path: Path) -> None:
+    later, good.kafka[0, 8] = good.commits.pop(), b"{"
+    good.commits.append(replace(later, rows=later.rows[:1], query_id="q2", app_id=APP.replace("q1", "q2")))
+    good.quarantine_commits = [(0, good.quarantine), (1, [quarantined(0, 8, 1)])]
+    good.ledger[2:] = [line | {"query_id": "q2"} for line in good.ledger[2:]]
+    good.ledger[2] |= {"inserted": 1, "replayed": 1}
+    good.manifest = [line for line in good.manifest if line.get("txn") != 1] + transaction(
+        1, "committed", ("C", value("C")), ("B", value("B"))
+    )
+    good.judge(tmp_path).assert_clean()
 
 
 def judge_again(scene: Scene, lake: Path, **changes: Any) -> tuple[str, ...]:
