@@ -104,6 +104,18 @@ def _contract_of_today() -> Sequence[Patch]:
     return [(opening.Opening, "unfinished_contract", lambda _: None), (batch, "_begun", begun)]
 
 
+def _projected_again() -> Sequence[Patch]:
+    right = ledger.Ledger.append
+
+    def append(self: Any, session: Any) -> int:
+        pending = list(self._pending)
+        rows = right(self, session)
+        self._pending.extend(pending)
+        return rows
+
+    return [(ledger.Ledger, "append", append)]
+
+
 def _no_expiry() -> Sequence[Patch]:
     right = preflight._broker_refusals
     return [(preflight, "_broker_refusals", lambda *known: (r for r in right(*known) if r.code != "RECORDS_EXPIRED"))]
@@ -130,6 +142,7 @@ BUGS = (
     Bug("decided once for a batch", planted=Planted(decides_once=True)),
     Bug("rebase off by one", lambda: _planned(lambda r: replace(r, baseline=tuple((p, offset + 1) for p, offset in r.baseline)))),
     Bug("what stands is not looked at", lambda: [(ledger.Ledger, "read_before", lambda *_: False)], begin=READ_AGAIN),
+    Bug("a batch projected again", _projected_again),
     Bug("a gap not recorded", lambda: _planned(lambda r: replace(r, gaps=()))),
     Bug("topic id not compared", _topic_id_not_compared),
     Bug("app id not tied to the checkpoint", _one_app_id),

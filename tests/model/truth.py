@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -67,6 +68,10 @@ class Truth:
             raise Violation("I1", f"a commit on {table.path} without its pair or its mark")
         if table.path == HOME.ledger:
             rows = ledger_rows(table)
+            batches = Counter((r.query_id, r.batch_id, r.topic_id, r.partition) for r in rows if r.kind == "batch")
+            # Two drivers without locks can both look before either appends.
+            if "bypass" not in self.world.events and (twice := [key for key, count in batches.items() if count > 1]):
+                raise Violation("I7", f"the ledger has {twice} twice")
             self.recorded |= {(r.topic_id, r.partition, r.start_offset, r.end_offset) for r in rows if r.kind == "gap_accepted"}
             if len({row.query_id for row in rows}) == 1 and rows[0].kind == "rebase":  # a rebase where no batch was ever read
                 self.began(rows[0].topic_id, ((row.partition, row.start_offset) for row in rows), rebased=True)
