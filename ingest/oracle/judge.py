@@ -97,7 +97,7 @@ def check_positions(case: Case) -> Iterator[str]:
                 yield f"{case.where(position)}: id {record.event_id} is a valid event and in the quarantine (b)"
         if position in lake.quarantine_values and lake.quarantine_values[position] != record.value_hash:
             yield f"{case.where(position)} is in the quarantine with other bytes than Kafka holds there (b)"
-        if record.event_id is None and case.run.must_quarantine:
+        if record.event_id is None:
             if held is not None:
                 yield f"{case.where(position)}: no id can be read from the record, and the target holds it as {held[0]} (b)"
             elif state is None:

@@ -29,8 +29,8 @@ class Reading(NamedTuple):
 def check_order(case: Case) -> Iterator[str]:
     """(e) Of the copies that are not in quarantine the row is that of the earliest batch, inside it of the least partition and offset."""
     lake = case.lake
-    if not lake.target_log or lake.target_log[0].version > 0 or lake.retained:
-        return  # which batch was the first to read a record, or which copies stood in quarantine, is not known
+    if not lake.target_log or lake.target_log[0].version > 0:
+        return  # which batch was the first to read a record is not known
     removals = [c for c in lake.target_log if c.removes_data or c.operation == "RESTORE"]
     since = max((c.version for c in removals if c.operation not in LEAVE_BATCHES), default=-1)
     readings: dict[tuple[str, int], list[Reading]] = defaultdict(list)

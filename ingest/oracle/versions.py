@@ -64,7 +64,7 @@ def quarantine_findings(table: str, lake: Lake, own_versions: Collection[int], n
             continue
         now = Counter({(row[0], row[1], row[2]): row[3] for row in rows})
         own = {(app_id.split("/")[-2], version) for app_id, version in commit.txns if app_id.endswith("/quarantine")}
-        # Retention and a test may take rows away; nobody else adds any.
+        # A test may take rows away; nobody else adds any.
         former = now if before is None else before
         before = now
         if commit.version in own_versions:

@@ -308,6 +308,12 @@ def quarantine_without_the_bytes(scene: Scene) -> None:
     scene.quarantine[0]["value"] = None
 
 
+@plant("the ledger has a row of kind 'retention' (g)", "quarantined 2, the quarantine holds 1 rows of it (g)")
+def quarantine_taken_away_by_a_word_in_the_ledger(scene: Scene) -> None:
+    scene.ledger.append(ledger(0, 0, 0, 0, 0) | {"kind": "retention"})
+    scene.ledger[0] |= {"quarantined": 2, "duplicate": 0}
+
+
 @plant("offset 2: the quarantine names query q1 batch 1, whose range is [5, 9) (g)")
 def quarantine_under_another_batch(scene: Scene) -> None:
     scene.quarantine[0]["batch_id"] = 1
