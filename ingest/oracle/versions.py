@@ -71,6 +71,9 @@ def quarantine_findings(table: str, lake: Lake, own_versions: Collection[int], n
             lake.taken.update(former)
             lake.taken.subtract(now)  # what a RESTORE brings back is taken no more
             continue
+        if commit.removes_data:
+            what = f"{table}: version {commit.version} of the quarantine ({commit.operation})"
+            yield f"{what} takes rows away or changes them, and it is no commit of the test (e)"
         was_of, count_of = _by_batch(former), _by_batch(now)
         for batch in sorted(was_of.keys() | count_of.keys()):
             was, count = was_of[batch], count_of[batch]

@@ -135,6 +135,14 @@ def test_what_the_test_took_from_the_quarantine_is_reckoned_with(good: Scene, tm
     restored(good, tmp_path)
     good.ask(tmp_path, own_quarantine_versions=frozenset({1})).assert_clean()
     found = "orders: ledger of query q1 batch 0 partition 0: quarantined 1, the quarantine holds 0 rows of it (g)"
+    taken = "orders: version 1 of the quarantine (DELETE) takes rows away or changes them, and it is no commit of the test (e)"
+    assert good.ask(tmp_path).findings == (taken, found)
+
+
+def test_a_quarantine_whose_rows_somebody_has_changed_is_found(good: Scene, tmp_path: Path) -> None:
+    good.write(tmp_path)
+    DeltaTable(str(tmp_path / "shop/orders/quarantine")).update({"state": "'dropped'"})
+    found = "orders: version 1 of the quarantine (UPDATE) takes rows away or changes them, and it is no commit of the test (e)"
     assert good.ask(tmp_path).findings == (found,)
 
 
