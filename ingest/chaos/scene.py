@@ -29,14 +29,12 @@ POLL_S: Final = 0.05
 PARTITIONS: Final = 3
 # Many JVMs that live for seconds: what the second compiler would give comes too late for all of them.
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-# A run that did nothing wrong may end so while a broker, a disk or its own JVM is taken away; every other end is a finding.
-ALLOWED: Final = {
-    3: {"LOCKED"},
-    4: {"BROKER_UNREACHABLE", "DISK_FULL", "NOT_WRITABLE", "SPARK_NOT_STARTED"},
-}
+# A run that did nothing wrong may end so while a broker, a disk or its own JVM is taken away; every other end is a finding, also where
+# a run stopped by itself (exit 5): nobody restores a table here, and none of ours is another's.
+ENDS: Final = (3, 4, 5)
+ALLOWED: Final = {"LOCKED", "BROKER_UNREACHABLE", "DISK_FULL", "NOT_WRITABLE", "SPARK_NOT_STARTED", "JVM_GONE"}
 # As often as that in a row without a batch in between, a run will not come up again by itself.
 FRUITLESS_MAX: Final = 12
-STOPPED_ITSELF: Final = 5
 # What strikes last can end one driver that is asked to stop, and the one that has just been started; no third.
 STOPS_MAX: Final = 3
 END_WITHIN_S: Final = 600.0
@@ -209,7 +207,7 @@ class Scene:
             return
         self.counts.ends[f"{code} {' '.join(sorted(set(codes))) or '-'}"] += 1
         # At a start the broker that was just taken away is Unfit (4), or the JVM that was just killed.
-        if code == STOPPED_ITSELF or (code in ALLOWED and codes and set(codes) <= ALLOWED[code]):
+        if code in ENDS and codes and set(codes) <= ALLOWED:
             if self._fruitless >= FRUITLESS_MAX:
                 self.findings.append(
                     f"ingest run does not come up again: {self._fruitless} starts in a row without a batch, the last: {_last(driver)}"

@@ -19,10 +19,9 @@ class Run:
     `excused_ids` were deleted by the test, or lost in a recorded gap or with their topic. `own_versions` are commits that the test
     made on the target, `own_quarantine_versions` on the quarantine. `updated` is what the test's own UPDATE left: by event id,
     payload column → value. `former` is what Kafka showed of topics of this name that the test has deleted since (`read_kafka`).
-    `valid_in_quarantine` allows valid records there (conflicting payloads); `must_quarantine` wants all Kafka records that have
-    no readable id there, which holds for every format but `raw`; `refused_kinds` are the kinds of broken records, as manifests name
-    them, that the contract lets in by no reading though their id can be read. `payload_columns` are top-level columns with the same name in
-    event and table, of type string, integer, decimal, boolean, double or timestamp.
+    `valid_in_quarantine` allows valid records there (conflicting payloads); `refused_kinds` are the kinds of broken records, as manifests
+    name them, that the contract lets in by no reading though their id can be read. `payload_columns` are top-level columns with the same
+    name in event and table, of type string, integer, decimal, boolean, double or timestamp.
     """
 
     lake: Path
@@ -38,7 +37,6 @@ class Run:
     updated: Mapping[EventId, Mapping[str, Any]] = field(default_factory=dict)
     former: tuple[KafkaView, ...] = ()
     valid_in_quarantine: bool = False
-    must_quarantine: bool = True
     refused_kinds: frozenset[str] = frozenset()
 
     @property

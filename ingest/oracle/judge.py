@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ingest.oracle import versions
 from ingest.oracle.case import Case, Run, Verdict
-from ingest.oracle.log import check_ledger, check_log
+from ingest.oracle.log import check_gaps, check_ledger, check_log
 from ingest.oracle.order import check_order
 from ingest.oracle.sources import EventId, KafkaView, read_kafka, read_manifests
 from ingest.oracle.tables import Lake, Position
@@ -97,7 +97,7 @@ def check_positions(case: Case) -> Iterator[str]:
                 yield f"{case.where(position)}: id {record.event_id} is a valid event and in the quarantine (b)"
         if position in lake.quarantine_values and lake.quarantine_values[position] != record.value_hash:
             yield f"{case.where(position)} is in the quarantine with other bytes than Kafka holds there (b)"
-        if record.event_id is None and case.run.must_quarantine:
+        if record.event_id is None:
             if held is not None:
                 yield f"{case.where(position)}: no id can be read from the record, and the target holds it as {held[0]} (b)"
             elif state is None:
@@ -183,5 +183,6 @@ CHECKS: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
     check_log,
     check_versions,
     check_order,
+    check_gaps,
     check_ledger,
 )

@@ -80,11 +80,6 @@ class Lake:
         """Target commits that are micro-batches: pair and ranges."""
         return [c for c in self.target_log if c.metadata and "ranges" in c.metadata and any(a.endswith("/target") for a, _ in c.txns)]
 
-    @property
-    def retained(self) -> bool:
-        """Whether retention has removed rows of the quarantine."""
-        return any(row.kind == "retention" for row in self.ledger)
-
     @classmethod
     def read(cls, folder: Path, id_columns: Sequence[str], payload_columns: Sequence[str]) -> Lake:
         target: dict[Position, tuple[EventId, tuple[Any, ...]]] = {}

@@ -64,13 +64,16 @@ def quarantine_findings(table: str, lake: Lake, own_versions: Collection[int], n
             continue
         now = Counter({(row[0], row[1], row[2]): row[3] for row in rows})
         own = {(app_id.split("/")[-2], version) for app_id, version in commit.txns if app_id.endswith("/quarantine")}
-        # Retention and a test may take rows away; nobody else adds any.
+        # A test may take rows away; nobody else adds any.
         former = now if before is None else before
         before = now
         if commit.version in own_versions:
             lake.taken.update(former)
             lake.taken.subtract(now)  # what a RESTORE brings back is taken no more
             continue
+        if commit.removes_data:
+            what = f"{table}: version {commit.version} of the quarantine ({commit.operation})"
+            yield f"{what} takes rows away or changes them, and it is no commit of the test (e)"
         was_of, count_of = _by_batch(former), _by_batch(now)
         for batch in sorted(was_of.keys() | count_of.keys()):
             was, count = was_of[batch], count_of[batch]

@@ -104,6 +104,18 @@ def _contract_of_today() -> Sequence[Patch]:
     return [(opening.Opening, "unfinished_contract", lambda _: None), (batch, "_begun", begun)]
 
 
+def _projected_again() -> Sequence[Patch]:
+    right = ledger.Ledger.append
+
+    def append(self: Any, session: Any) -> int:
+        pending = list(self._pending)
+        rows = right(self, session)
+        self._pending.extend(pending)
+        return rows
+
+    return [(ledger.Ledger, "append", append)]
+
+
 def _no_expiry() -> Sequence[Patch]:
     right = preflight._broker_refusals
     return [(preflight, "_broker_refusals", lambda *known: (r for r in right(*known) if r.code != "RECORDS_EXPIRED"))]
@@ -117,6 +129,9 @@ GOOD: Op = ("produce", 0, ((0, 0, "good"),))
 BACKED_UP: tuple[Op, ...] = (GOOD, _go(12), ("save", 0), GOOD, _go(12), ("kill", 0))
 QUARANTINED: tuple[Op, ...] = (("produce", 0, ((0, 0, "poison"), (1, 10, "good"))), _go(12), ("kill", 0))
 UNFINISHED: tuple[Op, ...] = (("produce", 0, ((0, 0, "poison"), (1, 10, "odd"))), _go(5), ("kill", 0))
+# The row has the greater position; from the earliest on both copies meet in one batch.
+COPIES: tuple[Op, ...] = (("produce", 1, ((1, 10, "good"),)), _go(12), ("produce", 0, ((1, 11, "good"),)), _go(12), ("stop", 0))
+READ_AGAIN: tuple[Op, ...] = (*COPIES, ("rebase", 0, "earliest", False, (), 0, ()))
 
 BUGS = (
     Bug("a skip without comparing ranges", _ranges_not_compared, begin=BACKED_UP),
@@ -126,6 +141,8 @@ BUGS = (
     Bug("no dedup inside the batch", planted=Planted(no_dedup=True)),
     Bug("decided once for a batch", planted=Planted(decides_once=True)),
     Bug("rebase off by one", lambda: _planned(lambda r: replace(r, baseline=tuple((p, offset + 1) for p, offset in r.baseline)))),
+    Bug("what stands is not looked at", lambda: [(ledger.Ledger, "read_before", lambda *_: False)], begin=READ_AGAIN),
+    Bug("a batch projected again", _projected_again),
     Bug("a gap not recorded", lambda: _planned(lambda r: replace(r, gaps=()))),
     Bug("topic id not compared", _topic_id_not_compared),
     Bug("app id not tied to the checkpoint", _one_app_id),

@@ -362,6 +362,7 @@ class World:
 
     def _contract(self, strict: bool) -> None:
         self.strict = strict
+        self.events.add("contract")
 
     def _clock_jump(self, hours: int) -> None:
         self._clock += timedelta(hours=hours)

@@ -58,6 +58,7 @@ class TargetCommit:
     txn_version: int | None = None
     metadata: bool = True
     topic_id: str = TOPIC_ID
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Scene:
         folder = lake / "shop" / "orders"
         for commit in self.commits:
             meta = {"oncelake": 1, "query_id": commit.query_id, "batch_id": commit.batch_id, "ranges": commit.ranges}
-            meta["topic_id"] = commit.topic_id
+            meta |= {"topic_id": commit.topic_id, "counts": commit.counts}
             version = commit.batch_id if commit.txn_version is None else commit.txn_version
             append(
                 folder / "target",

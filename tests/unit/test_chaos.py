@@ -209,7 +209,9 @@ signal.signal(15, lambda *_: (print({says!r}, flush=True), sys.exit({code})))
 print('ready', flush=True)
 time.sleep(600)
 """
-SAID = {4: "ingest: BROKER_UNREACHABLE: no answer", 70: "ingest: BUG: none"}
+REWOUND, NAMELESS = 105, 205
+SAID = {4: "ingest: BROKER_UNREACHABLE: no answer", 5: "ingest: JVM_GONE: killed", 70: "ingest: BUG: none"}
+SAID |= {REWOUND: "ingest: JVM_GONE: killed\ningest: TABLE_REWOUND: restored", NAMELESS: "Killed"}
 
 
 class Stopping(Scene):
@@ -223,7 +225,7 @@ class Stopping(Scene):
     def tend(self) -> None:
         if self.driver is None:
             code = self.codes.pop(0)
-            words = [sys.executable, "-c", STOPPING.format(code=code, says=SAID.get(code, ""))]
+            words = [sys.executable, "-c", STOPPING.format(code=code % 100, says=SAID.get(code, ""))]
             self.driver = Worker(words, output=self.folder / f"{len(self.codes)}", environment={})
 
     def working(self) -> bool:
@@ -238,8 +240,10 @@ class Stopping(Scene):
         ((4, 0), []),
         ((5, 4, 5), ["asked to stop, ingest run ended with 5"]),
         ((70, 0), ["ingest run ended with exit code 70, which no fault explains"]),
+        ((REWOUND, 0), ["ingest run ended with exit code 5, which no fault explains"]),
+        ((NAMELESS, 0), ["ingest run ended with exit code 5, which no fault explains"]),
     ],
-    ids=["at once", "struck", "struck at its start", "thrice", "a bug"],
+    ids=["at once", "struck", "struck at its start", "thrice", "a bug", "rows missed that nobody took", "without a name"],
 )
 def test_a_run_that_ends_by_its_last_blow_when_asked_to_stop_is_no_finding_if_the_next_one_stops(
     codes: tuple[int, ...], found: list[str], tmp_path: Path

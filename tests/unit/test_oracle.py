@@ -221,6 +221,65 @@ def later_copy_of_a_batch_wins(scene: Scene) -> None:
     scene.commits[0].rows[0]["_offset"] = 3
 
 
+def sent_otherwise(scene: Scene, offset: int, order_id: str) -> None:
+    """The copy at this offset has another payload."""
+    scene.kafka[0, offset] = value(order_id, "99.00")
+    scene.manifest += transaction(9, "committed", (order_id, value(order_id, "99.00")))
+
+
+@plant("offset 1: id ('B',) was read by version 0 and passed over; its row is that of a later copy, partition 0 offset 6, of version 1 (e)")
+def lost_until_a_copy_with_another_payload_came(scene: Scene) -> None:
+    sent_otherwise(scene, 6, "B")
+    scene.commits[0].rows.pop(1)
+    scene.commits[1].rows.append(row(0, 6, "B", "99"))
+    scene.ledger[0] |= {"inserted": 1, "duplicate": 2}
+    scene.ledger[2] |= {"inserted": 3, "duplicate": 0}
+
+
+@plant("offset 0: id ('A',) was read by version 0 and passed over; its row is that of a later copy, partition 0 offset 3, of version 0 (e)")
+def later_copy_of_a_batch_with_another_payload_wins(scene: Scene) -> None:
+    sent_otherwise(scene, 3, "A")
+    scene.commits[0].rows[0] |= {"_offset": 3, "amount": "99"}
+
+
+@plant("offset 1: id ('B',) has captured = False, and True was produced (d)")
+def wrong_truth(scene: Scene) -> None:
+    scene.commits[0].rows[1]["captured"] = False
+
+
+@plant("offset 1: id ('B',) has captured = None, and True was produced (d)")
+def value_lost(scene: Scene) -> None:
+    scene.commits[0].rows[1]["captured"] = None
+
+
+@plant("ledger of query q1 batch 1 partition 0 says [6, 9) in version 1, the log [5, 9) in version 1 (g)")
+def ledger_with_another_range(scene: Scene) -> None:
+    scene.ledger[2] |= {"start_offset": 6, "gap": 0}
+
+
+@plant("ledger of query q1 batch 1 partition 0 says [5, 9) in version 0, the log [5, 9) in version 1 (g)")
+def ledger_with_another_version(scene: Scene) -> None:
+    scene.ledger[2]["target_version"] = 0
+
+
+@plant("ledger of query q1 batch 0 partition 0: quarantined 1, the commit's userMetadata says 0 (g)")
+def commit_with_other_counts(scene: Scene) -> None:
+    scene.commits[0].counts = {"0": {"read": 4, "quarantined": 0, "replayed": 0}}
+
+
+@plant("version 2 changes batch 1 of query q1 in partition 0 from 1 to 2 rows: a batch was torn (e)")
+def torn_batch_of_a_checkpoint_before(scene: Scene) -> None:
+    late = TargetCommit([scene.commits[1].rows.pop()], 1, {"0": [9, 9], "1": [3, 3]}, query_id="q2", app_id=APP.replace("q1", "q2"))
+    scene.commits.append(late)
+
+
+@plant("offset 7: id ('Z',) is a valid event and in the quarantine (b)")
+def event_of_a_killed_producer_in_quarantine(scene: Scene) -> None:
+    scene.kafka[0, 7] = value("Z")
+    scene.manifest += transaction(9, "committed", ("Z", value("Z")))[:1]
+    scene.quarantine.append(quarantined(0, 7, 1))
+
+
 OTHER = "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"
 
 
@@ -247,6 +306,12 @@ def quarantine_with_other_bytes(scene: Scene) -> None:
 @plant("offset 2 is in the quarantine with other bytes than Kafka holds there (b)")
 def quarantine_without_the_bytes(scene: Scene) -> None:
     scene.quarantine[0]["value"] = None
+
+
+@plant("the ledger has a row of kind 'retention' (g)", "quarantined 2, the quarantine holds 1 rows of it (g)")
+def quarantine_taken_away_by_a_word_in_the_ledger(scene: Scene) -> None:
+    scene.ledger.append(ledger(0, 0, 0, 0, 0) | {"kind": "retention"})
+    scene.ledger[0] |= {"quarantined": 2, "duplicate": 0}
 
 
 @plant("offset 2: the quarantine names query q1 batch 1, whose range is [5, 9) (g)")
@@ -299,6 +364,26 @@ def test_a_quarantined_event_counts_as_accounted_for_where_valid_ones_may_be_the
     good.ledger[2] |= {"inserted": 1, "quarantined": 1}
     good.judge(tmp_path, valid_in_quarantine=True).assert_clean()
     assert any("valid event" in finding for finding in judge_again(good, tmp_path))
+
+
+def test_a_later_copy_may_be_the_row_where_the_first_one_stands_in_quarantine(good: Scene, tmp_path: Path) -> None:
+    sent_otherwise(good, 3, "A")
+    good.commits[0].rows[0] |= {"_offset": 3, "amount": "99"}
+    good.quarantine.append(quarantined(0, 0, 0))
+    good.ledger[0] |= {"duplicate": 0, "quarantined": 2}
+    good.judge(tmp_path, valid_in_quarantine=True).assert_clean()
+
+
+def test_what_a_lost_checkpoint_put_into_quarantine_and_never_committed_is_read_again_by_the_next_one(good: Scene, tmp_path: Path) -> None:
+    later, good.kafka[0, 8] = good.commits.pop(), b"{"
+    good.commits.append(replace(later, rows=later.rows[:1], query_id="q2", app_id=APP.replace("q1", "q2")))
+    good.quarantine_commits = [(0, good.quarantine), (1, [quarantined(0, 8, 1)])]
+    good.ledger[2:] = [line | {"query_id": "q2"} for line in good.ledger[2:]]
+    good.ledger[2] |= {"inserted": 1, "replayed": 1}
+    good.manifest = [line for line in good.manifest if line.get("txn") != 1] + transaction(
+        1, "committed", ("C", value("C")), ("B", value("B"))
+    )
+    good.judge(tmp_path).assert_clean()
 
 
 def judge_again(scene: Scene, lake: Path, **changes: Any) -> tuple[str, ...]:

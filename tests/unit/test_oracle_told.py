@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.transaction import CommitProperties
 
 from ingest.oracle.sources import KafkaView
-from tests.unit.oracle_scene import APP, Scene, TargetCommit, good_scene, ledger, quarantined, row, transaction, value
+from tests.unit.oracle_scene import APP, Scene, TargetCommit, append, good_scene, ledger, quarantined, row, transaction, value
 
 AGAIN = "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"
 SECOND = APP.replace("q1", "q2")
@@ -133,6 +135,14 @@ def test_what_the_test_took_from_the_quarantine_is_reckoned_with(good: Scene, tm
     restored(good, tmp_path)
     good.ask(tmp_path, own_quarantine_versions=frozenset({1})).assert_clean()
     found = "orders: ledger of query q1 batch 0 partition 0: quarantined 1, the quarantine holds 0 rows of it (g)"
+    taken = "orders: version 1 of the quarantine (DELETE) takes rows away or changes them, and it is no commit of the test (e)"
+    assert good.ask(tmp_path).findings == (taken, found)
+
+
+def test_a_quarantine_whose_rows_somebody_has_changed_is_found(good: Scene, tmp_path: Path) -> None:
+    good.write(tmp_path)
+    DeltaTable(str(tmp_path / "shop/orders/quarantine")).update({"state": "'dropped'"})
+    found = "orders: version 1 of the quarantine (UPDATE) takes rows away or changes them, and it is no commit of the test (e)"
     assert good.ask(tmp_path).findings == (found,)
 
 
@@ -148,3 +158,22 @@ def test_what_a_restore_brings_back_is_taken_no_more(good: Scene, tmp_path: Path
     table.delete("offset = 2")
     table.restore(0)
     good.ask(tmp_path, own_quarantine_versions=frozenset({1, 2})).assert_clean()
+
+
+def jumped_over(scene: Scene) -> None:
+    """C has expired before another checkpoint went on behind it."""
+    del scene.kafka[0, 5]
+    scene.commits[1] = TargetCommit([row(0, 8, "D")], 1, {"0": [6, 9], "1": [3, 3]}, query_id="q2", app_id=SECOND)
+    scene.ledger[2] = ledger(1, 0, 6, 9, 1, records_read=2, inserted=1, duplicate=1, gap=1) | {"query_id": "q2"}
+    scene.ledger[3] |= {"query_id": "q2"}
+
+
+def test_what_was_jumped_over_is_excused_only_with_a_gap_in_the_ledger(good: Scene, tmp_path: Path) -> None:
+    jumped_over(good)
+    begin = replace(good.view(), begin={0: 6, 1: 0})
+    good.view = lambda: begin  # type: ignore[method-assign]
+    found = good.judge(tmp_path, excused_ids=frozenset({("C",)})).findings
+    assert found == ("orders: partition 0 offsets [5, 6) were read by no batch, and no gap is recorded (a)",)
+    good.ledger = [ledger(0, 0, 5, 6, -1) | {"query_id": "q2", "kind": "gap_accepted"}]
+    append(tmp_path / "shop/orders/ledger", good.ledger, ledger(0, 0, 0, 0, 0), CommitProperties())
+    good.ask(tmp_path, excused_ids=frozenset({("C",)})).assert_clean()

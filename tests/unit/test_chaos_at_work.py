@@ -1,0 +1,166 @@
+"""Chaos strikes what it says, and the oracle is told what there is to know: with real processes, without broker and Spark."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ingest.chaos import run as chaos_run
+from ingest.chaos import scene as chaos_scene
+from ingest.chaos import upkeep
+from ingest.chaos.blows import BLOWS
+from ingest.chaos.events import bodies, compared_columns, refused_kinds
+from ingest.chaos.scene import FRUITLESS_MAX, Counts, Scene
+from ingest.chaos.schedule import Strike
+from ingest.chaos.worker import Worker
+from ingest.contract import Contract, load_contracts
+from ingest.oracle.judge import Run, Verdict
+from ingest.oracle.sources import KafkaView
+from ingest.places import Places
+
+pytestmark = pytest.mark.unit
+
+PROJECT = Path(__file__).parents[2]
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+ENDING = "print({says!r}); raise SystemExit({code})"
+
+
+@pytest.fixture
+def orders() -> Contract:
+    return next(each for each in load_contracts(PROJECT) if each.table == "orders")
+
+
+def scene_of(folder: Path, *contracts: Contract) -> Scene:
+    """A scene without a broker, whose places are below the folder."""
+    scene = object.__new__(Scene)
+    scene.folder = scene.home = folder
+    scene.project, scene.contracts, scene.counts, scene.findings = folder, contracts, Counts(), []
+    scene.broker = SimpleNamespace(bootstrap_servers="127.0.0.1:1")  # type: ignore[assignment]
+    scene.excused = {each.name: {("gone",)} for each in contracts}
+    scene.own_versions = {each.name: {3} for each in contracts}
+    scene.manifests, scene.clock, scene.driver, scene.writer = [], {}, None, None
+    scene._fruitless = scene._done_at_start = 0
+    return scene
+
+
+def test_the_oracle_is_told_all_that_it_can_compare(orders: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a lost column, a valid event in quarantine, an aborted record or poison among the rows would be clean."""
+    asked: list[Run] = []
+    columns: list[Sequence[str]] = []
+
+    def read(_: str, topic: str, ids: Sequence[str], payload: Sequence[str], **__: Any) -> KafkaView:
+        columns.extend((ids, payload))
+        return KafkaView(topic, "", {}, {}, {})
+
+    def judge(run: Run, _: KafkaView) -> Verdict:
+        asked.append(run)
+        return Verdict(())
+
+    monkeypatch.setattr(chaos_run, "read_kafka", read)
+    monkeypatch.setattr(chaos_run, "judge", judge)
+    scene = scene_of(tmp_path, orders)
+    scene.manifests = [tmp_path / "there", tmp_path / "not yet"]
+    scene.manifests[0].touch()
+    chaos_run._verdict(scene, bodies(orders, "1", None), orders)
+    (run,) = asked
+    payload = compared_columns(orders)
+    assert {"amount", "ordered_at"} < set(payload) and columns == [("order_id",), payload]
+    assert (run.id_columns, run.payload_columns, run.manifests) == (("order_id",), payload, (tmp_path / "there",))
+    assert run.refused_kinds == refused_kinds(orders) and run.refused_kinds
+    assert orders.rules and not run.valid_in_quarantine
+    assert (run.excused_ids, run.own_versions) == (frozenset({("gone",)}), frozenset({3}))
+
+
+def test_a_driver_that_is_started_lives_with_the_clock_of_the_scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Mapping[str, str]] = []
+    monkeypatch.setattr(chaos_scene, "Worker", lambda _, *, output, environment: started.append(environment))
+    scene = scene_of(tmp_path)
+    scene.clock = {"LD_PRELOAD": "/x.so"}
+    scene.start_driver()
+    scene.clock = {}
+    scene.start_driver()
+    assert [environment.get("LD_PRELOAD") for environment in started] == ["/x.so", None]
+
+
+def test_a_killed_producer_is_dead_and_another_one_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = scene_of(tmp_path)
+    killed = scene.writer = Worker(SLEEPER, output=tmp_path / "out", environment={})
+    followed: list[bool] = []
+    monkeypatch.setattr(scene, "start_writer", lambda *, again=False: followed.append(again))
+    for chance in (0.5, 0.1):
+        BLOWS["kill-producer"](scene, Strike(0, "kill-producer", False, 0, 0, chance))
+    assert killed.poll() == -9
+    assert (scene.counts.sigkills, followed) == (1, [False, True])
+
+
+def test_while_another_engine_writes_no_driver_gets_a_lock(orders: Contract, tmp_path: Path) -> None:
+    scene = scene_of(tmp_path, orders)
+    places: Places = scene.places(orders)
+    locks = [Path(folder) / "lock" for folder in (places.state, places.root)]
+    for lock in locks:
+        lock.parent.mkdir(parents=True)
+        lock.touch()
+    take = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+    def free(lock: Path) -> bool:
+        return subprocess.run([sys.executable, "-c", take, str(lock)], capture_output=True, check=False).returncode == 0
+
+    with upkeep.locked(scene):
+        assert [free(lock) for lock in locks] == [False, False]
+    assert [free(lock) for lock in locks] == [True, True]
+
+
+def test_a_run_that_does_not_come_up_again_is_a_finding(tmp_path: Path) -> None:
+    scene = scene_of(tmp_path)
+    ended = Worker([sys.executable, "-c", ENDING.format(says="ingest: JVM_GONE: killed", code=5)], output=tmp_path / "out", environment={})
+    assert ended.ended(30) == 5
+    for _ in range(FRUITLESS_MAX - 1):
+        scene.note_end(ended, 5)
+    assert scene.findings == []
+    scene.note_end(ended, 5)
+    assert len(scene.findings) == 1 and "does not come up again: 12 starts in a row without a batch" in scene.findings[0]
+
+
+def test_what_is_not_read_to_the_end_is_a_finding_and_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = scene_of(tmp_path)
+    monkeypatch.setattr(scene, "_stop_writer", lambda: None)
+    monkeypatch.setattr(scene, "_stop_driver", lambda: None)
+    for code, findings in ((0, 0), (5, 1)):
+        words = [sys.executable, "-c", ENDING.format(says="ingest: DISK_FULL: full", code=code)]
+        last = Worker(words, output=tmp_path / f"{code}", environment={})
+        monkeypatch.setattr(scene, "start_driver", lambda *_, last=last: last)
+        scene.finish()
+        assert (scene.read_to_the_end, len(scene.findings)) == (code == 0, findings)
+
+
+FULL = """
+import sys
+from pathlib import Path
+from ingest.chaos.disk import small_disk
+
+folder = Path(sys.argv[1])
+with small_disk(folder / "disk") as disk:
+    if disk is None:
+        sys.exit(3)
+    disk.fill()
+    try:
+        (folder / "disk" / "data").write_bytes(b"x" * 65536)
+    except OSError as error:
+        print(error.errno)
+    disk.clear()
+    print((folder / "disk" / "data").write_bytes(b"x" * 65536))
+"""
+
+
+def test_a_disk_that_is_filled_is_full_until_it_is_cleared(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=False)
+    if done.returncode == 3:
+        pytest.skip("no tmpfs can be mounted here")
+    assert done.stdout.split() == [str(errno.ENOSPC), "65536"], done.stderr
