@@ -1,7 +1,8 @@
 """Crash points: places where a test tells a run to die, hang or raise. Off unless the lake says that it is scratch.
 
-`INGEST_FAULT=<point>:<kill|hang|raise>@<batch>` is honoured only if the lake holds a file `.scratch`. Points inside
-foreachBatch act by themselves; those inside Spark and Delta are met by a watcher process that waits for the file that marks them.
+`INGEST_FAULT=<point>:<kill|hang|raise>@<batch>` is honoured only if the lake holds a file `.scratch`. Points in our own code act by
+themselves; those inside Spark and Delta are met by a watcher process that waits for the file that marks them. Those of a start, a rebase
+and a run's end belong to no batch, and are named with 0.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from pathlib import Path
 
 from ingest.errors import InvalidInput
 
-INSIDE = ("after_offset_log", "after_quarantine", "after_target", "after_ledger", "rebase_aside", "rebase_ledger")
+STARTING = ("start_tables", "start_bound", "start_ledger")
+REBASING = ("rebase_prepared", "rebase_aside", "rebase_ledger", "rebase_done")
+INSIDE = ("after_offset_log", "after_quarantine", "after_target", "after_ledger", "finish_ledger", *STARTING, *REBASING)
 WATCHED = ("before_offset_log", "during_target", "after_commit_log")
 ACTIONS = ("kill", "hang", "raise")
 SCRATCH = ".scratch"

@@ -11,7 +11,7 @@ import signal
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +74,15 @@ class Report:
     def ok(self) -> bool:
         """Whether neither the oracle nor the run itself found anything."""
         return not self.findings
+
+    def add_round(self, number: int, dealt_s: float, scene: Scene, tables: Mapping[str, Counts], notes: Sequence[str]) -> None:
+        """All at once: of a round that is broken off there is nothing in the report."""
+        self.dealt_s += dealt_s
+        self.counts.add(scene.counts)
+        for name, counts in tables.items():
+            self.tables.setdefault(name, Counts()).add(counts)
+        self.notes += [f"round {number}: {note}" for note in notes]
+        self.findings += [f"round {number}: {finding}" for finding in scene.findings]
 
 
 def run(options: Options, say: Say) -> Report:
@@ -163,13 +172,7 @@ def _round(report: Report, folder: Path, pools: Sequence[Bodies], number: int, s
         tables: dict[str, Counts] = {}
         if scene.read_to_the_end:
             tables, notes = _judge(scene, pools, say)
-        # All at once: of a round that is broken off there is nothing in the report.
-        report.dealt_s += dealt_s
-        report.counts.add(scene.counts)
-        for name, counts in tables.items():
-            report.tables.setdefault(name, Counts()).add(counts)
-        report.notes += [f"round {number}: {note}" for note in notes]
-        report.findings += [f"round {number}: {finding}" for finding in scene.findings]
+        report.add_round(number, dealt_s, scene, tables, notes)
         scene.close()
 
 

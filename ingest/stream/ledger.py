@@ -6,6 +6,7 @@ is completed from the target's log by the next run; it never leads.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -29,7 +30,9 @@ from ingest.stream.offsets import OffsetRange
 from ingest.stream.standing import quarantined_ahead
 from ingest.stream.tables import LEDGER_FIELDS
 
-APPEND_EVERY_S = 60
+APPEND_EVERY_S = 60.0
+# For tests and `ingest chaos`, whose runs do not live for a minute.
+EVERY_VARIABLE = "INGEST_LEDGER_EVERY_S"
 # What a run that was killed has left pending can wait as long again; but Delta cleans up a log by days, and no commit may be lost to that.
 APPEND_AT_ONCE_AFTER = timedelta(hours=1)
 
@@ -181,7 +184,7 @@ class Ledger:
 
     def append_if_due(self, session: SparkSession) -> None:
         """Append what is pending if the last time was a minute ago or more."""
-        if time.monotonic() - self._appended_at >= APPEND_EVERY_S:
+        if time.monotonic() - self._appended_at >= float(os.environ.get(EVERY_VARIABLE) or APPEND_EVERY_S):
             self.append(session)
 
     def append(self, session: SparkSession) -> int:

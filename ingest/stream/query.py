@@ -96,6 +96,8 @@ class TableQuery:
             raise
 
     def _open(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
+        if is_local(self.places.lake) and is_local(self.places.checkpoint):
+            faults.arm(Path(self.places.lake), Path(self.places.checkpoint), Path(self.places.target), jvm_pid(session))
         check_rules(session, self.contract)
         opening = Opening(session, self.contract, self.places, self._kafka, self._topic)
         opening.refuse()
@@ -106,16 +108,17 @@ class TableQuery:
             opening = Opening(session, self.contract, self.places, self._kafka, self._topic)
             opening.refuse()
         opening.make_tables()
+        faults.at("start_tables", 0)
         opening.refuse_changed_contract()
         opening.bind(anew=finished)
+        faults.at("start_bound", 0)
         self._launch(session, self.contract, opening, trigger, max_records)
 
     def _launch(self, session: SparkSession, contract: Contract, opening: Opening, trigger: Trigger, max_records: int | None) -> None:
         ledger = opening.ledger()
         checkpoint = CheckpointFiles(files_of(self.places.checkpoint, session), self.places.checkpoint)
         self._table = Table(contract, self.places, self._topic, opening.epoch, checkpoint, ledger, self._still_ours)
-        if is_local(self.places.lake) and is_local(self.places.checkpoint):
-            faults.arm(Path(self.places.lake), Path(self.places.checkpoint), Path(self.places.target), jvm_pid(session))
+        faults.at("start_ledger", 0)
         records = session.readStream.format("kafka").options(**self._source_options(contract, max_records)).load()
         writer = records.writeStream.foreachBatch(self._batch).option("checkpointLocation", self.places.checkpoint)
         self._query = writer.queryName(self.places.name).trigger(**trigger.options()).start()
@@ -197,6 +200,7 @@ class TableQuery:
         try:
             if self._table is not None:
                 self._table.ledger.append(session)
+                faults.at("finish_ledger", 0)
         except Exception as error:
             failure = failure or stopped(self.contract, self._kafka, error)
         if self._until is None:

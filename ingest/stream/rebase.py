@@ -114,6 +114,7 @@ class Rebaser:
         if self._files.names(self._prepared):
             self._files.move(self._prepared, f"{self.places.checkpoint}.rebase-abandoned-{moment}")
         self._prepare(query_id, planned, anew=anew)
+        faults.at("rebase_prepared", 0)
         aside = self._move_aside(moment)
         faults.at("rebase_aside", 0)
         return Rebased(query_id, self._finish(), planned, aside)
@@ -146,6 +147,7 @@ class Rebaser:
         if self._files.names(self.places.checkpoint) == ["oncelake"]:  # the lock of a start that was refused meanwhile, as CHECKPOINT_LOST
             self._move_aside(_moment())
         self._files.move(self._prepared, self.places.checkpoint)
+        faults.at("rebase_done", 0)
         return binding
 
     def _prepare(self, query_id: str, planned: RebasePlan, *, anew: bool) -> None:

@@ -140,9 +140,9 @@ class Pipeline:
         assert said["ok"] is True, said
         return list(said["tables"])
 
-    def crash(self, fault: str, *arguments: str) -> Driver:
+    def crash(self, fault: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Driver:
         """Run until the fault kills it; neither Python nor JVM is left."""
-        driver = self.start(*arguments, fault=fault)
+        driver = self.start(*arguments, fault=fault, environment=environment)
         driver.ended(-9)
         return driver
 

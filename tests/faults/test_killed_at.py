@@ -29,6 +29,7 @@ class Aftermath:
     commits: list[int]
     target: list[int]
     quarantine: list[int]
+    ledger: list[int]
     orphans: set[str]
     next_run: dict[int, str]
 
@@ -56,13 +57,16 @@ def travelled(pipeline: Pipeline, kills: Mapping[str, int]) -> Journey:
     for point, batch in kills.items():
         # With a pause after each batch the watcher cannot come too late for what is before the next one's offset log.
         trigger = ("--every", "300s") if point == "before_offset_log" else ("--once",)
-        pipeline.crash(f"{point}:kill@{batch}", *trigger)
+        # Else a minute would have to pass before the ledger is appended to, and the point would be that after the target.
+        at_once = {"INGEST_LEDGER_EVERY_S": "0"} if point == "after_ledger" else None
+        pipeline.crash(f"{point}:kill@{batch}", *trigger, environment=at_once)
         left[point] = partial(
             Aftermath,
             pipeline.numbers("offsets"),
             pipeline.numbers("commits"),
             pipeline.written("target"),
             pipeline.written("quarantine"),
+            pipeline.written("ledger"),
             pipeline.orphans(),
         )
     pipeline.complete()
@@ -108,10 +112,14 @@ def skipped(journey: Journey, point: str, batch: int) -> None:
 
 def test_killed_after_target_the_batch_is_skipped_and_the_version_stays(journey: Journey) -> None:
     skipped(journey, "after_target", KILLS["after_target"])
+    assert KILLS["after_target"] not in journey.after["after_target"].ledger
 
 
 def test_killed_after_ledger_the_batch_is_skipped_and_the_version_stays(longer_journey: Journey) -> None:
-    skipped(longer_journey, "after_ledger", MORE_KILLS["after_ledger"])
+    batch = MORE_KILLS["after_ledger"]
+    skipped(longer_journey, "after_ledger", batch)
+    assert longer_journey.after["after_ledger"].ledger[-1] == batch
+    assert longer_journey.pipeline.written("ledger").count(batch) == 1
 
 
 def test_killed_after_commit_log_the_batch_is_not_looked_at_again(longer_journey: Journey) -> None:

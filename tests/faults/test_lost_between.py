@@ -31,16 +31,18 @@ def test_killed_between_two_commits_and_the_checkpoint_lost_a_rebase_completes_t
 
 
 def test_a_checkpoint_is_lost_and_the_rebase_killed_at_each_of_its_points_is_finished_by_the_next_one(pipeline: PipelineFactory) -> None:
-    """Once the old checkpoint is moved aside there is none; once the ledger has the new epoch its checkpoint is not in place yet."""
+    """Until the old checkpoint is moved aside it is refused as before, then there is none; once the ledger has the new epoch its
+    checkpoint is not in place yet; and once it is, there is nothing left to be finished."""
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=60)
     lake.crash("after_target:kill@1")
     # Its log is gone, and the rest of it is there to be moved aside.
     shutil.rmtree(lake.checkpoint() / "offsets")
-    for point in ("rebase_aside", "rebase_ledger"):
+    refusals = {"rebase_prepared": "CHECKPOINT_TORN", "rebase_aside": "CHECKPOINT_LOST", "rebase_ledger": "CHECKPOINT_LOST"}
+    for point, code in refusals.items():
         lake.command("rebase", "orders", "--to", "table", fault=f"{point}:kill@0").ended(-9)
-        lake.refused("CHECKPOINT_LOST")
-    lake.command("rebase", "orders", "--to", "table").ended(0)
+        lake.refused(code)
+    lake.command("rebase", "orders", "--to", "table", fault="rebase_done:kill@0").ended(-9)
     lake.complete()
     assert lake.verified()[0]["epochs"] == 2
     rows = select(lake.delta("ledger"), ["kind", "query_id", "partition"])

@@ -140,6 +140,17 @@ def test_what_is_not_read_to_the_end_is_a_finding_and_not_judged(tmp_path: Path,
         assert (scene.read_to_the_end, len(scene.findings)) == (code == 0, findings)
 
 
+def test_what_the_scene_and_the_oracle_find_is_in_the_report(orders: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chaos_run, "_verdict", lambda *_: (Verdict(("id 7 is lost (a)",), ("a note",)), Counts(records=9, batches=2)))
+    options = chaos_run.Options((orders,), 1, 7, ("kill-driver",), 0)
+    scene, report = scene_of(tmp_path, orders), chaos_run.Report(options)
+    scene.findings.append("a process is left")
+    tables, notes = chaos_run._judge(scene, [bodies(orders, "1", None)], lambda *_: None)
+    report.add_round(3, 180.0, scene, tables, notes)
+    assert report.findings == ["round 3: a process is left", "round 3: id 7 is lost (a)"] and not report.ok
+    assert (report.notes, report.counts.records, report.tables["shop.orders"].batches) == (["round 3: a note"], 9, 2)
+
+
 FULL = """
 import sys
 from pathlib import Path
