@@ -177,7 +177,8 @@ def _begun(table: Table, planned: PlannedBatch) -> Mark | None:
         f"its rows are not. The contract is now {table.contract.hash}. Nothing was written.",
         expected="the contract that the batch was begun with, until the batch is done.",
         remedy=f"put the contract of hash {newest.contract_hash} back, run once, then change it again; or `ingest rebase "
-        f"{table.contract.name} --to table` reads the batch again under this one: what stands in quarantine stays there.",
+        f"{table.contract.name} --to table` reads the batch again under this one: what stands in quarantine stays there, and is a row too "
+        "if this one lets it pass.",
     )
 
 

@@ -24,6 +24,14 @@ FOUND = (
         Schedule(Setting(), (POISON, go(0, 5, at=12, then=("crash",)), go(0, 2, place=1), go(0, 4), ("drop", 1))),
     ),
     (
+        "cleaned-unprojected",
+        "a run is killed before the ledger has its batch, nobody starts it again until Delta has cleaned the batch from the target's log, "
+        "and the quarantine is dropped: nothing tells any more that the batch had put a record there",
+        Schedule(
+            Setting(limit=1, ledger_every=50), (("produce", 0, ((2, 20, "poison"), THREE[2][0])), go(0, 13), ("drop", 1), ("clean", 0, 0))
+        ),
+    ),
+    (
         "restore-cleaned-up",
         "a RESTORE that Delta has cleaned up from the log before the next start: the ledger vouches for what it left out",
         Schedule(SMALL, (THREE, go(0, 23), ("restore", 0, 1, False), ("optimize",), ("clean", 0, 0))),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.model.engine import ledger_rows
 from tests.model.truth import Violation
 from tests.model.world import HOME, World
 
@@ -23,6 +24,7 @@ class Known:
 LOST = ("I4", "LOST")
 KNOWN = (
     Known("restore-cleaned-up", lambda world, found: found.promise in (*LOST, "I1", "I2") and "restore cleaned up" in world.events),
+    Known("cleaned-unprojected", lambda world, found: found.promise == "LOST" and bool(world.truth.quarantine_lost) and _untold(world)),
     Known("stands-by-another", lambda world, found: found.promise == "LOST" and bool(world.truth.quarantine_lost) and _replayed(world)),
 )
 
@@ -31,6 +33,14 @@ def _replayed(world: World) -> bool:
     """Whether a batch in force has met records that stood in quarantine, or in the table, before."""
     marks = [commit.mark for commit in world.tables[HOME.target].in_force() if commit.mark is not None]
     return any(counts.replayed for mark in marks for _, counts in mark.counts)
+
+
+def _untold(world: World) -> bool:
+    """Whether the target's log has lost a batch that the ledger does not have."""
+    target, ledger = world.tables[HOME.target], world.tables[HOME.ledger]
+    told = {(row.query_id, row.batch_id) for row in ledger_rows(ledger)}
+    cleaned = (version.commit.mark for version in target.versions[: target.log_from])
+    return any((mark.id.query_id, mark.id.number) not in told for mark in cleaned if mark is not None)
 
 
 def known(world: World, violation: Violation) -> str | None:

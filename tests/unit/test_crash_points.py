@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,12 @@ def test_a_lake_that_is_not_scratch_is_never_struck_and_no_watcher_starts(
 def test_a_scratch_lake_is_not_struck_unless_the_environment_asks_for_it(tmp_path: Path) -> None:
     arm(lake(tmp_path / "lake", scratch=True))
     assert not any(strikes(point, batch) for point in faults.INSIDE for batch in range(6))
+
+
+def test_the_page_of_faults_names_every_point() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
+    section = page.split("## Crash points")[1].split("## ")[0]
+    assert sorted(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", section)) == sorted(faults.INSIDE + faults.WATCHED)
 
 
 def test_what_was_armed_for_a_scratch_lake_strikes_no_other_lake_of_the_same_process(
