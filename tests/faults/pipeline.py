@@ -167,6 +167,12 @@ class Pipeline:
         folder = self.checkpoint(table) / log
         return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit()) if folder.is_dir() else []
 
+    def planned(self, batch: int) -> dict[int, int]:
+        """Where a batch of the first table is to end, by partition, as its offset log has it; empty if it has none."""
+        path = self.checkpoint() / "offsets" / str(batch)
+        ends = json.loads(path.read_text(encoding="utf-8").splitlines()[2])[self.topic] if path.exists() else {}
+        return {int(partition): end for partition, end in ends.items()}
+
     def delta(self, kind: str = "target", table: str | None = None) -> Path:
         return self.lake / "shop" / (table or self.tables[0]) / kind
 

@@ -30,6 +30,7 @@ class Aftermath:
     target: list[int]
     quarantine: list[int]
     ledger: list[int]
+    planned: dict[int, int]
     orphans: set[str]
     next_run: dict[int, str]
 
@@ -67,6 +68,7 @@ def travelled(pipeline: Pipeline, kills: Mapping[str, int]) -> Journey:
             pipeline.written("target"),
             pipeline.written("quarantine"),
             pipeline.written("ledger"),
+            pipeline.planned(batch),
             pipeline.orphans(),
         )
     pipeline.complete()
@@ -84,6 +86,9 @@ def test_killed_after_offset_log_the_same_range_is_written_once(longer_journey: 
     left = longer_journey.after["after_offset_log"]
     assert (left.offsets[-1], left.commits[-1], left.target[-1], left.quarantine[-1]) == (1, 0, 0, 0)
     assert SKIPPED not in left.next_run[1]
+    version = longer_journey.pipeline.version_of(1)
+    (commit,) = [each for each in longer_journey.pipeline.commits() if each.version == version]
+    assert left.planned and {partition: end for partition, (_, end) in commit.ranges.items()} == left.planned
 
 
 def test_killed_after_quarantine_the_target_follows_and_nothing_is_quarantined_twice(journey: Journey) -> None:

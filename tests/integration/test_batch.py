@@ -13,6 +13,7 @@ from kafka.admin import KafkaAdminClient
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.errors import InvalidInput, RunStopped
+from ingest.kafka_options import KafkaOptions
 from ingest.stream.batch import BatchReport, Table, process
 from ingest.stream.rules import check_rules
 from tests.integration.lane import Lane, Record, order
@@ -166,6 +167,11 @@ def test_quarantine_keeps_bytes_headers_position_and_reason_exactly(lane: MakeLa
         (1, 1, b"t", None, "tombstone", "the value is null", None),
     ]
     assert rows[2]["headers"] == [Row(key=name, value=bytearray(value)) for name, value in headers]
+    source = one.session.read.format("kafka").options(
+        **KafkaOptions(one.bootstrap_servers).for_spark(), subscribe=one.contract.source.topic
+    )
+    sent = source.load().select("partition", "offset", "timestamp").collect()
+    assert sorted((r["partition"], r["offset"], r["kafka_timestamp"]) for r in rows) == sorted(map(tuple, sent))
     assert {r["state"] for r in rows} == {"open"}
     assert {(r["topic"], r["topic_id"], r["batch_id"]) for r in rows} == {(one.contract.source.topic, one.batches()[0][1].topic_id, 0)}
     assert one.target().count() == 0

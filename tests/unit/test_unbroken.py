@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from ingest.stream.binding import Binding, FormerEpoch, Rebase
+from ingest.stream.commit import _find
 from ingest.stream.decide import LastWritten
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.in_force import InForce
@@ -33,6 +35,9 @@ class Log(DeltaLog):
 
     def versions(self) -> list[int]:
         return list(range(self._first, len(self._commits)))
+
+    def newest(self) -> int:
+        return len(self._commits) - 1
 
     def commit(self, version: int) -> Commit:
         what = self._commits[version]
@@ -129,3 +134,23 @@ def test_where_a_rebase_began_is_a_commit_and_not_only_a_number() -> None:
         assert baseline_of(checkpoint, known, "q1", log) == (ANOTHER if version == 4 else 4)
         assert baseline_of(checkpoint, known, "q0", log) is None
     assert baseline_of(CheckpointFacts("checkpoint"), known, "q2", log) == 6
+
+
+class OneOf(Log):
+    """A log whose last commit is of another operation, with the pair and the mark of batch 1."""
+
+    def __init__(self, operation: str) -> None:
+        super().__init__(CREATED, 0, 1)
+        self._operation = operation
+
+    def commit(self, version: int) -> Commit:
+        found = super().commit(version)
+        return replace(found, operation=self._operation) if version == 2 else found
+
+
+@pytest.mark.parametrize("after", [-1, 1])
+def test_a_pair_that_another_statement_of_the_session_has_carried_is_no_commit_of_the_batch(after: int) -> None:
+    """I1: pair and mark are set on the session for one statement; what else runs there meanwhile takes them along."""
+    batch = mark(1)
+    assert _find(OneOf("MERGE"), batch, "target", after=after) is not None
+    assert _find(OneOf("OPTIMIZE"), batch, "target", after=after) is None
