@@ -155,3 +155,14 @@ def holder(lock: Path) -> tuple[int, int]:
 def batch_lines(said: str, table: str) -> dict[int, str]:
     """What a run printed of each batch of a table."""
     return {int(number): text for number, text in re.findall(rf"{re.escape(table)} batch (\d+): (.*)", said)}
+
+
+def left(folder: Path) -> list[str]:
+    """Processes, but for zombies, whose command line or environment names the folder."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            words = " ".join([*process.cmdline(), *process.environ().values()])
+            if process.pid != os.getpid() and str(folder) in words and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(f"{process.pid} {words[:200]}")
+    return found

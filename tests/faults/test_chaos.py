@@ -9,15 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from ingest.chaos.schedule import FAULTS
-from tests.faults.driver import REPOSITORY, until
+from tests.faults.driver import REPOSITORY, left, until
 from tests.faults.pipeline import CONTRACT
 from tests.faults.planted import PLANTED, copy_with
 
@@ -58,17 +57,6 @@ def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     report = json.loads(out)
     assert isinstance(report, dict)
     return {**report, "err": err, "exit": process.returncode}
-
-
-def left(scratch: Path) -> list[str]:
-    """Processes, but for zombies, whose command line or environment names the folder."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            words = " ".join([*process.cmdline(), *process.environ().values()])
-            if process.pid != os.getpid() and str(scratch) in words and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(f"{process.pid} {words[:200]}")
-    return found
 
 
 def test_a_short_chaos_of_all_faults_ends_clean_and_leaves_nothing(project: Path, tmp_path: Path) -> None:

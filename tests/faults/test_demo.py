@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from ingest.local.ports import is_free
+from tests.faults.driver import left
 
 # Seven JVMs one after the other or in pairs; on a busy machine each start takes half a minute.
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
@@ -24,16 +24,6 @@ EVENTS = 20_000
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "ingest", "demo", "--project", str(PROJECT), "--folder", str(folder), "--events", str(EVENTS), *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-
-
-def left(folder: Path) -> list[str]:
-    """Processes, but for zombies, whose command line names the folder."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        words = " ".join(process.info["cmdline"] or [])
-        if str(folder) in words and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(f"{process.pid} {words[:200]}")
-    return found
 
 
 def test_both_pipelines_are_killed_twice_and_only_ours_is_exact_at_the_end(tmp_path: Path) -> None:
