@@ -10,8 +10,9 @@ import shutil
 import signal
 import tempfile
 import time
+import traceback
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from ingest.chaos.disk import small_disk
 from ingest.chaos.events import Bodies, bodies, compared_columns, refuse_unfit, refused_kinds
 from ingest.chaos.guard import clear
 from ingest.chaos.scene import Counts, Say, Scene
-from ingest.chaos.schedule import schedule
+from ingest.chaos.schedule import Strike, schedule
 from ingest.chaos.worker import MARK, Guard, marked
 from ingest.contract import Contract
 from ingest.faults import SCRATCH
@@ -89,6 +90,8 @@ def run(options: Options, say: Say) -> Report:
     """Run to the end; `say(who, what)` tells the story. Nothing is left but, where something was found, the folder.
 
     Interrupted (Ctrl-C, SIGTERM, SIGHUP) it returns what the rounds judged by then came to; in the first one it raises KeyboardInterrupt.
+    An error of its own in the midst of a round is a finding.
+
     Raises InvalidInput CHAOS_CONTRACT and CHAOS_SAMPLE, and what Broker.start raises.
     """
     for contract in options.contracts:
@@ -158,22 +161,31 @@ def _round(report: Report, folder: Path, pools: Sequence[Bodies], number: int, s
             stack.callback(_keep, scene, folder)
         (scene.lake / SCRATCH).touch()
         say("chaos", f"round {number}: {seconds:.0f} s of {', '.join(faults)}")
-        began = time.monotonic()
-        deadline = began + seconds
-        for blow in schedule(f"{options.seed}/{number}", faults):
-            if time.monotonic() > deadline or scene.findings:
-                break
-            strike(scene, blow)
-            say(blow.fault, f"strike {blow.number}; {scene.batches_done()} batches done, {scene.counts.starts} starts so far")
-        dealt_s = time.monotonic() - began
-        say("chaos", "no more faults; all is read to the end")
-        scene.finish()
-        notes = ["not judged by the oracle, since not all was read"]
-        tables: dict[str, Counts] = {}
-        if scene.read_to_the_end:
-            tables, notes = _judge(scene, pools, say)
-        report.add_round(number, dealt_s, scene, tables, notes)
+        try:
+            dealt_s = _deal(scene, schedule(f"{options.seed}/{number}", faults), seconds, say)
+            say("chaos", "no more faults; all is read to the end")
+            scene.finish()
+            notes = ["not judged by the oracle, since not all was read"]
+            tables: dict[str, Counts] = {}
+            if scene.read_to_the_end:
+                tables, notes = _judge(scene, pools, say)
+            report.add_round(number, dealt_s, scene, tables, notes)
+        except Exception as error:  # it would take with it what the rounds before came to
+            say("chaos", traceback.format_exc())
+            scene.findings.append(f"chaos itself ended: {type(error).__name__}: {error}")
+            report.findings.append(f"round {number}: {scene.findings[-1]}")
         scene.close()
+
+
+def _deal(scene: Scene, blows: Iterable[Strike], seconds: float, say: Say) -> float:
+    """Strike until the time is up or something is found; returns for how long, in seconds."""
+    began = time.monotonic()
+    for blow in blows:
+        if time.monotonic() > began + seconds or scene.findings:
+            break
+        strike(scene, blow)
+        say(blow.fault, f"strike {blow.number}; {scene.batches_done()} batches done, {scene.counts.starts} starts so far")
+    return time.monotonic() - began
 
 
 def _keep(scene: Scene, folder: Path) -> None:

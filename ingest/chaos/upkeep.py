@@ -40,7 +40,7 @@ def optimize(scene: Scene, number: int) -> None:
     from deltalake import DeltaTable
 
     target = Path(scene.places(scene.contracts[number]).target)
-    if (target / "_delta_log").is_dir():
+    if _made(target):
         DeltaTable(str(target)).optimize.compact()
 
 
@@ -50,6 +50,8 @@ def delete(scene: Scene, number: int, chance: float) -> None:
 
     contract = scene.contracts[number]
     target = Path(scene.places(contract).target)
+    if not _made(target):
+        return
     ids = contract.event_id.columns
     rows = select(target, ["_partition", "_offset", *ids])
     start = int(chance * max(len(rows) - DELETED_IDS, 0))
@@ -64,6 +66,11 @@ def delete(scene: Scene, number: int, chance: float) -> None:
     table = DeltaTable(str(target))
     table.delete(places)
     scene.own_versions[contract.name].add(table.version())
+
+
+def _made(table: Path) -> bool:
+    """Whether it has a commit: a driver that was killed while it made one leaves a log without any."""
+    return any((table / "_delta_log").glob("*.json"))
 
 
 def _taken(descriptor: int) -> bool:

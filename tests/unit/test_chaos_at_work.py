@@ -6,6 +6,7 @@ import errno
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -149,6 +150,42 @@ def test_what_the_scene_and_the_oracle_find_is_in_the_report(orders: Contract, t
     report.add_round(3, 180.0, scene, tables, notes)
     assert report.findings == ["round 3: a process is left", "round 3: id 7 is lost (a)"] and not report.ok
     assert (report.notes, report.counts.records, report.tables["shop.orders"].batches) == (["round 3: a note"], 9, 2)
+
+
+def test_an_error_of_its_own_is_a_finding_and_takes_nothing_from_the_rounds_before(
+    orders: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What led to it is kept."""
+
+    def dealt(scene: Scene, *_: object) -> float:
+        if scene.folder.name == "round-3":
+            raise FileNotFoundError("no table")
+        scene.counts.sigkills = 7
+        scene.read_to_the_end = True
+        return 180.0
+
+    for name in ("Broker", "Proxy"):
+        monkeypatch.setattr(chaos_run, name, lambda *_: nullcontext(SimpleNamespace(bootstrap_servers="127.0.0.1:1")))
+    monkeypatch.setattr(chaos_run, "Scene", lambda folder, *_, **__: scene_of(folder, orders))
+    for name in ("finish", "close"):
+        monkeypatch.setattr(Scene, name, lambda _: None)
+    monkeypatch.setattr(Scene, "lake", tmp_path)
+    monkeypatch.setattr(chaos_run, "_deal", dealt)
+    monkeypatch.setattr(chaos_run, "_verdict", lambda *_: (Verdict(()), Counts(records=9)))
+    said: list[str] = []
+    options = chaos_run.Options((orders,), 12, 7, ("kill-driver",), 0, folder=tmp_path)
+    report = chaos_run.run(options, lambda _, what: said.append(what))
+    assert report.findings == ["round 3: chaos itself ended: FileNotFoundError: no table"] and "in dealt" in said[-1]
+    assert (report.counts.sigkills, report.tables["shop.orders"].records, report.broken_off) == (14, 18, False)
+    assert report.folder is not None and (report.folder / "round-3").exists()
+
+
+def test_a_table_that_was_killed_while_it_was_made_is_left_alone(orders: Contract, tmp_path: Path) -> None:
+    scene = scene_of(tmp_path, orders)
+    (Path(scene.places(orders).target) / "_delta_log").mkdir(parents=True)
+    upkeep.optimize(scene, 0)
+    upkeep.delete(scene, 0, 0.5)
+    assert scene.own_versions == {orders.name: {3}}
 
 
 FULL = """
