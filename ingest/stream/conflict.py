@@ -33,27 +33,28 @@ def mark_conflicts(ranked: DataFrame, contract: Contract, target: str, bounds: M
     """
     # What stands in quarantine stays there.
     refused = F.coalesce(F.col("__reason") == CONFLICT, F.lit(False)) & F.col("__stands").isNull()
-    found = with_row(ranked, contract, target, bounds, F.col("__reason").isNull() | refused)
+    hashed = F.when(F.col(PAYLOAD_HASH).isNotNull(), F.struct("_topic_id", "_partition", "_offset", F.col(PAYLOAD_HASH).alias("hash")))
+    found = with_row(ranked, contract, target, bounds, F.col("__reason").isNull() | refused, F.min(hashed).alias("__there"))
     equal = F.coalesce((F.col("__there.hash") == F.col(PAYLOAD_HASH)) | (F.col("__rank") == 0), F.lit(False))
     found = found.withColumn("__pardoned", refused & equal)
     found = found.withColumn("__reason", F.when(~F.col("__pardoned"), F.col("__reason")))
     found = found.withColumn("__rank", F.when(F.col("__pardoned"), F.lit(LOSER)).otherwise(F.col("__rank")))
     where = F.concat(F.lit("differs from partition "), F.col("__there._partition"), F.lit(" offset "), F.col("__there._offset"))
     conflict = F.col("__there").isNotNull() & ~equal
-    return _refuse(found, conflict, where).drop("__there", "__known", "__pardoned")
+    return _refuse(found, conflict, where).drop("__there", "__pardoned")
 
 
-def with_row(ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]], which: Column) -> DataFrame:
-    """Add to the records that meet `which` whether the target holds their event id, `__known`, and that row's position and payload
-    hash, `__there` (NULL if it has no hash); NULL to all others."""
+def with_row(
+    ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]], which: Column, what: Column
+) -> DataFrame:
+    """Add `what` of the rows of their event id, an aggregate, to the records that meet `which`; NULL to those whose id the target does
+    not hold, and to all others."""
     ids = event_id_columns(contract)
     table = ranked.sparkSession.read.format("delta").load(target)
     for name, (least, greatest) in bounds.items():
         table = table.where(F.col(f"`{name}`").between(least, greatest))
-    hashed = F.when(F.col(PAYLOAD_HASH).isNotNull(), F.struct("_topic_id", "_partition", "_offset", F.col(PAYLOAD_HASH).alias("hash")))
     # Somebody's own INSERT may have doubled an id; a join must not double records.
-    there = table.groupBy(*(F.col(f"`{name}`").alias(f"__id{number}") for number, name in enumerate(ids)))
-    rows = there.agg(F.min(hashed).alias("__there"), F.lit(True).alias("__known"))
+    rows = table.groupBy(*(F.col(f"`{name}`").alias(f"__id{number}") for number, name in enumerate(ids))).agg(what)
     for number, name in enumerate(ids):
         which &= F.col(f"`{name}`") == F.col(f"__id{number}")
     return ranked.join(rows, which, "left").drop(*(f"__id{number}" for number in range(len(ids))))

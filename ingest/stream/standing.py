@@ -67,8 +67,9 @@ def mark_standing(
 def mark_known(ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]]) -> DataFrame:
     """`__rank` 0 for winners that stand in quarantine by another batch and whose event id the target holds: they are no rows, and stay
     where they are. Others of them are rows from now on, as the contract of today lets them pass."""
-    found = with_row(ranked, contract, target, bounds, (F.col("__rank") == 1) & F.col("__stands").isNotNull())
-    return found.withColumn("__rank", F.when(F.col("__known"), F.lit(0)).otherwise(F.col("__rank"))).drop("__there", "__known")
+    winner = (F.col("__rank") == 1) & F.col("__stands").isNotNull()
+    found = with_row(ranked, contract, target, bounds, winner, F.first(F.lit(True)).alias("__known"))
+    return found.withColumn("__rank", F.when(F.col("__known"), F.lit(0)).otherwise(F.col("__rank"))).drop("__known")
 
 
 def quarantined_by(events: DataFrame, places: Places, batch: BatchId) -> dict[int, int]:
