@@ -124,6 +124,7 @@ class Rebaser:
         query_id = CheckpointFiles(self._files, self._prepared).query_id()
         assert query_id is not None
         self._move_aside(_moment())
+        faults.at("rebase_aside", 0)
         return Rebased(query_id, self._finish(), None, None)
 
     def _move_aside(self, moment: str) -> str | None:
