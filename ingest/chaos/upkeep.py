@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ingest.chaos.worker import until
+from ingest.files import LocalFiles
 from ingest.oracle.sources import id_text
 from ingest.oracle.tables import select
+from ingest.stream.delta_log import DeltaLog
 
 if TYPE_CHECKING:
     from ingest.chaos.scene import Scene
@@ -40,7 +42,7 @@ def optimize(scene: Scene, number: int) -> None:
     from deltalake import DeltaTable
 
     target = Path(scene.places(scene.contracts[number]).target)
-    if _made(target):
+    if DeltaLog(LocalFiles(), str(target)).exists():
         DeltaTable(str(target)).optimize.compact()
 
 
@@ -50,7 +52,8 @@ def delete(scene: Scene, number: int, chance: float) -> None:
 
     contract = scene.contracts[number]
     target = Path(scene.places(contract).target)
-    if not _made(target):
+    # A driver that was killed while it made the table leaves a log without a commit.
+    if not DeltaLog(LocalFiles(), str(target)).exists():
         return
     ids = contract.event_id.columns
     rows = select(target, ["_partition", "_offset", *ids])
@@ -66,11 +69,6 @@ def delete(scene: Scene, number: int, chance: float) -> None:
     table = DeltaTable(str(target))
     table.delete(places)
     scene.own_versions[contract.name].add(table.version())
-
-
-def _made(table: Path) -> bool:
-    """Whether it has a commit: a driver that was killed while it made one leaves a log without any."""
-    return any((table / "_delta_log").glob("*.json"))
 
 
 def _taken(descriptor: int) -> bool:

@@ -173,6 +173,10 @@ class Pipeline:
         ends = json.loads(path.read_text(encoding="utf-8").splitlines()[2])[self.topic] if path.exists() else {}
         return {int(partition): end for partition, end in ends.items()}
 
+    def spark_log(self) -> str:
+        """What Spark has said in all runs."""
+        return "".join(path.read_text(encoding="utf-8", errors="replace") for path in (self.lake / "logs").rglob("*.log"))
+
     def delta(self, kind: str = "target", table: str | None = None) -> Path:
         return self.lake / "shop" / (table or self.tables[0]) / kind
 

@@ -80,10 +80,10 @@ def struck(lake: Pipeline, batch: int, strike: Callable[[DeltaTable], object]) -
 def picked(lake: Pipeline, batch: int) -> tuple[list[EventId], list[EventId]]:
     """Ids of rows in partition 0 by the batch before: five of which this one has copies, and five of which no copy follows."""
     done = next(commit.ranges for commit in reversed(lake.commits()) if commit.ranges)
-    planned = json.loads((lake.checkpoint() / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()[2])[lake.topic]
+    planned = lake.planned(batch)
     shown = read_kafka(lake.bootstrap_servers, lake.topic, ("order_id",), ()).records.items()
     later = {record.event_id for (partition, offset), record in shown if offset >= done[partition][1]}
-    copied = {record.event_id for (partition, offset), record in shown if done[partition][1] <= offset < planned[str(partition)]}
+    copied = {record.event_id for (partition, offset), record in shown if done[partition][1] <= offset < planned[partition]}
     rows = select(lake.delta(), ["_partition", "_offset", "order_id"])
     there: list[EventId] = [(order_id,) for partition, offset, order_id in rows if partition == 0 and done[0][0] <= offset < done[0][1]]
     found = [each for each in there if each in copied][:5], [each for each in there if each not in later][:5]

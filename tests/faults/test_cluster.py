@@ -62,7 +62,7 @@ def test_an_executor_killed_in_the_middle_of_a_merge_is_replaced_and_every_count
     until(lambda: not running(victim), "the end of the executor")
     driver.proceed()
     driver.ended(0)
-    assert "Lost executor" in log_of(lake), "the run has met it"
+    assert "Lost executor" in lake.spark_log(), "the run has met it"
     nothing_is_lost_or_doubled(lake, cluster)
 
 
@@ -76,7 +76,7 @@ def test_an_executor_lost_behind_the_map_stage_has_its_part_done_again(lake: Pip
     until(lambda: not any(map(running, victims)), "the end of the executors; the master starts others")
     driver.proceed()
     driver.ended(0)
-    log = log_of(lake)
+    log = lake.spark_log()
     assert "Lost executor" in log and ("FetchFailed" in log or "Resubmitted" in log or "Lost task" in log)
     nothing_is_lost_or_doubled(lake, cluster)
 
@@ -111,10 +111,6 @@ def test_a_cluster_ends_without_a_trace(tmp_path: Path) -> None:
         assert told is not None and told["url"] == running.master_url
     assert not [process for process in members if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
     assert running.told() is None
-
-
-def log_of(lake: Pipeline) -> str:
-    return "".join(path.read_text(encoding="utf-8", errors="replace") for path in (lake.lake / "logs").rglob("*.log"))
 
 
 def running(process: psutil.Process) -> bool:

@@ -16,7 +16,6 @@ def test_tasks_that_are_tried_again_leave_every_count_exact(pipeline: PipelineFa
     lake = pipeline(batch=1500, code=copy_with(BYPASSED["each task of the source fails once"], tmp_path / "failing"))
     lake.produce(2500, poison=40)
     lake.start(environment={"INGEST_MASTER": "local[2,4]"}).ended(0)
-    log = "".join(path.read_text(encoding="utf-8", errors="replace") for path in (lake.lake / "logs").rglob("*.log"))
-    assert log.count("Lost task") >= len(lake.written()), "tasks have failed"
+    assert lake.spark_log().count("Lost task") >= len(lake.written()), "tasks have failed"
     lake.judge().assert_clean()
     lake.verified()

@@ -18,12 +18,7 @@ SPREAD = 1_000_003
 
 def main() -> int:
     """Explore, and print what was found, smallest schedules first to be read."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--schedules", type=int, default=1000)
-    parser.add_argument("--only", type=int, help="the number of one schedule of this seed")
-    parser.add_argument("--show", type=int, default=3, help="how many violations are shrunk and shown (default 3)")
-    options = parser.parse_args()
+    options = parser_of(__doc__, "schedules", show="how many violations are shrunk and shown (default 3)").parse_args()
     numbers = range(options.schedules) if options.only is None else [options.only]
     found: Counter[str] = Counter()
     seen: Counter[str] = Counter()
@@ -47,10 +42,25 @@ def main() -> int:
                     print(f"schedule {number} of seed {options.seed}: {violation}", flush=True)
     took = time.monotonic() - began
     if seen:
-        print("known: " + ", ".join(f"{name} {count}" for name, count in sorted(seen.items())))
-    told = ", ".join(f"{promise} {count}" for promise, count in sorted(found.items())) or "no promise broken"
+        print("known: " + counted(seen))
+    told = counted(found) or "no promise broken"
     print(f"seed {options.seed}: {len(numbers)} schedules, {operations} operations, {took:.0f} s: {told}")
     return 1 if found else 0
+
+
+def parser_of(description: str | None, what: str, *, show: str) -> argparse.ArgumentParser:
+    """Arguments of a command that plays so many of `what`, or one of them again."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(f"--{what}", type=int, default=1000)
+    parser.add_argument("--only", type=int, help=f"the number of one of the {what} of this seed")
+    parser.add_argument("--show", type=int, default=3, help=show)
+    return parser
+
+
+def counted(names: Counter[str]) -> str:
+    """`LOST 2, STUCK 1`; empty if there are none."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(names.items()))
 
 
 if __name__ == "__main__":

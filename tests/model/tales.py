@@ -7,7 +7,6 @@ end; one that is shown is shown up to the first step at which it was judged so.
 
 from __future__ import annotations
 
-import argparse
 import random
 import time
 from collections import Counter
@@ -20,7 +19,7 @@ from ingest.prove.balance import Finding
 from tests.model.contracts import contract
 from tests.model.deeds import MODES, Deeds
 from tests.model.delta import ModelLog, Row
-from tests.model.explore import SPREAD
+from tests.model.explore import SPREAD, counted, parser_of
 from tests.model.lake import Lake
 from tests.model.ours import Ours
 from tests.model.patched import patched
@@ -130,12 +129,8 @@ def up_to_the_first(mode: str, seed: int, verdict: str) -> Tale:
 
 def main() -> int:
     """Play, and print what verify did not tell true."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__, "stories", show="how many tales are shown (default 3)")
     parser.add_argument("--mode", choices=MODES, default="harm")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--stories", type=int, default=1000)
-    parser.add_argument("--only", type=int, help="the number of one story of this seed")
-    parser.add_argument("--show", type=int, default=3, help="how many tales are shown (default 3)")
     options = parser.parse_args()
     numbers = range(options.stories) if options.only is None else [options.only]
     found: Counter[str] = Counter()
@@ -154,8 +149,8 @@ def main() -> int:
             if sum(found.values()) <= options.show:
                 print(f"story {number} of seed {options.seed}: {verdict}\n{up_to_the_first(options.mode, seed, verdict)}\n", flush=True)
     if seen:
-        print("known: " + ", ".join(f"{name} {count}" for name, count in sorted(seen.items())))
-    told = ", ".join(f"{verdict} {count}" for verdict, count in sorted(found.items())) or "all told true"
+        print("known: " + counted(seen))
+    told = counted(found) or "all told true"
     took = time.monotonic() - began
     print(f"{options.mode}, seed {options.seed}: {len(numbers)} stories, {lost} of them with a loss, {took:.0f} s: {told}")
     return 1 if found else 0
