@@ -21,6 +21,7 @@ from kafka.errors import IllegalStateError, KafkaConfigurationError, KafkaError,
 from ingest.errors import InvalidInput, Unfit
 from ingest.kafka.buffer import Buffer
 from ingest.kafka.connection import greet, known, refused
+from ingest.kafka.coordinator import end_every_rebalance, hear_of_every_loss
 from ingest.kafka_options import KafkaOptions
 
 Rebalance: TypeAlias = Literal["cooperative", "eager"]
@@ -86,7 +87,8 @@ class Member:
                 expected="a Kafka broker that answers and lets us in.",
                 remedy="check the address and the rights; `ingest broker start` starts an embedded broker.",
             ) from error
-        _hear_of_every_loss(self._consumer._coordinator)
+        hear_of_every_loss(self._consumer._coordinator)
+        end_every_rebalance(self._consumer._coordinator)
         self._consumer.subscribe(list(self._topics), listener=_Listener(self))
         try:
             self._know_topics(kafka.bootstrap_servers)
@@ -236,22 +238,6 @@ class Member:
         for place in places:
             self._buffer.drop(place)
         self._dropped(places, finished)
-
-
-def _hear_of_every_loss(coordinator: Any) -> None:
-    """A member that learns in the midst of a rebalance that it was thrown out has lost its partitions; kafka-python 3.0.12 keeps them.
-
-    It asks what was lost once a rebalance, before the first JoinGroup. If that does not reach the broker for longer than the session, and
-    others have the partitions meanwhile, the member comes back as a new one with its old fetch positions: a partition that is dealt to it
-    again counts as never gone, and what the others have done is done again. With this it asks again before it joins as a new member.
-    """
-    reset = coordinator.reset_generation
-
-    def and_ask_again(*arguments: Any, **named: Any) -> None:
-        reset(*arguments, **named)
-        coordinator.rejoining = False
-
-    coordinator.reset_generation = and_ask_again
 
 
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]

@@ -289,20 +289,44 @@ def test_what_cannot_be_right_is_refused_at_the_start(topics: Topics, source: st
         start(source, dead_letter=DeadLetter("no-such-topic"))
 
 
+def _grow(topics: Topics, source: str) -> None:
+    """A second partition, and a record in it."""
+    with admin(topics.servers, timeout_s=20) as client:
+        client.create_partitions({source: 2})
+    writer = KafkaProducer(bootstrap_servers=topics.servers)
+    writer.send(source, b"1", partition=1).get(20)
+    writer.close()
+
+
 def test_a_source_that_grows_beyond_its_changelog_ends_the_run(topics: Topics, topic: Callable[..., str]) -> None:
     source, sink, changelog = topic(1), topic(), topic(1, cleanup_policy="compact")
     mode = ExactlyOnce(f"t-{source}")
     soon: dict[str, Any] = {"consumer_options": {"metadata_max_age_ms": 500}}
     with Transform(source, lambda record, state: [], sink, mode, source, topics.servers, changelog=changelog, **soon) as instance:
         instance.run(idle_s=0.5)
-        with admin(topics.servers, timeout_s=20) as client:
-            client.create_partitions({source: 2})
-        writer = KafkaProducer(bootstrap_servers=topics.servers)
-        writer.send(source, b"1", partition=1).get(20)
-        writer.close()
+        _grow(topics, source)
         with pytest.raises(InvalidInput, match=r"CHANGELOG_PARTITIONS.*has 1 partitions and .* has 2"):
             instance.run(stop=lambda: instance.counts.records > 0, idle_s=30)
     assert topics.committed(source, source) == {0: 0, 1: 0}
+
+
+def test_partitions_that_are_added_are_read_although_the_group_answers_late(
+    topics: Topics, topic: Callable[..., str], proxy: Proxy
+) -> None:
+    """kafka-python 3.0.12 forgets the rebalance when a poll ends before the leader has the broker's answer to its assignment."""
+    source, sink = topic(1), topic()
+    late = proxy.delay_reply(Api.SYNC_GROUP, 2.5, skip=1)
+    mode, soon = ExactlyOnce(f"t-{source}"), {"metadata_max_age_ms": 500}
+
+    def echo(record: Any) -> Iterator[Outgoing]:
+        yield Outgoing(sink, record.value)
+
+    with Transform(source, echo, sink, mode, source, proxy.bootstrap_servers, consumer_options=soon) as instance:
+        instance.run(idle_s=0.5)
+        _grow(topics, source)
+        instance.run(stop=lambda: instance.counts.records > 0, idle_s=20)
+    assert late.struck == 1
+    assert topics.values(sink) == [b"1"] and topics.committed(source, source) == {0: 0, 1: 1}
 
 
 def test_a_sink_that_was_not_named_is_refused_and_nothing_is_sent(run: Run, topics: Topics, source: str, topic: Callable[..., str]) -> None:
