@@ -67,7 +67,7 @@ def test_an_executor_killed_in_the_middle_of_a_merge_is_replaced_and_every_count
 
 
 def test_an_executor_lost_behind_the_map_stage_has_its_part_done_again(lake: Pipeline, cluster: Cluster) -> None:
-    """Between quarantine and MERGE: what it held of the batch (cached partitions, shuffle files) is gone, and the MERGE needs it."""
+    """All of them, between quarantine and MERGE: what they held of the batch, cached partitions and shuffle files, is gone."""
     driver = lake.start("--once", fault="after_quarantine:hang@1")
     driver.stopped()
     victims = cluster.executors()
@@ -77,7 +77,8 @@ def test_an_executor_lost_behind_the_map_stage_has_its_part_done_again(lake: Pip
     driver.proceed()
     driver.ended(0)
     log = lake.spark_log()
-    assert "Lost executor" in log and ("FetchFailed" in log or "Resubmitted" in log or "Lost task" in log)
+    assert log.count("Lost executor") == len(victims) == 2
+    assert "No more replicas available for rdd_" in log, "they held partitions of the batch, which the MERGE reads"
     nothing_is_lost_or_doubled(lake, cluster)
 
 
