@@ -27,18 +27,17 @@ def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
     checkpoint = CheckpointFiles(files, places.checkpoint)
     offsets, commits = checkpoint.numbers("offsets"), checkpoint.numbers("commits")
     planned_number, committed = max(offsets, default=-1), max(commits, default=-1)
-    query_id, planned, binding, torn = None, None, None, None
+    query_id, planned, binding, torn, initial = None, None, None, None, None
     try:
         query_id = checkpoint.query_id()
         if query_id is None and (offsets or commits):
             torn = "metadata"
         if torn is None and committed >= 0:
             checkpoint.check_commit(committed)
-        if not offsets:
-            checkpoint.check_initial_offsets()  # batch 0 will be planned from it
+        initial = _initial_offsets(checkpoint, planned=bool(offsets))
         binding = read_binding(files, places.state)
         # Also before the first batch: the offsets that it will begin at may be those of a topic that was there before.
-        if binding is None and (offsets or commits or checkpoint.begun):
+        if binding is None and (offsets or commits or initial is not None):
             torn = torn or f"oncelake/{BINDING_FILE}"
         if binding is not None and binding.rebase is not None and not offsets:
             torn = torn or "offsets/0"  # the baseline is put in place with its binding: somebody has taken Spark's own files away
@@ -47,7 +46,17 @@ def checkpoint_facts(files: Files, places: Places) -> CheckpointFacts:
     except CheckpointTorn as error:
         torn = torn or error.file
     prepared = not offsets and not commits and prepared_binding(files, places) is not None
-    return CheckpointFacts(places.checkpoint, query_id, planned, committed, torn, binding, prepared)
+    return CheckpointFacts(places.checkpoint, query_id, planned, committed, torn, binding, prepared, initial)
+
+
+def _initial_offsets(checkpoint: CheckpointFiles, *, planned: bool) -> dict[int, int] | None:
+    """Batch 0 is planned from them; once there is a batch, nobody needs them but a rebase that finds no table."""
+    try:
+        return checkpoint.initial_offsets()
+    except CheckpointTorn:
+        if planned:
+            return None
+        raise
 
 
 def _planned(checkpoint: CheckpointFiles, query_id: str, number: int, binding: Binding | None) -> PlannedBatch:

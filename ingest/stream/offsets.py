@@ -113,22 +113,18 @@ class CheckpointFiles:
         except (IndexError, ValueError) as error:
             raise CheckpointTorn(self.root, f"commits/{number}") from error
 
-    def check_initial_offsets(self) -> None:
-        """Raises CheckpointTorn if the source's initial-offset log is there and not as Spark writes it; without it Spark begins one."""
-        if self.begun:
-            self._initial_offsets()
+    def initial_offsets(self) -> dict[int, int] | None:
+        """Where batch 0 begins or will begin, by partition; None without the source's initial-offset log, which Spark then begins.
 
-    @property
-    def begun(self) -> bool:
-        """Whether the source's initial-offset log is there: batch 0 is, or will be, planned from these offsets."""
-        return self._files.read(f"{self.root}/{INITIAL}") is not None
-
-    def initial_offsets(self, topic: str) -> dict[int, int]:
-        """Where the checkpoint began to read, by partition; none if that cannot be told (any more)."""
+        Raises CheckpointTorn if it is there and not as Spark writes it.
+        """
+        if self._files.read(f"{self.root}/{INITIAL}") is None:
+            return None
         try:
-            return {int(partition): int(offset) for partition, offset in self._initial_offsets()[topic].items()}
-        except (CheckpointTorn, KeyError, ValueError, TypeError, AttributeError):
-            return {}
+            (of_topic,) = self._initial_offsets().values()
+            return {int(partition): int(offset) for partition, offset in of_topic.items()}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise CheckpointTorn(self.root, INITIAL) from error
 
     def _planned(self, query_id: str, number: int, starts: dict[str, Any]) -> PlannedBatch:
         name = f"offsets/{number}"

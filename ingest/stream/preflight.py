@@ -6,14 +6,14 @@ wins over start, run, resume and skip. Nothing here reads a file or asks a broke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ingest.errors import Refused
 from ingest.stream import refusals
 from ingest.stream.binding import Binding
 from ingest.stream.decide import LastWritten, joins, one_topic
-from ingest.stream.offsets import PlannedBatch
+from ingest.stream.offsets import OffsetRange, PlannedBatch
 from ingest.stream.quarantine_loss import Lost
 
 
@@ -22,7 +22,7 @@ class CheckpointFacts:
     """A checkpoint: `planned` is the last batch in its offset log, `committed` the last in its commit log (-1: none).
 
     `torn` is the file, if any, without which it cannot be continued; `prepared` whether it holds no batch, and a rebase was cut off
-    that has made another one.
+    that has made another one; `initial` where batch 0 begins or will begin, by partition (None: that is not told).
     """
 
     path: str
@@ -32,6 +32,7 @@ class CheckpointFacts:
     torn: str | None = None
     binding: Binding | None = None
     prepared: bool = False
+    initial: Mapping[int, int] | None = None
 
     @property
     def empty(self) -> bool:
@@ -293,10 +294,13 @@ def _broker_refusals(known: _Known, broker: BrokerFacts) -> Iterator[Refused]:
     if binding is not None and _of_another_cluster(binding, broker):
         yield refusals.topic_elsewhere(known.name, broker.topic, binding.cluster or "unknown", broker.cluster or "unknown")
         return
-    if planned is None:
+    ranges = planned.ranges if planned is not None else ()
+    if known.checkpoint.empty and known.checkpoint.initial is not None:  # Spark was killed when it had fixed where batch 0 begins
+        ranges = tuple(OffsetRange(p, offset, offset) for p, offset in sorted(known.checkpoint.initial.items()))
+    if not ranges:
         return
-    done = known.checkpoint.committed == planned.id.number or known.written == planned.id.number
-    needed = {each.partition: each.end if done else each.start for each in planned.ranges}
+    done = planned is not None and planned.id.number in (known.checkpoint.committed, known.written)
+    needed = {each.partition: each.end if done else each.start for each in ranges}
     if lost := sorted(set(needed) - set(broker.bounds)):
         yield refusals.partitions_lost(known.name, broker.topic, lost)
     for partition in broker.bounds:
@@ -304,7 +308,7 @@ def _broker_refusals(known: _Known, broker: BrokerFacts) -> Iterator[Refused]:
     expired = [(p, needed[p], earliest) for p, (earliest, _) in sorted(broker.bounds.items()) if earliest > needed[p]]
     if expired:
         yield refusals.records_expired(known.name, broker.topic, expired)
-    behind = [(each.partition, each.end, broker.bounds[each.partition][1]) for each in planned.ranges if each.partition in broker.bounds]
+    behind = [(each.partition, each.end, broker.bounds[each.partition][1]) for each in ranges if each.partition in broker.bounds]
     behind = [each for each in behind if each[1] > each[2]]
     if behind:
         yield refusals.broker_behind(known.name, broker.topic, behind)

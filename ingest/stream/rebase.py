@@ -92,8 +92,7 @@ class Rebaser:
                 raise refused
         log = DeltaLog(self._lake, self.places.target)
         end = table_end(known, InForce(log), self.places.name)
-        initial = CheckpointFiles(self._files, self.places.checkpoint).initial_offsets(self.topic.name)
-        since = began(known.checkpoint, known.table, initial, broker.topic_id)
+        since = began(known.checkpoint, known.table, broker.topic_id)
         end = replace(end, stamp=log.stamp(end.version), began=since, pending=pending(known.checkpoint, end.former))
         if known.table.quarantine_lost is not None:
             end = replace(end, lost=known.table.quarantine_lost.starts)

@@ -136,17 +136,17 @@ def pending(checkpoint: CheckpointFacts, former: Sequence[FormerEpoch]) -> tuple
     return tuple(gap for gap in left if gap[2] < gap[3])
 
 
-def began(checkpoint: CheckpointFacts, table: TableFacts, initial: Mapping[int, int], topic_id: str) -> Mapping[int, int] | None:
-    """Where reading began, by the checkpoint, whose first offsets are `initial`: log and ledger may be gone with the table, and
-    what its batches had read is no less left out then. None if nothing was ever read: where a rebase was cut off, there was something."""
-    binding = checkpoint.binding
-    if checkpoint.empty and not checkpoint.prepared and not table.ours:
+def began(checkpoint: CheckpointFacts, table: TableFacts, topic_id: str) -> Mapping[int, int] | None:
+    """Where reading began, by the checkpoint: log and ledger may be gone with the table, and what its batches had read is no less left
+    out then. None if nothing was ever read or about to be: where a rebase was cut off, there was something."""
+    binding, initial = checkpoint.binding, checkpoint.initial
+    if checkpoint.empty and initial is None and not checkpoint.prepared and not table.ours:
         return None
     if binding is None or (binding.topic_id and topic_id and binding.topic_id != topic_id):
         return {}
     if binding.rebase is not None:
         return {} if binding.rebase.former else dict(binding.rebase.baseline)
-    return initial
+    return initial or {}
 
 
 def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str, *, accept_gap: bool) -> RebasePlan:

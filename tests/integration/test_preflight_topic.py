@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from ingest.errors import Refused
 from ingest.stream import topic
 from ingest.stream.topic import describe
 from tests.integration.lane import Record, order, two_batches
-from tests.integration.refusal import MakeLane, admin, balanced, made_again, refused
+from tests.integration.refusal import MakeLane, admin, balanced, forget_tables, made_again, refused
 
 pytestmark = pytest.mark.integration
 
@@ -75,6 +76,30 @@ def test_expired_records_are_refused_with_their_offsets_and_left_out_only_when_a
     assert one.ids() == ["a", "b", "c"]
     verified = one.verified()
     assert verified.findings == () and verified.gaps_accepted == ((0, 3, 5),)
+
+
+@pytest.mark.slow
+def test_a_run_killed_before_its_first_batch_is_planned_and_a_partition_that_is_added_and_expires(lane: MakeLane) -> None:
+    """Spark ends every such start by itself: "added partition 1 starts from 2 instead of 0. Some data may have been missed"."""
+    one = lane()
+    one.send(order("a"))
+    one.run()
+    one.forget_batch(0)
+    shutil.rmtree(one.places.lake)
+    forget_tables(one)
+    client = admin(one)
+    client.create_partitions({one.contract.source.topic: NewPartitions(2)})
+    one.send(*(Record(order(name), 1) for name in ("lost", "gone", "b")))
+    client.delete_records({TopicPartition(one.contract.source.topic, 1): 2})
+    client.close()
+    assert "partition 1 [0, 2): 2 offsets" in refused(one, "RECORDS_EXPIRED").found
+    with pytest.raises(Refused, match=r"GAP_NOT_ACCEPTED.*partition 1 \[0, 2\)"):
+        one.rebase("table")
+    one.rebase("table", accept_gap=True)
+    one.run()
+    assert one.ids() == ["a", "b"]
+    verified = one.verified()
+    assert verified.findings == () and verified.gaps_accepted == ((1, 0, 2),)
 
 
 @pytest.mark.slow

@@ -41,6 +41,14 @@ FOUND = (
 # What it had found, and what was mended.
 MENDED: tuple[tuple[str, str, Schedule], ...] = (
     (
+        "expired-before-batch-0",
+        "killed between where Spark fixes the beginning of batch 0 and its plan, then a partition is added and its first records "
+        "expire: Spark's own error ends every start",
+        Schedule(
+            Setting(partitions=2), (go(0, 3, at=9, then=("crash",)), ("partition",), ("produce", 2, ((6, 0, "good"),)), ("expire", 2, 3))
+        ),
+    ),
+    (
         "unseen-at-first",
         "two first starts on two checkpoints without locks: before its own first batch the one does not look for batches of the other, "
         "counts their records as replayed, and a RESTORE takes them away",

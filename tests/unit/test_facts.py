@@ -106,4 +106,19 @@ def test_a_checkpoint_with_first_offsets_and_without_its_binding_is_torn_before_
     found = checkpoint_facts(files, places)
     assert (found.torn, found.empty) == ("oncelake/binding.json", False)
     write_binding(files, places.state, Binding("orders", "T", "t"))
-    assert checkpoint_facts(files, places).empty
+    found = checkpoint_facts(files, places)
+    assert (found.torn, found.empty, found.initial) == (None, True, {0: 500})
+
+
+@pytest.mark.parametrize("text", ["v1\n{}", 'v1\n{"orders":{"0":"x"}}', 'v1\n{"orders":5}', 'v1\n["orders"]', "v1\n", ""])
+def test_first_offsets_that_are_damaged_are_torn_only_while_batch_0_is_to_be_planned_from_them(tmp_path: Path, text: str) -> None:
+    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+    files = LocalFiles()
+    files.write(f"{places.checkpoint}/metadata", b'{"id":"q0"}')
+    write_binding(files, places.state, Binding("orders", "T", "t"))
+    files.write(f"{places.checkpoint}/sources/0/0", text.encode())
+    assert checkpoint_facts(files, places).torn == "sources/0/0"
+    for number in (0, 1):
+        files.write(f"{places.checkpoint}/offsets/{number}", b'v1\n{"batchTimestampMs":0}\n{"orders":{"0":5}}')
+    found = checkpoint_facts(files, places)
+    assert found.torn is None and found.initial is None and found.planned is not None

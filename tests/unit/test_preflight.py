@@ -226,6 +226,29 @@ def test_a_partition_added_later_whose_first_records_are_gone_is_expired_too() -
     assert isinstance(decision, Refuse) and "partition 1 [0, 5): 5 offsets" in decision.error.found
 
 
+@pytest.mark.parametrize(
+    ("bounds", "expected", "said"),
+    [
+        ({0: (0, 50)}, "Start", ""),
+        ({0: (5, 50), 1: (0, 9)}, "Start", ""),
+        ({0: (5, 50), 1: (3, 9)}, "RECORDS_EXPIRED", "partition 1 [0, 3): 3 offsets"),
+        ({0: (6, 50)}, "RECORDS_EXPIRED", "partition 0 [5, 6): 1 offsets"),
+        ({0: (0, 4)}, "BROKER_BEHIND", "partition 0 ends at 4, 5 was read"),
+        ({1: (0, 9)}, "PARTITIONS_LOST", "no partition 0"),
+    ],
+)
+def test_a_run_killed_before_batch_0_was_planned_has_fixed_where_that_begins(
+    bounds: dict[int, tuple[int, int]], expected: str, said: str
+) -> None:
+    """I6: Spark's own error ended every start, "added partition 1 starts from 3 instead of 0", and named no way on."""
+    facts = checkpoint(-1, -1, initial={0: 5})
+    decision = decide(NAME, facts, table(-1), broker(bounds=bounds))
+    assert code(decision) == expected
+    assert not isinstance(decision, Refuse) or said in decision.error.found
+    damaged = [each.code for each in refusals_of(NAME, replace(facts, torn="offsets/7"), table(-1), broker(bounds=bounds))]
+    assert damaged == ["CHECKPOINT_TORN"], "batches were planned, from where is not known"
+
+
 def test_of_several_refusals_the_upper_row_is_reported() -> None:
     """Every pair of faults of the checkpoint and the table that can meet, and the broker's come last."""
     owned, both = Stranger(9, "other.pipeline", "q-2"), table(2, retention=("lake/target",), quarantine_lost=Lost("it does"))

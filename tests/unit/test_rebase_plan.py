@@ -85,9 +85,11 @@ FORMER = FormerEpoch("q0", 0, 3, "events", "T", ((0, 40),))
     ("checkpoint", "table", "expected"),
     [
         pytest.param({}, {}, None, id="nothing was ever read"),
+        pytest.param({"initial": {0: 7}, "binding": BOUND}, {}, {0: 7}, id="killed before batch 0 was planned"),
         pytest.param({}, {"ours": True}, {}, id="only the pairs tell of batches"),
         pytest.param({"prepared": True}, {}, {}, id="only what a rebase had prepared when it was cut off tells of batches"),
-        pytest.param({"committed": 3, "binding": BOUND}, {}, {0: 7}, id="a checkpoint without its table"),
+        pytest.param({"committed": 3, "binding": BOUND, "initial": {0: 7}}, {}, {0: 7}, id="a checkpoint without its table"),
+        pytest.param({"committed": 3, "binding": BOUND}, {}, {}, id="a checkpoint without its first offsets"),
         pytest.param({"torn": "offsets/3"}, {}, {}, id="a checkpoint without its binding"),
         pytest.param({"committed": 3, "binding": replace(BOUND, topic_id="U")}, {}, {}, id="of a topic that was deleted"),
         pytest.param({"committed": 0, "binding": replace(BOUND, rebase=Rebase((), ((0, 9),), (), 1))}, {}, {0: 9}, id="rebased at once"),
@@ -98,7 +100,7 @@ def test_where_reading_began_is_told_by_the_checkpoint_when_table_and_ledger_are
     checkpoint: dict[str, Any], table: dict[str, Any], expected: dict[int, int] | None
 ) -> None:
     facts = CheckpointFacts("checkpoint", **checkpoint), TableFacts("lake/target", **table)
-    assert began(*facts, {0: 7}, "T") == expected
+    assert began(*facts, "T") == expected
 
 
 @pytest.mark.parametrize(("first", "gaps"), [(None, ()), ({}, ((0, 0, 100),)), ({0: 60}, ((0, 60, 100),)), ({0: 100}, ())])
