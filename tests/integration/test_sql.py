@@ -1,4 +1,4 @@
-"""`ingest sql`: each engine gives the same answer under the same names, at any time, and neither writes."""
+"""`ingest sql`: each engine gives the same answer under the same names, and neither writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +22,7 @@ from ingest.contract import Contract
 from ingest.errors import InvalidInput
 from ingest.files import LocalFiles
 from ingest.quality.check import check
-from ingest.sql.answer import Answer
-from ingest.sql.catalog import Catalog, at_time, at_version, catalog
-from ingest.sql.description import describe
+from ingest.sql.catalog import Catalog, catalog
 from ingest.sql.engine import Ask, with_spark, without_spark
 from ingest.sql.question import questions
 from tests.integration.desk import Desk
@@ -59,9 +57,8 @@ def event(id: str, at: str, **more: Any) -> str:
     return json.dumps({"id": id, "at": at, **more})
 
 
-def rules(event_time: str = "at", table: str = "events", pipeline: str = "t") -> Contract:
-    made = contract(COLUMNS, event_time=event_time)
-    return made.model_copy(update={"table": table, "pipeline": pipeline})
+def rules(event_time: str = "at") -> Contract:
+    return contract(COLUMNS, event_time=event_time)
 
 
 @pytest.fixture(scope="module")
@@ -227,80 +224,6 @@ def test_an_error_is_one_sentence_under_a_name(
         if code == "SQL_TABLE_UNKNOWN":
             assert "events, events__ledger, events__quality, events__quarantine" in caught.value.expected
     assert capfd.readouterr().err == ""
-
-
-@pytest.mark.slow
-def test_a_version_is_of_one_table_and_the_others_stay(spark: SparkSession, tmp_path: Path) -> None:
-    desk = Desk(spark, rules(pipeline="v"), tmp_path)
-    desk.batch(event("a", "2025-01-02T00:00:00Z"), "{")
-    desk.batch(event("b", "2025-01-02T00:00:00Z"))
-    known = catalog([desk.contract], desk.places.lake, FILES)
-    sql = "SELECT (SELECT count(*) FROM v.events) AS e, (SELECT count(*) FROM events__quarantine) AS q"
-    for version, rows in enumerate((0, 1, 2)):
-        assert list(without_spark(at_version(known, "events", version, FILES))(sql, None).rows()) == [(rows, 1)]
-    assert answers(spark, at_version(known, "v.events", 1, FILES), sql) == [(1, 1)]
-    assert answers(spark, at_version(known, "events__quarantine", 0, FILES), sql) == [(2, 0)]
-    with pytest.raises(InvalidInput, match="no check has made it yet"):
-        without_spark(known)("SELECT * FROM events__quality", None)
-    with pytest.raises(InvalidInput, match="no table quality in the lake"):
-        questions()["failed-expectations"].of(desk.contract, known, SINCE)
-    with pytest.raises(InvalidInput, match="SQL_AT_UNKNOWN") as caught:
-        at_version(known, "events", 3, FILES)
-    assert caught.value.expected == "0 to 2."
-    with pytest.raises(InvalidInput, match="SQL_TABLE_UNKNOWN"):
-        at_version(known, "nope", 1, FILES)
-
-
-@pytest.mark.slow
-def test_a_time_gives_each_table_as_it_was_and_leaves_out_what_was_not_made_yet(spark: SparkSession, tmp_path: Path) -> None:
-    desk = Desk(spark, rules(pipeline="w"), tmp_path)
-    desk.batch(event("a", "2025-01-02T00:00:00Z"))
-    time.sleep(0.05)
-    between = datetime.now(UTC)
-    time.sleep(0.05)
-    desk.batch(event("b", "2025-01-02T00:00:00Z"), "{")
-    later = Desk(spark, rules(table="later", pipeline="w"), tmp_path)
-    later.batch(event("c", "2025-01-02T00:00:00Z"))
-    known = catalog([desk.contract, later.contract], desk.places.lake, FILES)
-    both_now = "SELECT (SELECT count(*) FROM events) AS e, (SELECT count(*) FROM later) AS l"
-    assert answers(spark, known, both_now) == [(2, 1)]
-
-    then = at_time(known, between, FILES)
-    assert answers(spark, then, "SELECT (SELECT count(*) FROM events) AS e, (SELECT count(*) FROM events__quarantine) AS q") == [(1, 0)]
-    reasons = dict(then.absent)
-    assert reasons["w.later"].startswith("it was made at 20")
-    with pytest.raises(InvalidInput, match="SQL_TABLE_UNKNOWN") as caught:
-        without_spark(then)(both_now, None)
-    assert "it was made at" in caught.value.found
-    assert at_time(known, between - timedelta(days=1), FILES).tables == ()
-    assert {each.version for each in at_time(known, datetime(2999, 1, 1, tzinfo=UTC), FILES).tables} == {0, 1, 2}
-
-
-@pytest.mark.slow
-def test_short_names_are_there_only_where_one_table_has_them(spark: SparkSession, tmp_path: Path) -> None:
-    one, two = Desk(spark, rules(pipeline="p"), tmp_path), Desk(spark, rules(pipeline="default"), tmp_path)
-    one.batch(event("a", "2025-01-02T00:00:00Z"))
-    known = catalog([one.contract, two.contract], one.places.lake, FILES)
-    assert list(known.listed) == [f"{p}.events{kind}" for p in ("default", "p") for kind in ("", "__ledger", "__quarantine")]
-    assert answers(spark, known, "SELECT (SELECT count(*) FROM p.events) AS a, (SELECT count(*) FROM default.events) AS b") == [(1, 0)]
-    with pytest.raises(InvalidInput, match="SQL_TABLE_UNKNOWN") as caught:
-        without_spark(known)("SELECT * FROM events", None)
-    assert "p.events" in caught.value.expected
-    assert [each.table for each in describe(known)] == list(known.listed)
-    assert "p" not in {row[0] for row in spark.sql("SHOW DATABASES").collect()}, "nothing is left in Spark's catalog"
-    assert spark.sql("SHOW TABLES").count() == 0
-
-
-def answers(spark: SparkSession, known: Catalog, sql: str) -> list[tuple[Any, ...]]:
-    """The rows, from both engines the same."""
-
-    def rows(answer: Answer) -> list[tuple[Any, ...]]:
-        return list(answer.rows())
-
-    here = rows(without_spark(known)(sql, None))
-    with with_spark(spark.newSession(), known) as ask:
-        assert rows(ask(sql, None)) == here
-    return here
 
 
 @pytest.mark.parametrize(

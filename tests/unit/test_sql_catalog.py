@@ -1,4 +1,4 @@
-"""`--at`: which version of which table is meant, told from the logs alone."""
+"""The tables of `ingest sql` by their names, and `--at`: which version of which is meant, told from the logs alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from ingest.contract import Contract
 from ingest.errors import InvalidInput
 from ingest.files import LocalFiles
-from ingest.sql.catalog import Catalog, at_time, at_version, catalog
+from ingest.sql.catalog import Catalog, Kind, LakeTable, at_time, at_version, catalog, parse_at
 
 pytestmark = pytest.mark.unit
 
@@ -78,3 +78,42 @@ def test_a_version_is_of_the_named_table_and_not_beyond_its_newest(known: Catalo
     assert caught.value.expected == "0 to 2."
     with pytest.raises(InvalidInput, match="SQL_TABLE_UNKNOWN"):
         at_version(known, "orders__quality", 0, FILES)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("7", 7),
+        ("0", 0),
+        ("2025-01-02", datetime(2025, 1, 2, tzinfo=UTC)),
+        ("2025-01-02T03:04", datetime(2025, 1, 2, 3, 4, tzinfo=UTC)),
+        ("2025-01-02 03:04:05.5Z", datetime(2025, 1, 2, 3, 4, 5, 500000, tzinfo=UTC)),
+        ("2025-01-02T03:04:05+02:00", datetime(2025, 1, 2, 1, 4, 5, tzinfo=UTC)),
+    ],
+)
+def test_at_is_a_version_or_a_time(text: str, expected: object) -> None:
+    assert parse_at(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "-1", "²", "yesterday", "1.5", "2025-13-01", "0001-01-01T00:00:00+05:00"])
+def test_anything_else_is_no_version_and_no_time(text: str) -> None:
+    with pytest.raises(InvalidInput, match="SQL_AT_INVALID"):
+        parse_at(text)
+
+
+def tables(*given: tuple[str, str, Kind]) -> Catalog:
+    return Catalog(tuple(LakeTable(pipeline, table, kind, f"/{pipeline}/{table}/{kind}") for pipeline, table, kind in given))
+
+
+def test_a_name_stands_for_one_table_or_for_none() -> None:
+    known = tables(("a", "x", "target"), ("b", "x", "target"), ("a", "x", "ledger"), ("a", "x__ledger", "target"), ("a", "y", "quality"))
+    assert {name: each.path for name, each in known.names.items()} == {
+        "a.x": "/a/x/target",
+        "b.x": "/b/x/target",
+        "a.x__ledger": "/a/x__ledger/target",
+        "x__ledger": "/a/x__ledger/target",
+        "a.y__quality": "/a/y/quality",
+        "y__quality": "/a/y/quality",
+    }
+    assert list(known.listed) == ["a.x", "b.x", "x__ledger", "y__quality"]
+    assert "did you mean y__quality?" in known.unknown("y_quality").expected

@@ -1,0 +1,132 @@
+"""`ingest sql`: only what reads the project's tables is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from ingest.errors import InvalidInput
+from ingest.sql.catalog import Catalog, LakeTable
+from ingest.sql.engine import without_spark
+from ingest.sql.guard import refuse_writes
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1",
+        "select 1;",
+        " -- COPY\n /* DROP /* nested */ */ SELECT 1 -- ;",
+        "(SELECT 1) UNION (SELECT 2)",
+        "WITH a AS (SELECT ')'), b (x, y) AS (SELECT 1, 2) SELECT * FROM a, b",
+        "WITH RECURSIVE a AS (SELECT 1) (SELECT * FROM a)",
+        "VALUES (1)",
+        "EXPLAIN ANALYZE VERBOSE SELECT 1",
+        "EXPLAIN FORMATTED WITH a AS (SELECT 1) SELECT * FROM a",
+        "SHOW TABLES",
+        "DESCRIBE orders",
+        "SELECT ';', 'it''s; DROP', \"a;b\", `;` FROM t",
+        "SELECT * FROM a JOIN b USING (id)",
+        "SELECT reflect, identifier FROM t",
+    ],
+)
+@pytest.mark.parametrize("spark", [False, True])
+def test_a_statement_that_reads_passes(sql: str, spark: bool) -> None:
+    refuse_writes(sql, spark=spark)
+
+
+def test_each_engines_own_texts_pass() -> None:
+    assert list(without_spark(Catalog(()))("""SELECT '\\' AS a, ';' AS b, "\\" AS c""", None).rows()) == [("\\", ";", "\\")]
+    refuse_writes(r"""SELECT 'it\'s; DROP', R'\', r"\;", "\";" FROM s3://a--b""", spark=True)
+    refuse_writes("SELECT /*+ BROADCAST(t) */ 1 FROM t -- ;", spark=True)
+
+
+@pytest.mark.parametrize(
+    "sql, says",
+    [
+        ("", "there is no statement"),
+        (" ; -- nothing", "there is no statement"),
+        ("SELECT 1; DROP TABLE t", "more than one statement"),
+        ("COPY t TO 'f'", "COPY is not a query"),
+        ("/* SELECT */ insert into t values (1)", "INSERT is not a query"),
+        ("CREATE VIEW v AS SELECT 1", "CREATE"),
+        ("SET x = 1", "SET"),
+        ("FROM t INSERT INTO u SELECT *", "FROM"),
+        ("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a", "INSERT"),
+        ("WITH a (x) AS (SELECT 1), b AS (SELECT 2) DELETE FROM t", "DELETE"),
+        ("WITH a AS (SELECT 1", "nothing"),
+        ("EXPLAIN ANALYZE COPY (SELECT 1) TO 'f'", "COPY"),
+        ("EXPLAIN ANALYZE EXPORT (SELECT 1)", "EXPORT"),
+        ("EXPLAIN (INSERT INTO t SELECT 1)", "INSERT"),
+        ("SELECT TRANSFORM (a) USING 'sh' FROM t", "starts a program"),
+        ("SELECT java_method('java.lang.System', 'exit')", "calls Java"),
+        ("SELECT `reflect`('java.lang.System', 'exit')", "reflect() calls Java"),
+        ("SELECT IDENTIFIER('ref' || 'lect')('java.lang.System', 'exit')", "IDENTIFIER"),
+    ],
+)
+@pytest.mark.parametrize("spark", [False, True])
+def test_anything_else_is_refused_by_name(sql: str, says: str, spark: bool) -> None:
+    with pytest.raises(InvalidInput, match="SQL_NOT_A_QUERY") as caught:
+        refuse_writes(sql, spark=spark)
+    assert says in caught.value.found
+
+
+INSERT = "INSERT INTO delta.`/lake/t` SELECT * FROM a"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"WITH a AS (SELECT R'\\' AS x) {INSERT} --') SELECT 1",
+        f'WITH a AS (SELECT r"\\" AS x) {INSERT} --") SELECT 1',
+        f"WITH a AS (SELECT 1) --\r {INSERT} -- \\\n SELECT 1",
+        f"WITH a AS (SELECT /*+ H('/*') */ 1) {INSERT} -- */ ) SELECT 1",
+        f"WITH a AS (SELECT 1 /* /*+ */) {INSERT} -- */ */ ) SELECT 1",
+        f"WITH a AS (SELECT 1 AS x://-- ) {INSERT} /*\n) SELECT 1 -- */",
+        "SELECT TRANSFORM (a) USING R'sh' FROM t",
+    ],
+)
+def test_what_only_spark_would_take_for_a_statement_is_refused(sql: str) -> None:
+    """Each is a query to who reads texts, comments and names by DataFusion's rules."""
+    with pytest.raises(InvalidInput, match=r"INSERT is not a query|starts a program"):
+        refuse_writes(sql, spark=True)
+
+
+def test_datafusion_would_write_what_is_refused(tmp_path: Path) -> None:
+    """Why there is a guard: the day that DataFusion refuses this by itself, it may go."""
+    from deltalake import QueryBuilder
+
+    out = tmp_path / "out.csv"
+    QueryBuilder().execute(f"EXPLAIN ANALYZE COPY (SELECT 1) TO '{out}'").read_all()
+    assert out.exists()
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["'{}/f.csv'", '"{}/f.csv"', "`{}/f.csv`", "`file://{}/f.csv`", "csv.`{}/f.csv`", "`{}/d`", "delta.`{}/d`"]
+    + [f"{function}('{{}}/{name}')" for function, name in (("read_csv", "f.csv"), ("parquet_metadata", "d"), ("delta_scan", "d"))],
+)
+def test_without_spark_a_statement_reads_the_projects_tables_and_no_other_file(tmp_path: Path, source: str) -> None:
+    """docs/questions.md, what a statement can read. The command line of DataFusion itself would read some of these."""
+    (tmp_path / "f.csv").write_text("a\n1\n")
+    write_deltalake(str(tmp_path / "d"), pa.table({"a": [1]}))
+    known = Catalog((LakeTable("shop", "orders", "target", str(tmp_path / "d")),))
+    assert list(without_spark(known)("SELECT a FROM orders", None).rows()) == [(1,)]
+    with pytest.raises(InvalidInput, match=r"SQL_TABLE_UNKNOWN: there is no table|SQL_FAILED: table function .* not found"):
+        list(without_spark(known)(f"SELECT * FROM {source.format(tmp_path)}", None).rows())
+
+
+def test_without_spark_a_file_cannot_be_made_a_table_either(tmp_path: Path) -> None:
+    """DataFusion would, as the first lines show; the guard refuses it."""
+    from deltalake import QueryBuilder
+
+    (tmp_path / "f.csv").write_text("a\n1\n")
+    sql = f"CREATE EXTERNAL TABLE x STORED AS CSV LOCATION '{tmp_path}/f.csv'"
+    builder = QueryBuilder()
+    builder.execute(sql).read_all()
+    assert pa.RecordBatchReader.from_stream(builder.execute("SELECT * FROM x")).read_all().num_rows
+    with pytest.raises(InvalidInput, match="SQL_NOT_A_QUERY"):
+        without_spark(Catalog(()))(sql, None)
