@@ -18,6 +18,7 @@ from ingest.oracle import versions
 from ingest.oracle.case import Case, Run, Verdict
 from ingest.oracle.log import check_gaps, check_ledger, check_log
 from ingest.oracle.order import check_order
+from ingest.oracle.rebases import check_rebases
 from ingest.oracle.sources import EventId, KafkaView, read_kafka, read_manifests
 from ingest.oracle.tables import Lake, Position
 
@@ -100,7 +101,7 @@ def check_positions(case: Case) -> Iterator[str]:
         if record.event_id is None:
             if held is not None:
                 yield f"{case.where(position)}: no id can be read from the record, and the target holds it as {held[0]} (b)"
-            elif state is None:
+            elif state not in {"open", "dropped"}:
                 yield f"{case.where(position)}: no id can be read from the record, and it is not in the quarantine: dropped (b)"
         elif held is None and state not in {"open", "dropped"} and record.event_id not in settled:
             yield f"{case.where(position)}: id {record.event_id} is in neither target nor quarantine nor elsewhere in the target (b)"
@@ -185,4 +186,5 @@ CHECKS: Final[tuple[Callable[[Case], Iterator[str]], ...]] = (
     check_order,
     check_gaps,
     check_ledger,
+    check_rebases,
 )

@@ -122,7 +122,7 @@ class CheckpointFiles:
             return None
         try:
             (of_topic,) = self._initial_offsets().values()
-            return {int(partition): int(offset) for partition, offset in of_topic.items()}
+            return _by_partition(of_topic)
         except (ValueError, TypeError, AttributeError) as error:
             raise CheckpointTorn(self.root, INITIAL) from error
 
@@ -131,8 +131,7 @@ class CheckpointFiles:
         metadata, ends = self._offset_log(name)
         try:
             (topic,) = ends
-            of_topic = {int(partition): int(end) for partition, end in ends[topic].items()}
-            before = {int(partition): int(start) for partition, start in starts[topic].items()}
+            of_topic, before = _by_partition(ends[topic]), _by_partition(starts[topic])
             ranges = tuple(OffsetRange(partition, before.get(partition, 0), end) for partition, end in sorted(of_topic.items()))
             planned_at = datetime.fromtimestamp(metadata["batchTimestampMs"] / 1000, UTC)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
@@ -163,3 +162,10 @@ class CheckpointFiles:
         if not lines or lines[0] != "v1":
             raise CheckpointTorn(self.root, name)
         return lines
+
+
+def _by_partition(given: Any) -> dict[int, int]:
+    """Offsets as Spark writes those of one topic. Raises ValueError, TypeError or AttributeError for what it would not write."""
+    if wrong := {partition: offset for partition, offset in given.items() if type(offset) is not int or int(partition) < 0 or offset < 0}:
+        raise ValueError(f"no offsets: {wrong}")
+    return {int(partition): offset for partition, offset in given.items()}

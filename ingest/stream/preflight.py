@@ -312,7 +312,7 @@ def _broker_refusals(known: _Known, broker: BrokerFacts) -> Iterator[Refused]:
     behind = [each for each in behind if each[1] > each[2]]
     if behind:
         yield refusals.broker_behind(known.name, broker.topic, behind)
-    if done:  # else the batch at hand is ended first, at the level that it began with
+    if done or planned is None:  # else the batch at hand is ended first, at the level that it began with
         open_ = [(p, needed[p], end) for p, end in sorted(broker.decided.items()) if end < needed[p] <= broker.bounds[p][1]]
         if open_:
             yield refusals.offsets_undecided(known.name, broker.topic, open_)

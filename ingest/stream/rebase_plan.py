@@ -160,16 +160,18 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
         lost[topic_id, p] = min(start, lost.get((topic_id, p), start))
     # Offsets of a topic that was deleted and made again mean nothing in the new one.
     reached = dict(end.ends) if same_topic else {}
+    # A table without batches stands where reading began.
+    stands = {p: reached.get(p, (end.began or {}).get(p, 0)) for p in sorted(broker.bounds)}
     baseline: dict[int, int] = {}
     given = dict(aim.offsets)
     if unknown := sorted(set(given) - set(broker.bounds)):
         raise _invalid(f"topic {broker.topic} has no partition {', '.join(map(str, unknown))}", broker)
-    behind = [(p, reached[p], latest) for p, (_, latest) in sorted(broker.bounds.items()) if reached.get(p, 0) > latest]
+    behind = [(p, at, broker.bounds[p][1]) for p, at in stands.items() if at > broker.bounds[p][1]]
     if behind:
         raise refusals.broker_behind(name, broker.topic, behind)
     for partition, (earliest, latest) in broker.bounds.items():
         # What the quarantine has lost is read again: the table goes no further than its quarantine.
-        whole = min(reached.get(partition, 0), lost.get((broker.topic_id, partition), reached.get(partition, 0)))
+        whole = min(stands[partition], lost.get((broker.topic_id, partition), stands[partition]))
         start = {"earliest": earliest, "latest": latest}.get(aim.kind, max(earliest, whole))
         start = given.get(partition, start)
         if partition in given and not earliest <= start <= latest:
@@ -178,9 +180,8 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
             start = min(start, max(earliest, broker.decided.get(partition, latest)))
         baseline[partition] = start
     # Where nothing was ever read it begins, and jumps over nothing.
-    first, nothing = end.began or {}, not reached and not end.former and end.began is None
-    jumped = [] if nothing else [(p, reached.get(p, first.get(p, 0)), start) for p, start in sorted(baseline.items())]
-    gaps = tuple((p, before, start) for p, before, start in jumped if start > before)
+    nothing = not reached and not end.former and end.began is None
+    gaps = () if nothing else tuple((p, at, baseline[p]) for p, at in stands.items() if baseline[p] > at)
     again = tuple((p, start, reached[p]) for p, start in sorted(baseline.items()) if start < reached.get(p, 0))
     if gaps and not accept_gap:
         each = ", ".join(f"partition {p} [{start}, {stop})" for p, start, stop in gaps)

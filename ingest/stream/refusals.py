@@ -231,7 +231,7 @@ def records_expired(name: str, topic: str, expired: Sequence[tuple[int, int, int
 
 def broker_behind(name: str, topic: str, behind: Sequence[tuple[int, int, int]]) -> Refused:
     """A broker that ends before what was read."""
-    each = ", ".join(f"partition {p} ends at {has}, {wanted} was read" for p, wanted, has in behind)
+    each = ", ".join(f"partition {p} ends at {has}, {name} stands at {wanted}" for p, wanted, has in behind)
     return Refused(
         "BROKER_BEHIND",
         f"topic {topic} ends before the checkpoint of {name}: {each}.",

@@ -110,7 +110,10 @@ def test_a_checkpoint_with_first_offsets_and_without_its_binding_is_torn_before_
     assert (found.torn, found.empty, found.initial) == (None, True, {0: 500})
 
 
-@pytest.mark.parametrize("text", ["v1\n{}", 'v1\n{"orders":{"0":"x"}}', 'v1\n{"orders":5}', 'v1\n["orders"]', "v1\n", ""])
+ODD = [f'v1\n{{"orders":{{{each}}}}}' for each in ('"0":-1', '"-1":0', '"0":1.5', '"0":true', '"0":"1"')]
+
+
+@pytest.mark.parametrize("text", ["v1\n{}", 'v1\n{"orders":{"0":"x"}}', 'v1\n{"orders":5}', 'v1\n["orders"]', "v1\n", "", *ODD])
 def test_first_offsets_that_are_damaged_are_torn_only_while_batch_0_is_to_be_planned_from_them(tmp_path: Path, text: str) -> None:
     places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
     files = LocalFiles()

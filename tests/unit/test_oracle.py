@@ -298,6 +298,16 @@ def ledger_of_a_topic_that_never_was(scene: Scene) -> None:
     scene.ledger[2]["topic_id"] = OTHER
 
 
+@plant("offset 2: no id can be read from the record, and it is not in the quarantine: dropped (b)")
+def settled_though_it_is_no_row(scene: Scene) -> None:
+    scene.quarantine[0]["state"] = "replayed"
+
+
+@plant("offset 2: no id can be read from the record, and the target holds it as ('A',) (b)")
+def row_of_a_record_without_an_id(scene: Scene) -> None:
+    scene.commits[1].rows.append(row(0, 2, "A"))
+
+
 @plant("offset 2 is in the quarantine with other bytes than Kafka holds there (b)")
 def quarantine_with_other_bytes(scene: Scene) -> None:
     scene.quarantine[0]["value"] = b"{"

@@ -174,6 +174,40 @@ def test_what_was_jumped_over_is_excused_only_with_a_gap_in_the_ledger(good: Sce
     good.view = lambda: begin  # type: ignore[method-assign]
     found = good.judge(tmp_path, excused_ids=frozenset({("C",)})).findings
     assert found == ("orders: partition 0 offsets [5, 6) were read by no batch, and no gap is recorded (a)",)
-    good.ledger = [ledger(0, 0, 5, 6, -1) | {"query_id": "q2", "kind": "gap_accepted"}]
+    good.ledger = rebased_over(5, 6)
     append(tmp_path / "shop/orders/ledger", good.ledger, ledger(0, 0, 0, 0, 0), CommitProperties())
     good.ask(tmp_path, excused_ids=frozenset({("C",)})).assert_clean()
+
+
+def rebased_over(start: int, end: int) -> list[dict[str, Any]]:
+    """What the rebase behind batch 0 leaves: the one epoch ends at 5 and 3, the other begins at 6 and 3."""
+    former = [ledger(0, p, at, at, 0) | {"kind": "rebase"} for p, at in ((0, 5), (1, 3))]
+    new = [ledger(0, p, at, at, 0) | {"kind": "rebase", "query_id": "q2"} for p, at in ((0, 6), (1, 3))]
+    return [*former, *new, ledger(0, 0, start, end, 0) | {"kind": "gap_accepted", "query_id": "q2"}]
+
+
+@pytest.mark.parametrize(
+    ("which", "change", "expected"),
+    [
+        (4, {"start_offset": 4}, "gap_accepted of partition 0 [4, 6): version 0 has read [0, 5) before (g)"),
+        (4, {"end_offset": 50}, "gap_accepted of partition 0 [5, 50): the topic ends at 9 (g)"),
+        (4, {"query_id": "q7"}, "ledger of query q7, gap_accepted of partition 0 [5, 6): the ledger tells of no rebase of that query (g)"),
+        (
+            4,
+            {"topic_id": "another"},
+            "gap_accepted of partition 0 [5, 6) names the topic id 'another', which no topic of this name had (g)",
+        ),
+        (0, {"start_offset": 4, "end_offset": 4}, "ledger of query q1, rebase of partition 0 [4, 4): its batch ends at 5 (g)"),
+        (2, {"start_offset": 5, "end_offset": 5}, "ledger of query q2, rebase of partition 0 [5, 5): its first batch begins at 6 (g)"),
+    ],
+)
+def test_what_a_rebase_leaves_in_the_ledger_fits_the_batches(
+    good: Scene, tmp_path: Path, which: int, change: dict[str, Any], expected: str
+) -> None:
+    jumped_over(good)
+    begin = replace(good.view(), begin={0: 6, 1: 0})
+    good.view = lambda: begin  # type: ignore[method-assign]
+    rows = rebased_over(5, 6)
+    good.ledger += [*rows[:which], rows[which] | change, *rows[which + 1 :]]
+    found = good.judge(tmp_path, excused_ids=frozenset({("C",)})).findings
+    assert any(expected in each for each in found), found

@@ -233,7 +233,7 @@ def test_a_partition_added_later_whose_first_records_are_gone_is_expired_too() -
         ({0: (5, 50), 1: (0, 9)}, "Start", ""),
         ({0: (5, 50), 1: (3, 9)}, "RECORDS_EXPIRED", "partition 1 [0, 3): 3 offsets"),
         ({0: (6, 50)}, "RECORDS_EXPIRED", "partition 0 [5, 6): 1 offsets"),
-        ({0: (0, 4)}, "BROKER_BEHIND", "partition 0 ends at 4, 5 was read"),
+        ({0: (0, 4)}, "BROKER_BEHIND", "partition 0 ends at 4, shop.orders stands at 5"),
         ({1: (0, 9)}, "PARTITIONS_LOST", "no partition 0"),
     ],
 )
@@ -245,6 +245,8 @@ def test_a_run_killed_before_batch_0_was_planned_has_fixed_where_that_begins(
     decision = decide(NAME, facts, table(-1), broker(bounds=bounds))
     assert code(decision) == expected
     assert not isinstance(decision, Refuse) or said in decision.error.found
+    open_ = broker(bounds={0: (0, 50)}, decided={0: 4})
+    assert code(decide(NAME, facts, table(-1), open_)) == "OFFSETS_UNDECIDED", "it begins behind a transaction that is open"
     damaged = [each.code for each in refusals_of(NAME, replace(facts, torn="offsets/7"), table(-1), broker(bounds=bounds))]
     assert damaged == ["CHECKPOINT_TORN"], "batches were planned, from where is not known"
 

@@ -115,6 +115,17 @@ def test_what_kafka_no_longer_holds_is_a_gap_though_nothing_be_left_of_the_table
     assert plan("shop.orders", Aim("table"), end, broker, "", accept_gap=True).rebase.gaps == gaps
 
 
+def test_a_table_without_batches_stands_where_reading_began() -> None:
+    """`starting_offsets: latest`, and killed before the first batch: the contract leaves out what was there before."""
+    end, aim = replace(end_of(Log()), began={0: 60}), Aim("table")
+    assert plan("shop.orders", aim, end, BROKER, "", accept_gap=False).rebase.baseline == ((0, 60),)
+    grown = replace(BROKER, bounds={0: (0, 500), 1: (0, 5)})
+    assert plan("shop.orders", aim, end, grown, "", accept_gap=False).rebase.baseline == ((0, 60), (1, 0))
+    assert plan("shop.orders", Aim("earliest"), end, BROKER, "", accept_gap=False).rebase.baseline == ((0, 0),)
+    with pytest.raises(Refused, match=r"BROKER_BEHIND.*partition 0 ends at 50, shop\.orders stands at 60"):
+        plan("shop.orders", aim, end, replace(BROKER, bounds={0: (0, 50)}), "", accept_gap=False)
+
+
 def test_where_the_position_is_the_event_id_copies_in_another_topic_are_not_read_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
     """I3: of a topic that was made again from a copy, or another cluster's, each record would become a row a second time."""
     end = TableEnd(4, "T", {0: 40}, (FORMER,), topic="events")
