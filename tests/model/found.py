@@ -8,6 +8,8 @@ from tests.model.world import Op, Setting
 THREE: Op = ("produce", 0, ((6, 0, "good"), (7, 0, "good"), (8, 0, "good")))
 POISON: Op = ("produce", 0, ((6, 0, "poison"),))
 SMALL = Setting(limit=1)
+# The quarantine is restored, the target replaced, and a rebase begins anew.
+BEGIN_ANEW: tuple[Op, ...] = (("restore", 1, 1, False), ("replace", 0, True), ("rebase", 0, "table", False, (), 0, ()))
 
 
 def go(number: int, steps: int, *, place: int = 0, bypass: bool = False, at: int = 0, then: Op = ()) -> Op:
@@ -35,6 +37,15 @@ FOUND = (
         "restore-cleaned-up",
         "a RESTORE that Delta has cleaned up from the log before the next start: the ledger vouches for what it left out",
         Schedule(SMALL, (THREE, go(0, 23), ("restore", 0, 1, False), ("optimize",), ("clean", 0, 0))),
+    ),
+    (
+        "put-back-behind-a-rebase",
+        "the quarantine is restored and the target replaced, and a rebase begins anew, since nothing in force proves that the quarantine "
+        "lacks anything; before it has read it all again the target is put back from a copy, and the next rebase begins where that ends",
+        Schedule(
+            Setting(),
+            (POISON, go(0, 13), ("kill", 0), ("keep",), *BEGIN_ANEW, ("bring_back", (0,), False)),
+        ),
     ),
 )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tests.model.engine import ledger_rows
 from tests.model.truth import Violation
-from tests.model.world import HOME, World
+from tests.model.world import HOME, PUT_BACK, World
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,9 @@ class Known:
 LOST = ("I4", "LOST")
 KNOWN = (
     Known("restore-cleaned-up", lambda world, found: found.promise in (*LOST, "I1", "I2") and "restore cleaned up" in world.events),
-    Known("cleaned-unprojected", lambda world, found: found.promise == "LOST" and bool(world.truth.quarantine_lost) and _untold(world)),
-    Known("stands-by-another", lambda world, found: found.promise == "LOST" and bool(world.truth.quarantine_lost) and _replayed(world)),
+    Known("cleaned-unprojected", lambda world, found: found.at in world.truth.quarantine_lost and _untold(world)),
+    Known("stands-by-another", lambda world, found: found.at in world.truth.quarantine_lost and _replayed(world)),
+    Known("put-back-behind-a-rebase", lambda world, found: found.at in world.truth.quarantine_lost and PUT_BACK in world.events),
 )
 
 

@@ -22,10 +22,10 @@ Position = tuple[str, int, int]
 
 
 class Violation(BaseException):
-    """A promise that does not hold. No Exception: nothing on the way may take it for a failure of the store."""
+    """A promise that does not hold; `at` is the lost record. No Exception: nothing on the way may take it for a store's failure."""
 
-    def __init__(self, promise: str, what: str) -> None:
-        self.promise, self.what = promise, what
+    def __init__(self, promise: str, what: str, at: Position | None = None) -> None:
+        self.promise, self.what, self.at = promise, what, at
         super().__init__(f"{promise}: {what}")
 
 
@@ -161,7 +161,7 @@ class Truth:
                 excused = position in self.accepted or offset < topic.log_start[partition] or "bypass" in self.world.events
                 if position in self.quarantine_lost and excused:
                     continue
-                raise Violation("LOST", f"{record} at {position} is in no table and in no recorded gap")
+                raise Violation("LOST", f"{record} at {position} is in no table and in no recorded gap", position)
 
         if "contract" not in self.world.events:  # under a looser one a rebase makes rows of what stays in quarantine
             for row in rows.values():

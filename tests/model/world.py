@@ -18,6 +18,7 @@ from ingest.contract import Contract
 from ingest.errors import Bug, IngestError
 from ingest.places import Places
 from ingest.stream import commit
+from ingest.stream.binding import read_binding
 from tests.model import operator
 from tests.model.contracts import PIPELINE, TABLE, contract
 from tests.model.delta import BEGIN, DoubledKey, Table
@@ -30,6 +31,8 @@ from tests.model.truth import Truth, Violation
 Op = tuple[Any, ...]
 PLACES = (Places("/lake", "/checkpoints", PIPELINE, TABLE), Places("/lake", "/others", PIPELINE, TABLE))
 HOME = PLACES[0]
+# An event: the target was put back from a copy under the checkpoint of a rebase.
+PUT_BACK = "put back behind a rebase"
 TABLES = ((HOME.target, "_partition"), (HOME.quarantine, "partition"), (HOME.ledger, ""))
 # What may end a driver beside the engine's own errors: Spark, Delta and the disk.
 EXPECTED = (SparkFailed, DataLoss, TableGone, delta.ConcurrentTransactionException, *commit.CONFLICTS, OSError)
@@ -290,6 +293,12 @@ class World:
         if table is not None and not self.drivers and 1 <= back <= table.number:
             with self.truth.harm(which):
                 table.put_back(table.number - back)
+            self._note_put_back(which)
+
+    def _note_put_back(self, which: int) -> None:
+        binding = read_binding(self.files, HOME.state)
+        if which == 0 and binding is not None and binding.rebase is not None:
+            self.events.add(PUT_BACK)
 
     def _keep(self) -> None:
         """A backup of all tables and of the checkpoint, as of now."""
@@ -306,6 +315,7 @@ class World:
                 self.tables.pop(path, None)
                 if kept is not None:
                     self.tables[path] = kept.copy()
+                    self._note_put_back(which)
         if checkpoint and self.backup[1]:
             self.files.replace(HOME.checkpoint, self.backup[1])
 
