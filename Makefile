@@ -40,8 +40,8 @@ chaos: setup  ## random faults against a scratch lake, judged; a line in docs/ch
 	@PYTHONPATH=. $(BIN)/python scripts/chaos.py --minutes $(or $(MINUTES),2) --seed $(or $(SEED),1) --rate $(or $(RATE),4000) \
 		$(if $(FAULTS),--faults $(FAULTS)) --project .
 
-model: setup  ## a million random schedules of faults against the engine's decisions (docs/model.md; SEED=1 SCHEDULES=1000000)
-	@PYTHONPATH=. $(BIN)/python -m tests.model.explore --seed $(or $(SEED),1) --schedules $(or $(SCHEDULES),1000000)
+model: setup  ## a million random schedules of faults against the engine's decisions; a line in docs/model.md (SEED=1 SCHEDULES=1000000)
+	@PYTHONPATH=. $(BIN)/python scripts/model.py --seed $(or $(SEED),1) --schedules $(or $(SCHEDULES),1000000)
 
 bench: setup  ## how fast is it, beside Delta's own sink and a MERGE by hand (about half an hour; writes docs/benchmarks/)
 	@$(BIN)/python -m bench.throughput --json docs/benchmarks/throughput.json

@@ -11,16 +11,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ingest.chaos.schedule import FAULTS
+from scripts.page import PROJECT, commit, with_run
 
-PROJECT = Path(__file__).parents[1]
 PAGE = PROJECT / "docs" / "chaos.md"
 BROKEN_OFF = 130  # the exit code
-# What stands between these lines is the script's.
-TOTAL, RUNS, END = "<!-- total -->", "<!-- runs -->", "<!-- end -->"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -33,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         return chaos.returncode
     report = json.loads(told)
     line = row(report, dt.datetime.now(dt.UTC).date(), commit())
-    PAGE.write_text(with_run(PAGE.read_text(encoding="utf-8"), line), encoding="utf-8")
+    PAGE.write_text(with_run(PAGE.read_text(encoding="utf-8"), line, total), encoding="utf-8")
     print(line)
     print("ends of `ingest run` by itself:", json.dumps(report["counts"]["ends"]))
     for finding in report["findings"]:
@@ -68,18 +65,8 @@ def named(faults: Sequence[str]) -> str:
     return f"all but {', '.join(missing)}" if len(missing) <= len(FAULTS) // 2 else ", ".join(faults)
 
 
-def with_run(page: str, line: str) -> str:
-    """The page with one more run and its totals counted from all its lines."""
-    before, rest = page.split(RUNS)
-    table, after = rest.split(END)
-    table = table.rstrip("\n") + f"\n{line}\n"
-    head, old = before.split(TOTAL)
-    return f"{head}{TOTAL}\n{total(table)}{old[old.index(chr(10) * 2) :]}{RUNS}{table}{END}{after}"
-
-
-def total(table: str) -> str:
+def total(rows: Sequence[Sequence[str]]) -> str:
     """The sums over the table's lines."""
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("| 2")]
     minutes = sum(float(cells[3]) for cells in rows)
     sums = [sum(int(cells[number].replace(",", "")) for cells in rows) for number in (5, 6, 7)]
     bad = sum(not cells[8].startswith("clean") for cells in rows)
@@ -87,16 +74,6 @@ def total(table: str) -> str:
         f"**{len(rows)} runs, {minutes:g} minutes of faults, {sums[0]:,} SIGKILLs, {sums[1]:,} batches, {sums[2]:,} records; "
         f"{bad or 'none'} with findings.**"
     )
-
-
-def commit() -> str:
-    """The commit at hand; with a + where the working copy differs from it."""
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-
-    changed = [line for line in git("status", "--porcelain", "--untracked-files=no").splitlines() if not line.endswith("docs/chaos.md")]
-    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 
 if __name__ == "__main__":

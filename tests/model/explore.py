@@ -9,6 +9,8 @@ import argparse
 import gc
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tests.model.known import known
 from tests.model.schedule import engine_connected, judged, shrunk, walk
@@ -16,36 +18,48 @@ from tests.model.schedule import engine_connected, judged, shrunk, walk
 SPREAD = 1_000_003
 
 
-def main() -> int:
-    """Explore, and print what was found, smallest schedules first to be read."""
-    options = parser_of(__doc__, "schedules", show="how many violations are shrunk and shown (default 3)").parse_args()
-    numbers = range(options.schedules) if options.only is None else [options.only]
+@dataclass(frozen=True)
+class Explored:
+    """How many schedules were played, and by promise what was broken in them; `known` by the name of the finding."""
+
+    schedules: int
+    operations: int
+    found: Counter[str]
+    known: Counter[str]
+
+
+def explore(seed: int, numbers: Sequence[int], show: int) -> Explored:
+    """Play these schedules of a seed, print what breaks a promise, and make the first `show` of those as small as can be."""
     found: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     operations = 0
-    began = time.monotonic()
     gc.disable()  # nothing here lives longer than its schedule
     with engine_connected():
         for count, number in enumerate(numbers):
             if count % 2000 == 0:
                 gc.collect()
-            schedule, violation = walk(options.seed * SPREAD + number)
+            schedule, violation = walk(seed * SPREAD + number)
             operations += len(schedule.ops)
             if violation is not None and (name := known(judged(), violation)):
                 seen[name] += 1
             elif violation is not None:
                 found[violation.promise] += 1
-                if sum(found.values()) <= options.show:
-                    small = shrunk(schedule, violation.promise)
-                    print(f"schedule {number} of seed {options.seed}: {violation}\n{small}\n", flush=True)
-                else:
-                    print(f"schedule {number} of seed {options.seed}: {violation}", flush=True)
+                small = f"\n{shrunk(schedule, violation.promise)}\n" if sum(found.values()) <= show else ""
+                print(f"schedule {number} of seed {seed}: {violation}{small}", flush=True)
+    return Explored(len(numbers), operations, found, seen)
+
+
+def main() -> int:
+    """Explore, and print what was found."""
+    options = parser_of(__doc__, "schedules", show="how many violations are shrunk and shown (default 3)").parse_args()
+    began = time.monotonic()
+    explored = explore(options.seed, range(options.schedules) if options.only is None else [options.only], options.show)
+    if explored.known:
+        print("known: " + counted(explored.known))
+    told = counted(explored.found) or "no promise broken"
     took = time.monotonic() - began
-    if seen:
-        print("known: " + counted(seen))
-    told = counted(found) or "no promise broken"
-    print(f"seed {options.seed}: {len(numbers)} schedules, {operations} operations, {took:.0f} s: {told}")
-    return 1 if found else 0
+    print(f"seed {options.seed}: {explored.schedules} schedules, {explored.operations} operations, {took:.0f} s: {told}")
+    return 1 if explored.found else 0
 
 
 def parser_of(description: str | None, what: str, *, show: str) -> argparse.ArgumentParser:

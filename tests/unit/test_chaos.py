@@ -29,6 +29,7 @@ from ingest.contract import Contract, load_contracts
 from ingest.errors import InvalidInput
 from ingest.oracle.sources import decode
 from scripts import chaos as script
+from scripts import page as page_of
 from tests.polling import until
 
 pytestmark = pytest.mark.unit
@@ -308,23 +309,23 @@ def report(ok: bool = True, faults: tuple[str, ...] = FAULTS) -> dict[str, objec
 
 def test_a_run_becomes_a_line_of_the_page_and_the_totals_are_counted_from_all_lines() -> None:
     page = (PROJECT / "docs/chaos.md").read_text(encoding="utf-8")
-    head, rest = page.split(script.RUNS)
-    empty = head.split(script.TOTAL)[0] + f"{script.TOTAL}\n**0 runs**\n\ntext\n\n" + script.RUNS
-    table, after = rest.split(script.END)
-    empty += "\n".join(line for line in table.splitlines() if not line.startswith("| 2")) + "\n" + script.END + after
+    head, rest = page.split(page_of.RUNS)
+    empty = head.split(page_of.TOTAL)[0] + f"{page_of.TOTAL}\n**0 runs**\n\ntext\n\n" + page_of.RUNS
+    table, after = rest.split(page_of.END)
+    empty += "\n".join(line for line in table.splitlines() if not line.startswith("| 2")) + "\n" + page_of.END + after
     line = script.row(report(), dt.date(2026, 1, 31), "abc1234")
     assert line == "| 2026-01-31 | abc1234 | 7 | 2.0 | all | 12 | 34 | 56,789 | clean |"
-    once = script.with_run(empty, line)
+    once = page_of.with_run(empty, line, script.total)
     assert "**1 runs, 2 minutes of faults, 12 SIGKILLs, 34 batches, 56,789 records; none with findings.**" in once
     broken = script.row({**report(), "broken_off": True}, dt.date(2026, 1, 31), "abc1234")
     assert broken.endswith("| 56,789 | clean; broken off after round 4 |")
-    assert "; none with findings.**" in script.with_run(once, broken)
+    assert "; none with findings.**" in page_of.with_run(once, broken, script.total)
     bad = script.row(report(ok=False, faults=FAULTS[:-1]), dt.date(2026, 1, 31), "abc1234")
-    twice = script.with_run(once, bad)
+    twice = page_of.with_run(once, bad, script.total)
     assert "| all but clock | 12 | 34 | 56,789 | 2 findings |" in twice
     assert "**2 runs, 4 minutes of faults, 24 SIGKILLs, 68 batches, 113,578 records; 1 with findings.**" in twice
     assert twice.count("SIGKILLs, ") == 1 and twice.index(line) < twice.index(bad) and "text" in twice
-    assert twice.split(script.END)[1] == after
+    assert twice.split(page_of.END)[1] == after
     assert "\n\n\n" not in twice
 
 
