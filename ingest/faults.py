@@ -115,9 +115,11 @@ def at(point: str, batch: int, checkpoint: str = "") -> None:
 
 
 def _strike(pids: tuple[int, ...], action: str) -> None:
+    """JVM and Python; where Python leads its process group (a shell or a test started it so) all of the group, Spark's workers too."""
     number = signal.SIGKILL if action == "kill" else signal.SIGSTOP
-    for pid in pids:
+    for pid in pids[:-1]:
         os.kill(pid, number)
+    (os.killpg if os.getpgid(pids[-1]) == pids[-1] else os.kill)(pids[-1], number)
 
 
 def _mark(watch: Watch) -> Callable[[], bool]:

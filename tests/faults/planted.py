@@ -308,12 +308,14 @@ CAUGHT = {
         "stream/decode.py",
         (('if contract.unknown_fields == "quarantine":', "if False:"),),
         "tests/faults/test_schema_drift.py::test_each_event_is_ignored_kept_or_quarantined_as_the_contract_says",
+        "assert found == {event_id",
     ),
     "pairs that would expire are let be": Caught(
         "I6",
         "stream/facts.py",
         (("if each is not None and RETENTION in each.properties)", "if False)"),),
         "tests/faults/test_expired_pairs.py::test_pairs_that_expire_are_refused_and_with_preflight_bypassed_a_replay_adds_no_row",
+        "exit code 0, expected 3",
     ),
 }
 

@@ -26,6 +26,7 @@ def start(folder: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
+@pytest.mark.slow
 def test_both_pipelines_are_killed_twice_and_only_ours_is_exact_at_the_end(tmp_path: Path) -> None:
     demo = start(tmp_path, "--json")
     out, err = demo.communicate()
@@ -69,11 +70,10 @@ def test_both_pipelines_are_killed_twice_and_only_ours_is_exact_at_the_end(tmp_p
 @pytest.mark.parametrize(
     ("number", "at"),
     [
-        pytest.param(signal.SIGINT, "by hand  | running", id="Ctrl-C"),
+        pytest.param(signal.SIGINT, "by hand  | running", id="Ctrl-C", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, "producer | ", id="SIGTERM"),
     ],
 )
-@pytest.mark.slow
 def test_interrupted_it_leaves_no_process_and_no_port(tmp_path: Path, number: signal.Signals, at: str) -> None:
     demo = start(tmp_path)
     try:

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.timeout(900)
 
 UNIT = [name for name, bug in CAUGHT.items() if bug.test.startswith("tests/unit/")]
 INTEGRATED = [name for name, bug in CAUGHT.items() if bug.test.startswith("tests/integration/")]
-WITH_SPARK = [pytest.param(name, marks=pytest.mark.slow) for name in CAUGHT if name not in UNIT]
+OF_A_FAULT = [name for name in CAUGHT if name not in (*UNIT, *INTEGRATED)]
+WITH_SPARK = [pytest.param(name, marks=pytest.mark.slow) for name in (*INTEGRATED, *OF_A_FAULT)]
 
 
 def of_batches_done(lake: Pipeline, findings: Sequence[str]) -> list[str]:
@@ -64,7 +65,7 @@ def test_a_test_of_the_repository_fails_on_a_planted_bug(name: str, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [UNIT, INTEGRATED], ids=["unit", "integration"])
+@pytest.mark.parametrize("names", [UNIT, INTEGRATED, OF_A_FAULT], ids=["unit", "integration", "faults"])
 def test_without_a_bug_the_same_tests_pass_on_such_a_copy(names: Sequence[str], tmp_path: Path) -> None:
     """Else a copy that lacks something would be caught, not the bug."""
     ended = ran(copy_of(tmp_path), *(CAUGHT[name].test for name in names))

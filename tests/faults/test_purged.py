@@ -28,14 +28,13 @@ def test_killed_while_old_checkpoint_files_are_purged_a_restart_goes_on(pipeline
         oldest, done = (lake.checkpoint() / log / str(number) for log in ("offsets", "commits"))
         driver = lake.start("--every", "0s", environment=PURGING)
         until(lambda driver=driver: lake.locked_by(driver), "a driver that holds the lock")  # type: ignore[misc]
-        python_pid, jvm_pid = holder(lake.lock())
+        python_pid, _ = holder(lake.lock())
         until(oldest.exists, "the batch that will be purged")
         deadline = time.monotonic() + DEADLINE_S
         # Without a pause: the commit file goes a moment later.
         while oldest.exists():
             assert time.monotonic() < deadline, driver.said
-        os.kill(jvm_pid, signal.SIGKILL)
-        os.kill(python_pid, signal.SIGKILL)
+        os.killpg(python_pid, signal.SIGKILL)
         driver.ended(-9)
         print(f"batch {number}: its commit file is {'there' if done.exists() else 'gone'}, offsets {lake.numbers('offsets')}")
     # The kill may have come too late for it: this is how it would have left the last of them.

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ingest import faults
@@ -83,3 +88,28 @@ def test_what_was_armed_for_a_scratch_lake_strikes_no_other_lake_of_the_same_pro
 def test_a_fault_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="FAULT_INVALID"):
         faults.parse(text)
+
+
+SLEEPER = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_kill_is_of_the_whole_group_where_python_leads_one_and_else_of_the_processes_alone(leads: bool) -> None:
+    """A JVM of its own group is killed in both cases; a child (Spark's Python workers) goes with its group."""
+    with (
+        subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True, start_new_session=leads) as python,
+        subprocess.Popen(["sleep", "60"], start_new_session=True) as jvm,
+    ):
+        assert python.stdout is not None
+        child = psutil.Process(int(python.stdout.readline()))
+        try:
+            faults._strike((jvm.pid, python.pid), "kill")
+            assert (jvm.wait(30), python.wait(30)) == (-9, -9)
+            deadline = time.monotonic() + 30
+            while leads and child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert leads or child.is_running()
+        finally:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()

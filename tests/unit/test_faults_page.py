@@ -66,6 +66,12 @@ def test_a_fault_is_shown_by_tests_that_exist_and_run_where_it_says_or_is_said_n
     assert named(quick + slow) or plainly.startswith("Not covered: ")
 
 
+@pytest.mark.parametrize("number", [number for number in FAULTS if number != 30])
+def test_each_fault_has_a_test_in_a_module_that_asks_the_oracle(number: int) -> None:
+    told = {path for path, _ in named("".join(matrix()[number - 1][3:5]))}
+    assert any("judge(" in (TESTS / path).read_text(encoding="utf-8") for path in told if path.startswith("faults/"))
+
+
 def test_every_module_of_fault_tests_is_named() -> None:
     told = {path for row in matrix() for path, _ in named(row[3] + row[4])}
     modules = {path.name for path in (TESTS / "faults").glob("test_*.py")}
