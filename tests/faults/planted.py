@@ -189,7 +189,7 @@ PLANTED = {
         "stream/batch.py",
         ((QUARANTINE, NO_QUARANTINE), (AFTER_TARGET, f"{AFTER_TARGET}\n        {QUARANTINE}")),
         killed_after_target,
-        "dropped",
+        "is in neither target nor quarantine",
     ),
     "ledger ahead of the target": Bug("I7", "stream/batch.py", ((MERGE, LEDGER_FIRST),), killed_during_target, "no target commit of that"),
     "an app id that is not tied to the checkpoint": Bug(

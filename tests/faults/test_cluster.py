@@ -89,6 +89,7 @@ def test_a_worker_lost_in_the_middle_of_a_merge_leaves_the_rest_to_the_other(lak
         assert len(cluster.executors()) == 1
         driver.proceed()
         driver.ended(0)
+        assert "Lost executor" in lake.spark_log(), "the run has met it"
         nothing_is_lost_or_doubled(lake, cluster)
     finally:
         cluster.start_worker()

@@ -29,8 +29,8 @@ WITH_SPARK = [pytest.param(name, marks=pytest.mark.slow) for name in (*INTEGRATE
 
 
 def of_batches_done(lake: Pipeline, findings: Sequence[str]) -> list[str]:
-    """Findings that do not merely say that a run which stopped has not read on: positions behind what Spark's commit log has."""
-    ends = lake.planned(max(lake.numbers("commits"), default=-1))
+    """Findings that do not merely say that a run which stopped has not read on: positions behind what commit log or target have."""
+    ends = lake.planned(max([*lake.numbers("commits"), *lake.written()], default=-1))
     places = [re.search(r"partition (\d+) offset (\d+)", finding) for finding in findings]
     return [f for f, at in zip(findings, places, strict=True) if at is None or int(at[2]) < ends.get(int(at[1]), 0)]
 
