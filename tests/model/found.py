@@ -52,6 +52,22 @@ FOUND = (
 # What it had found, and what was mended.
 MENDED: tuple[tuple[str, str, Schedule], ...] = (
     (
+        "latest-elsewhere",
+        "a first run is killed before its first batch, and somebody rebases the empty table to the latest offsets with another "
+        "checkpoint; the first goes on, its batch is restored away, and the rebase that is named begins where that other epoch was to",
+        Schedule(
+            Setting(ledger_every=1),
+            (
+                ("produce", 0, ((4, 41, "good"),)),
+                go(0, 6, at=11, then=("crash",)),
+                ("rebase", 1, "latest", False, (), 0, ()),
+                go(0, 5),
+                ("produce", 0, ((1, 10, "good"),)),
+                ("restore", 0, 1, False),
+            ),
+        ),
+    ),
+    (
         "expired-before-batch-0",
         "killed between where Spark fixes the beginning of batch 0 and its plan, then a partition is added and its first records "
         "expire: Spark's own error ends every start",

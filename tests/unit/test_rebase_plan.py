@@ -22,6 +22,8 @@ from ingest.stream.refusals import broker_behind, topic_recreated
 from tests.unit.test_unbroken import CREATED, OPTIMIZED, Log
 
 BROKER = BrokerFacts("events", "T", {0: (0, 500)})
+BOUND = Binding("events", "T", "id")
+FORMER = FormerEpoch("q0", 0, 3, "events", "T", ((0, 40),))
 
 
 def end_of(log: Log, *begins: tuple[int, int, int]) -> TableEnd:
@@ -43,6 +45,27 @@ def test_a_rebase_of_a_table_that_was_dropped_since_says_nothing_of_the_one_made
     """Its ledger is still there, and the new table has reached the version at which the old one's epoch began."""
     log = Log(CREATED, 1, OPTIMIZED, epoch=2)
     assert end_of(log, (1, 2, 400), (2, 0, 0)).ends == {0: 20}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "expected"),
+    [
+        pytest.param({}, 40, id="none: it is lost"),
+        pytest.param({"query_id": "q0", "binding": BOUND, "initial": {0: 7}}, 7, id="begun before"),
+        pytest.param({"query_id": "q0", "binding": BOUND, "initial": {0: 90}}, 40, id="begun behind"),
+        pytest.param({"query_id": "q0", "binding": BOUND}, 40, id="from where is not told"),
+        pytest.param({"query_id": "q0", "binding": replace(BOUND, rebase=Rebase((), ((0, 9),), (), 1))}, 9, id="rebased itself"),
+        pytest.param({"query_id": "q0", "binding": replace(BOUND, topic_id="U"), "initial": {0: 7}}, 40, id="of another topic"),
+        pytest.param({"query_id": "q1", "binding": BOUND, "initial": {0: 7}}, 40, id="of that very rebase"),
+        pytest.param({"query_id": "q2", "binding": replace(BOUND, predecessors=("q1",)), "initial": {0: 7}}, 40, id="of one behind it"),
+    ],
+)
+def test_a_rebase_of_another_checkpoint_that_no_batch_has_followed_is_no_end_of_this_one(checkpoint: dict[str, Any], expected: int) -> None:
+    """I6: two checkpoints of one table, begun before either had a batch; this one's batches may have been restored away since."""
+    begin = EpochBegin("q1", "events", "T", 0, {0: 40})
+    summary = LedgerSummary(epochs={"q1": 1}, begins={"q1": begin})
+    facts = CheckpointFacts("checkpoint", **checkpoint), TableFacts("lake/target")
+    assert table_end(Assessment(*facts, summary, None, Start()), InForce(Log(CREATED)), "shop.orders").ends == {0: expected}
 
 
 def test_a_table_does_not_go_on_with_another_topic_even_where_its_checkpoint_is_gone() -> None:
@@ -75,10 +98,6 @@ def test_nothing_begins_behind_a_transaction_that_is_open(aim: Aim) -> None:
     assert plan("shop.orders", aim, end_of(Log(CREATED, 0, 1)), undecided, "id", accept_gap=True).rebase.baseline == ((0, 60),)
     expired = replace(undecided, bounds={0: (80, 500)})
     assert plan("shop.orders", aim, end_of(Log(CREATED, 0, 1)), expired, "id", accept_gap=True).rebase.baseline == ((0, 80),)
-
-
-BOUND = Binding("events", "T", "id")
-FORMER = FormerEpoch("q0", 0, 3, "events", "T", ((0, 40),))
 
 
 @pytest.mark.parametrize(
