@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from ingest.oracle.case import Case
-from ingest.oracle.sources import Commit, plain_topic_id
+from ingest.oracle.sources import Commit
 from ingest.oracle.tables import LedgerRow, Position
 
 # What a run and a rebase leave in the ledger; nothing else writes there.
@@ -57,7 +57,7 @@ def _ranges(case: Case, name: str) -> Iterator[str]:
                 begun.append(app_id)
             elif begun[-1] != app_id:
                 yield f"{what} is a batch of {app_id}, and {begun[-1]} had begun before it (f)"
-            key = (app_id, plain_topic_id(meta.get("topic_id")))
+            key = (app_id, commit.topic_id)
             if key in last and version != last[key][1] + 1:
                 yield f"{what}: batch {version} follows batch {last[key][1]} of {app_id} (f)"
             for partition, (start, end) in commit.ranges.items():
@@ -76,7 +76,7 @@ def check_gaps(case: Case) -> Iterator[str]:
     covered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for commit in case.lake.batches:
         for partition, offsets in commit.ranges.items():
-            covered[plain_topic_id((commit.metadata or {}).get("topic_id")), partition].append(offsets)
+            covered[commit.topic_id, partition].append(offsets)
     for row in case.lake.ledger:
         if row.kind in ("batch", "gap_accepted"):
             covered[row.topic_id, row.partition].append((row.start, row.end))
@@ -111,7 +111,7 @@ def check_ledger(case: Case) -> Iterator[str]:
                 f"{what} says [{row.start}, {row.end}) in version {row.target_version}, "
                 f"the log [{', '.join(map(str, commit.ranges.get(row.partition, ())))}) in version {commit.version} (g)"
             )
-        if commit is not None and row.topic_id != plain_topic_id((commit.metadata or {}).get("topic_id")):
+        if commit is not None and row.topic_id != commit.topic_id:
             yield f"{what} names the topic id {row.topic_id!r}, its commit another (g)"
         if row.topic_id not in case.views:
             yield f"{what} names the topic id {row.topic_id!r}, which no topic of this name had (g)"

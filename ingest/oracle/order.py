@@ -11,11 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ingest.oracle.case import Case
-from ingest.oracle.sources import plain_topic_id
 from ingest.oracle.tables import Position
-
-# What these take away leaves the batches before them in force; after a RESTORE or an overwrite it is not known which are.
-LEAVE_BATCHES = ("DELETE", "UPDATE")
 
 
 class Reading(NamedTuple):
@@ -32,12 +28,11 @@ def check_order(case: Case) -> Iterator[str]:
     if not lake.target_log or lake.target_log[0].version > 0:
         return  # which batch was the first to read a record is not known
     removals = [c for c in lake.target_log if c.removes_data or c.operation == "RESTORE"]
-    since = max((c.version for c in removals if c.operation not in LEAVE_BATCHES), default=-1)
+    since = max(lake.replaced, default=-1)
     readings: dict[tuple[str, int], list[Reading]] = defaultdict(list)
     for batch in lake.batches:
-        topic_id = plain_topic_id((batch.metadata or {}).get("topic_id"))
         for partition, (start, end) in batch.ranges.items():
-            readings[topic_id, partition].append(Reading(start, end, batch.version))
+            readings[batch.topic_id, partition].append(Reading(start, end, batch.version))
 
     def first_read(position: Position) -> int:
         found = readings.get((position.topic_id, position.partition), ())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ingest.oracle.case import Case
-from ingest.oracle.order import LEAVE_BATCHES
-from ingest.oracle.sources import Commit, plain_topic_id
+from ingest.oracle.sources import Commit
 from ingest.oracle.tables import LedgerRow
 
 
@@ -49,12 +48,10 @@ def _rebase(row: LedgerRow, commit: Commit | None, first: Commit | None, what: s
 
 def _gap(case: Case, row: LedgerRow, first: Mapping[str, Commit], what: str) -> Iterator[str]:
     """After a RESTORE or an overwrite what was read before may be a gap for good reason; what comes after the rebase may read it again."""
-    log, own = case.lake.target_log, first.get(row.query_id)
+    own = first.get(row.query_id)
     until = row.target_version if own is None else min(row.target_version, own.version - 1)
-    replaced = [c.version for c in log if c.operation == "RESTORE" or (c.removes_data and c.operation not in LEAVE_BATCHES)]
-    since = max((version for version in replaced if version <= until), default=-1)
+    since = max((version for version in case.lake.replaced if version <= until), default=-1)
     for commit in case.lake.batches:
         start, end = commit.ranges.get(row.partition, (0, 0))
-        same = plain_topic_id((commit.metadata or {}).get("topic_id")) == row.topic_id
-        if same and since < commit.version <= until and max(start, row.start) < min(end, row.end):
+        if commit.topic_id == row.topic_id and since < commit.version <= until and max(start, row.start) < min(end, row.end):
             yield f"{what}: version {commit.version} has read [{start}, {end}) before (g)"

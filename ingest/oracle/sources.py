@@ -67,6 +67,10 @@ class Commit:
     def ranges(self) -> dict[int, tuple[int, int]]:
         return {int(p): (int(r[0]), int(r[1])) for p, r in (self.metadata or {}).get("ranges", {}).items()}
 
+    @property
+    def topic_id(self) -> str:
+        return plain_topic_id((self.metadata or {}).get("topic_id"))
+
 
 def plain_topic_id(text: str | None) -> str:
     """Kafka's 22 characters of base64url and the dashed form of a UUID are one id."""

@@ -29,6 +29,10 @@ class Position(NamedTuple):
     offset: int
 
 
+# What these take away leaves the batches before them in force.
+LEAVE_BATCHES = ("DELETE", "UPDATE")
+
+
 class LedgerRow(NamedTuple):
     """One row of the ledger; offsets and counts as it states them."""
 
@@ -79,6 +83,11 @@ class Lake:
     def batches(self) -> list[Commit]:
         """Target commits that are micro-batches: pair and ranges."""
         return [c for c in self.target_log if c.metadata and "ranges" in c.metadata and any(a.endswith("/target") for a, _ in c.txns)]
+
+    @property
+    def replaced(self) -> list[int]:
+        """Versions, a RESTORE or an overwrite, after which it is not known which of the batches before are in force."""
+        return [c.version for c in self.target_log if c.operation == "RESTORE" or (c.removes_data and c.operation not in LEAVE_BATCHES)]
 
     @classmethod
     def read(cls, folder: Path, id_columns: Sequence[str], payload_columns: Sequence[str]) -> Lake:

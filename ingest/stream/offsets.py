@@ -98,7 +98,7 @@ class CheckpointFiles:
 
     def planned(self, query_id: str, number: int) -> PlannedBatch:
         """Batch `number` as the offset log has it. Raises CheckpointTorn if a file is missing or unreadable."""
-        starts = self._offset_log(f"offsets/{number - 1}")[1] if number > 0 else self._initial_offsets()
+        starts = self._offset_log(f"offsets/{number - 1}")[1] if number > 0 else self._initial_offsets(self._read(INITIAL))
         return self._planned(query_id, number, starts)
 
     def baseline(self, query_id: str) -> PlannedBatch:
@@ -107,7 +107,7 @@ class CheckpointFiles:
 
     def check_commit(self, number: int) -> None:
         """Raises CheckpointTorn if `commits/<number>` is not as Spark writes it."""
-        lines = self._lines(f"commits/{number}")
+        lines = self._lines(f"commits/{number}", self._read(f"commits/{number}"))
         try:
             json.loads(lines[1])
         except (IndexError, ValueError) as error:
@@ -118,10 +118,11 @@ class CheckpointFiles:
 
         Raises CheckpointTorn if it is there and not as Spark writes it.
         """
-        if self._files.read(f"{self.root}/{INITIAL}") is None:
+        data = self._files.read(f"{self.root}/{INITIAL}")
+        if data is None:
             return None
         try:
-            (of_topic,) = self._initial_offsets().values()
+            (of_topic,) = self._initial_offsets(data).values()
             return _by_partition(of_topic)
         except (ValueError, TypeError, AttributeError) as error:
             raise CheckpointTorn(self.root, INITIAL) from error
@@ -139,24 +140,27 @@ class CheckpointFiles:
         return PlannedBatch(BatchId(query_id, number), topic, ranges, planned_at)
 
     def _offset_log(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        lines = self._lines(name)
+        lines = self._lines(name, self._read(name))
         try:
             return json.loads(lines[1]), json.loads(lines[2])
         except (IndexError, ValueError) as error:
             raise CheckpointTorn(self.root, name) from error
 
-    def _initial_offsets(self) -> dict[str, Any]:
-        lines = self._lines(INITIAL)
+    def _initial_offsets(self, data: bytes) -> dict[str, Any]:
+        lines = self._lines(INITIAL, data)
         try:
             initial: dict[str, Any] = json.loads(lines[1])
         except (IndexError, ValueError) as error:
             raise CheckpointTorn(self.root, INITIAL) from error
         return initial
 
-    def _lines(self, name: str) -> list[str]:
+    def _read(self, name: str) -> bytes:
         data = self._files.read(f"{self.root}/{name}")
         if data is None:
             raise CheckpointTorn(self.root, name)
+        return data
+
+    def _lines(self, name: str, data: bytes) -> list[str]:
         # Spark still writes a zero byte before the version of sources/0/0, for readers of version 2.1.
         lines = data.lstrip(b"\0").decode(errors="replace").splitlines()
         if not lines or lines[0] != "v1":

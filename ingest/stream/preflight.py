@@ -35,6 +35,12 @@ class CheckpointFacts:
     initial: Mapping[int, int] | None = None
 
     @property
+    def begins(self) -> Mapping[int, int]:
+        """Where its own batches begin, by partition: a rebase's baseline, or Spark's; empty if that is not told."""
+        rebase = self.binding.rebase if self.binding is not None else None
+        return dict(rebase.baseline) if rebase is not None else self.initial or {}
+
+    @property
     def empty(self) -> bool:
         """Nothing was ever planned in it."""
         return self.planned is None and self.committed < 0 and self.torn is None

@@ -109,8 +109,7 @@ def _of_both(begin: EpochBegin, checkpoint: CheckpointFacts) -> Mapping[int, int
     binding = checkpoint.binding
     if binding is None or begin.query_id in (checkpoint.query_id, *binding.predecessors) or not one_topic(begin.topic_id, binding.topic_id):
         return begin.baseline
-    own = checkpoint.initial or {} if binding.rebase is None else dict(binding.rebase.baseline)
-    return {p: min(offset, own.get(p, offset)) for p, offset in begin.baseline.items()}
+    return {p: min(offset, checkpoint.begins.get(p, offset)) for p, offset in begin.baseline.items()}
 
 
 def _gaps(query_id: str, assessment: Assessment) -> tuple[Gap, ...]:
@@ -149,14 +148,12 @@ def pending(checkpoint: CheckpointFacts, former: Sequence[FormerEpoch]) -> tuple
 def began(checkpoint: CheckpointFacts, table: TableFacts, topic_id: str) -> Mapping[int, int] | None:
     """Where reading began, by the checkpoint: log and ledger may be gone with the table, and what its batches had read is no less left
     out then. None if nothing was ever read or about to be: where a rebase was cut off, there was something."""
-    binding, initial = checkpoint.binding, checkpoint.initial
-    if checkpoint.empty and initial is None and not checkpoint.prepared and not table.ours:
+    binding = checkpoint.binding
+    if checkpoint.empty and checkpoint.initial is None and not checkpoint.prepared and not table.ours:
         return None
     if binding is None or (binding.topic_id and topic_id and binding.topic_id != topic_id):
         return {}
-    if binding.rebase is not None:
-        return {} if binding.rebase.former else dict(binding.rebase.baseline)
-    return initial or {}
+    return {} if binding.rebase is not None and binding.rebase.former else checkpoint.begins
 
 
 def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str, *, accept_gap: bool) -> RebasePlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 import pytest
 
 from ingest.local.broker import Broker
-from tests.faults.driver import Driver
+from tests.faults.driver import Driver, until
 from tests.faults.pipeline import Pipeline, with_jvm
 
 
@@ -67,6 +68,21 @@ def broker_killed(own: Broker, lake: Pipeline) -> Driver:
     own.kill()
     driver.proceed()
     return driver
+
+
+def broker_back(own: Broker, lake: Pipeline, driver: Driver, commits: int) -> bool:
+    """The broker comes back: whether the driver has gone on, past so many commits, and ended on SIGTERM; else it has stopped by name."""
+    own.start()
+    until(
+        lambda: driver.process.poll() is not None or len(lake.numbers("commits")) > commits,
+        lambda: f"batches after the broker came back; {driver.said}",
+    )
+    if driver.process.poll() is None:
+        driver.signal(signal.SIGTERM)
+        driver.ended(0)
+        return True
+    assert "ingest: " in driver.ended(5)
+    return False
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import signal
 import time
 
 import pytest
 
 from ingest.local.broker import Broker
-from tests.faults.conftest import PipelineFactory, broker_killed
+from tests.faults.conftest import PipelineFactory, broker_back, broker_killed
 from tests.faults.driver import until
 from tests.faults.pipeline import Pipeline
 
@@ -41,14 +40,7 @@ def test_killed_at_random_times_nothing_is_lost_or_doubled(pipeline: PipelineFac
 def test_a_broker_killed_in_the_middle_of_a_batch_stalls_or_stops_the_run_and_loses_nothing(alone: tuple[Broker, Pipeline]) -> None:
     own, lake = alone
     lake.produce(6000, poison=40)
-    driver = broker_killed(own, lake)
-    own.start()
-    until(lambda: driver.process.poll() is not None or len(lake.numbers("commits")) > 3, "batches after the broker came back")
-    if driver.process.poll() is None:
-        driver.signal(signal.SIGTERM)
-        driver.ended(0)
-    else:
-        assert "ingest: " in driver.ended(5)
+    broker_back(own, lake, broker_killed(own, lake), commits=3)
     lake.complete()
     lake.judge().assert_clean()
     lake.command("verify").ended(0)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 
 import pytest
 from deltalake import DeltaTable
 
 from ingest.local.broker import Broker
-from tests.faults.conftest import broker_killed
-from tests.faults.driver import until
+from tests.faults.conftest import broker_back, broker_killed
 from tests.faults.pipeline import Pipeline
 
 pytestmark = pytest.mark.timeout(900)
@@ -35,13 +33,7 @@ def test_after_a_fault_of_each_family_the_oracle_finds_nothing_lost_or_doubled(a
     shutil.copytree(lake.checkpoint(), kept)
 
     driver = broker_killed(own, lake)  # in the middle of batch 1; batch 0 was skipped
-    own.start()
-    until(lambda: driver.process.poll() is not None or len(lake.numbers("commits")) > 2, lambda: f"batches with the broker; {driver.said}")
-    if driver.process.poll() is None:
-        driver.signal(signal.SIGTERM)
-        driver.ended(0)
-    else:
-        assert "ingest: " in driver.ended(5)
+    if not broker_back(own, lake, driver, commits=2):
         lake.complete()
     assert lake.written() == lake.numbers("commits") and lake.written()[:3] == [0, 1, 2]
 
