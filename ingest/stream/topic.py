@@ -98,16 +98,22 @@ def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: floa
             if time.monotonic() > deadline or (error.code not in PASSING and tries > 1):
                 raise Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(table) from error
         time.sleep(ASKED_AGAIN_AFTER_S)
-    if now.id not in ("", topic.id):
-        from ingest.stream import refusals  # here: `ingest status` counts its imports
+    refuse_another(now, topic, table)
 
-        raise RunStopped(
-            "TOPIC_RECREATED",
-            f"topic {topic.name} was deleted and made again while {table} was read from it: its id was {topic.id} and is {now.id}. "
-            "Of the batch at hand nothing was written.",
-            expected="the same topic: offsets of the one mean nothing in the other.",
-            remedy=refusals.topic_made_again(table),
-        )
+
+def refuse_another(now: Topic, topic: Topic, table: str) -> None:
+    """Raises RunStopped TOPIC_RECREATED if `now`, what the broker knows by that name, is not the topic that `table` was read from."""
+    if now.id in ("", topic.id):
+        return
+    from ingest.stream import refusals  # here: `ingest status` counts its imports
+
+    raise RunStopped(
+        "TOPIC_RECREATED",
+        f"topic {topic.name} was deleted and made again while {table} was read from it: its id was {topic.id} and is {now.id}. "
+        "Of the batch at hand nothing was written.",
+        expected="the same topic: offsets of the one mean nothing in the other.",
+        remedy=refusals.topic_made_again(table),
+    )
 
 
 def diagnose(kafka: KafkaOptions, name: str, seen: Trouble) -> Trouble:

@@ -25,7 +25,7 @@ from ingest.stream.mark import Counts
 from ingest.stream.offsets import CheckpointFiles, OffsetRange, PlannedBatch
 from ingest.stream.opening import Opening
 from ingest.stream.preflight import BrokerFacts
-from ingest.stream.topic import Topic
+from ingest.stream.topic import Topic, refuse_another
 from tests.model import kafka
 from tests.model.delta import ModelLog
 from tests.model.engine import Frame, Session, summarise
@@ -100,7 +100,7 @@ class Driver:
     def _launch(self, opening: Opening, topic: Topic, contract: Contract, until: int | None) -> Iterator[str]:
         ledger = opening.ledger()
         checkpoint = CheckpointFiles(self.world.files, self.places.checkpoint)
-        table = batch.Table(contract, self.places, topic, opening.epoch, checkpoint, ledger)
+        table = batch.Table(contract, self.places, topic, opening.epoch, checkpoint, ledger, lambda: self._still_ours(topic))
         try:
             yield from self._stream(table, until)
         except GeneratorExit:
@@ -206,6 +206,7 @@ class Driver:
             planned = replace(planned, ranges=tuple(self._of_data(each) for each in planned.ranges))
         found = tally(self, table, planned, begun=begun)
         yield "decoded"
+        table.still_ours()
         if self.world.planted.quarantine_last:
             yield from self._target(table, planned, found, found.counts)
             self._quarantine(table, planned, found, begun=begun)
@@ -218,6 +219,11 @@ class Driver:
     def _read(self, planned: PlannedBatch) -> None:
         self.read_topic = self.world.topic.id
         self.read = [read for each in planned.ranges for read in self.world.topic.read(each.partition, each.start, each.end)]
+
+    def _still_ours(self, topic: Topic) -> None:
+        """Query._still_ours; locks of this model are never lost."""
+        if not self.world.planted.topic_asked_once:
+            refuse_another(replace(topic, id=self.world.topic.id), topic, self.places.name)
 
     def _of_data(self, planned: OffsetRange) -> OffsetRange:
         offsets = [read.offset for read in self.read if read.partition == planned.partition] or [planned.start]

@@ -144,6 +144,7 @@ BUGS = (
     Bug("what stands is not looked at", lambda: [(ledger.Ledger, "read_before", lambda *_: False)], begin=READ_AGAIN),
     Bug("a batch projected again", _projected_again),
     Bug("a gap not recorded", lambda: _planned(lambda r: replace(r, gaps=()))),
+    Bug("a topic made again under a batch", planted=Planted(topic_asked_once=True)),
     Bug("topic id not compared", _topic_id_not_compared),
     Bug("app id not tied to the checkpoint", _one_app_id),
     Bug("no pair", _no_pair),

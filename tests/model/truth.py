@@ -66,6 +66,9 @@ class Truth:
         mark = table.newest.commit.mark
         if mark is None:
             raise Violation("I1", f"a commit on {table.path} without its pair or its mark")
+        # A batch that was begun before its brokers told topic ids goes on without one.
+        if table.path != HOME.ledger and writer is not None and mark.topic_id not in ("", writer.read_topic):
+            raise Violation("I6", f"batch {mark.id} is committed as of topic {mark.topic_id}, and was read from {writer.read_topic}")
         if table.path == HOME.ledger:
             rows = ledger_rows(table)
             batches = Counter((r.query_id, r.batch_id, r.topic_id, r.partition) for r in rows if r.kind == "batch")
@@ -94,7 +97,7 @@ class Truth:
         slipped = writer.looked_at not in table.newest.force
         if not slipped and not self.dropped_at_work:  # a table made anew under a run: the next start refuses it (TABLE_REPLACED)
             self._joins(mark, marks)
-        if writer.read_topic == mark.topic_id and not slipped:
+        if not slipped:
             rows, quarantine = table.newest.rows, self._quarantine()
             for read in writer.read:
                 known = read.record.id in rows and read.record.kind != "poison"

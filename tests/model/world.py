@@ -56,6 +56,7 @@ class Planted:
     offsets_from_data: bool = False
     no_dedup: bool = False
     decides_once: bool = False
+    topic_asked_once: bool = False
 
 
 @dataclass(frozen=True)
