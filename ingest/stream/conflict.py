@@ -64,12 +64,14 @@ def with_bytes(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFra
     """Give conflicting records their raw bytes back, which a right record does not carry through the batch: they are read again."""
     if conflicts == 0:
         return ranked
+    same = {"_partition": "partition", "_offset": "offset", "_kafka_timestamp": "timestamp"}
     raw = records.select(
-        F.col("partition").alias("_partition"), F.col("offset").alias("_offset"), *(F.col(name[2:]).alias(f"{name}_again") for name in RAW)
+        *(F.col(there).alias(here) for here, there in same.items()), *(F.col(name[2:]).alias(f"{name}_again") for name in RAW)
     )
     conflicting = ranked.where(F.col("__reason") == CONFLICT).drop(*RAW)
-    # Compaction may take a record between the two reads; without its bytes it is still a conflict that was found.
-    again = conflicting.join(raw, ["_partition", "_offset"], "left").withColumnsRenamed({f"{name}_again": name for name in RAW})
+    # Between the two reads compaction may take a record, or the topic be made again, which has another record at this offset; without
+    # its bytes it is still a conflict that was found.
+    again = conflicting.join(raw, list(same), "left").withColumnsRenamed({f"{name}_again": name for name in RAW})
     others = ranked.where(F.col("__reason").isNull() | (F.col("__reason") != CONFLICT))
     return others.unionByName(again)
 
