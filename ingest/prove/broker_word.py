@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ingest.errors import IngestError
 
 if TYPE_CHECKING:
-    from ingest.stream.preflight import BrokerFacts
+    from ingest.stream.situation import BrokerFacts
 
 # What the broker has not said by then is unknown.
 WITHIN_S = 2.0
@@ -59,7 +59,7 @@ class BrokerWord:
 
 
 def _facts(topic: str, told: Mapping[str, Any]) -> BrokerFacts:
-    from ingest.stream.preflight import BrokerFacts
+    from ingest.stream.situation import BrokerFacts
 
     return BrokerFacts(topic, told["id"], {p: (first, end) for p, first, end in told["bounds"]}, cluster=told["cluster"])
 

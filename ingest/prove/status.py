@@ -15,7 +15,8 @@ from ingest.stream.assessment import assess
 from ingest.stream.contract_kept import stored_contract
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger_reader import summarise
-from ingest.stream.preflight import BrokerFacts, Refuse, Resume, Run, Skip
+from ingest.stream.preflight import Refuse, Resume, Run, Skip
+from ingest.stream.situation import BrokerFacts
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from ingest.places import Places
 from ingest.stream import preflight
 from ingest.stream.facts import checkpoint_facts, table_facts
 from ingest.stream.ledger_summary import LedgerSummary
-from ingest.stream.preflight import BrokerFacts, CheckpointFacts, Decision, TableFacts
+from ingest.stream.preflight import Decision
 from ingest.stream.quarantine_loss import read_seen
+from ingest.stream.situation import BrokerFacts, CheckpointFacts, TableFacts
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import app_id
 from ingest.stream.offsets import CheckpointFiles, CheckpointTorn, PlannedBatch
-from ingest.stream.preflight import CheckpointFacts, Stranger, TableFacts
 from ingest.stream.quarantine_loss import Seen, quarantine_loss
+from ingest.stream.situation import CheckpointFacts, Stranger, TableFacts
 from ingest.stream.unbroken import baseline_of, last_unbroken
 
 RETENTION = "delta.setTransactionRetentionDuration"

@@ -13,7 +13,7 @@ from ingest.stream.binding import Binding, FormerEpoch, Gap, Rebase
 from ingest.stream.decide import LastWritten, one_topic
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
-from ingest.stream.preflight import BrokerFacts, CheckpointFacts, TableFacts
+from ingest.stream.situation import BrokerFacts, CheckpointFacts, TableFacts
 from ingest.stream.unbroken import ANOTHER, baseline_of, last_unbroken, stamp_of
 
 Kind = Literal["table", "earliest", "latest", "offsets"]

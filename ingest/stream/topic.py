@@ -29,7 +29,7 @@ from ingest.stream.conversation import ask
 from ingest.stream.kafka_trouble import Trouble
 
 if TYPE_CHECKING:
-    from ingest.stream.preflight import BrokerFacts
+    from ingest.stream.situation import BrokerFacts
 
 # A cluster that answers at all answers in a second or two; longer silence is a wrong address.
 ANSWER_WITHIN_S = 15.0
@@ -144,7 +144,7 @@ def bounds(kafka: KafkaOptions, topic: Topic, within_s: float = ANSWER_WITHIN_S)
 
 def facts_of(kafka: KafkaOptions, topic: Topic, isolation_level: str) -> BrokerFacts:
     """What preflight and rebase ask of the broker, for a reader of this isolation level. Raises Unfit BROKER_UNREACHABLE."""
-    from ingest.stream.preflight import BrokerFacts  # here: `ingest status` counts its imports
+    from ingest.stream.situation import BrokerFacts  # here: `ingest status` counts its imports
 
     known = bounds(kafka, topic)
     if isolation_level != "read_committed":

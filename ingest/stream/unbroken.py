@@ -11,7 +11,7 @@ from ingest.stream.decide import LastWritten
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import LedgerSummary
-from ingest.stream.preflight import CheckpointFacts
+from ingest.stream.situation import CheckpointFacts
 
 # No version of the table: the commit at which a rebase began is not in this log, though another has its number by now.
 ANOTHER = -1

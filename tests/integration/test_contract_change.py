@@ -12,7 +12,7 @@ from ingest.errors import Refused
 from ingest.kafka_options import KafkaOptions
 from ingest.prove.status import Status, status
 from ingest.stream.alter import alter, differences
-from ingest.stream.preflight import BrokerFacts
+from ingest.stream.situation import BrokerFacts
 from ingest.stream.topic import look
 from tests.integration.lane import Lane, order
 

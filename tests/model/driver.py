@@ -24,7 +24,7 @@ from ingest.stream.ledger_row import inserted_by_partition
 from ingest.stream.mark import Counts
 from ingest.stream.offsets import CheckpointFiles, OffsetRange, PlannedBatch
 from ingest.stream.opening import Opening
-from ingest.stream.preflight import BrokerFacts
+from ingest.stream.situation import BrokerFacts
 from ingest.stream.topic import Topic, refuse_another
 from tests.model import kafka
 from tests.model.delta import ModelLog

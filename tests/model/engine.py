@@ -21,7 +21,7 @@ from ingest.stream.contract_kept import CONTRACT_FILE
 from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.ledger_summary import LedgerSummary, summary_of
 from ingest.stream.offsets import BatchId
-from ingest.stream.preflight import BrokerFacts
+from ingest.stream.situation import BrokerFacts
 from tests.model.delta import ModelLog, Row, Table, Version
 from tests.model.patched import Patch, patched
 

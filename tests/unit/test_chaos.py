@@ -1,8 +1,7 @@
-"""Chaos without processes: the schedule, the events, the lines of docs/chaos.md."""
+"""Chaos: its schedule, clock, workers, guard, small disk and counts."""
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
 import shutil
@@ -12,7 +11,6 @@ import time
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -20,16 +18,11 @@ import pytest
 from ingest.chaos import clock
 from ingest.chaos import run as chaos_run
 from ingest.chaos.blows import BLOWS
-from ingest.chaos.events import Events, bodies, compared_columns, refuse_unfit, refused_kinds
 from ingest.chaos.guard import clear
 from ingest.chaos.scene import Counts, Scene
 from ingest.chaos.schedule import FAULTS, HOLD_S_MAX, MEANINGS, WEIGHTS, WORK_S_MAX, chosen, schedule
 from ingest.chaos.worker import MARK, Worker, marked
-from ingest.contract import Contract, load_contracts
 from ingest.errors import InvalidInput
-from ingest.oracle.sources import decode
-from scripts import chaos as script
-from scripts import page as page_of
 from tests.polling import until
 
 pytestmark = pytest.mark.unit
@@ -37,26 +30,6 @@ pytestmark = pytest.mark.unit
 WITHIN_S = 30
 
 PROJECT = Path(__file__).parents[2]
-CONTRACT: dict[str, Any] = {
-    "pipeline": "club",
-    "table": "members",
-    "source": {"topic": "members", "format": "json"},
-    "columns": [
-        {"name": "club", "type": "DATE", "nullable": False},
-        {"name": "number", "type": "BIGINT", "nullable": False},
-        {"name": "name", "type": "STRING"},
-        {"name": "fee", "type": "DECIMAL(10,2)", "nullable": False},
-        {"name": "tags", "type": "ARRAY<STRING>"},
-        {"name": "at", "type": "TIMESTAMP"},
-        {"name": "raw", "type": "BINARY"},
-        {"name": "more", "type": "STRUCT<a: INT, b: MAP<STRING, DOUBLE>>"},
-    ],
-    "event_id": ["club", "number"],
-}
-
-
-def contract(**changes: object) -> Contract:
-    return Contract.from_json(json.dumps({**CONTRACT, **changes}))
 
 
 def test_the_same_seed_gives_the_same_schedule_and_another_seed_another() -> None:
@@ -89,83 +62,6 @@ def test_faults_are_chosen_by_name_and_an_unknown_one_is_refused() -> None:
         with pytest.raises(InvalidInput) as refused:
             chosen(text)
         assert refused.value.code == "CHAOS_FAULT"
-
-
-def test_events_of_the_repositorys_contracts_are_the_shops_with_ids_of_their_own() -> None:
-    for each in load_contracts(PROJECT):
-        pool = bodies(each, "1", None)
-        assert pool.origin == f"the shop's {each.table}"
-        source = Events([pool], "1", "0")
-        events = list(source.events(500))
-        assert len({event.event_id for event in events}) == 500
-        for event in events:
-            record = decode(event.value, each.event_id.columns, compared_columns(each))
-            assert record.event_id == (event.event_id,)
-            assert not [c.name for c in each.columns if not c.nullable and json.loads(event.value).get(c.name) is None]
-
-
-def test_two_writers_never_share_an_id_and_a_writer_that_is_started_again_repeats_its_own() -> None:
-    pool = bodies(contract(), "1", None)
-    ids = {name: [e.event_id for e in Events([pool], "1", name).events(300)] for name in ("0", "1", "aborted/0", "aborted/1")}
-    assert len(set().union(*ids.values())) == 1200
-    again = [event.value for event in Events([pool], "1", "1").events(300)]
-    assert again == [event.value for event in Events([pool], "1", "1").events(300)]
-
-
-def test_events_made_from_the_types_are_what_the_oracle_reads_from_them() -> None:
-    each = contract()
-    pool = bodies(each, "1", None)
-    assert pool.origin == "the column types"
-    assert compared_columns(each) == ("name", "fee", "at")
-    for event in Events([pool], "1", "3").events(200):
-        record = decode(event.value, each.event_id.columns, ("fee",))
-        assert record.event_id == tuple(event.event_id.split("\x1f"))
-        assert json.loads(event.value).keys() == {column.name for column in each.columns}
-
-
-def test_samples_of_a_file_keep_all_but_their_ids(tmp_path: Path) -> None:
-    (tmp_path / "members.jsonl").write_text('{"club": "2025-01-01", "number": 1, "name": "Ida", "fee": 12.50}\n', encoding="utf-8")
-    pool = bodies(contract(), "1", tmp_path)
-    values = [json.loads(event.value) for event in Events([pool], "1", "0").events(20)]
-    assert {value["name"] for value in values} == {"Ida"}
-    assert len({value["number"] for value in values}) == 20
-    assert '"fee":12.50' in pool.texts[0]
-
-
-@pytest.mark.parametrize("text", ['{"fee": 1', '{"name": "Ida"}', "[1]", ""])
-def test_a_file_of_samples_that_does_not_fit_is_refused_with_its_line(text: str, tmp_path: Path) -> None:
-    (tmp_path / "members.jsonl").write_text(text, encoding="utf-8")
-    with pytest.raises(InvalidInput) as refused:
-        bodies(contract(), "1", tmp_path)
-    assert refused.value.code == "CHAOS_SAMPLE"
-    assert "members.jsonl" in refused.value.found
-
-
-@pytest.mark.parametrize("event_id", ["key", ["club"], ["raw", "number"]])
-def test_a_contract_that_cannot_be_judged_is_refused(event_id: object) -> None:
-    columns = [{**column, "nullable": False} for column in CONTRACT["columns"]]
-    with pytest.raises(InvalidInput) as refused:
-        refuse_unfit(contract(event_id=event_id, columns=columns))
-    assert refused.value.code == "CHAOS_CONTRACT"
-
-
-def test_poison_goes_through_all_kinds_and_what_has_no_readable_id_has_none_for_the_oracle_either() -> None:
-    each = contract()
-    source = Events([bodies(each, "1", None)], "1", "0")
-    kinds = set()
-    for number in range(60):
-        broken = source.poison(number)
-        kinds.add(broken.kind)
-        record = decode(broken.value, each.event_id.columns, ())
-        assert (record.event_id is None) == (broken.event_id is None), broken
-    assert {"tombstone", "not_utf8", "id_null", "object_for_fee"} <= kinds
-
-
-def test_the_oracle_is_told_which_of_the_broken_events_no_contract_lets_in() -> None:
-    assert refused_kinds(contract()) == {"object_for_fee", "object_for_tags", "object_for_at"}
-    source = Events([bodies(contract(), "7", None)], "7", "0")
-    made = {broken.kind for broken in map(source.poison, range(20)) if broken.event_id is not None}
-    assert made == refused_kinds(contract())
 
 
 def test_a_moved_clock_is_up_to_a_day_off() -> None:
@@ -290,43 +186,6 @@ def test_counts_of_rounds_are_added_up_and_become_json() -> None:
         "records": 10,
         "ends": {"5 JVM_GONE": 3},
     }
-
-
-def report(ok: bool = True, faults: tuple[str, ...] = FAULTS) -> dict[str, object]:
-    counts = {"sigkills": 12, "batches": 34, "records": 56_789, "ends": {}}
-    return {
-        "seed": 7,
-        "seconds_of_faults": 121.3,
-        "faults": list(faults),
-        "ok": ok,
-        "findings": [] if ok else ["a", "b"],
-        "counts": counts,
-    } | {
-        "rounds": 4,
-        "broken_off": False,
-    }
-
-
-def test_a_run_becomes_a_line_of_the_page_and_the_totals_are_counted_from_all_lines() -> None:
-    page = (PROJECT / "docs/chaos.md").read_text(encoding="utf-8")
-    head, rest = page.split(page_of.RUNS)
-    empty = head.split(page_of.TOTAL)[0] + f"{page_of.TOTAL}\n**0 runs**\n\ntext\n\n" + page_of.RUNS
-    table, after = rest.split(page_of.END)
-    empty += "\n".join(line for line in table.splitlines() if not line.startswith("| 2")) + "\n" + page_of.END + after
-    line = script.row(report(), dt.date(2026, 1, 31), "abc1234")
-    assert line == "| 2026-01-31 | abc1234 | 7 | 2.0 | all | 12 | 34 | 56,789 | clean |"
-    once = page_of.with_run(empty, line, script.total)
-    assert "**1 runs, 2 minutes of faults, 12 SIGKILLs, 34 batches, 56,789 records; none with findings.**" in once
-    broken = script.row({**report(), "broken_off": True}, dt.date(2026, 1, 31), "abc1234")
-    assert broken.endswith("| 56,789 | clean; broken off after round 4 |")
-    assert "; none with findings.**" in page_of.with_run(once, broken, script.total)
-    bad = script.row(report(ok=False, faults=FAULTS[:-1]), dt.date(2026, 1, 31), "abc1234")
-    twice = page_of.with_run(once, bad, script.total)
-    assert "| all but clock | 12 | 34 | 56,789 | 2 findings |" in twice
-    assert "**2 runs, 4 minutes of faults, 24 SIGKILLs, 68 batches, 113,578 records; 1 with findings.**" in twice
-    assert twice.count("SIGKILLs, ") == 1 and twice.index(line) < twice.index(bad) and "text" in twice
-    assert twice.split(page_of.END)[1] == after
-    assert "\n\n\n" not in twice
 
 
 @pytest.mark.parametrize("whole", [0, 2])

@@ -18,7 +18,8 @@ from ingest.stream.facts import RETENTION, checkpoint_facts, table_facts
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId, OffsetRange
-from ingest.stream.preflight import CheckpointFacts, Refuse, Start, TableFacts, decide
+from ingest.stream.preflight import Refuse, Start, decide
+from ingest.stream.situation import CheckpointFacts, TableFacts
 from tests.polling import until
 
 pytestmark = pytest.mark.unit

@@ -16,7 +16,8 @@ from ingest.stream.binding import Binding, read_binding
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.opening import Opening
-from ingest.stream.preflight import CheckpointFacts, TableFacts, decide
+from ingest.stream.preflight import decide
+from ingest.stream.situation import CheckpointFacts, TableFacts
 from ingest.stream.topic import Topic
 from tests.unit.proof_lake import CONTRACT
 

@@ -13,21 +13,10 @@ from ingest.stream.binding import Binding, Rebase
 from ingest.stream.decide import LastWritten
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId, OffsetRange, PlannedBatch
-from ingest.stream.preflight import (
-    BrokerFacts,
-    CheckpointFacts,
-    Refuse,
-    Resume,
-    Run,
-    Skip,
-    Start,
-    Stranger,
-    TableFacts,
-    decide,
-    refusals_of,
-)
+from ingest.stream.preflight import Refuse, Resume, Run, Skip, Start, decide, refusals_of
 from ingest.stream.quarantine_loss import Lost
 from ingest.stream.rebase import NOT_MENDED
+from ingest.stream.situation import BrokerFacts, CheckpointFacts, Stranger, TableFacts
 
 QUERY, TOPIC_ID, TABLE_ID = "q-1", "topic-id", "table-id"
 NAME = "shop.orders"

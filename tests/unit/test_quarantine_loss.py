@@ -19,9 +19,9 @@ from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import BatchId, OffsetRange
-from ingest.stream.preflight import BrokerFacts, CheckpointFacts
 from ingest.stream.quarantine_loss import Lost, Seen, quarantine_loss, read_seen, write_seen
 from ingest.stream.rebase_plan import Aim, RebasePlan, TableEnd, pending, plan
+from ingest.stream.situation import BrokerFacts, CheckpointFacts
 
 TOPIC, TABLE = "topic-id", "quarantine-id"
 

@@ -16,9 +16,10 @@ from ingest.stream.assessment import Assessment
 from ingest.stream.binding import Binding, FormerEpoch, Rebase
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
-from ingest.stream.preflight import BrokerFacts, CheckpointFacts, Start, TableFacts
+from ingest.stream.preflight import Start
 from ingest.stream.rebase_plan import Aim, TableEnd, began, plan, table_end
 from ingest.stream.refusals import broker_behind, topic_recreated
+from ingest.stream.situation import BrokerFacts, CheckpointFacts, TableFacts
 from tests.unit.test_unbroken import CREATED, OPTIMIZED, Log
 
 BROKER = BrokerFacts("events", "T", {0: (0, 500)})

@@ -16,7 +16,7 @@ from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import BatchId, OffsetRange
-from ingest.stream.preflight import CheckpointFacts
+from ingest.stream.situation import CheckpointFacts
 from ingest.stream.unbroken import ANOTHER, baseline_of, last_unbroken
 
 AT = datetime(2025, 1, 1, tzinfo=UTC)
