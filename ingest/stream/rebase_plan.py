@@ -96,20 +96,22 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
     begins = [begin for begin in begins if baselines[begin.query_id] != ANOTHER]
     begin = max(begins, key=lambda each: (each.table_version, epochs[each.query_id]), default=None)
     if begin is not None and begin.query_id not in newest and (last is None or begin.table_version >= last.version):
-        return TableEnd(version, begin.topic_id, _of_both(begin, assessment.checkpoint), former, topic=begin.topic)
+        own = newest.get(assessment.checkpoint.query_id or "")
+        return TableEnd(version, begin.topic_id, _of_both(begin, assessment.checkpoint, own), former, topic=begin.topic)
     if last is None:
         return TableEnd(version, "", {}, former)
     ends = {each.partition: each.end for each in last.mark.ranges}
     return TableEnd(version, last.mark.topic_id, ends, former, topic=last.mark.topic)
 
 
-def _of_both(begin: EpochBegin, checkpoint: CheckpointFacts) -> Mapping[int, int]:
+def _of_both(begin: EpochBegin, checkpoint: CheckpointFacts, own: LastWritten | None) -> Mapping[int, int]:
     """Where an epoch began that no batch in force has followed; if it is of another checkpoint, which knew nothing of this one, no later
-    than this one did: what its own batches had read may have been left out since."""
+    than this one stands, whose later batches may have been left out since. `own` is this one's last batch in force."""
     binding = checkpoint.binding
     if binding is None or begin.query_id in (checkpoint.query_id, *binding.predecessors) or not one_topic(begin.topic_id, binding.topic_id):
         return begin.baseline
-    return {p: min(offset, checkpoint.begins.get(p, offset)) for p, offset in begin.baseline.items()}
+    stands = checkpoint.begins if own is None else {each.partition: each.end for each in own.mark.ranges}
+    return {p: min(offset, stands.get(p, 0)) for p, offset in begin.baseline.items()}
 
 
 def _gaps(query_id: str, assessment: Assessment) -> tuple[Gap, ...]:

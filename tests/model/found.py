@@ -10,12 +10,22 @@ POISON: Op = ("produce", 0, ((6, 0, "poison"),))
 SMALL = Setting(limit=1)
 # The quarantine is restored, the target replaced, and a rebase begins anew.
 BEGIN_ANEW: tuple[Op, ...] = (("restore", 1, 1, False), ("replace", 0, True), ("rebase", 0, "table", False, (), 0, ()))
+TORN: Op = ("tear", 0, "offsets-0", True)
 
 
 def go(number: int, steps: int, *, place: int = 0, bypass: bool = False, at: int = 0, then: Op = ()) -> Op:
     """A driver goes on by `steps`; at its `at`-th change of a file or table `then` comes in between."""
     return ("go", number, place, bypass, steps, at, then)
 
+
+LATEST_ELSEWHERE: tuple[Op, ...] = (
+    ("produce", 0, ((4, 41, "good"),)),
+    go(0, 6, at=11, then=("crash",)),
+    ("rebase", 1, "latest", False, (), 0, ()),
+    go(0, 5),
+    ("produce", 0, ((1, 10, "good"),)),
+    ("restore", 0, 1, False),
+)
 
 # What the model has found: (known as, what, schedule). All of them end as xfail until the engine is mended.
 FOUND = (
@@ -55,17 +65,18 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
         "latest-elsewhere",
         "a first run is killed before its first batch, and somebody rebases the empty table to the latest offsets with another "
         "checkpoint; the first goes on, its batch is restored away, and the rebase that is named begins where that other epoch was to",
-        Schedule(
-            Setting(ledger_every=1),
-            (
-                ("produce", 0, ((4, 41, "good"),)),
-                go(0, 6, at=11, then=("crash",)),
-                ("rebase", 1, "latest", False, (), 0, ()),
-                go(0, 5),
-                ("produce", 0, ((1, 10, "good"),)),
-                ("restore", 0, 1, False),
-            ),
-        ),
+        Schedule(Setting(), LATEST_ELSEWHERE),
+    ),
+    (
+        "latest-elsewhere",
+        "the same, and the file that tells where the first one had begun is lost with it",
+        Schedule(Setting(), (*LATEST_ELSEWHERE, ("kill", 0), ("tear", 0, "sources/0/0", True))),
+    ),
+    (
+        "read-and-a-gap",
+        "the table is rebased with another checkpoint that never reads, records that have long been read expire, and the first checkpoint "
+        "is damaged: the rebase that is named goes back to where this one began, and calls them a gap",
+        Schedule(Setting(), (THREE, THREE, go(0, 40), ("stop", 0), ("rebase", 1, "table", False, (), 0, ()), ("expire", 0, 4), TORN)),
     ),
     (
         "expired-before-batch-0",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ingest.places import Places
 from ingest.stream.binding import read_binding
+from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import PlannedBatch
 from tests.model.delta import Table
@@ -75,12 +76,32 @@ class Truth:
             # Two drivers without locks can both look before either appends.
             if "bypass" not in self.world.events and (twice := [key for key, count in batches.items() if count > 1]):
                 raise Violation("I7", f"the ledger has {twice} twice")
-            self.recorded |= {(r.topic_id, r.partition, r.start_offset, r.end_offset) for r in rows if r.kind == "gap_accepted"}
+            for row in rows:
+                if row.kind == "gap_accepted":
+                    self._jumped(row, rows)
             if len({row.query_id for row in rows}) == 1 and rows[0].kind == "rebase":  # a rebase where no batch was ever read
                 self.began(rows[0].topic_id, ((row.partition, row.start_offset) for row in rows), rebased=True)
         elif table.path == HOME.target:
             assert writer is not None
             self._batch_committed(table, mark, writer)
+
+    def _jumped(self, gap: LedgerRow, rows: list[LedgerRow]) -> None:
+        """A gap that is recorded: a rebase jumps over nothing that, as the log tells, the last epoch with batches has read without a hole,
+        unless one after it was to read that again."""
+        from tests.model.world import HOME
+
+        key = (gap.topic_id, gap.partition, gap.start_offset, gap.end_offset)
+        target = self.world.tables.get(HOME.target)
+        told = [] if target is None else [each for each in target.in_force() if each.version >= target.log_from]
+        marks = [each.mark for each in told if each.mark is not None]
+        newest = max(marks, key=lambda mark: mark.epoch, default=None)
+        if key not in self.recorded and newest is not None and newest.epoch < gap.epoch:
+            reached = self._reached(*key[:2], [mark for mark in marks if mark.id.query_id == newest.id.query_id])
+            begun = (r for r in rows if r.kind == "rebase" and newest.epoch < r.epoch < gap.epoch and (r.topic_id, r.partition) == key[:2])
+            stands = min([reached, *(row.start_offset for row in begun)])
+            if gap.start_offset < stands:
+                raise Violation("I4", f"[{gap.start_offset}, {gap.end_offset}) is recorded as a gap, batches had read up to {reached}")
+        self.recorded.add(key)
 
     def _batch_committed(self, table: Table, mark: Mark, writer: Driver) -> None:
         former = [each.mark for each in table.in_force() if each.version < table.number]

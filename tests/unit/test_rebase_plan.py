@@ -54,7 +54,7 @@ def test_a_rebase_of_a_table_that_was_dropped_since_says_nothing_of_the_one_made
         pytest.param({}, 40, id="none: it is lost"),
         pytest.param({"query_id": "q0", "binding": BOUND, "initial": {0: 7}}, 7, id="begun before"),
         pytest.param({"query_id": "q0", "binding": BOUND, "initial": {0: 90}}, 40, id="begun behind"),
-        pytest.param({"query_id": "q0", "binding": BOUND}, 40, id="from where is not told"),
+        pytest.param({"query_id": "q0", "binding": BOUND}, 0, id="from where is not told"),
         pytest.param({"query_id": "q0", "binding": replace(BOUND, rebase=Rebase((), ((0, 9),), (), 1))}, 9, id="rebased itself"),
         pytest.param({"query_id": "q0", "binding": replace(BOUND, topic_id="U"), "initial": {0: 7}}, 40, id="of another topic"),
         pytest.param({"query_id": "q1", "binding": BOUND, "initial": {0: 7}}, 40, id="of that very rebase"),
@@ -67,6 +67,14 @@ def test_a_rebase_of_another_checkpoint_that_no_batch_has_followed_is_no_end_of_
     summary = LedgerSummary(epochs={"q1": 1}, begins={"q1": begin})
     facts = CheckpointFacts("checkpoint", **checkpoint), TableFacts("lake/target")
     assert table_end(Assessment(*facts, summary, None, Start()), InForce(Log(CREATED)), "shop.orders").ends == {0: expected}
+
+
+def test_where_this_one_has_batches_in_force_their_end_counts_and_not_its_beginning() -> None:
+    """I4: else what they have read would be a gap as soon as Kafka no longer holds it."""
+    summary = LedgerSummary(epochs={"q1": 1}, begins={"q1": EpochBegin("q1", "events", "T", 2, {0: 40, 1: 5})})
+    facts = CheckpointFacts("checkpoint", query_id="q0", binding=BOUND, initial={0: 0}), TableFacts("lake/target")
+    end = table_end(Assessment(*facts, summary, None, Start()), InForce(Log(CREATED, 0, 1)), "shop.orders")
+    assert end.ends == {0: 20, 1: 0}
 
 
 def test_a_table_does_not_go_on_with_another_topic_even_where_its_checkpoint_is_gone() -> None:
