@@ -1,7 +1,7 @@
 """A torn checkpoint and a lost one, with real processes: refused, nothing written, rebased, and then complete.
 
-Each kind of torn file is provoked in tests/integration/test_preflight.py. Here two tables read one topic in one driver. The first
-start ends by an exception after the target's commit of batch 1: then a batch is unfinished, and a skip is possible in both.
+Each kind of torn file is provoked in tests/integration/test_preflight.py. Here two tables read one topic in one driver. Two starts end by
+an exception after the target's commit, of batch 0 and of batch 1: then a batch is unfinished, and a skip is possible in both.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from tests.faults.conftest import PipelineFactory
+from tests.faults.driver import batch_lines
 from tests.faults.pipeline import Pipeline
 
-# Six starts of a JVM; make test provokes the same inside one (tests/integration/test_preflight.py).
+# Seven starts of a JVM; make test provokes the same inside one (tests/integration/test_preflight.py).
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
 TORN, LOST = "orders_torn", "orders_lost"
@@ -25,7 +26,9 @@ TORN, LOST = "orders_torn", "orders_lost"
 @dataclass(frozen=True)
 class Story:
     pipeline: Pipeline
+    first: dict[str, int]
     raised: str
+    again: dict[str, int]
     refused: dict[str, dict[str, Any]]
     written_when_refused: dict[str, list[int]]
     rebased: dict[str, str]
@@ -36,7 +39,10 @@ class Story:
 def story(shared_pipeline: PipelineFactory) -> Story:
     pipeline = shared_pipeline(tables=(TORN, LOST), batch=1500)
     pipeline.produce(3000, poison=40)
+    pipeline.start("--once", fault="after_target:raise@0").ended(5)
+    first = {table: pipeline.version_of(0, table) for table in (TORN, LOST)}
     raised = pipeline.start("--once", fault="after_target:raise@1").ended(5)
+    again = {table: pipeline.version_of(0, table) for table in (TORN, LOST)}
     metadata = pipeline.checkpoint(TORN) / "metadata"
     metadata.write_bytes(b"")
     (metadata.parent / ".metadata.crc").unlink(missing_ok=True)
@@ -46,7 +52,7 @@ def story(shared_pipeline: PipelineFactory) -> Story:
     aims = {TORN: "table", LOST: "earliest"}
     rebased = {table: pipeline.command("rebase", table, "--to", aim).ended(0) for table, aim in aims.items()}
     pipeline.complete()
-    return Story(pipeline, raised, refused, written, rebased, pipeline.command("verify").ended(0))
+    return Story(pipeline, first, raised, again, refused, written, rebased, pipeline.command("verify").ended(0))
 
 
 def test_an_exception_in_a_batch_is_one_readable_error_for_each_table(story: Story) -> None:
@@ -54,6 +60,13 @@ def test_an_exception_in_a_batch_is_one_readable_error_for_each_table(story: Sto
         assert f"ingest: QUERY_FAILED: shop.{table}: InjectedFault: after_target@1" in story.raised
     for word in ("Traceback", "StackOverflow", "\tat ", "py4j"):
         assert word not in story.raised
+
+
+@pytest.mark.parametrize("table", [TORN, LOST])
+def test_an_exception_after_the_commit_leads_to_no_second_commit(story: Story, table: str) -> None:
+    """I1, I2: the next start of the same checkpoint takes batch 0 for what it is, written, and goes on."""
+    assert batch_lines(story.raised, f"shop.{table}")[0].startswith("was written before, skipped")
+    assert story.again == story.first and story.written_when_refused[table] == [0, 1]
 
 
 @pytest.mark.parametrize(("table", "code"), [(TORN, "CHECKPOINT_TORN"), (LOST, "CHECKPOINT_LOST")])

@@ -20,6 +20,10 @@ DEFAULTS = """\
 spark.executor.memory 768m
 spark.sql.shuffle.partitions 4
 spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+spark.eventLog.enabled true
+spark.eventLog.compress false
+spark.eventLog.rolling.enabled false
+spark.eventLog.dir {events}
 """
 
 
@@ -32,7 +36,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def lake(pipeline: PipelineFactory, cluster: Cluster, tmp_path: Path, quick: Mapping[str, str]) -> Pipeline:
     """A scenario of three batches whose runs are on the cluster."""
-    (tmp_path / "spark-defaults.conf").write_text(DEFAULTS, encoding="utf-8")
+    (tmp_path / "events").mkdir()
+    (tmp_path / "spark-defaults.conf").write_text(DEFAULTS.format(events=(tmp_path / "events").as_uri()), encoding="utf-8")
     made = pipeline(batch=1500)
     made.environment = {**quick, "INGEST_MASTER": cluster.master_url, "SPARK_CONF_DIR": str(tmp_path)}
     made.produce(3600, poison=40)
@@ -80,6 +85,50 @@ def test_an_executor_lost_behind_the_map_stage_has_its_part_done_again(lake: Pip
     assert log.count("Lost executor") == len(victims) == 2
     assert "No more replicas available for rdd_" in log, "they held partitions of the batch, which the MERGE reads"
     nothing_is_lost_or_doubled(lake, cluster)
+
+
+def test_executors_killed_with_tasks_of_the_merge_in_hand_have_them_done_again(lake: Pipeline, cluster: Cluster, tmp_path: Path) -> None:
+    """Stopped, they take tasks and do none: a job that has begun waits for them, and they are killed."""
+    driver = lake.start("--once", fault="after_quarantine:hang@1")
+    driver.stopped()
+    victims = cluster.executors()
+    for victim in victims:
+        victim.suspend()
+    driver.proceed()
+    until(Waits(tmp_path), "a job of the MERGE that waits for its tasks")
+    assert lake.written() == [0]
+    for victim in victims:
+        victim.kill()
+    driver.ended(0)
+    assert lake.spark_log().count("Lost executor") == len(victims) == 2
+    assert events(tmp_path).count('"Reason":"ExecutorLostFailure"') >= 1, "they had tasks in hand"
+    nothing_is_lost_or_doubled(lake, cluster)
+
+
+def events(folder: Path) -> str:
+    """Spark's event log."""
+    return "".join(path.read_text(encoding="utf-8") for path in folder.glob("events/*"))
+
+
+class Waits:
+    """Whether a job that began after this was made has been open for so many looks in a row, and nothing else happened."""
+
+    LOOKS = 50
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._looks = folder, 0
+        self._before = self._seen = self._jobs()
+
+    def _jobs(self) -> tuple[int, int]:
+        """Begun and ended."""
+        text = events(self._folder)
+        return text.count('"Event":"SparkListenerJobStart"'), text.count('"Event":"SparkListenerJobEnd"')
+
+    def __call__(self) -> bool:
+        former, self._seen = self._seen, self._jobs()
+        begun, ended = self._seen
+        self._looks = self._looks + 1 if self._seen == former and begun > max(ended, self._before[0]) else 0
+        return self._looks >= self.LOOKS
 
 
 def test_a_worker_lost_in_the_middle_of_a_merge_leaves_the_rest_to_the_other(lake: Pipeline, cluster: Cluster) -> None:
