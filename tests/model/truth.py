@@ -93,14 +93,18 @@ class Truth:
         key = (gap.topic_id, gap.partition, gap.start_offset, gap.end_offset)
         target = self.world.tables.get(HOME.target)
         told = [] if target is None else [each for each in target.in_force() if each.version >= target.log_from]
-        marks = [each.mark for each in told if each.mark is not None]
-        newest = max(marks, key=lambda mark: mark.epoch, default=None)
-        if key not in self.recorded and newest is not None and newest.epoch < gap.epoch:
-            reached = self._reached(*key[:2], [mark for mark in marks if mark.id.query_id == newest.id.query_id])
-            begun = (r for r in rows if r.kind == "rebase" and newest.epoch < r.epoch < gap.epoch and (r.topic_id, r.partition) == key[:2])
-            stands = min([reached, *(row.start_offset for row in begun)])
-            if gap.start_offset < stands:
-                raise Violation("I4", f"[{gap.start_offset}, {gap.end_offset}) is recorded as a gap, batches had read up to {reached}")
+        marks = sorted((each.mark for each in told if each.mark is not None), key=lambda mark: (-mark.epoch, mark.id.number))
+        if key not in self.recorded and marks and marks[0].epoch < gap.epoch:
+            newest = [mark for mark in marks if mark.id.query_id == marks[0].id.query_id]
+            whole = [mark for number, mark in enumerate(newest, int(newest[0].epoch > 0)) if mark.id.number == number]
+            read = [r.end for mark in whole for r in mark.ranges if (mark.topic_id, r.partition) == key[:2]]
+            begun = (
+                r for r in rows if r.kind == "rebase" and marks[0].epoch < r.epoch < gap.epoch and (r.topic_id, r.partition) == key[:2]
+            )
+            if gap.start_offset < min([max(read, default=0), *(row.start_offset for row in begun)]):
+                raise Violation(
+                    "I4", f"[{gap.start_offset}, {gap.end_offset}) is recorded as a gap, and batches had read up to {max(read)}"
+                )
         self.recorded.add(key)
 
     def _batch_committed(self, table: Table, mark: Mark, writer: Driver) -> None:
