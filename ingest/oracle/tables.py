@@ -17,7 +17,7 @@ from ingest.oracle.sources import Commit, EventId, id_text, plain_topic_id, read
 
 LEDGER_COLUMNS = (
     *("kind", "query_id", "batch_id", "topic_id", "partition", "start_offset", "end_offset"),
-    *("records_read", "inserted", "duplicate", "quarantined", "replayed", "gap", "target_version"),
+    *("records_read", "inserted", "duplicate", "quarantined", "replayed", "gap", "target_version", "epoch"),
 )
 
 
@@ -50,6 +50,7 @@ class LedgerRow(NamedTuple):
     replayed: int
     gap: int
     target_version: int
+    epoch: int
 
     @property
     def key(self) -> tuple[str, int, int]:

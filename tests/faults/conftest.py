@@ -81,7 +81,8 @@ def broker_back(own: Broker, lake: Pipeline, driver: Driver, commits: int) -> bo
         driver.signal(signal.SIGTERM)
         driver.ended(0)
         return True
-    assert "ingest: " in driver.ended(5)
+    said = driver.ended(5)
+    assert "ingest: BROKER_UNREACHABLE: " in said and "Traceback" not in said, said
     return False
 
 

@@ -24,6 +24,7 @@ TYPES = {
     "captured": DataType.bool(),
     "value": DataType.binary(),
 }
+LATER = {"query_id": "q2", "epoch": 1}  # the checkpoint that a rebase has made
 AS_IN_KAFKA = "as in Kafka"  # in place of the bytes of a record in quarantine
 T0 = 1_735_689_600_012_000  # 2025-01-01T00:00:00.012Z
 
@@ -45,7 +46,13 @@ def quarantined(partition: int, offset: int, batch_id: int, state: str = "open")
 def ledger(batch_id: int, partition: int, start: int, end: int, version: int, **counts: int) -> dict[str, Any]:
     named = {"kind": "batch", "query_id": "q1", "batch_id": batch_id, "topic_id": TOPIC_ID, "partition": partition}
     zero = {"records_read": 0, "inserted": 0, "duplicate": 0, "quarantined": 0, "replayed": 0, "gap": 0}
-    return {**named, "start_offset": start, "end_offset": end, **zero, **counts, "target_version": version}
+    return {**named, "start_offset": start, "end_offset": end, **zero, **counts, "target_version": version, "epoch": 0}
+
+
+def rebase(batch_id: int, ends: tuple[int, int], begins: tuple[int, int], version: int) -> list[dict[str, Any]]:
+    """What a rebase leaves behind this batch of q1, by partition: where q1 ended, and where q2 began."""
+    former = [ledger(batch_id, p, at, at, version) | {"kind": "rebase"} for p, at in enumerate(ends)]
+    return [*former, *(ledger(0, p, at, at, version) | {"kind": "rebase"} | LATER for p, at in enumerate(begins))]
 
 
 @dataclass

@@ -13,7 +13,21 @@ from deltalake import DeltaTable
 from ingest.oracle.judge import Run, judge
 from ingest.oracle.sources import KafkaRecord, decode
 from ingest.oracle.tables import quarantined_id
-from tests.unit.oracle_scene import APP, T0, TOPIC_ID, Scene, TargetCommit, good_scene, ledger, quarantined, row, transaction, value
+from tests.unit.oracle_scene import (
+    APP,
+    LATER,
+    T0,
+    TOPIC_ID,
+    Scene,
+    TargetCommit,
+    good_scene,
+    ledger,
+    quarantined,
+    rebase,
+    row,
+    transaction,
+    value,
+)
 
 
 @pytest.fixture
@@ -388,8 +402,9 @@ def test_what_a_lost_checkpoint_put_into_quarantine_and_never_committed_is_read_
     later, good.kafka[0, 8] = good.commits.pop(), b"{"
     good.commits.append(replace(later, rows=later.rows[:1], query_id="q2", app_id=APP.replace("q1", "q2")))
     good.quarantine_commits = [(0, good.quarantine), (1, [quarantined(0, 8, 1)])]
-    good.ledger[2:] = [line | {"query_id": "q2"} for line in good.ledger[2:]]
+    good.ledger[2:] = [line | LATER for line in good.ledger[2:]]
     good.ledger[2] |= {"inserted": 1, "replayed": 1}
+    good.ledger += rebase(0, (5, 3), (5, 3), 0)
     good.manifest = [line for line in good.manifest if line.get("txn") != 1] + transaction(
         1, "committed", ("C", value("C")), ("B", value("B"))
     )
@@ -420,8 +435,9 @@ def test_rows_that_are_taken_away_by_another_commit_than_the_tests_own_are_found
 
 def test_a_rebase_that_reads_everything_again_and_adds_nothing_is_clean(good: Scene, tmp_path: Path) -> None:
     good.commits.append(TargetCommit([], 1, {"0": [0, 9], "1": [0, 3]}, query_id="q2", app_id=APP.replace("q1", "q2")))
-    good.ledger.append(ledger(1, 0, 0, 9, 2, records_read=7, duplicate=2, replayed=5, gap=2) | {"query_id": "q2"})
-    good.ledger.append(ledger(1, 1, 0, 3, 2, records_read=3, duplicate=1, replayed=2) | {"query_id": "q2"})
+    good.ledger.append(ledger(1, 0, 0, 9, 2, records_read=7, duplicate=2, replayed=5, gap=2) | LATER)
+    good.ledger.append(ledger(1, 1, 0, 3, 2, records_read=3, duplicate=1, replayed=2) | LATER)
+    good.ledger += rebase(1, (9, 3), (0, 0), 1)
     good.judge(tmp_path).assert_clean()
 
 

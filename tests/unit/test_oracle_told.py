@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.transaction import CommitProperties
 
 from ingest.oracle.sources import KafkaView
-from tests.unit.oracle_scene import APP, Scene, TargetCommit, append, good_scene, ledger, quarantined, row, transaction, value
+from tests.unit.oracle_scene import APP, LATER, Scene, TargetCommit, good_scene, ledger, quarantined, rebase, row, transaction, value
 
 AGAIN = "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"
 SECOND = APP.replace("q1", "q2")
@@ -35,7 +33,9 @@ def again(good: Scene) -> tuple[Scene, KafkaView]:
     bad = quarantined(0, 2, 1) | {"topic_id": AGAIN, "query_id": "q2"}
     good.quarantine_commits = [(0, good.quarantine), (1, [bad])]
     counts = {"records_read": 3, "inserted": 1, "duplicate": 1, "quarantined": 1}
-    good.ledger.append(ledger(1, 0, 0, 3, 2, **counts) | {"query_id": "q2", "topic_id": AGAIN})
+    good.ledger.append(ledger(1, 0, 0, 3, 2, **counts) | LATER | {"topic_id": AGAIN})
+    former_end, begin = (rebase(1, (9, 3), (0, 0), 1)[which] for which in (slice(2), slice(2, None)))
+    good.ledger += [*former_end, *(each | {"topic_id": AGAIN} for each in begin)]
     good.manifest += transaction(4, "committed", ("A", value("A")), ("G", value("G")))
     return good, former
 
@@ -122,7 +122,8 @@ def restored(scene: Scene, lake: Path, *, read_again: bool = True) -> None:
     """The quarantine is emptied behind the good run, and another checkpoint reads the first range again."""
     scene.commits.append(TargetCommit([], 1, {"0": [0, 5], "1": [0, 0]}, query_id="q2", app_id=SECOND))
     counts = {"records_read": 4, "duplicate": 1, "quarantined": 1, "replayed": 2, "gap": 1}
-    scene.ledger.append(ledger(1, 0, 0, 5, 2, **counts) | {"query_id": "q2"})
+    scene.ledger.append(ledger(1, 0, 0, 5, 2, **counts) | LATER)
+    scene.ledger += rebase(1, (9, 3), (0, 0), 1)
     scene.write(lake)
     quarantine = lake / "shop/orders/quarantine"
     DeltaTable(str(quarantine)).delete("offset = 2")
@@ -158,64 +159,3 @@ def test_what_a_restore_brings_back_is_taken_no_more(good: Scene, tmp_path: Path
     table.delete("offset = 2")
     table.restore(0)
     good.ask(tmp_path, own_quarantine_versions=frozenset({1, 2})).assert_clean()
-
-
-def jumped_over(scene: Scene) -> None:
-    """C has expired before another checkpoint went on behind it."""
-    del scene.kafka[0, 5]
-    scene.commits[1] = TargetCommit([row(0, 8, "D")], 1, {"0": [6, 9], "1": [3, 3]}, query_id="q2", app_id=SECOND)
-    scene.ledger[2] = ledger(1, 0, 6, 9, 1, records_read=2, inserted=1, duplicate=1, gap=1) | {"query_id": "q2"}
-    scene.ledger[3] |= {"query_id": "q2"}
-
-
-def test_what_was_jumped_over_is_excused_only_with_a_gap_in_the_ledger(good: Scene, tmp_path: Path) -> None:
-    jumped_over(good)
-    begin = replace(good.view(), begin={0: 6, 1: 0})
-    good.view = lambda: begin  # type: ignore[method-assign]
-    found = good.judge(tmp_path, excused_ids=frozenset({("C",)})).findings
-    assert found == ("orders: partition 0 offsets [5, 6) were read by no batch, and no gap is recorded (a)",)
-    good.ledger = rebased_over(5, 6)
-    append(tmp_path / "shop/orders/ledger", good.ledger, ledger(0, 0, 0, 0, 0), CommitProperties())
-    good.ask(tmp_path, excused_ids=frozenset({("C",)})).assert_clean()
-    assert good.ask(tmp_path).findings == (
-        "orders: id ('C',) was committed, is no longer in Kafka and is neither in target nor in quarantine (a)",
-    )
-    shown = replace(begin, records={place: record for place, record in begin.records.items() if place >= (0, 6)})
-    good.view = lambda: shown  # type: ignore[method-assign]
-    noted = good.ask(tmp_path, excused_ids=frozenset({("C",)}))
-    noted.assert_clean()
-    assert noted.notes == ("orders: the payload of 2 rows cannot be compared, Kafka does not show their records",)
-
-
-def rebased_over(start: int, end: int) -> list[dict[str, Any]]:
-    """What the rebase behind batch 0 leaves: the one epoch ends at 5 and 3, the other begins at 6 and 3."""
-    former = [ledger(0, p, at, at, 0) | {"kind": "rebase"} for p, at in ((0, 5), (1, 3))]
-    new = [ledger(0, p, at, at, 0) | {"kind": "rebase", "query_id": "q2"} for p, at in ((0, 6), (1, 3))]
-    return [*former, *new, ledger(0, 0, start, end, 0) | {"kind": "gap_accepted", "query_id": "q2"}]
-
-
-@pytest.mark.parametrize(
-    ("which", "change", "expected"),
-    [
-        (4, {"start_offset": 4}, "gap_accepted of partition 0 [4, 6): version 0 has read [0, 5) before (g)"),
-        (4, {"end_offset": 50}, "gap_accepted of partition 0 [5, 50): the topic ends at 9 (g)"),
-        (4, {"query_id": "q7"}, "ledger of query q7, gap_accepted of partition 0 [5, 6): the ledger tells of no rebase of that query (g)"),
-        (
-            4,
-            {"topic_id": "another"},
-            "gap_accepted of partition 0 [5, 6) names the topic id 'another', which no topic of this name had (g)",
-        ),
-        (0, {"start_offset": 4, "end_offset": 4}, "ledger of query q1, rebase of partition 0 [4, 4): its batch ends at 5 (g)"),
-        (2, {"start_offset": 5, "end_offset": 5}, "ledger of query q2, rebase of partition 0 [5, 5): its first batch begins at 6 (g)"),
-    ],
-)
-def test_what_a_rebase_leaves_in_the_ledger_fits_the_batches(
-    good: Scene, tmp_path: Path, which: int, change: dict[str, Any], expected: str
-) -> None:
-    jumped_over(good)
-    begin = replace(good.view(), begin={0: 6, 1: 0})
-    good.view = lambda: begin  # type: ignore[method-assign]
-    rows = rebased_over(5, 6)
-    good.ledger += [*rows[:which], rows[which] | change, *rows[which + 1 :]]
-    found = good.judge(tmp_path, excused_ids=frozenset({("C",)})).findings
-    assert any(expected in each for each in found), found
