@@ -32,6 +32,8 @@ _JAVA_OTHER_HOST = re.compile(r"No subject alternative|No name matching|doesn't 
 # A chain of causes may bite its tail.
 _CAUSES_MAX = 20
 _JAVA_ERROR = "org.apache.kafka.common.errors."
+# Spark's own words where its poll has brought nothing in `kafkaConsumer.pollTimeoutMs`.
+_SPARK_POLLED = "java.util.concurrent.TimeoutException: Cannot fetch record for offset"
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def from_java(kafka: KafkaOptions, topic: str, text: str) -> Trouble | None:
         return forbidden(kafka, f"the topic {topic!r} (Kafka names the cluster)")
     if "UnknownTopicOrPartitionException" in named:
         return topic_unknown(kafka, topic)
-    if named & {"TimeoutException", "DisconnectException", "NetworkException"}:
+    if named & {"TimeoutException", "DisconnectException", "NetworkException"} or _SPARK_POLLED in text:
         return unreachable(servers, "Spark's tries timed out")
     return None
 

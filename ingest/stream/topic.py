@@ -37,6 +37,7 @@ ANSWER_WITHIN_S = 15.0
 BACK_WITHIN_S = 90.0
 PASSING = ("BROKER_UNREACHABLE", "TOPIC_UNKNOWN")
 ASKED_AGAIN_AFTER_S = 0.5
+SETTLED_WITHIN_S = 5.0
 # The lag is for show; no batch waits for it.
 LAG_WITHIN_MS = 2_000
 
@@ -117,14 +118,19 @@ def refuse_another(now: Topic, topic: Topic, table: str) -> None:
 
 
 def diagnose(kafka: KafkaOptions, name: str, seen: Trouble) -> Trouble:
-    """What is behind a trouble that Spark saw: its clients call much a timeout, a deleted topic too. So the broker is asked itself."""
+    """What is behind a trouble that Spark saw: its clients call much a timeout, a deleted topic too. So the broker is asked itself, and
+    where it knows no such topic a few times: one that has only just come back knows none yet."""
     if seen.code != "BROKER_UNREACHABLE":
         return seen
-    try:
-        describe(kafka, name)
-    except Unfit as error:
-        return Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy)
-    return seen
+    deadline = time.monotonic() + SETTLED_WITHIN_S
+    while True:
+        try:
+            describe(kafka, name)
+            return seen
+        except Unfit as error:
+            if error.code != "TOPIC_UNKNOWN" or time.monotonic() > deadline:
+                return Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy)
+        time.sleep(ASKED_AGAIN_AFTER_S)
 
 
 def look(kafka: KafkaOptions, name: str, within_s: float) -> tuple[Topic, dict[int, tuple[int, int]]]:

@@ -74,6 +74,16 @@ def test_what_spark_called_a_timeout_is_named_by_the_broker_if_it_answers(
     assert diagnose(kafka, "deleted", named) == named
 
 
+def test_a_broker_that_has_only_just_come_back_is_asked_again(
+    broker: Broker, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows no topic yet, and the remedy of a topic that is gone would be a wrong one."""
+    kafka, answers = KafkaOptions(broker.bootstrap_servers), [topic(), "not yet", "not yet"]
+    monkeypatch.setattr("ingest.stream.topic.describe", lambda kafka, _: describe(kafka, answers.pop()))
+    seen = kafka_trouble.unreachable(broker.bootstrap_servers, "Spark's tries timed out")
+    assert diagnose(kafka, answers[0], seen) == seen and not answers
+
+
 def test_a_topic_made_again_while_it_is_read_is_told_by_its_id(broker: Broker, topic: Callable[..., str]) -> None:
     """I6"""
     kafka = KafkaOptions(broker.bootstrap_servers)

@@ -131,10 +131,11 @@ class Truth:
                     raise Violation("I7", f"batch {mark.id} is committed, and its record {read} is in no table")
 
     def _rebased(self, places: Places) -> None:
-        """A rebase where no batch was ever read begins where it was told to, and jumps over nothing."""
+        """A rebase where no batch was ever read begins where it was told to, and jumps over nothing, or over a gap that it records."""
         binding = read_binding(self.world.files, places.state)
-        if binding is not None and binding.rebase is not None and not binding.rebase.former:
-            self.began(binding.topic_id, binding.rebase.baseline, rebased=True)
+        if binding is not None and (rebase := binding.rebase) is not None and not any(former.ends for former in rebase.former):
+            jumped = {partition: start for partition, start, _ in rebase.gaps}
+            self.began(binding.topic_id, [(p, jumped.get(p, offset)) for p, offset in rebase.baseline], rebased=True)
 
     def _joins(self, mark: Mark, former: list[Mark]) -> None:
         """Every version is a prefix by whole batches, and no offset is left out that nobody has accepted."""

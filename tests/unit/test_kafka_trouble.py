@@ -34,6 +34,7 @@ KAFKA = KafkaOptions(
 )
 PLAIN = KafkaOptions("broker1:9092")
 ERRORS = "org.apache.kafka.common.errors."
+JAVA = "java.util.concurrent."
 STREAM_FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: java.util.concurrent.ExecutionException: "
 
 
@@ -47,6 +48,7 @@ STREAM_FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with excep
         (f"{ERRORS}ClusterAuthorizationException: Cluster authorization failed.", "KAFKA_FORBIDDEN", "cluster"),
         (f"{ERRORS}UnknownTopicOrPartitionException: This server does not host it", "TOPIC_UNKNOWN", "'orders'"),
         (f"{ERRORS}TimeoutException: Timed out waiting for a node assignment. Call: x", "BROKER_UNREACHABLE", "timed out"),
+        (f"{JAVA}TimeoutException: Cannot fetch record for offset 7 in 60000 milliseconds", "BROKER_UNREACHABLE", "timed out"),
     ],
 )
 def test_an_exception_of_kafkas_java_client_has_a_name_and_no_words_of_its_own(text: str, code: str, told: str) -> None:
