@@ -25,15 +25,18 @@ LOST = ("I4", "LOST")
 KNOWN = (
     Known("restore-cleaned-up", lambda world, found: found.promise in (*LOST, "I1", "I2") and "restore cleaned up" in world.events),
     Known("cleaned-unprojected", lambda world, found: found.at in world.truth.quarantine_lost and _untold(world)),
-    Known("stands-by-another", lambda world, found: found.at in world.truth.quarantine_lost and _replayed(world)),
+    Known("stands-by-another", lambda world, found: found.at in world.truth.quarantine_lost and _replayed(world, found)),
     Known("put-back-behind-a-rebase", lambda world, found: found.at in world.truth.quarantine_lost and PUT_BACK in world.events),
 )
 
 
-def _replayed(world: World) -> bool:
-    """Whether a batch in force has met records that stood in quarantine, or in the table, before."""
-    marks = [commit.mark for commit in world.tables[HOME.target].in_force() if commit.mark is not None]
-    return any(counts.replayed for mark in marks for _, counts in mark.counts)
+def _replayed(world: World, found: Violation) -> bool:
+    """Whether a batch in force that has read the lost record met some in its partition that stood in quarantine, or as a row, before."""
+    assert found.at is not None
+    topic_id, partition, offset = found.at
+    marks = [commit.mark for commit in world.tables[HOME.target].in_force() if commit.mark is not None and commit.mark.topic_id == topic_id]
+    readers = [mark for mark in marks if any(r.partition == partition and r.start <= offset < r.end for r in mark.ranges)]
+    return any(counts.replayed for mark in readers for number, counts in mark.counts if number == partition)
 
 
 def _untold(world: World) -> bool:
