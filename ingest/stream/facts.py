@@ -91,6 +91,18 @@ class TableHistory:
                 return LastWritten(commit.mark, commit.version)
         return None
 
+    def beside(self, since: int, known: tuple[str, ...]) -> LastWritten | None:
+        """The newest batch of this table by another query than these, behind version `since`, that is not in force."""
+        chain = {commit.version for commit in self.in_force.commits()}
+        for commit in self.log.newest_first():
+            if commit.version <= since:
+                break
+            mark = commit.mark
+            ours = mark is not None and f"{mark.pipeline}.{mark.table}" == self.places.name
+            if mark is not None and ours and commit.version not in chain and mark.id.query_id not in known:
+                return LastWritten(mark, commit.version)
+        return None
+
     def stranger(self, query_id: str | None, last: LastWritten | None, former: tuple[str, ...]) -> Stranger | None:
         """The newest commit in force, after `last`, of another pipeline, or of another query that is no predecessor."""
         for commit in self.in_force.commits():
@@ -159,6 +171,7 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         state.id,
         last,
         history.left_out(query_id, last) if query_id is not None and written < max(checkpoint.committed, pair or -1) else None,
+        history.beside(baseline, (query_id, *former)) if query_id is not None and baseline is not None and last is None else None,
         ours,
         not ours and history.blank(),
         recorded,

@@ -165,6 +165,15 @@ def _table_rewound(known: _Known) -> Refused | None:
     return refusals.table_rewound(known.name, known.table.path, by, done, known.table.last, known.table.left_out)
 
 
+def _restored_beside(known: _Known) -> Refused | None:
+    beside, begins, binding = known.table.beside, known.checkpoint.begins, known.checkpoint.binding
+    if beside is None or (binding is not None and not one_topic(beside.mark.topic_id, binding.topic_id)):
+        return None
+    if all(each.start >= begins.get(each.partition, 0) for each in beside.mark.ranges):
+        return None
+    return refusals.restored_beside(known.name, known.table.path, beside)
+
+
 def _checkpoint_torn(known: _Known) -> Refused | None:
     checkpoint = known.checkpoint
     torn = checkpoint.torn
@@ -200,6 +209,7 @@ ROWS: tuple[Callable[[_Known], Refused | None], ...] = (
     _table_replaced,
     _checkpoint_old,
     _table_rewound,
+    _restored_beside,
     _checkpoint_torn,
     _quarantine_rewound,
     _history_gone,

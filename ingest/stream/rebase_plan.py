@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -96,22 +96,48 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
     begins = [begin for begin in begins if baselines[begin.query_id] != ANOTHER]
     begin = max(begins, key=lambda each: (each.table_version, epochs[each.query_id]), default=None)
     if begin is not None and begin.query_id not in newest and (last is None or begin.table_version >= last.version):
-        own = newest.get(assessment.checkpoint.query_id or "")
-        return TableEnd(version, begin.topic_id, _of_both(begin, assessment.checkpoint, own), former, topic=begin.topic)
+        return TableEnd(version, begin.topic_id, _ends_of(begin, last, assessment, in_force, name), former, topic=begin.topic)
     if last is None:
         return TableEnd(version, "", {}, former)
     ends = {each.partition: each.end for each in last.mark.ranges}
     return TableEnd(version, last.mark.topic_id, ends, former, topic=last.mark.topic)
 
 
-def _of_both(begin: EpochBegin, checkpoint: CheckpointFacts, own: LastWritten | None) -> Mapping[int, int]:
-    """Where an epoch began that no batch in force has followed; if it is of another checkpoint, which knew nothing of this one, no later
-    than this one stands, whose later batches may have been left out since. `own` is this one's last batch in force."""
+def _ends_of(begin: EpochBegin, last: LastWritten | None, assessment: Assessment, in_force: InForce, name: str) -> Mapping[int, int]:
+    """Where an epoch began that no batch in force has followed; no later than others did that knew nothing of it, for their batches may
+    have been left out since. What `last`, which it knew, has read is not read again."""
+    read = {} if last is None else {each.partition: each.end for each in last.mark.ranges}
+    ends = dict(begin.baseline)
+    for starts in _unknown_to(begin, assessment, in_force, name):
+        for partition, start in starts.items():
+            if partition in ends:
+                ends[partition] = min(ends[partition], max(start, read.get(partition, 0)))
+    return ends
+
+
+def _unknown_to(begin: EpochBegin, assessment: Assessment, in_force: InForce, name: str) -> Iterator[Mapping[int, int]]:
+    """Where, in the same topic, batches begin that this epoch's rebase cannot have known: what the log tells was left out since; what the
+    ledger has of a query that no rebase has ended; and the checkpoint at hand, if it has not followed this epoch. Each may be lost."""
+    chain, checkpoint, summary = {commit.version for commit in in_force.commits()}, assessment.checkpoint, assessment.summary
+    for commit in in_force.log.newest_first():
+        mark = commit.mark
+        if commit.version <= begin.table_version:
+            break
+        if commit.version in chain or mark is None or f"{mark.pipeline}.{mark.table}" != name:
+            continue
+        if one_topic(mark.topic_id, begin.topic_id):
+            yield {each.partition: each.start for each in mark.ranges}
+    for query_id, newest in summary.last.items():
+        if query_id != begin.query_id and query_id not in summary.ended and one_topic(newest.mark.topic_id, begin.topic_id):
+            began = summary.begins.get(query_id)
+            yield dict.fromkeys(begin.baseline, 0) if began is None else began.baseline
     binding = checkpoint.binding
-    if binding is None or begin.query_id in (checkpoint.query_id, *binding.predecessors) or not one_topic(begin.topic_id, binding.topic_id):
-        return begin.baseline
-    stands = checkpoint.begins if own is None else {each.partition: each.end for each in own.mark.ranges}
-    return {p: min(offset, stands.get(p, 0)) for p, offset in begin.baseline.items()}
+    if (
+        binding is not None
+        and begin.query_id not in (checkpoint.query_id, *binding.predecessors)
+        and one_topic(binding.topic_id, begin.topic_id)
+    ):
+        yield checkpoint.begins
 
 
 def _gaps(query_id: str, assessment: Assessment) -> tuple[Gap, ...]:

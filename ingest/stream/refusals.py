@@ -101,6 +101,18 @@ def table_rewound(name: str, table: str, by: str, done: int, last: LastWritten |
     )
 
 
+def restored_beside(name: str, table: str, beside: LastWritten) -> Refused:
+    """A table from which a batch was taken that another checkpoint has written since this one's rebase."""
+    return Refused(
+        "TABLE_REWOUND",
+        f"{table} was restored, replaced or overwritten: batch {beside.mark.id.number} ({ranges_text(beside.mark)}) of another checkpoint "
+        f"(query {beside.mark.id.query_id}) was version {beside.version} and is in force no more. The checkpoint of {name}, whose rebase "
+        "did not know of it, begins behind its first offsets.",
+        expected="every batch that is done, in force in the table, or its offsets still to be read.",
+        remedy=f"bring the table back to its newest state; or `ingest rebase {name} --to table` reads again what the table lacks.",
+    )
+
+
 def checkpoint_torn(file: str, name: str) -> Refused:
     """A checkpoint that cannot be read."""
     return Refused(

@@ -118,18 +118,21 @@ def refuse_another(now: Topic, topic: Topic, table: str) -> None:
 
 
 def diagnose(kafka: KafkaOptions, name: str, seen: Trouble) -> Trouble:
-    """What is behind a trouble that Spark saw: its clients call much a timeout, a deleted topic too. So the broker is asked itself, and
-    where it knows no such topic a few times: one that has only just come back knows none yet."""
-    if seen.code != "BROKER_UNREACHABLE":
+    """What is behind a trouble that Spark saw: its clients call much a timeout, a deleted topic too, and a broker that has only just come
+    back knows no topic yet. So the broker is asked itself, and where it knows none of that name, at least twice."""
+    if seen.code not in PASSING:
         return seen
-    deadline = time.monotonic() + SETTLED_WITHIN_S
+    deadline, tries = time.monotonic() + SETTLED_WITHIN_S, 0
     while True:
         try:
             describe(kafka, name)
-            return seen
         except Unfit as error:
-            if error.code != "TOPIC_UNKNOWN" or time.monotonic() > deadline:
+            tries += 1
+            if error.code != "TOPIC_UNKNOWN" or (time.monotonic() > deadline and tries > 1):
                 return Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy)
+        else:
+            passed = kafka_trouble.unreachable(kafka.bootstrap_servers, f"for a while it did not know the topic {name!r}")
+            return passed if seen.code == "TOPIC_UNKNOWN" else seen
         time.sleep(ASKED_AGAIN_AFTER_S)
 
 

@@ -94,8 +94,9 @@ def test_executors_killed_with_tasks_of_the_merge_in_hand_have_them_done_again(l
     victims = cluster.executors()
     for victim in victims:
         victim.suspend()
+    waits = Waits(tmp_path)
     driver.proceed()
-    until(Waits(tmp_path), "a job of the MERGE that waits for its tasks")
+    until(waits, "a job of the MERGE that waits for its tasks")
     assert lake.written() == [0]
     for victim in victims:
         victim.kill()

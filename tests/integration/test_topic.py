@@ -78,10 +78,18 @@ def test_a_broker_that_has_only_just_come_back_is_asked_again(
     broker: Broker, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knows no topic yet, and the remedy of a topic that is gone would be a wrong one."""
-    kafka, answers = KafkaOptions(broker.bootstrap_servers), [topic(), "not yet", "not yet"]
-    monkeypatch.setattr("ingest.stream.topic.describe", lambda kafka, _: describe(kafka, answers.pop()))
-    seen = kafka_trouble.unreachable(broker.bootstrap_servers, "Spark's tries timed out")
-    assert diagnose(kafka, answers[0], seen) == seen and not answers
+    kafka, name = KafkaOptions(broker.bootstrap_servers), topic()
+    timed_out, unknown = (
+        kafka_trouble.unreachable(broker.bootstrap_servers, "Spark's tries timed out"),
+        kafka_trouble.topic_unknown(kafka, name),
+    )
+    for seen, patience_s in ((timed_out, 5.0), (timed_out, 0.0), (unknown, 0.0)):  # of which one answer may take all
+        monkeypatch.setattr("ingest.stream.topic.SETTLED_WITHIN_S", patience_s)
+        answers = [name, "not yet"]
+        monkeypatch.setattr("ingest.stream.topic.describe", lambda kafka, _, answers=answers: describe(kafka, answers.pop()))
+        found = diagnose(kafka, name, seen)
+        assert found.code == "BROKER_UNREACHABLE" and not answers
+        assert found == seen or "did not know the topic" in found.found
 
 
 def test_a_topic_made_again_while_it_is_read_is_told_by_its_id(broker: Broker, topic: Callable[..., str]) -> None:

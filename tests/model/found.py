@@ -11,6 +11,7 @@ SMALL = Setting(limit=1)
 # The quarantine is restored, the target replaced, and a rebase begins anew.
 BEGIN_ANEW: tuple[Op, ...] = (("restore", 1, 1, False), ("replace", 0, True), ("rebase", 0, "table", False, (), 0, ()))
 TORN: Op = ("tear", 0, "offsets-0", True)
+ELSEWHERE: Op = ("rebase", 1, "table", False, (), 0, ())
 
 
 def go(number: int, steps: int, *, place: int = 0, bypass: bool = False, at: int = 0, then: Op = ()) -> Op:
@@ -26,9 +27,15 @@ LATEST_ELSEWHERE: tuple[Op, ...] = (
     ("produce", 0, ((1, 10, "good"),)),
     ("restore", 0, 1, False),
 )
+READ: tuple[Op, ...] = (THREE, THREE, go(0, 40), ("stop", 0))
 
 # What the model has found: (known as, what, schedule). All of them end as xfail until the engine is mended.
 FOUND = (
+    (
+        "beside-untold",
+        "as restored-beside, and Delta has cleaned the batch that was restored away from the log",
+        Schedule(Setting(), (*LATEST_ELSEWHERE, ("kill", 0), ("clean", 0, 0), go(0, 6, place=1))),
+    ),
     (
         "stands-by-another",
         "a record stands in quarantine by a batch that never came to its target commit; another checkpoint reads it again and counts "
@@ -67,16 +74,54 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
         "checkpoint; the first goes on, its batch is restored away, and the rebase that is named begins where that other epoch was to",
         Schedule(Setting(), LATEST_ELSEWHERE),
     ),
+    *(
+        (
+            "latest-elsewhere",
+            f"the same, and the first one's {lost} is lost or damaged",
+            Schedule(Setting(), (*LATEST_ELSEWHERE, ("kill", 0), harm)),
+        )
+        for lost, harm in (
+            ("sources/0/0", ("tear", 0, "sources/0/0", True)),
+            ("binding.json", ("tear", 0, "oncelake/binding.json", False)),
+            ("metadata", ("tear", 0, "metadata", False)),
+            ("checkpoint", ("lose", 0)),
+        )
+    ),
     (
-        "latest-elsewhere",
-        "the same, and the file that tells where the first one had begun is lost with it",
-        Schedule(Setting(), (*LATEST_ELSEWHERE, ("kill", 0), ("tear", 0, "sources/0/0", True))),
+        "restored-beside",
+        "as latest-elsewhere, but it is the other checkpoint that goes on, which knows nothing of the batch that was restored away",
+        Schedule(Setting(), (*LATEST_ELSEWHERE, ("kill", 0), go(0, 20, place=1), ("stop", 0))),
     ),
     (
         "read-and-a-gap",
         "the table is rebased with another checkpoint that never reads, records that have long been read expire, and the first checkpoint "
         "is damaged: the rebase that is named goes back to where this one began, and calls them a gap",
-        Schedule(Setting(), (THREE, THREE, go(0, 40), ("stop", 0), ("rebase", 1, "table", False, (), 0, ()), ("expire", 0, 4), TORN)),
+        Schedule(Setting(), (*READ, ELSEWHERE, ("expire", 0, 4), TORN)),
+    ),
+    (
+        "read-and-a-gap",
+        "the same, and which query the checkpoint was of is lost",
+        Schedule(Setting(), (*READ, ELSEWHERE, ("expire", 0, 4), ("tear", 0, "metadata", True))),
+    ),
+    (
+        "read-and-a-gap",
+        "the same, and the other checkpoint has read on before it is rebased itself",
+        Schedule(
+            Setting(),
+            (*READ, ELSEWHERE, THREE, go(0, 40, place=1), ("stop", 0), ELSEWHERE, ("expire", 0, 8), TORN),
+        ),
+    ),
+    (
+        "read-and-a-gap",
+        "told as one of offsets that an epoch before had jumped over, and one after that has read",
+        Schedule(
+            Setting(),
+            (
+                *(THREE, THREE, go(0, 4), ("stop", 0)),
+                *(("rebase", 0, "offsets", True, (offset,), 0, ()) for offset in (4, 2)),
+                *(go(0, 40), ("stop", 0), ELSEWHERE, ("expire", 0, 4), ("tear", 0, "metadata", True)),
+            ),
+        ),
     ),
     (
         "expired-before-batch-0",

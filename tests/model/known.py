@@ -24,6 +24,7 @@ class Known:
 LOST = ("I4", "LOST")
 KNOWN = (
     Known("restore-cleaned-up", lambda world, found: found.promise in (*LOST, "I1", "I2") and "restore cleaned up" in world.events),
+    Known("beside-untold", lambda world, found: found.promise in LOST and _begun_late(world)),
     Known("cleaned-unprojected", lambda world, found: found.at in world.truth.quarantine_lost and _untold(world)),
     Known("stands-by-another", lambda world, found: found.at in world.truth.quarantine_lost and _replayed(world, found)),
     Known("put-back-behind-a-rebase", lambda world, found: found.at in world.truth.quarantine_lost and PUT_BACK in world.events),
@@ -37,6 +38,11 @@ def _replayed(world: World, found: Violation) -> bool:
     marks = [commit.mark for commit in world.tables[HOME.target].in_force() if commit.mark is not None and commit.mark.topic_id == topic_id]
     readers = [mark for mark in marks if any(r.partition == partition and r.start <= offset < r.end for r in mark.ranges)]
     return any(counts.replayed for mark in readers for number, counts in mark.counts if number == partition)
+
+
+def _begun_late(world: World) -> bool:
+    """Whether a rebase of a table that nobody had read began behind its first record."""
+    return any(offset > 0 for told in world.truth.first_told.values() for offset in told.values())
 
 
 def _untold(world: World) -> bool:

@@ -39,6 +39,8 @@ class Truth:
         self.world = world
         self.recorded: set[tuple[str, int, int, int]] = set()
         self.origins: dict[tuple[str, int], int] = {}
+        self.first_told: dict[str, dict[int, int]] = {}
+        self.jumped: set[tuple[str, int, int, int]] = set()
         self.quarantine_lost: dict[Position, bool] = {}
         self.accepted: set[Position] = set()
         self.read_once: set[tuple[str, int]] = set()
@@ -80,7 +82,8 @@ class Truth:
                 if row.kind == "gap_accepted":
                     self._jumped(row, rows)
             if len({row.query_id for row in rows}) == 1 and rows[0].kind == "rebase":  # a rebase where no batch was ever read
-                self.began(rows[0].topic_id, ((row.partition, row.start_offset) for row in rows), rebased=True)
+                self.first_told[rows[0].query_id] = {row.partition: row.start_offset for row in rows}
+                self.began(rows[0].topic_id, self.first_told[rows[0].query_id].items(), rebased=True)
         elif table.path == HOME.target:
             assert writer is not None
             self._batch_committed(table, mark, writer)
@@ -94,7 +97,8 @@ class Truth:
         target = self.world.tables.get(HOME.target)
         told = [] if target is None else [each for each in target.in_force() if each.version >= target.log_from]
         marks = sorted((each.mark for each in told if each.mark is not None), key=lambda mark: (-mark.epoch, mark.id.number))
-        if key not in self.recorded and marks and marks[0].epoch < gap.epoch:
+        told_before = (gap.query_id, *key[1:]) in self.jumped
+        if not told_before and marks and marks[0].epoch < gap.epoch:
             newest = [mark for mark in marks if mark.id.query_id == marks[0].id.query_id]
             whole = [mark for number, mark in enumerate(newest, int(newest[0].epoch > 0)) if mark.id.number == number]
             read = [r.end for mark in whole for r in mark.ranges if (mark.topic_id, r.partition) == key[:2]]
@@ -106,6 +110,7 @@ class Truth:
                     "I4", f"[{gap.start_offset}, {gap.end_offset}) is recorded as a gap, and batches had read up to {max(read)}"
                 )
         self.recorded.add(key)
+        self.jumped.add((gap.query_id, *key[1:]))
 
     def _batch_committed(self, table: Table, mark: Mark, writer: Driver) -> None:
         former = [each.mark for each in table.in_force() if each.version < table.number]
@@ -131,11 +136,13 @@ class Truth:
                     raise Violation("I7", f"batch {mark.id} is committed, and its record {read} is in no table")
 
     def _rebased(self, places: Places) -> None:
-        """A rebase where no batch was ever read begins where it was told to, and jumps over nothing, or over a gap that it records."""
+        """The first rebase where no batch was ever read begins where it was told to, and jumps over nothing; those after it begin there,
+        too, but for the gaps that they record."""
         binding = read_binding(self.world.files, places.state)
-        if binding is not None and (rebase := binding.rebase) is not None and not any(former.ends for former in rebase.former):
-            jumped = {partition: start for partition, start, _ in rebase.gaps}
-            self.began(binding.topic_id, [(p, jumped.get(p, offset)) for p, offset in rebase.baseline], rebased=True)
+        if binding is None or (rebase := binding.rebase) is None or any(former.ends for former in rebase.former):
+            return
+        initial = self.first_told.get(rebase.former[0].query_id, {}) if rebase.former else dict(rebase.baseline)
+        self.began(binding.topic_id, initial.items(), rebased=True)
 
     def _joins(self, mark: Mark, former: list[Mark]) -> None:
         """Every version is a prefix by whole batches, and no offset is left out that nobody has accepted."""

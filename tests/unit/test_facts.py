@@ -51,6 +51,29 @@ def test_a_table_whose_pairs_have_expired_is_still_known_by_the_batches_in_its_l
     assert (found.ours, found.pair, found.retention) == (True, None, (places.target,))
 
 
+def test_a_batch_of_a_checkpoint_that_this_ones_rebase_did_not_know_and_that_was_left_out_since_is_told(tmp_path: Path) -> None:
+    """I6: the rebase began at version 0."""
+    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+    empty = Table.from_pydict({"n": Array([], type=DataType.int32())})
+    write_deltalake(places.target, empty)
+    bound = Binding("orders", "T", "id", 1, (), Rebase((), ((0, 7),), (), 0))
+
+    def beside(**changed: object) -> LastWritten | None:
+        checkpoint = replace(CheckpointFacts(places.checkpoint, "q1", binding=bound), **changed)  # type: ignore[arg-type]
+        return table_facts(LocalFiles(), places, checkpoint, LedgerSummary(), None).beside
+
+    pair = Transaction(MARK.app_id("target"), 0, last_updated=1)
+    properties = CommitProperties(custom_metadata={"userMetadata": MARK.to_json()}, app_transactions=[pair])
+    rows = Table.from_pydict({"n": Array([1], type=DataType.int32())})
+    write_deltalake(places.target, rows, mode="append", commit_properties=properties)
+    assert beside() is None, "in force"
+    DeltaTable(places.target).restore(0)
+    assert beside() == LastWritten(MARK, 1)
+    assert beside(query_id="q0") is None and beside(binding=replace(bound, predecessors=("q0",))) is None, "its own, or a former one's"
+    assert beside(binding=replace(bound, rebase=Rebase((), ((0, 7),), (), 2))) is None, "the rebase has found it left out"
+    assert beside(binding=replace(bound, rebase=None)) is None, "no rebase"
+
+
 def test_the_log_of_another_table_makes_none_of_ours(tmp_path: Path) -> None:
     places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
     written(places, Mark("shop", "payments", *(getattr(MARK, name) for name in list(MARK.__dataclass_fields__)[2:])))

@@ -160,6 +160,17 @@ def test_gaps_of_all_epochs_outlive_the_ledger(lost: str | None) -> None:
     assert check(batches, [row for row in epochs if row.partition >= 0], accepted) == []
 
 
+def test_a_gap_that_is_not_recorded_is_found_also_where_two_rebases_have_read_nothing() -> None:
+    """I4: the first one tells where the table begins; what the second jumps over counts by the ledger alone."""
+    first, second = (("rebase", 0, kind, accept, (), 0, ()) for kind, accept in (("earliest", False), ("table", True)))
+    schedule = Schedule(Setting(), (THREE, first, ("expire", 0, 2), second, go(0, 40)))
+    assert play(schedule) is None
+    (bug,) = (each for each in BUGS if each.name == "a gap not recorded")
+    with bug.in_place():
+        violation = play(schedule)
+    assert violation is not None and violation.promise == "I4"
+
+
 @pytest.mark.parametrize("conflict", commit.CONFLICTS, ids=lambda kind: kind.__name__)
 def test_conflicts_are_tried_again_a_few_times_and_then_end_the_run_with_nothing_written(
     conflict: type[Exception], monkeypatch: pytest.MonkeyPatch

@@ -14,13 +14,14 @@ from ingest.kafka_options import KafkaOptions
 from ingest.stream import topic
 from ingest.stream.assessment import Assessment
 from ingest.stream.binding import Binding, FormerEpoch, Rebase
+from ingest.stream.decide import LastWritten
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
 from ingest.stream.preflight import Start
 from ingest.stream.rebase_plan import Aim, TableEnd, began, plan, table_end
 from ingest.stream.refusals import broker_behind, topic_recreated
 from ingest.stream.situation import BrokerFacts, CheckpointFacts, TableFacts
-from tests.unit.test_unbroken import CREATED, OPTIMIZED, Log
+from tests.unit.test_unbroken import CREATED, OPTIMIZED, Log, mark, restored
 
 BROKER = BrokerFacts("events", "T", {0: (0, 500)})
 BOUND = Binding("events", "T", "id")
@@ -49,12 +50,35 @@ def test_a_rebase_of_a_table_that_was_dropped_since_says_nothing_of_the_one_made
 
 
 @pytest.mark.parametrize(
+    ("log", "version", "topic_id", "expected"),
+    [
+        pytest.param(Log(CREATED), 0, "T", 40, id="nothing since"),
+        pytest.param(Log(CREATED, 0, restored(0)), 0, "T", 0, id="a first batch since, and left out"),
+        pytest.param(Log(CREATED, 1, 2, restored(0)), 0, "T", 10, id="several since"),
+        pytest.param(Log(CREATED, 5, restored(0)), 0, "T", 40, id="since, and behind it"),
+        pytest.param(Log(CREATED, 0, restored(0)), 2, "T", 40, id="left out before it began: it has told of that"),
+        pytest.param(Log(CREATED, 0, 1, restored(1)), 1, "T", 10, id="behind one that is in force"),
+        pytest.param(Log(CREATED, 0, restored(0)), 0, "U", 40, id="of another topic"),
+        pytest.param(Log(CREATED, 0, restored(0)), 0, "", 0, id="of a topic without an id"),
+    ],
+)
+def test_an_epoch_that_no_batch_has_followed_is_no_end_before_batches_that_were_left_out_since(
+    log: Log, version: int, topic_id: str, expected: int
+) -> None:
+    """I6: two checkpoints of one table, which know nothing of each other; the batches of the one were restored away."""
+    begin = EpochBegin("q1", "events", topic_id, version, {0: 40})
+    summary = LedgerSummary(epochs={"q1": 1}, begins={"q1": begin})
+    facts = CheckpointFacts("checkpoint"), TableFacts("lake/target")
+    assert table_end(Assessment(*facts, summary, None, Start()), InForce(log), "shop.orders").ends == {0: expected}
+
+
+@pytest.mark.parametrize(
     ("checkpoint", "expected"),
     [
         pytest.param({}, 40, id="none: it is lost"),
         pytest.param({"query_id": "q0", "binding": BOUND, "initial": {0: 7}}, 7, id="begun before"),
         pytest.param({"query_id": "q0", "binding": BOUND, "initial": {0: 90}}, 40, id="begun behind"),
-        pytest.param({"query_id": "q0", "binding": BOUND}, 0, id="from where is not told"),
+        pytest.param({"query_id": "q0", "binding": BOUND}, 40, id="from where is not told"),
         pytest.param({"query_id": "q0", "binding": replace(BOUND, rebase=Rebase((), ((0, 9),), (), 1))}, 9, id="rebased itself"),
         pytest.param({"query_id": "q0", "binding": replace(BOUND, topic_id="U"), "initial": {0: 7}}, 40, id="of another topic"),
         pytest.param({"query_id": "q1", "binding": BOUND, "initial": {0: 7}}, 40, id="of that very rebase"),
@@ -69,12 +93,30 @@ def test_a_rebase_of_another_checkpoint_that_no_batch_has_followed_is_no_end_of_
     assert table_end(Assessment(*facts, summary, None, Start()), InForce(Log(CREATED)), "shop.orders").ends == {0: expected}
 
 
-def test_where_this_one_has_batches_in_force_their_end_counts_and_not_its_beginning() -> None:
-    """I4: else what they have read would be a gap as soon as Kafka no longer holds it."""
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        pytest.param({}, 0, id="a first checkpoint"),
+        pytest.param({"begins": {"q0": EpochBegin("q0", "events", "T", 0, {0: 9})}}, 9, id="rebased itself"),
+        pytest.param({"ended": {"q0": 0}}, 40, id="the rebase knew it"),
+    ],
+)
+def test_nor_before_where_a_query_began_that_only_the_ledger_tells_of(more: dict[str, Any], expected: int) -> None:
+    """I6: the table's folder was put back from a copy, and that query's checkpoint is lost."""
+    begin = EpochBegin("q1", "events", "T", 0, {0: 40})
+    told = {"last": {"q0": LastWritten(mark(0), 1)}, "epochs": {"q0": 0, "q1": 1}, **more}
+    summary = LedgerSummary(**{**told, "begins": {"q1": begin, **more.get("begins", {})}})
+    facts = CheckpointFacts("checkpoint"), TableFacts("lake/target")
+    assert table_end(Assessment(*facts, summary, None, Start()), InForce(Log(CREATED)), "shop.orders").ends == {0: expected}
+
+
+def test_what_batches_in_force_have_read_is_not_read_again() -> None:
+    """I4: else it would be a gap as soon as Kafka no longer holds it."""
     summary = LedgerSummary(epochs={"q1": 1}, begins={"q1": EpochBegin("q1", "events", "T", 2, {0: 40, 1: 5})})
-    facts = CheckpointFacts("checkpoint", query_id="q0", binding=BOUND, initial={0: 0}), TableFacts("lake/target")
-    end = table_end(Assessment(*facts, summary, None, Start()), InForce(Log(CREATED, 0, 1)), "shop.orders")
-    assert end.ends == {0: 20, 1: 0}
+    for query_id in ("q0", None):
+        facts = CheckpointFacts("checkpoint", query_id=query_id, binding=BOUND, initial={0: 0}), TableFacts("lake/target")
+        end = table_end(Assessment(*facts, summary, None, Start()), InForce(Log(CREATED, 0, 1)), "shop.orders")
+        assert end.ends == {0: 20, 1: 5}
 
 
 def test_a_table_does_not_go_on_with_another_topic_even_where_its_checkpoint_is_gone() -> None:
