@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingest.files import Files
 from ingest.places import Places
 from ingest.stream.binding import FILE as BINDING_FILE
 from ingest.stream.binding import Binding, prepared_binding, read_binding
-from ingest.stream.decide import LastWritten
+from ingest.stream.decide import LastWritten, one_topic
 from ingest.stream.delta_log import Commit, DeltaLog, State
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import LedgerSummary
@@ -91,15 +92,17 @@ class TableHistory:
                 return LastWritten(commit.mark, commit.version)
         return None
 
-    def beside(self, since: int, known: tuple[str, ...]) -> LastWritten | None:
-        """The newest batch of this table by another query than these, behind version `since`, that is not in force."""
+    def beside(self, since: int, known: tuple[str, ...], topic_id: str, begins: Mapping[int, int]) -> LastWritten | None:
+        """A batch of this table by another query than these, behind version `since`, that is not in force, and that has read the topic from
+        before these offsets on."""
         chain = {commit.version for commit in self.in_force.commits()}
         for commit in self.log.newest_first():
             if commit.version <= since:
                 break
             mark = commit.mark
-            ours = mark is not None and f"{mark.pipeline}.{mark.table}" == self.places.name
-            if mark is not None and ours and commit.version not in chain and mark.id.query_id not in known:
+            if commit.version in chain or mark is None or f"{mark.pipeline}.{mark.table}" != self.places.name or mark.id.query_id in known:
+                continue
+            if one_topic(mark.topic_id, topic_id) and any(each.start < begins.get(each.partition, 0) for each in mark.ranges):
                 return LastWritten(mark, commit.version)
         return None
 
@@ -148,6 +151,14 @@ def _created_by(commit: Commit, places: Places) -> bool:
         return False
 
 
+def _beside(history: TableHistory, checkpoint: CheckpointFacts, since: int | None) -> LastWritten | None:
+    """Where the query's id is lost, its own batches are no others: none of them began before the first."""
+    binding = checkpoint.binding
+    if binding is None or since is None:
+        return None
+    return history.beside(since, (checkpoint.query_id or "", *binding.predecessors), binding.topic_id, checkpoint.begins)
+
+
 def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summary: LedgerSummary, seen: Seen | None) -> TableFacts:
     """What the tables say, seen from this checkpoint; `seen` is what a start remembered of the quarantine."""
     history = TableHistory.of(files, places, summary)
@@ -171,7 +182,7 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         state.id,
         last,
         history.left_out(query_id, last) if query_id is not None and written < max(checkpoint.committed, pair or -1) else None,
-        history.beside(baseline, (query_id, *former)) if query_id is not None and baseline is not None and last is None else None,
+        _beside(history, checkpoint, baseline) if last is None else None,
         ours,
         not ours and history.blank(),
         recorded,

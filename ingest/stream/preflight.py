@@ -166,10 +166,7 @@ def _table_rewound(known: _Known) -> Refused | None:
 
 
 def _restored_beside(known: _Known) -> Refused | None:
-    beside, begins, binding = known.table.beside, known.checkpoint.begins, known.checkpoint.binding
-    if beside is None or (binding is not None and not one_topic(beside.mark.topic_id, binding.topic_id)):
-        return None
-    if all(each.start >= begins.get(each.partition, 0) for each in beside.mark.ranges):
+    if (beside := known.table.beside) is None:
         return None
     return refusals.restored_beside(known.name, known.table.path, beside)
 

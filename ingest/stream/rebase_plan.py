@@ -106,7 +106,8 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
 def _ends_of(begin: EpochBegin, last: LastWritten | None, assessment: Assessment, in_force: InForce, name: str) -> Mapping[int, int]:
     """Where an epoch began that no batch in force has followed; no later than others did that knew nothing of it, for their batches may
     have been left out since. What `last`, which it knew, has read is not read again."""
-    read = {} if last is None else {each.partition: each.end for each in last.mark.ranges}
+    same = last is not None and one_topic(last.mark.topic_id, begin.topic_id)
+    read = {each.partition: each.end for each in last.mark.ranges} if last is not None and same else {}
     ends = dict(begin.baseline)
     for starts in _unknown_to(begin, assessment, in_force, name):
         for partition, start in starts.items():
@@ -181,7 +182,8 @@ def began(checkpoint: CheckpointFacts, table: TableFacts, topic_id: str) -> Mapp
         return None
     if binding is None or (binding.topic_id and topic_id and binding.topic_id != topic_id):
         return {}
-    return {} if binding.rebase is not None and binding.rebase.former else checkpoint.begins
+    rebased = binding.rebase is not None and binding.rebase.former
+    return {} if rebased or table.beside is not None else checkpoint.begins
 
 
 def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str, *, accept_gap: bool) -> RebasePlan:

@@ -27,6 +27,14 @@ LATEST_ELSEWHERE: tuple[Op, ...] = (
     ("produce", 0, ((1, 10, "good"),)),
     ("restore", 0, 1, False),
 )
+BESIDE: tuple[Op, ...] = (
+    ("produce", 0, ((0, 0, "good"),)),
+    go(0, 6, place=1, at=11, then=("crash",)),
+    ("rebase", 0, "latest", False, (), 0, ()),
+    ("produce", 0, ((3, 30, "good"),)),
+    go(0, 12, place=1),
+    ("restore", 0, 2, False),
+)
 READ: tuple[Op, ...] = (THREE, THREE, go(0, 40), ("stop", 0))
 
 # What the model has found: (known as, what, schedule). All of them end as xfail until the engine is mended.
@@ -91,6 +99,16 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
         "restored-beside",
         "as latest-elsewhere, but it is the other checkpoint that goes on, which knows nothing of the batch that was restored away",
         Schedule(Setting(), (*LATEST_ELSEWHERE, ("kill", 0), go(0, 20, place=1), ("stop", 0))),
+    ),
+    (
+        "restored-beside",
+        "the same with two batches, of which only the first began before the other checkpoint",
+        Schedule(Setting(), BESIDE),
+    ),
+    (
+        "restored-beside",
+        "the same, and the ledger is lost: the rebase that is named went on where that other checkpoint was to begin",
+        Schedule(Setting(limit=9), (*BESIDE[:4], go(0, 5, place=1), ("kill", 0), ("restore", 0, 1, False), ("drop", 2))),
     ),
     (
         "read-and-a-gap",

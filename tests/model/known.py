@@ -41,8 +41,13 @@ def _replayed(world: World, found: Violation) -> bool:
 
 
 def _begun_late(world: World) -> bool:
-    """Whether a rebase of a table that nobody had read began behind its first record."""
-    return any(offset > 0 for told in world.truth.first_told.values() for offset in told.values())
+    """Whether a rebase of a table that nobody had read began behind its first record, and the log tells of no batch that had read from
+    before there and was left out."""
+    late = {p: offset for told in world.truth.first_told.values() for p, offset in told.items() if offset > 0}
+    target = world.tables.get(HOME.target)
+    versions = [] if target is None else target.versions[target.log_from :]
+    out = [each.commit.mark for each in versions if target is not None and each.commit.version not in target.newest.force]
+    return bool(late) and not any(r.start < late.get(r.partition, 0) for mark in out if mark is not None for r in mark.ranges)
 
 
 def _untold(world: World) -> bool:

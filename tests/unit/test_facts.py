@@ -68,10 +68,19 @@ def test_a_batch_of_a_checkpoint_that_this_ones_rebase_did_not_know_and_that_was
     write_deltalake(places.target, rows, mode="append", commit_properties=properties)
     assert beside() is None, "in force"
     DeltaTable(places.target).restore(0)
-    assert beside() == LastWritten(MARK, 1)
+    assert beside() == beside(query_id=None) == LastWritten(MARK, 1)
     assert beside(query_id="q0") is None and beside(binding=replace(bound, predecessors=("q0",))) is None, "its own, or a former one's"
     assert beside(binding=replace(bound, rebase=Rebase((), ((0, 7),), (), 2))) is None, "the rebase has found it left out"
     assert beside(binding=replace(bound, rebase=None)) is None, "no rebase"
+    assert beside(binding=replace(bound, rebase=Rebase((), ((0, 0),), (), 0))) is None, "its own first batch begins no later"
+    assert beside(binding=replace(bound, topic_id="U")) is None and beside(binding=replace(bound, topic_id="")) is not None
+    later = replace(MARK, id=BatchId("q0", 1), ranges=(OffsetRange(0, 10, 20),))
+    for mark in (MARK, later):
+        pair = Transaction(mark.app_id("target"), mark.id.number, last_updated=1)
+        properties = CommitProperties(custom_metadata={"userMetadata": mark.to_json()}, app_transactions=[pair])
+        write_deltalake(places.target, rows, mode="append", commit_properties=properties)
+    DeltaTable(places.target).restore(2)
+    assert beside(binding=replace(bound, rebase=Rebase((), ((0, 7),), (), 2))) == LastWritten(MARK, 3), "and not the newest of them"
 
 
 def test_the_log_of_another_table_makes_none_of_ours(tmp_path: Path) -> None:

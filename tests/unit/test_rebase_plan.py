@@ -119,6 +119,13 @@ def test_what_batches_in_force_have_read_is_not_read_again() -> None:
         assert end.ends == {0: 20, 1: 5}
 
 
+def test_nor_is_what_was_read_of_a_topic_that_was_made_again_since() -> None:
+    """I6: its offsets mean nothing in the new one."""
+    summary = LedgerSummary(epochs={"q1": 1}, begins={"q1": EpochBegin("q1", "events", "U", 2, {0: 40})})
+    facts = CheckpointFacts("checkpoint", query_id="q2", binding=replace(BOUND, topic_id="U"), initial={0: 7}), TableFacts("lake/target")
+    assert table_end(Assessment(*facts, summary, None, Start()), InForce(Log(CREATED, 0, 1)), "shop.orders").ends == {0: 7}
+
+
 def test_a_table_does_not_go_on_with_another_topic_even_where_its_checkpoint_is_gone() -> None:
     """What is left of the topic before would never be read."""
     end = end_of(Log(CREATED, 0, 1))
@@ -163,6 +170,12 @@ def test_nothing_begins_behind_a_transaction_that_is_open(aim: Aim) -> None:
         pytest.param({"torn": "offsets/3"}, {}, {}, id="a checkpoint without its binding"),
         pytest.param({"committed": 3, "binding": replace(BOUND, topic_id="U")}, {}, {}, id="of a topic that was deleted"),
         pytest.param({"committed": 0, "binding": replace(BOUND, rebase=Rebase((), ((0, 9),), (), 1))}, {}, {0: 9}, id="rebased at once"),
+        pytest.param(
+            {"committed": 0, "binding": replace(BOUND, rebase=Rebase((), ((0, 9),), (), 1))},
+            {"beside": LastWritten(mark(0), 2)},
+            {},
+            id="rebased at once, and beside another one",
+        ),
         pytest.param({"committed": 0, "binding": replace(BOUND, rebase=Rebase((FORMER,), ((0, 40),), (), 9))}, {}, {}, id="rebased later"),
     ],
 )
