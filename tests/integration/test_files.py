@@ -49,7 +49,8 @@ def test_many_names_come_over_in_one_answer(spark: SparkSession, tmp_path: Path)
     send = client.send_command
 
     def counted(command: str, *more: object, **named: object) -> object:
-        asked.append(command)
+        if not command.startswith("m\n"):  # what Python's garbage collector lets go of, of tests before this one
+            asked.append(command)
         return send(command, *more, **named)
 
     with pytest.MonkeyPatch.context() as patch:

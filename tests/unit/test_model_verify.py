@@ -44,8 +44,9 @@ def test_what_balances_has_lost_nothing_and_no_row_can_be_taken_out_of_it() -> N
     assert balanced > SCHEDULES
 
 
-@pytest.mark.parametrize("schedule", [pytest.param(each, id=name) for name, _, each in FOUND])
-def test_a_known_loss_that_the_run_does_not_see_is_found(schedule: Schedule) -> None:
+@pytest.mark.parametrize(("name", "schedule"), [pytest.param(name, each, id=name) for name, _, each in FOUND])
+def test_a_known_loss_that_the_run_does_not_see_is_found(name: str, schedule: Schedule) -> None:
+    """But for the one of which no ledger row and no commit tells: docs/model.md says so."""
     assert play(schedule) is not None
     assert lost(judged())
-    assert verified(judged()).findings
+    assert bool(verified(judged()).findings) == (name != "beside-untold")
