@@ -21,14 +21,13 @@ def check_rebases(case: Case) -> Iterator[str]:
     """(g) Rows of kind rebase fit the ranges of their query in the log, none is missing or there twice; a gap is of a rebase, in the
     topic, and read by none before it."""
     rebased = {row.query_id for row in case.lake.ledger if row.kind == "rebase"}
-    first: dict[str, Commit] = {}
     commits: dict[tuple[str, int], Commit] = {}
     batches: dict[str, list[Commit]] = defaultdict(list)
     for commit in case.lake.batches:
         meta = commit.metadata or {}
-        first.setdefault(meta["query_id"], commit)
         commits[meta["query_id"], meta["batch_id"]] = commit
         batches[meta["query_id"]].append(commit)
+    first = {query_id: theirs[0] for query_id, theirs in batches.items()}
     for row in case.lake.ledger:
         if row.kind not in ("rebase", "gap_accepted") or row.partition < 0:  # a former epoch without a batch has no partition
             continue

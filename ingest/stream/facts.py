@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingest.files import Files
@@ -84,25 +83,26 @@ class TableHistory:
 
     def left_out(self, query_id: str, last: LastWritten | None) -> LastWritten | None:
         """The newest batch of this query that the log has and that is not in force."""
-        chain = {commit.version for commit in self.in_force.commits()}
-        for commit in self.log.newest_first():
-            if last is not None and commit.version <= last.version:
-                break
-            if commit.version not in chain and commit.mark is not None and commit.mark.id.query_id == query_id:
+        for commit in self.in_force.left_out(-1 if last is None else last.version):
+            if commit.mark is not None and commit.mark.id.query_id == query_id:
                 return LastWritten(commit.mark, commit.version)
         return None
 
-    def beside(self, since: int, known: tuple[str, ...], topic_id: str, begins: Mapping[int, int]) -> LastWritten | None:
-        """A batch of this table by another query than these, behind version `since`, that is not in force, and that has read the topic from
-        before these offsets on."""
-        chain = {commit.version for commit in self.in_force.commits()}
-        for commit in self.log.newest_first():
-            if commit.version <= since:
-                break
+    def beside(self, checkpoint: CheckpointFacts, since: int | None) -> LastWritten | None:
+        """A batch of this table behind version `since`, where a rebase began this checkpoint, that is not in force, of another query that
+        the rebase did not know, and that has read the topic from before this checkpoint's own beginning on.
+
+        Where the query's id is lost, its own batches are no others: none of them began before the first.
+        """
+        binding = checkpoint.binding
+        if binding is None or since is None:
+            return None
+        known, begins = (checkpoint.query_id, *binding.predecessors), checkpoint.begins
+        for commit in self.in_force.left_out(since):
             mark = commit.mark
-            if commit.version in chain or mark is None or f"{mark.pipeline}.{mark.table}" != self.places.name or mark.id.query_id in known:
+            if mark is None or f"{mark.pipeline}.{mark.table}" != self.places.name or mark.id.query_id in known:
                 continue
-            if one_topic(mark.topic_id, topic_id) and any(each.start < begins.get(each.partition, 0) for each in mark.ranges):
+            if one_topic(mark.topic_id, binding.topic_id) and any(each.start < begins.get(each.partition, 0) for each in mark.ranges):
                 return LastWritten(mark, commit.version)
         return None
 
@@ -151,14 +151,6 @@ def _created_by(commit: Commit, places: Places) -> bool:
         return False
 
 
-def _beside(history: TableHistory, checkpoint: CheckpointFacts, since: int | None) -> LastWritten | None:
-    """Where the query's id is lost, its own batches are no others: none of them began before the first."""
-    binding = checkpoint.binding
-    if binding is None or since is None:
-        return None
-    return history.beside(since, (checkpoint.query_id or "", *binding.predecessors), binding.topic_id, checkpoint.begins)
-
-
 def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summary: LedgerSummary, seen: Seen | None) -> TableFacts:
     """What the tables say, seen from this checkpoint; `seen` is what a start remembered of the quarantine."""
     history = TableHistory.of(files, places, summary)
@@ -182,7 +174,7 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         state.id,
         last,
         history.left_out(query_id, last) if query_id is not None and written < max(checkpoint.committed, pair or -1) else None,
-        _beside(history, checkpoint, baseline) if last is None else None,
+        history.beside(checkpoint, baseline) if last is None else None,
         ours,
         not ours and history.blank(),
         recorded,

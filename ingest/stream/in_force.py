@@ -54,6 +54,15 @@ class InForce:
                 return commit.version == version
         return version <= self.before_the_log()
 
+    def left_out(self, since: int = -1) -> Iterator[Commit]:
+        """From the newest back to behind version `since`, those that the log has and that are not in force."""
+        chain = {commit.version for commit in self.commits()}
+        for commit in self.log.newest_first():
+            if commit.version <= since:
+                return
+            if commit.version not in chain:
+                yield commit
+
     def before_the_log(self) -> int:
         """Versions up to this one that the log no longer has are in force too; -1: none. Walks to the end."""
         while self._step():

@@ -119,14 +119,10 @@ def _ends_of(begin: EpochBegin, last: LastWritten | None, assessment: Assessment
 def _unknown_to(begin: EpochBegin, assessment: Assessment, in_force: InForce, name: str) -> Iterator[Mapping[int, int]]:
     """Where, in the same topic, batches begin that this epoch's rebase cannot have known: what the log tells was left out since; what the
     ledger has of a query that no rebase has ended; and the checkpoint at hand, if it has not followed this epoch. Each may be lost."""
-    chain, checkpoint, summary = {commit.version for commit in in_force.commits()}, assessment.checkpoint, assessment.summary
-    for commit in in_force.log.newest_first():
+    checkpoint, summary = assessment.checkpoint, assessment.summary
+    for commit in in_force.left_out(begin.table_version):
         mark = commit.mark
-        if commit.version <= begin.table_version:
-            break
-        if commit.version in chain or mark is None or f"{mark.pipeline}.{mark.table}" != name:
-            continue
-        if one_topic(mark.topic_id, begin.topic_id):
+        if mark is not None and f"{mark.pipeline}.{mark.table}" == name and one_topic(mark.topic_id, begin.topic_id):
             yield {each.partition: each.start for each in mark.ranges}
     for query_id, newest in summary.last.items():
         if query_id != begin.query_id and query_id not in summary.ended and one_topic(newest.mark.topic_id, begin.topic_id):

@@ -54,13 +54,12 @@ class TableFacts:
     """The target (`id` None: there is none) and what belongs to it.
 
     `last` is the last batch of the checkpoint's query that is in force, `left_out` a later one that is not, `beside` one that is not,
-    of a checkpoint which this one's rebase did not know, written since it and before any batch of this one, and read from before where this
-    one begins; `ours` whether
-    the table holds any pair of this pipeline, `blank` whether it holds nothing but our own marked creation; `recorded` whether the
-    ledger, which may outlive the table, tells of batches or of a rebase, and `ledgered` the last batch of the query that it has;
-    `stranger` the newest commit in force by somebody else since `last`; `pair` the batch number that Delta itself keeps for our
-    query; `baseline` whether the version at which a rebase began this epoch is in force. `quarantine_lost` says which records the
-    quarantine lacks that the target proves; `retention` names the tables on which pairs expire.
+    of a checkpoint which this one's rebase did not know, written since it and before any batch of this one, and read from before where
+    this one begins; `ours` whether the table holds any pair of this pipeline, `blank` whether it holds nothing but our own marked
+    creation; `recorded` whether the ledger, which may outlive the table, tells of batches or of a rebase, and `ledgered` the last batch
+    of the query that it has; `stranger` the newest commit in force by somebody else since `last`; `pair` the batch number that Delta
+    itself keeps for our query; `baseline` whether the version at which a rebase began this epoch is in force. `quarantine_lost` says
+    which records the quarantine lacks that the target proves; `retention` names the tables on which pairs expire.
     """
 
     path: str

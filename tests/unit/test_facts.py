@@ -28,10 +28,11 @@ MARK = Mark("shop", "orders", BatchId("q0", 0), 0, "hash", "orders", "T", (Offse
 
 
 def written(places: Places, mark: Mark) -> DeltaTable:
-    """A target with one batch."""
+    """A target with one batch more."""
     pair = Transaction(mark.app_id("target"), mark.id.number, last_updated=1)  # one without a time never expires
     properties = CommitProperties(custom_metadata={"userMetadata": mark.to_json()}, app_transactions=[pair])
-    write_deltalake(places.target, Table.from_pydict({"n": Array([1], type=DataType.int32())}), commit_properties=properties)
+    rows = Table.from_pydict({"n": Array([1], type=DataType.int32())})
+    write_deltalake(places.target, rows, mode="append", commit_properties=properties)
     return DeltaTable(places.target)
 
 
@@ -62,10 +63,7 @@ def test_a_batch_of_a_checkpoint_that_this_ones_rebase_did_not_know_and_that_was
         checkpoint = replace(CheckpointFacts(places.checkpoint, "q1", binding=bound), **changed)  # type: ignore[arg-type]
         return table_facts(LocalFiles(), places, checkpoint, LedgerSummary(), None).beside
 
-    pair = Transaction(MARK.app_id("target"), 0, last_updated=1)
-    properties = CommitProperties(custom_metadata={"userMetadata": MARK.to_json()}, app_transactions=[pair])
-    rows = Table.from_pydict({"n": Array([1], type=DataType.int32())})
-    write_deltalake(places.target, rows, mode="append", commit_properties=properties)
+    written(places, MARK)
     assert beside() is None, "in force"
     DeltaTable(places.target).restore(0)
     assert beside() == beside(query_id=None) == LastWritten(MARK, 1)
@@ -76,9 +74,7 @@ def test_a_batch_of_a_checkpoint_that_this_ones_rebase_did_not_know_and_that_was
     assert beside(binding=replace(bound, topic_id="U")) is None and beside(binding=replace(bound, topic_id="")) is not None
     later = replace(MARK, id=BatchId("q0", 1), ranges=(OffsetRange(0, 10, 20),))
     for mark in (MARK, later):
-        pair = Transaction(mark.app_id("target"), mark.id.number, last_updated=1)
-        properties = CommitProperties(custom_metadata={"userMetadata": mark.to_json()}, app_transactions=[pair])
-        write_deltalake(places.target, rows, mode="append", commit_properties=properties)
+        written(places, mark)
     DeltaTable(places.target).restore(2)
     assert beside(binding=replace(bound, rebase=Rebase((), ((0, 7),), (), 2))) == LastWritten(MARK, 3), "and not the newest of them"
 
