@@ -11,8 +11,8 @@ from typing import Any
 from ingest.local.poison import POISON_KINDS
 from ingest.local.producer import Produced, produce_sample
 from ingest.local.sample import ORDERS
-from ingest.oracle.judge import Run, Verdict, judge_live
-from ingest.oracle.sources import Commit, read_log
+from ingest.oracle.judge import Run, Verdict, judge, judge_live
+from ingest.oracle.sources import Commit, KafkaView, read_log
 from tests.faults.driver import REPOSITORY, Driver
 
 # Few columns, so that a batch takes a moment.
@@ -200,8 +200,9 @@ class Pipeline:
                 known.update(Path(action[kind]["path"]).name for kind in ("add", "remove") if kind in action)
         return {path.name for path in self.delta().rglob("*.parquet") if "_delta_log" not in path.parts} - known
 
-    def judge(self, table: str | None = None, **changes: Any) -> Verdict:
-        """Ask the oracle."""
+    def judge(self, table: str | None = None, *, kafka: KafkaView | None = None, **changes: Any) -> Verdict:
+        """Ask the oracle, of what Kafka shows now or has shown (`kafka`)."""
         name = table or self.tables[0]
         run = Run(self.lake, "shop", name, self.topic, ("order_id",), PAYLOAD, tuple(self.manifests), refused_kinds=REFUSED)
-        return judge_live(replace(run, **changes), self.bootstrap_servers)
+        run = replace(run, **changes)
+        return judge_live(run, self.bootstrap_servers) if kafka is None else judge(run, kafka)

@@ -1,0 +1,98 @@
+"""Kafka's cleaner takes records between an attempt at a batch and its replay: none is doubled, and what is lost is said exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+from kafka import KafkaProducer
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from ingest.local.broker_probe import admin
+from ingest.local.sample import Shop
+from ingest.oracle.sources import EventId, KafkaView, read_kafka
+from ingest.oracle.tables import select
+from tests.faults.conftest import PipelineFactory
+from tests.faults.driver import until
+from tests.faults.pipeline import PAYLOAD, Pipeline
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+Place = tuple[int, int]  # partition, offset
+
+
+@pytest.mark.parametrize("point", ["after_offset_log", "after_quarantine", "after_target"])
+def test_kafka_compacts_the_topic_between_attempt_and_replay(pipeline: PipelineFactory, point: str) -> None:
+    """Other events take the keys of some in a batch that was cut off, and Kafka keeps the last of a key (and of what was sent again).
+
+    What the attempt has committed stays as it stands; of the rest the replay reads what Kafka still holds.
+    """
+    lake = pipeline(batch=1500)
+    lake.produce(3200, poison=60)
+    lake.crash(f"{point}:kill@1")
+    begin, end = lake.planned(0), lake.planned(1)
+    done = {partition: read_to for partition, (_, read_to) in lake.commits()[-1].ranges.items()}
+    quarantine = set(select(lake.delta("quarantine"), ["partition", "offset"]))
+    known = {place: record for place, record in shown(lake).records.items() if begin[place[0]] <= place[1] < end[place[0]]}
+    named = {place: record.event_id[0] for place, record in known.items() if record.event_id}
+    taken = [*sorted(named)[::20], *sorted(quarantine & named.keys())[::2]]
+    send_under_keys(lake, [(partition, named[partition, offset]) for partition, offset in taken])
+    before = shown(lake)
+    left = compacted(lake, taken)
+
+    lake.complete()
+    assert shown(lake) == left, "Kafka's cleaner was at rest meanwhile"
+    stood = {place: record for place, record in before.records.items() if place[1] < done[place[0]] or place in quarantine}
+    read = replace(left, records={**stood, **left.records})
+    lost, unread = ids(before) - ids(read), before.records.keys() - read.records.keys()
+    assert bool(lost) == (point != "after_target")
+    kafka = json.loads(lake.command("verify", "--json", "--against-kafka").ended(0))["tables"][0]["kafka"]
+    assert kafka["gaps"]["hole"] >= len(unread) and kafka["unverifiable"] == 0
+    lake.judge(kafka=read, excused_ids=frozenset(lost)).assert_clean()
+
+
+def shown(lake: Pipeline) -> KafkaView:
+    """All that the topic holds now."""
+    return read_kafka(lake.bootstrap_servers, lake.topic, ("order_id",), PAYLOAD)
+
+
+def ids(view: KafkaView) -> set[EventId]:
+    return {record.event_id for record in view.records.values() if record.event_id is not None}
+
+
+def send_under_keys(lake: Pipeline, keys: Iterable[tuple[int, str]]) -> None:
+    """For each key of a partition an event of another id under it; the key of an order is its own id."""
+    producer = KafkaProducer(bootstrap_servers=lake.bootstrap_servers, acks="all")
+    others = Shop("others").orders(1_000_000)
+    for partition, key in keys:
+        producer.send(lake.topic, next(others).value, key.encode(), partition=partition)
+    producer.close()
+
+
+def compacted(lake: Pipeline, taken: Collection[Place]) -> KafkaView:
+    """What Kafka's cleaner leaves, once it has been there and is off again.
+
+    It looks every 15 seconds, and at no record in the segment that is written to, which the next record closes.
+    """
+    configure(
+        lake, {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001", "max.compaction.lag.ms": "100"}
+    )
+    producer = KafkaProducer(bootstrap_servers=lake.bootstrap_servers, acks="all")
+
+    def cleaned() -> bool:
+        for partition, event in enumerate(Shop("the last").orders(2)):
+            producer.send(lake.topic, event.value, event.key, partition=partition)
+        producer.flush()
+        return shown(lake).records.keys().isdisjoint(taken)
+
+    until(cleaned, "Kafka's cleaner", 120)
+    producer.close()
+    configure(lake, {"cleanup.policy": "delete"})
+    return shown(lake)
+
+
+def configure(lake: Pipeline, settings: Mapping[str, str]) -> None:
+    with admin(lake.bootstrap_servers, timeout_s=15) as client:
+        client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, lake.topic, configs=dict(settings))])
