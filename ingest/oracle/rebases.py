@@ -45,6 +45,7 @@ def check_rebases(case: Case) -> Iterator[str]:
     yield from _doubled(case)
     yield from _beginnings(case, batches)
     yield from _ends(case, batches, commits)
+    yield from _of_the_newest(case, batches)
 
 
 def _named(row: LedgerRow) -> str:
@@ -58,7 +59,14 @@ def _begins(row: LedgerRow) -> bool:
 
 
 def _epochs(lake: Lake) -> dict[str, int]:
-    return {row.query_id: row.epoch for row in lake.ledger}
+    return {query_id: max(numbers) for query_id, numbers in _numbers(lake).items()}
+
+
+def _numbers(lake: Lake) -> Mapping[str, set[int]]:
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for row in lake.ledger:
+        numbers[row.query_id].add(row.epoch)
+    return numbers
 
 
 def _began_at(lake: Lake) -> dict[str, int]:
@@ -79,13 +87,15 @@ def _rebase(row: LedgerRow, commit: Commit | None, first: Commit | None, what: s
 
 
 def _gap(case: Case, row: LedgerRow, first: Mapping[str, Commit], what: str) -> Iterator[str]:
-    """After a RESTORE or an overwrite what was read before may be a gap for good reason; what comes after the rebase may read it again."""
-    own = first.get(row.query_id)
+    """After a RESTORE or an overwrite what was read before may be a gap for good reason; what comes after the rebase may read it again,
+    also in a table that was made anew."""
+    epochs, own = _epochs(case.lake), first.get(row.query_id)
     until = row.target_version if own is None else min(row.target_version, own.version - 1)
     since = _replaced(case.lake, until)
     for commit in case.lake.batches:
         start, end = commit.ranges.get(row.partition, (0, 0))
-        if commit.topic_id == row.topic_id and since < commit.version <= until and max(start, row.start) < min(end, row.end):
+        before = since < commit.version <= until and epochs.get((commit.metadata or {})["query_id"], 0) < row.epoch
+        if commit.topic_id == row.topic_id and before and max(start, row.start) < min(end, row.end):
             yield f"{what}: version {commit.version} has read [{start}, {end}) before (g)"
 
 
@@ -99,6 +109,9 @@ def _doubled(case: Case) -> Iterator[str]:
     begins = Counter((row.query_id, row.partition) for row in case.lake.ledger if _begins(row))
     ends = Counter(row._replace(batch_id=0, start=0, end=0) for row in case.lake.ledger if row.kind == "rebase" and not _begins(row))
     gaps = Counter(row._replace(target_version=0) for row in case.lake.ledger if row.kind == "gap_accepted")
+    for query_id, numbers in _numbers(case.lake).items():
+        if len(numbers) > 1:
+            yield f"{case.run.table}: the ledger calls query {query_id} epoch {' and '.join(map(str, sorted(numbers)))} (g)"
     for (query_id, partition), count in begins.items():
         if count > 1:
             yield f"{case.run.table}: the ledger tells {count} times where query {query_id} began in partition {partition} (g)"
@@ -162,3 +175,26 @@ def _ends(case: Case, batches: Batches, commits: Mapping[tuple[str, int], Commit
                 commit = commits.get((query_id, number))
                 if commit is not None and -1 not in partitions and (missing := sorted(commit.ranges.keys() - partitions)):
                     yield f"{what} in partitions {missing} when query {rebased} began, at version {version} (g)"
+
+
+def _of_the_newest(case: Case, batches: Batches) -> Iterator[str]:
+    """What a rebase tells of an epoch before it is how the newest batch of that one ended, by then.
+
+    Only where nothing but batches was ever done to the table: a batch that is not in force, or behind a hole, is none. And only of a
+    version at which every rebase has written: else it may have been one of another table.
+    """
+    began = _began_at(case.lake)
+    if not case.lake.target_log or case.lake.target_log[0].version > 0:
+        return
+    for row in case.lake.ledger:
+        version = row.target_version
+        if row.kind != "rebase" or _begins(row) or _replaced(case.lake, version) >= 0:
+            continue
+        if not all(query_id in batches for query_id, at in began.items() if at == version):
+            continue
+        newest = max((c for c in batches.get(row.query_id, ()) if c.version <= version), key=lambda c: c.version, default=None)
+        number = -1 if newest is None else int((newest.metadata or {})["batch_id"])
+        if number != (row.batch_id if row.partition >= 0 else -1):
+            what = f"{case.run.table}: ledger of query {row.query_id}, rebase at version {version}"
+            last = f"batch {number}" if number >= 0 else "none"
+            yield f"{what}: it tells of {f'batch {row.batch_id}' if row.partition >= 0 else 'no batch'}, and the last one was {last} (g)"

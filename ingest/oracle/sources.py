@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 EventId = tuple[str, ...]
+# Behind the name of an operation that leaves nothing of the table before it.
+OVERWRITE = " Overwrite"
 
 
 class KafkaRecord(NamedTuple):
@@ -208,6 +210,8 @@ def _commit(version: int, file: Path) -> Commit:
         action = json.loads(line) if line.strip() else {}
         if info := action.get("commitInfo"):
             operation = str(info.get("operation", ""))
+            if (info.get("operationParameters") or {}).get("mode") == "Overwrite":
+                operation += OVERWRITE
             metadata = _metadata(info.get("userMetadata"))
         if txn := action.get("txn"):
             txns.append((str(txn["appId"]), int(txn["version"])))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable, QueryBuilder
 
-from ingest.oracle.sources import Commit, EventId, id_text, plain_topic_id, read_log, value_hash
+from ingest.oracle.sources import OVERWRITE, Commit, EventId, id_text, plain_topic_id, read_log, value_hash
 
 LEDGER_COLUMNS = (
     *("kind", "query_id", "batch_id", "topic_id", "partition", "start_offset", "end_offset"),
@@ -31,6 +31,11 @@ class Position(NamedTuple):
 
 # What these take away leaves the batches before them in force.
 LEAVE_BATCHES = ("DELETE", "UPDATE")
+
+
+def _replaces(operation: str) -> bool:
+    """By its name: it may be of a table that holds no row."""
+    return operation == "RESTORE" or "REPLACE TABLE" in operation or operation.endswith(OVERWRITE)
 
 
 class LedgerRow(NamedTuple):
@@ -88,7 +93,7 @@ class Lake:
     @property
     def replaced(self) -> list[int]:
         """Versions, a RESTORE or an overwrite, after which it is not known which of the batches before are in force."""
-        return [c.version for c in self.target_log if c.operation == "RESTORE" or (c.removes_data and c.operation not in LEAVE_BATCHES)]
+        return [c.version for c in self.target_log if _replaces(c.operation) or (c.removes_data and c.operation not in LEAVE_BATCHES)]
 
     @classmethod
     def read(cls, folder: Path, id_columns: Sequence[str], payload_columns: Sequence[str]) -> Lake:

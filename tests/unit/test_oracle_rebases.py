@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
 
 from ingest.oracle.tables import Lake
@@ -150,7 +150,10 @@ def test_a_first_partition_that_begins_at_0_is_told_too(good: Scene, tmp_path: P
 
 
 @pytest.mark.parametrize("number", [-1, 0])
-def test_a_former_epoch_whose_batches_stand_behind_a_hole_has_ended_in_no_partition(over: Scene, tmp_path: Path, number: int) -> None:
+def test_a_former_epoch_whose_batches_stand_behind_a_hole_has_ended_in_no_partition(
+    over: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(Lake, "replaced", property(lambda _: [0]))
     former = ledger(number, -1, 0, 0, 0) | {"kind": "rebase", "topic_id": ""}
     over.ledger += [former, *rebased_over(5, 6)[2:]]
     assert found_of(over, tmp_path) == ()
@@ -216,3 +219,132 @@ def test_where_the_ledgers_own_log_does_not_tell_what_came_first_no_beginning_is
         for version in range(2):
             (tmp_path / f"shop/orders/ledger/_delta_log/{version:020}.json").unlink()
     assert over.ask(tmp_path, excused_ids=frozenset({("C",)})).findings == ()
+
+
+READ_ON = rebase(1, (9, 3), (9, 3), 1)
+
+
+@pytest.fixture
+def behind(good: Scene) -> Scene:
+    """A rebase behind both batches of q1, and its epoch has written; what it has left in the ledger is for the test to say."""
+    good.commits.append(TargetCommit([], 1, {"0": [9, 9], "1": [3, 3]}, query_id="q2", app_id=app("q2")))
+    good.ledger += [ledger(1, p, at, at, 2) | LATER for p, at in ((0, 9), (1, 3))]
+    return good
+
+
+def test_what_a_rebase_has_told_rightly_passes(behind: Scene, tmp_path: Path) -> None:
+    behind.ledger += READ_ON
+    behind.judge(tmp_path).assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        pytest.param(
+            rebase(0, (5, 3), (9, 3), 1), "rebase at version 1: it tells of batch 0, and the last one was batch 1 (g)", id="older"
+        ),
+        pytest.param(rebase(7, (9, 3), (9, 3), 1), "rebase at version 1: it tells of batch 7, and the last one was batch 1 (g)", id="none"),
+        pytest.param(
+            rebase(1, (9, 3), (9, 3), 0), "rebase at version 0: it tells of batch 1, and the last one was batch 0 (g)", id="version"
+        ),
+        pytest.param(
+            [ledger(1, -1, 0, 0, 1) | {"kind": "rebase", "topic_id": ""}, *READ_ON[2:]],
+            "rebase at version 1: it tells of no batch, and the last one was batch 1 (g)",
+            id="in no partition",
+        ),
+        pytest.param(
+            [*READ_ON[:2], *(row | {"epoch": 5} for row in READ_ON[2:])], "the ledger calls query q2 epoch 1 and 5 (g)", id="epoch"
+        ),
+    ],
+)
+def test_a_rebase_tells_of_the_newest_batch_before_it_and_of_its_own_epoch(
+    behind: Scene, tmp_path: Path, told: Rows, expected: str
+) -> None:
+    behind.ledger += told
+    found = behind.judge(tmp_path).findings
+    assert any(expected in each for each in found), found
+
+
+@pytest.mark.parametrize("how", ["RESTORE", "a log that was cleaned up"])
+def test_but_not_where_the_log_does_not_tell_which_batches_are_in_force(
+    behind: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    behind.ledger += rebase(0, (5, 3), (9, 3), 1)
+    behind.write(tmp_path)
+    if how == "RESTORE":
+        monkeypatch.setattr(Lake, "replaced", property(lambda _: [1]))
+    else:
+        DeltaTable(str(tmp_path / "shop/orders/target")).create_checkpoint()
+        (tmp_path / f"shop/orders/target/_delta_log/{0:020}.json").unlink()
+    assert not any("it tells of" in each for each in behind.ask(tmp_path).findings)
+
+
+def unused(query_id: str, epoch: int, version: int, *, begins: tuple[int, int] = (9, 3)) -> Rows:
+    """What a rebase leaves of an epoch that never wrote: where it began."""
+    return [ledger(0, p, at, at, version) | {"kind": "rebase", "query_id": query_id, "epoch": epoch} for p, at in enumerate(begins)]
+
+
+def nothing_of(query_id: str, epoch: int, version: int) -> Rows:
+    return [ledger(0, -1, 0, 0, version) | {"kind": "rebase", "query_id": query_id, "epoch": epoch, "topic_id": ""}]
+
+
+def ends(version: int) -> Rows:
+    """Where q1 ended, by its batch of this number and version."""
+    return rebase(version, ((5, 3), (9, 3))[version], (0, 0), version)[:2]
+
+
+@pytest.fixture
+def several(good: Scene) -> Scene:
+    """Behind batch 0 a rebase to q2, and behind batch 1, which q1 made all the same, those to q3 and q4, of which only q4 has written."""
+    own = {"query_id": "q4", "epoch": 3}
+    good.commits.append(TargetCommit([], 1, {"0": [9, 9], "1": [3, 3]}, query_id="q4", app_id=app("q4")))
+    good.ledger += [ledger(1, p, at, at, 2) | own for p, at in ((0, 9), (1, 3))]
+    good.ledger += [*ends(0), *unused("q2", 1, 0, begins=(5, 3))]
+    good.ledger += [*ends(1), *nothing_of("q2", 1, 1), *unused("q3", 2, 1)]
+    good.ledger += [*ends(1), *nothing_of("q2", 1, 1), *nothing_of("q3", 2, 1), *unused("q4", 3, 1)]
+    return good
+
+
+def test_epochs_that_never_wrote_are_told_by_each_rebase_behind_them(several: Scene, tmp_path: Path) -> None:
+    several.judge(tmp_path).assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (ends(0), "the ledger tells 2 times where query q1 ended in partition 0 at version 0, where 1 later ones began (g)"),
+        (
+            nothing_of("q3", 2, 1),
+            "the ledger tells 2 times where query q3 ended in partition -1 at version 1, where 1 later ones began (g)",
+        ),
+    ],
+)
+def test_of_several_rebases_each_tells_once_of_those_before_it(several: Scene, tmp_path: Path, more: Rows, expected: str) -> None:
+    several.ledger += more
+    assert f"orders: {expected}" in several.judge(tmp_path).findings
+
+
+def test_where_nothing_tells_where_an_epoch_began_its_first_partition_is_named_also_if_it_began_at_0(good: Scene, tmp_path: Path) -> None:
+    good.commits.append(TargetCommit([], 1, {"0": [0, 9], "1": [0, 3]}, query_id="q2", app_id=app("q2")))
+    good.ledger.append(ledger(1, 0, 0, 9, 2, records_read=7, duplicate=2, replayed=5, gap=2) | LATER)
+    good.ledger.append(ledger(1, 1, 0, 3, 2, records_read=3, duplicate=1, replayed=2) | LATER)
+    assert good.judge(tmp_path).findings == ("orders: the ledger lacks where query q2 began in partition 0, 0 by its batch 1 (g)",)
+
+
+@pytest.mark.parametrize(("epoch", "clean"), [(3, True), (0, False)])
+def test_what_an_epoch_after_it_has_read_is_a_gap_for_good_reason(good: Scene, tmp_path: Path, epoch: int, clean: bool) -> None:
+    """Of a rebase of a table that was dropped, and made anew by that epoch, whose versions begin at 0 again."""
+    good.ledger = [line | {"epoch": epoch} for line in good.ledger]
+    good.ledger += [*unused("q0", 1, 1), ledger(0, 0, 0, 4, 1) | {"kind": "gap_accepted", "query_id": "q0", "epoch": 1}]
+    found = good.judge(tmp_path).findings
+    assert any("gap_accepted of partition 0 [0, 4): version 0 has read [0, 5) before (g)" in each for each in found) is not clean
+
+
+def test_an_overwrite_of_an_empty_table_leaves_nothing_before_it_in_force(good: Scene, tmp_path: Path) -> None:
+    good.write(tmp_path)
+    folder = tmp_path / "shop/orders"
+    table = DeltaTable(str(folder / "target"))
+    table.delete()
+    rest = QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
+    write_deltalake(str(folder / "target"), rest, mode="overwrite")
+    assert Lake.read(folder, ("order_id",), ()).replaced == [3]
