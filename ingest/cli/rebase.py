@@ -121,7 +121,7 @@ def print_plan(name: str, planned: RebasePlan, *, by_position: bool) -> None:
         print(f"{name}: the topic has another id than the one that was read, and the event id is the position: what this topic holds")
         print("  copies of becomes rows a second time")
     for partition, start, end in rebase.gaps:
-        print(f"{name}: LEFT OUT: partition {partition} [{start}, {end}), {end - start} offsets that no batch has read")
+        print(f"{name}: LEFT OUT: partition {partition} [{start}, {end}), {end - start} offsets that were still to be read")
     for partition, start, end in planned.not_regained:
         print(f"{name}: NOT REGAINED: what the quarantine has lost of partition {partition} [{start}, {end})")
     if planned.read_again:

@@ -32,7 +32,8 @@ class TableEnd:
     """Where the batches in force end, by partition, and how each epoch stands; `version` is the table's newest, `topic` the name of
     the topic that they were read from (empty: nothing was read).
 
-    `lost` is where the first records lie that the quarantine has lost, by topic id and partition; `began` where reading once began, by
+    `read` is what batches in force have read, of any epoch, as far as the log tells: (topic id, partition, start, end). `lost` is where the
+    first records lie that the quarantine has lost, by topic id and partition; `began` where reading once began, by
     partition (0 where none is named), None if nothing tells that there ever was any; `pending` what the epoch at hand was to read
     again for the sake of the quarantine, and has not.
     """
@@ -46,6 +47,7 @@ class TableEnd:
     began: Mapping[int, int] | None = None
     pending: tuple[Gap, ...] = ()
     stamp: str = ""
+    read: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
         )
         for query_id, epoch in sorted(epochs.items(), key=lambda item: item[1])
     )
+    read = tuple(_read(in_force, newest))
     version = max(versions, default=-1)
     last = max(newest.values(), key=lambda each: each.version, default=None)
     begins = [begin for begin in summary.begins.values() if begin.table_version in versions or begin.table_version <= horizon]
@@ -96,11 +99,19 @@ def table_end(assessment: Assessment, in_force: InForce, name: str) -> TableEnd:
     begins = [begin for begin in begins if baselines[begin.query_id] != ANOTHER]
     begin = max(begins, key=lambda each: (each.table_version, epochs[each.query_id]), default=None)
     if begin is not None and begin.query_id not in newest and (last is None or begin.table_version >= last.version):
-        return TableEnd(version, begin.topic_id, _ends_of(begin, last, assessment, in_force, name), former, topic=begin.topic)
+        return TableEnd(version, begin.topic_id, _ends_of(begin, last, assessment, in_force, name), former, topic=begin.topic, read=read)
     if last is None:
         return TableEnd(version, "", {}, former)
     ends = {each.partition: each.end for each in last.mark.ranges}
-    return TableEnd(version, last.mark.topic_id, ends, former, topic=last.mark.topic)
+    return TableEnd(version, last.mark.topic_id, ends, former, topic=last.mark.topic, read=read)
+
+
+def _read(in_force: InForce, newest: Mapping[str, LastWritten]) -> Iterator[Gap]:
+    """The ranges of the batches up to the newest of each epoch; what stands behind a hole may have counted on rows that are gone."""
+    for commit in in_force.commits():
+        mark = commit.mark
+        if mark is not None and mark.id.query_id in newest and mark.id.number <= newest[mark.id.query_id].mark.id.number:
+            yield from ((mark.topic_id, each.partition, each.start, each.end) for each in mark.ranges)
 
 
 def _ends_of(begin: EpochBegin, last: LastWritten | None, assessment: Assessment, in_force: InForce, name: str) -> Mapping[int, int]:
@@ -118,7 +129,10 @@ def _ends_of(begin: EpochBegin, last: LastWritten | None, assessment: Assessment
 
 def _unknown_to(begin: EpochBegin, assessment: Assessment, in_force: InForce, name: str) -> Iterator[Mapping[int, int]]:
     """Where, in the same topic, batches begin that this epoch's rebase cannot have known: what the log tells was left out since; what the
-    ledger has of a query that no rebase has ended; and the checkpoint at hand, if it has not followed this epoch. Each may be lost."""
+    ledger has of a query that no rebase has ended; and the checkpoint at hand, if it has not followed this epoch. Each may be lost.
+
+    Of a partition that a query's beginning does not name, all was its to read: it was added later.
+    """
     checkpoint, summary = assessment.checkpoint, assessment.summary
     for commit in in_force.left_out(begin.table_version):
         mark = commit.mark
@@ -126,15 +140,16 @@ def _unknown_to(begin: EpochBegin, assessment: Assessment, in_force: InForce, na
             yield {each.partition: each.start for each in mark.ranges}
     for query_id, newest in summary.last.items():
         if query_id != begin.query_id and query_id not in summary.ended and one_topic(newest.mark.topic_id, begin.topic_id):
-            began = summary.begins.get(query_id)
-            yield dict.fromkeys(begin.baseline, 0) if began is None else began.baseline
+            told = summary.begins.get(query_id)
+            yield {p: 0 if told is None else told.baseline.get(p, 0) for p in begin.baseline}
     binding = checkpoint.binding
     if (
         binding is not None
         and begin.query_id not in (checkpoint.query_id, *binding.predecessors)
+        and checkpoint.begins
         and one_topic(binding.topic_id, begin.topic_id)
     ):
-        yield checkpoint.begins
+        yield {p: checkpoint.begins.get(p, 0) for p in begin.baseline}
 
 
 def _gaps(query_id: str, assessment: Assessment) -> tuple[Gap, ...]:
@@ -172,14 +187,17 @@ def pending(checkpoint: CheckpointFacts, former: Sequence[FormerEpoch]) -> tuple
 
 def began(checkpoint: CheckpointFacts, table: TableFacts, topic_id: str) -> Mapping[int, int] | None:
     """Where reading began, by the checkpoint: log and ledger may be gone with the table, and what its batches had read is no less left
-    out then. None if nothing was ever read or about to be: where a rebase was cut off, there was something."""
+    out then, nor what its rebase had jumped over. None if nothing was ever read or about to be: where a rebase was cut off, there was
+    something."""
     binding = checkpoint.binding
     if checkpoint.empty and checkpoint.initial is None and not checkpoint.prepared and not table.ours:
         return None
     if binding is None or (binding.topic_id and topic_id and binding.topic_id != topic_id):
         return {}
-    rebased = binding.rebase is not None and binding.rebase.former
-    return {} if rebased or table.beside is not None else checkpoint.begins
+    if table.beside is not None or (binding.rebase is not None and binding.rebase.former):
+        return {}
+    jumped = {partition: start for partition, start, _ in binding.rebase.gaps} if binding.rebase is not None else {}
+    return {**checkpoint.begins, **jumped}
 
 
 def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str, *, accept_gap: bool) -> RebasePlan:
@@ -212,16 +230,19 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
         if partition in given or aim.kind == "latest":  # nobody can begin behind a transaction that is open: at its beginning, then
             start = min(start, max(earliest, broker.decided.get(partition, latest)))
         baseline[partition] = start
+    # Without a topic's id nothing says that what was read was of this one; what the quarantine has lost is as if it were not read.
+    known = [each for each in end.read if broker.topic_id and each[0] == broker.topic_id]
+    read = [(p, start, min(stop, lost.get((topic_id, p), stop))) for topic_id, p, start, stop in known]
     # Where nothing was ever read it begins, and jumps over nothing.
     nothing = not reached and not end.former and end.began is None
-    gaps = () if nothing else tuple((p, at, baseline[p]) for p, at in stands.items() if baseline[p] > at)
+    gaps = () if nothing else tuple(gap for p, at in stands.items() for gap in _unread(p, at, baseline[p], read))
     again = tuple((p, start, reached[p]) for p, start in sorted(baseline.items()) if start < reached.get(p, 0))
     if gaps and not accept_gap:
         each = ", ".join(f"partition {p} [{start}, {stop})" for p, start, stop in gaps)
         left_out = sum(stop - start for _, start, stop in gaps)
         raise Refused(
             "GAP_NOT_ACCEPTED",
-            f"the new checkpoint of {name} would jump over {each}: {left_out} offsets that no batch has read.",
+            f"the new checkpoint of {name} would jump over {each}: {left_out} offsets that are still to be read.",
             expected="no offset left out, or your word that it may be.",
             remedy=f"`ingest rebase {name} --to table` where Kafka still holds them; else add --accept-gap: verify will always show them.",
         )
@@ -237,6 +258,17 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
     predecessors = tuple(each.query_id for each in end.former)
     binding = Binding(broker.topic, broker.topic_id, table_id, max(epoch, 1), predecessors, rebase, broker.cluster)
     return RebasePlan(binding, again, not_regained)
+
+
+def _unread(partition: int, start: int, stop: int, read: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """What of these offsets is in none of the ranges `read` (partition, start, end)."""
+    for of, since, until in sorted(read):
+        if of == partition and since < until and start < until:
+            if start < min(since, stop):
+                yield partition, start, min(since, stop)
+            start = until
+    if start < stop:
+        yield partition, start, stop
 
 
 def _not_regained(name: str, lost: Sequence[tuple[int, int, int]]) -> Refused:

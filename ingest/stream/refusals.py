@@ -235,8 +235,9 @@ def records_expired(name: str, topic: str, expired: Sequence[tuple[int, int, int
     lost = sum(end - start for _, start, end in expired)
     return Refused(
         "RECORDS_EXPIRED",
-        f"topic {topic} no longer holds {each}: {lost} offsets that {name} has not read.",
-        expected="every offset from where the checkpoint stands: retention has deleted records that were not ingested.",
+        f"topic {topic} no longer holds {each}: {lost} offsets that the checkpoint of {name} has still to read.",
+        expected="every offset from where the checkpoint stands: retention has deleted them (after a rebase to before the table's end the "
+        "table may have them all the same).",
         remedy=f"to go on without them, `ingest rebase {name} --to table --accept-gap` records the gap; `ingest verify` always shows it.",
     )
 

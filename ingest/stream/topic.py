@@ -131,7 +131,8 @@ def diagnose(kafka: KafkaOptions, name: str, seen: Trouble) -> Trouble:
             if error.code != "TOPIC_UNKNOWN" or (time.monotonic() > deadline and tries > 1):
                 return Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy)
         else:
-            passed = kafka_trouble.unreachable(kafka.bootstrap_servers, f"for a while it did not know the topic {name!r}")
+            why = f"for a while it did not know the topic {name!r}; the next start says if that was made again"
+            passed = kafka_trouble.unreachable(kafka.bootstrap_servers, why)
             return passed if seen.code == "TOPIC_UNKNOWN" else seen
         time.sleep(ASKED_AGAIN_AFTER_S)
 

@@ -131,6 +131,24 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
     ),
     (
         "read-and-a-gap",
+        "one checkpoint, rebased to the earliest to read again what stands; that expires before it is read: it could go on only with a gap",
+        Schedule(Setting(limit=9), (THREE, go(0, 20), ("stop", 0), ("rebase", 0, "earliest", False, (), 0, ()), ("expire", 0, 2))),
+    ),
+    (
+        "added-elsewhere",
+        "as latest-elsewhere, with a partition that was added in between, and the table put back from a copy: of that partition the rebase "
+        "that is named began where the other checkpoint was to begin",
+        Schedule(
+            Setting(ledger_every=50),
+            (
+                ("produce", 0, ((4, 41, "good"),)),
+                *(go(0, 6, at=11, then=("crash",)), ("partition",), ("produce", 1, ((5, 50, "good"),))),
+                *(("rebase", 1, "latest", False, (), 0, ()), go(0, 20), ("kill", 0), ("copy", 0, 2)),
+            ),
+        ),
+    ),
+    (
+        "read-and-a-gap",
         "told as one of offsets that an epoch before had jumped over, and one after that has read",
         Schedule(
             Setting(),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tests.model.engine import ledger_rows
 from tests.model.truth import Violation
-from tests.model.world import HOME, PUT_BACK, World
+from tests.model.world import ELSEWHERE, HOME, PUT_BACK, World
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,18 @@ class Known:
 
 
 LOST = ("I4", "LOST")
+
+
+def _of_the_quarantine(world: World, found: Violation) -> bool:
+    return found.promise == "LOST" and found.at in world.truth.quarantine_lost
+
+
 KNOWN = (
     Known("restore-cleaned-up", lambda world, found: found.promise in (*LOST, "I1", "I2") and "restore cleaned up" in world.events),
-    Known("beside-untold", lambda world, found: found.promise in LOST and _begun_late(world)),
-    Known("cleaned-unprojected", lambda world, found: found.at in world.truth.quarantine_lost and _untold(world)),
-    Known("stands-by-another", lambda world, found: found.at in world.truth.quarantine_lost and _replayed(world, found)),
-    Known("put-back-behind-a-rebase", lambda world, found: found.at in world.truth.quarantine_lost and PUT_BACK in world.events),
+    Known("beside-untold", lambda world, found: found.promise in LOST and _begun_late(world, found)),
+    Known("cleaned-unprojected", lambda world, found: _of_the_quarantine(world, found) and _untold(world)),
+    Known("stands-by-another", lambda world, found: _of_the_quarantine(world, found) and _replayed(world, found)),
+    Known("put-back-behind-a-rebase", lambda world, found: _of_the_quarantine(world, found) and PUT_BACK in world.events),
 )
 
 
@@ -40,14 +46,22 @@ def _replayed(world: World, found: Violation) -> bool:
     return any(counts.replayed for mark in readers for number, counts in mark.counts if number == partition)
 
 
-def _begun_late(world: World) -> bool:
-    """Whether a rebase of a table that nobody had read began behind its first record, and the log tells of no batch that had read from
-    before there and was left out."""
+def _begun_late(world: World, found: Violation) -> bool:
+    """Whether a rebase of a table that nobody had read began behind the lost record, another checkpoint was at work, a batch had read
+    that record, and the log tells of no batch that had read from before there and was left out."""
+    if found.at is None or found.at in world.truth.quarantine_lost or ELSEWHERE not in world.events:
+        return False
+    topic_id, partition, offset = found.at
+    read = any((t, p) == (topic_id, partition) and start <= offset < end for t, p, start, end in world.truth.ingested)
     late = {p: offset for told in world.truth.first_told.values() for p, offset in told.items() if offset > 0}
     target = world.tables.get(HOME.target)
     versions = [] if target is None else target.versions[target.log_from :]
     out = [each.commit.mark for each in versions if target is not None and each.commit.version not in target.newest.force]
-    return bool(late) and not any(r.start < late.get(r.partition, 0) for mark in out if mark is not None for r in mark.ranges)
+    return (
+        read
+        and offset < late.get(partition, 0)
+        and not any(r.start < late.get(r.partition, 0) for mark in out if mark is not None for r in mark.ranges)
+    )
 
 
 def _untold(world: World) -> bool:

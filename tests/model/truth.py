@@ -23,17 +23,28 @@ Position = tuple[str, int, int]
 
 
 class Violation(BaseException):
-    """A promise that does not hold; `at` is the lost record. No Exception: nothing on the way may take it for a store's failure."""
+    """A promise that does not hold; `at` is the lost record, or the first that a batch passes over. No Exception: nothing on the way may
+    take it for a store's failure."""
 
     def __init__(self, promise: str, what: str, at: Position | None = None) -> None:
         self.promise, self.what, self.at = promise, what, at
         super().__init__(f"{promise}: {what}")
 
 
+def _whole(marks: Iterable[Mark]) -> Iterator[Mark]:
+    """The batches before which none of their epoch is missing: a rebase, whose batches are numbered from 1, is batch 0."""
+    numbers: dict[str, int] = {}
+    for mark in sorted(marks, key=lambda mark: mark.id.number):
+        number = numbers.get(mark.id.query_id, int(mark.epoch > 0))
+        if mark.id.number == number:
+            numbers[mark.id.query_id] = number + 1
+            yield mark
+
+
 class Truth:
     """Watches a world. `recorded` are gaps in the ledger (topic id, partition, start, end), `origins` where the first start
-    began, `quarantine_lost` positions that somebody took from the quarantine, with whether a run was at work,
-    `accepted` those that a rebase was told to pass over."""
+    began, `ingested` what batches have read, in force or not, `quarantine_lost` positions that somebody took from the quarantine, with
+    whether a run was at work, `accepted` those that a rebase was told to pass over."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -44,6 +55,7 @@ class Truth:
         self.quarantine_lost: dict[Position, bool] = {}
         self.accepted: set[Position] = set()
         self.read_once: set[tuple[str, int]] = set()
+        self.ingested: set[tuple[str, int, int, int]] = set()
         self.deleted: set[int] = set()
         self.dropped_at_work = False
 
@@ -80,7 +92,7 @@ class Truth:
                 raise Violation("I7", f"the ledger has {twice} twice")
             for row in rows:
                 if row.kind == "gap_accepted":
-                    self._jumped(row, rows)
+                    self._jumped(row)
             if len({row.query_id for row in rows}) == 1 and rows[0].kind == "rebase":  # a rebase where no batch was ever read
                 self.first_told[rows[0].query_id] = {row.partition: row.start_offset for row in rows}
                 self.began(rows[0].topic_id, self.first_told[rows[0].query_id].items(), rebased=True)
@@ -88,27 +100,21 @@ class Truth:
             assert writer is not None
             self._batch_committed(table, mark, writer)
 
-    def _jumped(self, gap: LedgerRow, rows: list[LedgerRow]) -> None:
-        """A gap that is recorded: a rebase jumps over nothing that, as the log tells, the last epoch with batches has read without a hole,
-        unless one after it was to read that again."""
+    def _jumped(self, gap: LedgerRow) -> None:
+        """A gap that is recorded, by the first rebase that tells of it: nothing of it was read by a batch that the log shows in force,
+        with all of its epoch before it."""
         from tests.model.world import HOME
 
-        key = (gap.topic_id, gap.partition, gap.start_offset, gap.end_offset)
+        topic_id, partition, start, end = key = (gap.topic_id, gap.partition, gap.start_offset, gap.end_offset)
         target = self.world.tables.get(HOME.target)
-        told = [] if target is None else [each for each in target.in_force() if each.version >= target.log_from]
-        marks = sorted((each.mark for each in told if each.mark is not None), key=lambda mark: (-mark.epoch, mark.id.number))
-        told_before = (gap.query_id, *key[1:]) in self.jumped
-        if not told_before and marks and marks[0].epoch < gap.epoch:
-            newest = [mark for mark in marks if mark.id.query_id == marks[0].id.query_id]
-            whole = [mark for number, mark in enumerate(newest, int(newest[0].epoch > 0)) if mark.id.number == number]
-            read = [r.end for mark in whole for r in mark.ranges if (mark.topic_id, r.partition) == key[:2]]
-            begun = (
-                r for r in rows if r.kind == "rebase" and marks[0].epoch < r.epoch < gap.epoch and (r.topic_id, r.partition) == key[:2]
-            )
-            if gap.start_offset < min([max(read, default=0), *(row.start_offset for row in begun)]):
-                raise Violation(
-                    "I4", f"[{gap.start_offset}, {gap.end_offset}) is recorded as a gap, and batches had read up to {max(read)}"
-                )
+        told = [] if target is None else [each.mark for each in target.in_force() if each.version >= target.log_from]
+        # What the quarantine has lost of it was read in vain; without the topic's id nothing says that it was this one.
+        harmed = not topic_id or any(place[:2] == (topic_id, partition) for place in self.quarantine_lost)
+        if not harmed and (gap.query_id, *key[1:]) not in self.jumped:
+            for mark in _whole([mark for mark in told if mark is not None and mark.epoch < gap.epoch]):
+                for read in mark.ranges if mark.topic_id == topic_id else ():
+                    if read.partition == partition and max(start, read.start) < min(end, read.end):
+                        raise Violation("I4", f"[{start}, {end}) is recorded as a gap, and batch {mark.id} had read {read}")
         self.recorded.add(key)
         self.jumped.add((gap.query_id, *key[1:]))
 
@@ -119,11 +125,13 @@ class Truth:
             raise Violation("I1", f"batch {mark.id} is committed twice")
         # RESTORE or REPLACE after the last look at the table, before the MERGE: the next look must notice, and what it took is read
         # again from the hole on; whether that is so, at_rest judges.
-        if (mark.epoch, mark.id.number) == (0, 0):
-            self.began(mark.topic_id, ((each.partition, each.start) for each in mark.ranges))
+        if mark.epoch == 0:  # a partition that is added later begins where it is first read, whatever a rebase elsewhere has said of it
+            first = (each for each in mark.ranges if mark.id.number == 0 or (mark.topic_id, each.partition) not in self.read_once)
+            self.began(mark.topic_id, ((each.partition, each.start) for each in first))
         if mark.epoch > 0 and mark.id.number == 1:
             self._rebased(writer.places)
         self.read_once |= {(mark.topic_id, each.partition) for each in mark.ranges}
+        self.ingested |= {(mark.topic_id, each.partition, each.start, each.end) for each in mark.ranges}
         slipped = writer.looked_at not in table.newest.force
         if not slipped and not self.dropped_at_work:  # a table made anew under a run: the next start refuses it (TABLE_REPLACED)
             self._joins(mark, marks)
@@ -153,7 +161,8 @@ class Truth:
         for each in mark.ranges:
             reached = self._reached(mark.topic_id, each.partition, former)
             if each.start > reached:
-                raise Violation("I4", f"batch {mark.id} begins at {each}, only [.., {reached}) is covered: a gap that nobody accepted")
+                found = f"batch {mark.id} begins at {each}, only [.., {reached}) is covered: a gap that nobody accepted"
+                raise Violation("I4", found, (mark.topic_id, each.partition, reached))
 
     def _reached(self, topic_id: str, partition: int, marks: list[Mark]) -> int:
         """Up to where offsets are in batches in force or in recorded gaps, without a hole."""

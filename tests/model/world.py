@@ -35,6 +35,8 @@ PLACES = (Places("/lake", "/checkpoints", PIPELINE, TABLE), Places("/lake", "/ot
 HOME = PLACES[0]
 # An event: the target was put back from a copy under the checkpoint of a rebase.
 PUT_BACK = "put back behind a rebase"
+# And: a driver or a rebase was at work on another checkpoint than HOME's.
+ELSEWHERE = "another checkpoint"
 TABLES = ((HOME.target, "_partition"), (HOME.quarantine, "partition"), (HOME.ledger, ""))
 # What may end a driver beside the engine's own errors: Spark, Delta and the disk.
 EXPECTED = (SparkFailed, DataLoss, TableGone, delta.ConcurrentTransactionException, *commit.CONFLICTS, OSError)
@@ -163,6 +165,7 @@ class World:
             driver = self.drivers[number] = Driver(self, PLACES[place], bypass=bypass)
             if len(self.drivers) > 1:
                 self.events.add("bypass")
+            self._note_place(place)
         if driver not in self._working:
             self._guarded(k, inner, lambda: self.advance(number, steps))
 
@@ -234,7 +237,12 @@ class World:
             if accept and kind != "table" and operator.bindings(self, PLACES[place]) != before:
                 self.truth.accepted |= set(self.truth.quarantine_lost)
 
+        self._note_place(place)
         self._guarded(k, inner, act)
+
+    def _note_place(self, place: int) -> None:
+        if PLACES[place] is not HOME:
+            self.events.add(ELSEWHERE)
 
     def _told(self, places: Places) -> bool:
         """Whether anything that a rebase of this checkpoint looks at tells of batches."""

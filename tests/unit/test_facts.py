@@ -77,6 +77,32 @@ def test_a_batch_of_a_checkpoint_that_this_ones_rebase_did_not_know_and_that_was
         written(places, mark)
     DeltaTable(places.target).restore(2)
     assert beside(binding=replace(bound, rebase=Rebase((), ((0, 7),), (), 2))) == LastWritten(MARK, 3), "and not the newest of them"
+    written(places, replace(MARK, id=BatchId("q1", 1), epoch=1, ranges=(OffsetRange(0, 7, 20),)))
+    assert beside() is None, "it has read on since: what was left out before that it has passed over long ago"
+
+
+@pytest.mark.parametrize(
+    ("ranges", "pipeline", "told"),
+    [
+        ((OffsetRange(0, 10, 20), OffsetRange(1, 0, 5)), "shop", True),
+        (
+            (OffsetRange(0, 10, 20), OffsetRange(2, 0, 5)),
+            "shop",
+            False,
+        ),  # a partition that was added since: both read it from its beginning
+        ((OffsetRange(0, 0, 20),), "another", False),
+    ],
+)
+def test_such_a_batch_is_of_this_table_and_one_partition_of_it_is_enough(
+    tmp_path: Path, ranges: tuple[OffsetRange, ...], pipeline: str, told: bool
+) -> None:
+    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
+    write_deltalake(places.target, Table.from_pydict({"n": Array([], type=DataType.int32())}))
+    written(places, replace(MARK, pipeline=pipeline, ranges=ranges))
+    DeltaTable(places.target).restore(0)
+    bound = Binding("orders", "T", "id", 1, (), Rebase((), ((0, 7), (1, 3)), (), 0))
+    checkpoint = CheckpointFacts(places.checkpoint, "q1", binding=bound)
+    assert (table_facts(LocalFiles(), places, checkpoint, LedgerSummary(), None).beside is not None) is told
 
 
 def test_the_log_of_another_table_makes_none_of_ours(tmp_path: Path) -> None:

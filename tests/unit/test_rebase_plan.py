@@ -18,7 +18,7 @@ from ingest.stream.decide import LastWritten
 from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import EpochBegin, LedgerSummary
 from ingest.stream.preflight import Start
-from ingest.stream.rebase_plan import Aim, TableEnd, began, plan, table_end
+from ingest.stream.rebase_plan import Aim, TableEnd, _unread, began, plan, table_end
 from ingest.stream.refusals import broker_behind, topic_recreated
 from ingest.stream.situation import BrokerFacts, CheckpointFacts, TableFacts
 from tests.unit.test_unbroken import CREATED, OPTIMIZED, Log, mark, restored
@@ -99,6 +99,7 @@ def test_a_rebase_of_another_checkpoint_that_no_batch_has_followed_is_no_end_of_
         pytest.param({}, 0, id="a first checkpoint"),
         pytest.param({"begins": {"q0": EpochBegin("q0", "events", "T", 0, {0: 9})}}, 9, id="rebased itself"),
         pytest.param({"ended": {"q0": 0}}, 40, id="the rebase knew it"),
+        pytest.param({"last": {"q0": LastWritten(replace(mark(0), topic_id="U"), 1)}}, 40, id="of another topic"),
     ],
 )
 def test_nor_before_where_a_query_began_that_only_the_ledger_tells_of(more: dict[str, Any], expected: int) -> None:
@@ -114,9 +115,96 @@ def test_what_batches_in_force_have_read_is_not_read_again() -> None:
     """I4: else it would be a gap as soon as Kafka no longer holds it."""
     summary = LedgerSummary(epochs={"q1": 1}, begins={"q1": EpochBegin("q1", "events", "T", 2, {0: 40, 1: 5})})
     for query_id in ("q0", None):
-        facts = CheckpointFacts("checkpoint", query_id=query_id, binding=BOUND, initial={0: 0}), TableFacts("lake/target")
+        facts = CheckpointFacts("checkpoint", query_id=query_id, binding=BOUND, initial={0: 0, 1: 5}), TableFacts("lake/target")
         end = table_end(Assessment(*facts, summary, None, Start()), InForce(Log(CREATED, 0, 1)), "shop.orders")
         assert end.ends == {0: 20, 1: 5}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "told"),
+    [
+        pytest.param({"query_id": "q0", "binding": BOUND, "initial": {0: 7}}, {}, id="by the checkpoint"),
+        pytest.param(
+            {},
+            {"last": {"q0": LastWritten(mark(0), 1)}, "begins": {"q0": EpochBegin("q0", "events", "T", 0, {0: 7})}},
+            id="by the ledger, which a rebase has told of it",
+        ),
+        pytest.param({}, {"last": {"q0": LastWritten(mark(0), 1)}, "first": 0}, id="by the ledger"),
+    ],
+)
+def test_a_partition_that_another_query_was_to_read_from_its_first_record_is_read_so(
+    checkpoint: dict[str, Any], told: dict[str, Any]
+) -> None:
+    """I6: it was added when that one had begun; in the epoch that knew nothing of it, it begins behind what that one had read."""
+    first = told.pop("first", 7)
+    begins = {"q1": EpochBegin("q1", "events", "T", 0, {0: 40, 1: 5}), **told.pop("begins", {})}
+    summary = LedgerSummary(epochs={"q0": 0, "q1": 1}, begins=begins, **told)
+    facts = CheckpointFacts("checkpoint", **checkpoint), TableFacts("lake/target")
+    assert table_end(Assessment(*facts, summary, None, Start()), InForce(Log(CREATED)), "shop.orders").ends == {0: first, 1: 0}
+
+
+def test_batches_of_another_table_that_were_left_out_say_nothing() -> None:
+    summary = LedgerSummary(epochs={"q1": 1}, begins={"q1": EpochBegin("q1", "events", "T", 0, {0: 40})})
+    facts = CheckpointFacts("checkpoint"), TableFacts("lake/target")
+    log = InForce(Log(CREATED, 0, restored(0)))
+    ends = {name: table_end(Assessment(*facts, summary, None, Start()), log, name).ends for name in ("shop.orders", "shop.payments")}
+    assert ends == {"shop.orders": {0: 0}, "shop.payments": {0: 40}}
+
+
+def test_of_a_partition_that_the_epoch_did_not_know_nothing_is_told() -> None:
+    """It begins at 0 by itself."""
+    summary = LedgerSummary(epochs={"q1": 1}, begins={"q1": EpochBegin("q1", "events", "T", 0, {1: 40})})
+    facts = CheckpointFacts("checkpoint"), TableFacts("lake/target")
+    assert table_end(Assessment(*facts, summary, None, Start()), InForce(Log(CREATED, 0, restored(0))), "shop.orders").ends == {1: 40}
+
+
+def test_what_batches_in_force_have_read_is_no_gap() -> None:
+    """I4: after a rebase to the earliest, it expires before it is read again; what the quarantine has lost of it, and what is of a topic
+    without an id, was read in vain."""
+    log = Log(CREATED, 0, 1, 2)
+    summary = LedgerSummary(epochs={"q0": 0, "q1": 1}, begins={"q1": EpochBegin("q1", "events", "T", 3, {0: 5})}, ended={"q0": 2})
+    facts = CheckpointFacts("checkpoint"), TableFacts("lake/target")
+    end = table_end(Assessment(*facts, summary, None, Start()), InForce(log), "shop.orders")
+    assert end.ends == {0: 5} and sorted(end.read) == [("T", 0, 0, 10), ("T", 0, 10, 20), ("T", 0, 20, 30)]
+
+    def gaps(end: TableEnd, earliest: int, topic_id: str = "T") -> tuple[tuple[int, int, int], ...]:
+        broker = replace(BROKER, bounds={0: (earliest, 500)}, topic_id=topic_id)
+        return plan("shop.orders", Aim("table"), end, broker, "id", accept_gap=True).rebase.gaps
+
+    assert plan("shop.orders", Aim("table"), end, replace(BROKER, bounds={0: (30, 500)}), "id", accept_gap=False).rebase.gaps == ()
+    assert gaps(end, 45) == ((0, 30, 45),)
+    assert gaps(replace(end, lost={("T", 0): 12}), 25) == ((0, 12, 25),)
+    assert gaps(replace(end, pending=(("T", 0, 12, 14),)), 25) == ((0, 12, 25),)
+    assert gaps(replace(end, topic_id="", read=(("", 0, 0, 30),)), 25, "") == ((0, 5, 25),)
+    assert gaps(replace(end, read=(("U", 0, 0, 30), ("T", 1, 0, 30))), 25) == ((0, 5, 25),)
+
+
+def test_nor_does_what_stands_behind_a_hole_count_as_read() -> None:
+    """It may have counted as duplicates what the hole has taken."""
+    log = Log(CREATED, 0, 1, restored(1), 2)
+    facts = CheckpointFacts("checkpoint"), TableFacts("lake/target")
+    end = table_end(Assessment(*facts, LedgerSummary(epochs={"q0": 0}), None, Start()), InForce(log), "shop.orders")
+    assert (end.ends, end.read) == ({0: 10}, (("T", 0, 0, 10),))
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "read", "expected"),
+    [
+        (1, 3, [(0, 4)], []),
+        (0, 10, [(6, 8), (2, 4)], [(0, 2), (4, 6), (8, 10)]),
+        (0, 10, [(2, 4), (6, 12)], [(0, 2), (4, 6)]),
+        (0, 10, [(2, 9), (3, 4), (5, 5), (12, 14)], [(0, 2), (9, 10)]),
+        (0, 10, [(2, 12), (14, 15)], [(0, 2)]),
+        (0, 10, [(5, 5)], [(0, 10)]),
+        (5, 10, [(2, 7)], [(7, 10)]),
+        (7, 5, [(0, 2)], []),
+    ],
+)
+def test_what_is_left_of_offsets_that_were_read_in_part(
+    start: int, stop: int, read: list[tuple[int, int]], expected: list[tuple[int, int]]
+) -> None:
+    ranges = [(0, *each) for each in read]
+    assert list(_unread(0, start, stop, [*ranges, (1, 0, 99)])) == [(0, *each) for each in expected]
 
 
 def test_nor_is_what_was_read_of_a_topic_that_was_made_again_since() -> None:
@@ -177,6 +265,12 @@ def test_nothing_begins_behind_a_transaction_that_is_open(aim: Aim) -> None:
             id="rebased at once, and beside another one",
         ),
         pytest.param({"committed": 0, "binding": replace(BOUND, rebase=Rebase((FORMER,), ((0, 40),), (), 9))}, {}, {}, id="rebased later"),
+        pytest.param(
+            {"committed": 0, "binding": replace(BOUND, rebase=Rebase((), ((0, 9), (1, 4)), ((0, 3, 9),), 1))},
+            {},
+            {0: 3, 1: 4},
+            id="rebased at once, over a gap that only the ledger had recorded",
+        ),
     ],
 )
 def test_where_reading_began_is_told_by_the_checkpoint_when_table_and_ledger_are_gone(
