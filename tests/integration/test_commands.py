@@ -116,5 +116,6 @@ def test_a_table_whose_topic_is_gone_keeps_no_other_from_being_held_against_kafk
     (folder / "gone.yml").write_text(gone.to_json(), encoding="utf-8")
     code, told = typed(one, "verify", "--against-kafka")
     assert (code, told["ok"], told["error"]["code"]) == (4, False, "TOPIC_UNKNOWN")
-    (table,) = told["tables"]
+    table, failed = told["tables"]
     assert (table["table"], table["balanced"], table["kafka"]["records"]) == (one.places.name, True, 3)
+    assert (failed["table"], failed["ok"], failed["error"]["code"]) == (gone.name, False, "TOPIC_UNKNOWN")
