@@ -134,8 +134,7 @@ class Opening:
             ledger.predecessors = binding.predecessors
             baseline = baseline_mark(binding, checkpoint.query_id, self._places, self._contract)
             last = last or LastWritten(baseline, binding.rebase.table_version)
-            if checkpoint.query_id not in summary.epochs:
-                append_rebase(self._session, ledger.ledger_log, binding, baseline, self._places, summary)
+            append_rebase(self._session, ledger.ledger_log, binding, baseline, self._places, summary)
         ledger.complete(self._session, checkpoint.query_id, last, summary)
         return ledger
 
@@ -148,6 +147,9 @@ def baseline_mark(binding: Binding, query_id: str, places: Places, contract: Con
 
 
 def append_rebase(session: SparkSession, log: DeltaLog, binding: Binding, baseline: Mark, places: Places, known: LedgerSummary) -> None:
-    """Append the ledger rows of a rebase, once; `known` is what the ledger has."""
+    """Append the ledger rows of a rebase, where `known`, what the ledger has, lacks them: by their commit nobody can tell, once it is
+    cleaned from the ledger's log."""
+    if baseline.id.query_id in known.epochs:
+        return
     rows = project_rebase(binding, baseline.id.query_id, places, baseline.contract_hash, datetime.now(UTC), known.gaps)
     append_rows(session, rows, log, baseline)

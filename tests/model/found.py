@@ -135,6 +135,19 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
         Schedule(Setting(limit=9), (THREE, go(0, 20), ("stop", 0), ("rebase", 0, "earliest", False, (), 0, ()), ("expire", 0, 2))),
     ),
     (
+        "told-and-cleaned",
+        "a rebase is cut off between the ledger and its last rename, the ledger is written on, and Delta cleans that commit from its log: "
+        "to finish the rebase was refused at every turn, since its rows were skipped by their pair and no commit was found",
+        Schedule(
+            Setting(partitions=2),
+            (
+                *(("produce", 1, ((1, 10, "good"),)), go(0, 2, at=4, then=("crash",))),
+                *(("rebase", 0, "table", True, (), 12, ("crash",)), ("expire", 1, 5)),
+                *(("rebase", 1, "table", True, (6, 3), 0, ()), ("clean", 2, 0)),
+            ),
+        ),
+    ),
+    (
         "added-elsewhere",
         "as latest-elsewhere, with a partition that was added in between, and the table put back from a copy: of that partition the rebase "
         "that is named began where the other checkpoint was to begin",
