@@ -181,9 +181,9 @@ def test_a_conflict_of_a_batch_that_was_cut_off_for_good_stays_one_when_another_
     """Neither target nor ledger tell of that batch, only its quarantine; in the next one the copy meets nobody."""
     one = lane({"n": "INT"}, partitions=2)
     one.send(*(order(f"other{number}", n=1) for number in range(3)), order("a", n=1), Record(order("a", n=2), 1))
-    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", 0))
+    one.arm(monkeypatch, "after_quarantine:raise@0")
     one.stopped()
-    monkeypatch.setattr(faults, "_armed", None)
+    monkeypatch.delenv("INGEST_FAULT")
     assert one.quarantine().count() == 1
     one.lose_checkpoint()
     first, *_ = one.run(max_records=2)  # one of each partition: the copy that conflicted comes long before the other
@@ -203,9 +203,9 @@ def test_a_batch_whose_quarantine_lost_its_records_before_the_target_is_refused_
     """I5: Delta would skip their MERGE, and they would be in neither table."""
     one = lane()
     one.send(order("a"), "{")
-    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", 0))
+    one.arm(monkeypatch, "after_quarantine:raise@0")
     one.stopped()
-    monkeypatch.setattr(faults, "_armed", None)
+    monkeypatch.delenv("INGEST_FAULT")
     one.sql("DELETE FROM {}", "quarantine")
     error = one.stopped()
     assert isinstance(error, RunStopped) and error.code == "QUARANTINE_REWOUND"
