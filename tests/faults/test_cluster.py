@@ -19,7 +19,7 @@ BATCHES = 3
 DEFAULTS = """\
 spark.executor.memory 768m
 spark.sql.shuffle.partitions 4
-spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC
 spark.eventLog.enabled true
 spark.eventLog.compress false
 spark.eventLog.rolling.enabled false
