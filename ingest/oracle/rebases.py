@@ -6,6 +6,7 @@ and of each epoch before it how that stood then. An epoch's end is thus told by 
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
@@ -87,16 +88,24 @@ def _rebase(row: LedgerRow, commit: Commit | None, first: Commit | None, what: s
 
 
 def _gap(case: Case, row: LedgerRow, first: Mapping[str, Commit], what: str) -> Iterator[str]:
-    """After a RESTORE or an overwrite what was read before may be a gap for good reason; what comes after the rebase may read it again,
-    also in a table that was made anew."""
+    """After a RESTORE or an overwrite what was read before may be a gap for good reason, and where the quarantine has lost records; what
+    comes after the rebase may read it again, also in a table that was made anew."""
     epochs, own = _epochs(case.lake), first.get(row.query_id)
     until = row.target_version if own is None else min(row.target_version, own.version - 1)
-    since = _replaced(case.lake, until)
+    since, whole = _replaced(case.lake, until), min(row.end, _quarantine_lacks(case.lake, row))
     for commit in case.lake.batches:
         start, end = commit.ranges.get(row.partition, (0, 0))
         before = since < commit.version <= until and epochs.get((commit.metadata or {})["query_id"], 0) < row.epoch
-        if commit.topic_id == row.topic_id and before and max(start, row.start) < min(end, row.end):
+        if commit.topic_id == row.topic_id and before and max(start, row.start) < min(end, whole):
             yield f"{what}: version {commit.version} has read [{start}, {end}) before (g)"
+
+
+def _quarantine_lacks(lake: Lake, gap: LedgerRow) -> float:
+    """If any record is missing that was put into quarantine in this partition, where the first such batch began; nothing behind it is
+    known to be whole."""
+    batches = [row for row in lake.ledger if row.kind == "batch" and (row.topic_id, row.partition) == (gap.topic_id, gap.partition)]
+    lacking = any(lake.quarantined_by[row.key] < row.quarantined for row in batches)
+    return min(row.start for row in batches if row.quarantined) if lacking else math.inf
 
 
 def _replaced(lake: Lake, until: int) -> int:

@@ -20,7 +20,7 @@ SELECT * FROM (
   FROM {ledger} WHERE kind = 'batch'
 ) WHERE place = 1"""
 QUARANTINED = """\
-SELECT query_id, topic_id, partition, max(batch_id) AS batch, min(start_offset) AS start
+SELECT query_id, topic_id, partition, min(batch_id) AS first_batch, max(batch_id) AS last_batch, min(start_offset) AS start
 FROM {ledger} WHERE kind = 'batch' AND quarantined > 0 GROUP BY query_id, topic_id, partition"""
 REBASES = "SELECT * FROM {ledger} WHERE kind IN ('rebase', 'gap_accepted')"
 

@@ -25,15 +25,15 @@ class EpochBegin:
 
 @dataclass(frozen=True)
 class LedgerSummary:
-    """What is known by query id: `last`, its last batch; `quarantined`, the last with records in quarantine; `epochs`, its epoch;
-    `ended`, the last batch in force (-1: none) of those that a rebase has followed; `begins`, how rebased ones began.
+    """What is known by query id: `last`, its last batch; `quarantined`, the first and the last with records in quarantine;
+    `epochs`, its epoch; `ended`, the last batch in force (-1: none) of those that a rebase has followed; `begins`, how rebased ones began.
 
     `quarantined_from` is where the first batch with records in quarantine began, by (topic id, partition); `reached` how far was
     read, by (query id, topic id, partition); `gaps` what each rebased one jumped over on purpose when it began.
     """
 
     last: dict[str, LastWritten] = field(default_factory=dict)
-    quarantined: dict[str, int] = field(default_factory=dict)
+    quarantined: dict[str, tuple[int, int]] = field(default_factory=dict)
     quarantined_from: dict[tuple[str, int], int] = field(default_factory=dict)
     reached: dict[tuple[str, str, int], int] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
@@ -50,7 +50,8 @@ def summary_of(
     newest: Iterable[Mapping[str, Any]], rebases: Iterable[Mapping[str, Any]], quarantined: Iterable[Mapping[str, Any]]
 ) -> LedgerSummary:
     """From the newest batch row of each (query id, topic id, partition), with `reached`, its greatest end offset; all rows of
-    kind rebase and gap_accepted; and of batches with records in quarantine the last, `batch`, and the least `start`, by the same three."""
+    kind rebase and gap_accepted; and of batches with records in quarantine `first_batch`, `last_batch` and the least `start`, by the same
+    three."""
     batches: dict[str, list[Mapping[str, Any]]] = {}
     reached: dict[tuple[str, str, int], int] = {}
     epochs: dict[str, int] = {}
@@ -72,14 +73,15 @@ def summary_of(
             gaps.setdefault(row["query_id"], []).append((row["topic_id"], row["partition"], row["start_offset"], row["end_offset"]))
     epochs |= {row["query_id"]: row["epoch"] for row in told}
     ended, begins = _epochs(told, epochs, newest_rows)
-    proven: dict[str, int] = {}
-    first: dict[tuple[str, int], int] = {}
+    proven: dict[str, tuple[int, int]] = {}
+    starts: dict[tuple[str, int], int] = {}
     for row in quarantined:
-        proven[row["query_id"]] = max(proven.get(row["query_id"], -1), row["batch"])
+        known = proven.get(row["query_id"], (row["first_batch"], row["last_batch"]))
+        proven[row["query_id"]] = min(known[0], row["first_batch"]), max(known[1], row["last_batch"])
         key = (row["topic_id"], row["partition"])
-        first[key] = min(first.get(key, row["start"]), row["start"])
+        starts[key] = min(starts.get(key, row["start"]), row["start"])
     jumped = {query_id: tuple(sorted(each)) for query_id, each in gaps.items()}
-    return LedgerSummary(last, proven, first, reached, epochs, ended, begins, jumped)
+    return LedgerSummary(last, proven, starts, reached, epochs, ended, begins, jumped)
 
 
 def _epochs(

@@ -148,8 +148,8 @@ def baseline_mark(binding: Binding, query_id: str, places: Places, contract: Con
 
 def append_rebase(session: SparkSession, log: DeltaLog, binding: Binding, baseline: Mark, places: Places, known: LedgerSummary) -> None:
     """Append the ledger rows of a rebase, where `known`, what the ledger has, lacks them: by their commit nobody can tell, once it is
-    cleaned from the ledger's log."""
-    if baseline.id.query_id in known.epochs:
+    cleaned from the ledger's log. How its epoch ended another rebase may have told where the ledger was lost; not how it began."""
+    if baseline.id.query_id in known.begins or baseline.id.query_id in known.last:
         return
     rows = project_rebase(binding, baseline.id.query_id, places, baseline.contract_hash, datetime.now(UTC), known.gaps)
     append_rows(session, rows, log, baseline)

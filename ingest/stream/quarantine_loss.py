@@ -69,9 +69,13 @@ def proven_marks(target: InForce, summary: LedgerSummary) -> list[Mark]:
             continue
         if mark.id.number <= summary.last_batch(mark.id.query_id):
             break  # what is older is in the ledger
-        if any(counts.quarantined for _, counts in mark.counts):
+        if _quarantines(mark):
             found.append(mark)
     return found
+
+
+def _quarantines(mark: Mark) -> bool:
+    return any(counts.quarantined for _, counts in mark.counts)
 
 
 def quarantine_loss(
@@ -80,9 +84,7 @@ def quarantine_loss(
     """What the quarantine lacks, if it lacks anything; `former` are the queries before the one whose checkpoint has `seen` it."""
     followed = seen is not None and state is not None and seen.followed_by(log, state)
     recent = proven_marks(target, summary)
-    proven = {query: batch for query, batch in summary.quarantined.items() if batch <= summary.ended.get(query, batch)}
-    for mark in recent:
-        proven[mark.id.query_id] = max(proven.get(mark.id.query_id, -1), mark.id.number)
+    proven = _proven(target, summary, recent)
     everything = _starts(summary.quarantined_from, recent)
     if seen is not None and state is not None and followed and not any(leaves_out(commit) for commit in log.since(seen.version)):
         return _behind(log, state, places, {query: batch for query, batch in proven.items() if query not in former}, everything)
@@ -100,6 +102,26 @@ def quarantine_loss(
     if seen.version <= state.version:
         return Lost(f"has another version {seen.version} than the one that was seen: a copy was put back, and written to", everything)
     return Lost(f"ends with version {state.version}, it had reached version {seen.version}: a copy was put back", everything)
+
+
+def _proven(target: InForce, summary: LedgerSummary, recent: Sequence[Mark]) -> dict[str, int]:
+    """By query id, a batch that the target has in force and that has put records into quarantine: the last, as far as that is known.
+
+    Of an epoch that has ended before the last one that the ledger has, the log tells which are in force (they can be again), and the
+    ledger where Delta has cleaned them up.
+    """
+    proven, marks = {}, list(recent)
+    beyond = {query for query, (_, last) in summary.quarantined.items() if last > summary.ended.get(query, last)}
+    if beyond:
+        marks += [c.mark for c in target.commits() if c.mark is not None and c.mark.id.query_id in beyond and _quarantines(c.mark)]
+    for query, (first, last) in summary.quarantined.items():
+        if query not in beyond:
+            proven[query] = last
+        elif first <= summary.ended[query]:
+            proven[query] = first
+    for mark in marks:
+        proven[mark.id.query_id] = max(proven.get(mark.id.query_id, -1), mark.id.number)
+    return proven
 
 
 def _behind(log: DeltaLog, state: State, places: Places, proven: Mapping[str, int], everything: Starts) -> Lost | None:

@@ -206,7 +206,7 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
     if end.topic and end.topic != broker.topic:
         raise refusals.topic_other(name, end.topic, broker.topic)
     same_topic = one_topic(end.topic_id, broker.topic_id)
-    lost, until = dict(end.lost), {(topic_id, p): stop for topic_id, p, _, stop in end.pending}
+    lost = dict(end.lost)
     for topic_id, p, start, _ in end.pending:
         lost[topic_id, p] = min(start, lost.get((topic_id, p), start))
     # Offsets of a topic that was deleted and made again mean nothing in the new one.
@@ -251,7 +251,11 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
     if not accept_gap and (not_regained or len(here) < len(lost)):
         raise _not_regained(name, not_regained)
     epoch = max((each.epoch for each in end.former), default=-1) + 1
-    ends = {p: max(reached.get(p, 0), until.get((broker.topic_id, p), 0)) for p in here}
+    # As far as anything has read, also where an epoch that began before it has not come that far: none of it is a gap to the next rebase.
+    stops = {(broker.topic_id, p): stop for p, stop in reached.items()}
+    for topic_id, p, _, stop in (*end.read, *end.pending):
+        stops[topic_id, p] = max(stop, stops.get((topic_id, p), 0))
+    ends = {p: stops.get((broker.topic_id, p), 0) for p in here}
     again_for_it = ((broker.topic_id, p, max(start, baseline[p]), ends[p]) for p, start in sorted(here.items()) if p in baseline)
     regain = tuple(gap for gap in again_for_it if gap[2] < gap[3])
     rebase = Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version, regain, end.stamp)

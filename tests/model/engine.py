@@ -190,7 +190,12 @@ def summarise(world: World, path: str) -> LedgerSummary:
             quarantined.setdefault(key, []).append(row)
     told = [{**vars(row), "reached": reached[key]} for key, row in newest.items()]
     proven = [
-        {**vars(each[0]), "batch": max(row.batch_id for row in each), "start": min(row.start_offset for row in each)}
+        {
+            **vars(each[0]),
+            "first_batch": min(row.batch_id for row in each),
+            "last_batch": max(row.batch_id for row in each),
+            "start": min(row.start_offset for row in each),
+        }
         for each in quarantined.values()
     ]
     return summary_of(told, [vars(row) for row in rows if row.kind != "batch"], proven)

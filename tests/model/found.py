@@ -580,4 +580,54 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
             ),
         ),
     ),
+    (
+        "read-again-not-yet",
+        "a rebase to the earliest has read nothing yet, the quarantine is dropped, and the rebase that is named begins there, too: what it "
+        "was to read again for the quarantine ended where it began, and the next one went past the lost record as past any that was read",
+        Schedule(
+            Setting(limit=9),
+            (
+                ("produce", 0, ((1, 0, "good"), (2, 0, "good"), (3, 0, "poison"))),
+                go(0, 40),
+                ("stop", 0),
+                ("rebase", 0, "earliest", False, (), 0, ()),
+                ("drop", 1),
+                ("rebase", 0, "table", False, (), 0, ()),
+                ("rebase", 0, "latest", False, (), 0, ()),
+            ),
+        ),
+    ),
+    (
+        "in-force-again",
+        "the target is restored to before its batches, another checkpoint is rebased, which tells that they ended before the first, and "
+        "the target is restored to after them: that the quarantine had been dropped meanwhile nobody noticed",
+        Schedule(
+            Setting(limit=9),
+            (
+                POISON,
+                go(0, 40),
+                ("stop", 0),
+                ("restore", 0, 1, False),
+                ELSEWHERE,
+                ("drop", 1),
+                ("restore", 0, 1, False),
+                ("rebase", 0, "latest", False, (), 0, ()),
+            ),
+        ),
+    ),
+    *(
+        (
+            "last-one-left-out",
+            f"of an epoch with two batches in quarantine the last is restored away, and a rebase ends it before that; then the quarantine "
+            f"is dropped{more}: of the batch that is in force nobody asked",
+            Schedule(
+                Setting(limit=9),
+                (
+                    *(POISON, go(0, 40), POISON, go(0, 40), ("stop", 0), ("restore", 0, 1, False)),
+                    *(("rebase", 0, "latest", True, (), 0, ()), THREE, go(0, 40), ("stop", 0), *cleaned, ("drop", 1)),
+                ),
+            ),
+        )
+        for more, cleaned in (("", ()), (", and the log cleaned up", (("clean", 0, 0),)))
+    ),
 )

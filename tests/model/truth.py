@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ingest.places import Places
-from ingest.stream.binding import read_binding
+from ingest.stream.binding import prepared_binding, read_binding
 from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import PlannedBatch
@@ -44,7 +44,8 @@ def _whole(marks: Iterable[Mark]) -> Iterator[Mark]:
 class Truth:
     """Watches a world. `recorded` are gaps in the ledger (topic id, partition, start, end), `origins` where the first start
     began, `ingested` what batches have read, in force or not, `quarantine_lost` positions that somebody took from the quarantine, with
-    whether a run was at work, `accepted` those that a rebase was told to pass over."""
+    whether a run was at work, `quarantine_touched` whether anybody did anything to it, `accepted` positions that a rebase was told to
+    pass over."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -53,6 +54,7 @@ class Truth:
         self.first_told: dict[str, dict[int, int]] = {}
         self.jumped: set[tuple[str, int, int, int]] = set()
         self.quarantine_lost: dict[Position, bool] = {}
+        self.quarantine_touched = False
         self.accepted: set[Position] = set()
         self.read_once: set[tuple[str, int]] = set()
         self.ingested: set[tuple[str, int, int, int]] = set()
@@ -72,6 +74,7 @@ class Truth:
         before = set(self._quarantine())
         yield
         if which == 1:
+            self.quarantine_touched = True
             self.quarantine_lost |= dict.fromkeys(before - set(self._quarantine()), at_work)
 
     def committed(self, table: Table, writer: Driver | None) -> None:
@@ -108,8 +111,8 @@ class Truth:
         topic_id, partition, start, end = key = (gap.topic_id, gap.partition, gap.start_offset, gap.end_offset)
         target = self.world.tables.get(HOME.target)
         told = [] if target is None else [each.mark for each in target.in_force() if each.version >= target.log_from]
-        # What the quarantine has lost of it was read in vain; without the topic's id nothing says that it was this one.
-        harmed = not topic_id or any(place[:2] == (topic_id, partition) for place in self.quarantine_lost)
+        # What the quarantine has lost was read in vain, and by whole batches; without the topic's id nothing says that it was this one.
+        harmed = not topic_id or self.quarantine_touched
         if not harmed and (gap.query_id, *key[1:]) not in self.jumped:
             for mark in _whole([mark for mark in told if mark is not None and mark.epoch < gap.epoch]):
                 for read in mark.ranges if mark.topic_id == topic_id else ():
@@ -182,6 +185,32 @@ class Truth:
         if not any(m is not None and (m.id, m.ranges, m.topic_id) == (planned.id, planned.ranges, topic_id) for m in marks):
             raise Violation("I2", f"batch {planned.id} with {planned.ranges} is skipped, and no commit in force holds it")
 
+    def went_past(self, places: Places, lost: Iterable[Position], *, accept: bool) -> None:
+        """A rebase has prepared or put in place a checkpoint that begins behind some of what the quarantine had lost by then: it was told
+        to, or an earlier one was."""
+        from tests.model.world import HOME
+
+        binding = prepared_binding(self.world.files, places) or read_binding(self.world.files, places.state)
+        if binding is None or binding.rebase is None:
+            return
+        baseline = dict(binding.rebase.baseline)
+        past = {place for place in lost if place[0] != binding.topic_id or place[2] < baseline.get(place[1], 0)}
+        if accept:
+            self.accepted |= past
+        topic, quarantine, target = self.world.topic, self._quarantine(), self.world.tables.get(HOME.target)
+        rows = {} if target is None else target.newest.rows
+        for position in sorted(past - self.accepted) if "bypass" not in self.world.events else ():
+            topic_id, partition, offset = position
+            recorded = any(gap[:2] == position[:2] and gap[2] <= offset < gap[3] for gap in self.recorded)
+            if topic_id != topic.id or position in quarantine or recorded or offset < self.origins.get((topic_id, partition), 0):
+                continue
+            record = topic.partitions[partition][offset]
+            if record is None or (record.id in rows and record.kind != "poison") or record.id in self.deleted:
+                continue
+            raise Violation(
+                "LOST", f"{record} at {position}, which the quarantine has lost, is passed over, and nobody was asked", position
+            )
+
     def at_rest(self, *, rebased: bool) -> None:
         """After a run to the end: every record is a row, in quarantine, or in a recorded gap. `rebased`: its checkpoint was."""
         from tests.model.world import HOME
@@ -201,10 +230,9 @@ class Truth:
                 position = (topic.id, partition, offset)
                 if (record.id in rows and record.kind != "poison") or record.id in self.deleted or position in quarantine:
                     continue
-                # Accepted by word, since a rebase went past it or Kafka holds it no longer; or a driver without locks has looked at the
-                # quarantine since, and remembered it so.
-                excused = position in self.accepted or offset < topic.log_start[partition] or "bypass" in self.world.events
-                if position in self.quarantine_lost and excused:
+                # Accepted by word, since a rebase went past it; or a driver without locks has looked at the quarantine since, and
+                # remembered it so.
+                if position in self.quarantine_lost and (position in self.accepted or "bypass" in self.world.events):
                     continue
                 raise Violation("LOST", f"{record} at {position} is in no table and in no recorded gap", position)
 

@@ -224,7 +224,7 @@ class World:
 
     def _rebase(self, place: int, kind: str, accept: bool, offsets: tuple[int, ...], k: int, inner: Op) -> None:
         def act() -> None:
-            before = operator.bindings(self, PLACES[place])
+            before, lost = operator.bindings(self, PLACES[place]), set(self.truth.quarantine_lost)
             if not self._told(PLACES[place]):
                 self.truth.read_once.clear()
             try:
@@ -233,9 +233,10 @@ class World:
                 pass
             except Exception as error:
                 self.error = self.judged(error)
-            # Cut off after its checkpoint was prepared it is carried out, too, by the next rebase.
-            if accept and kind != "table" and operator.bindings(self, PLACES[place]) != before:
-                self.truth.accepted |= set(self.truth.quarantine_lost)
+            # One that is cut off once its checkpoint is prepared is carried out by the next, as it was planned.
+            after = operator.bindings(self, PLACES[place])
+            if after != before and (before[1] is None or before[1] not in after):
+                self.truth.went_past(PLACES[place], lost, accept=accept)
 
         self._note_place(place)
         self._guarded(k, inner, act)

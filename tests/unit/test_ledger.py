@@ -118,8 +118,8 @@ def test_which_rebase_came_last_is_told_by_epochs_and_not_by_the_clock(minute: i
 
 def test_the_first_offsets_of_batches_in_quarantine_are_told_by_topic_and_partition() -> None:
     rows = [
-        {"query_id": q, "topic_id": "id", "partition": p, "batch": b, "start": s}
+        {"query_id": q, "topic_id": "id", "partition": p, "first_batch": b, "last_batch": b + 1, "start": s}
         for q, p, b, s in (("q", 0, 4, 7), ("r", 0, 1, 3), ("q", 1, 6, 2))
     ]
     summary = summary_of((), (), rows)
-    assert summary.quarantined == {"q": 6, "r": 1} and summary.quarantined_from == {("id", 0): 3, ("id", 1): 2}
+    assert summary.quarantined == {"q": (4, 7), "r": (1, 2)} and summary.quarantined_from == {("id", 0): 3, ("id", 1): 2}

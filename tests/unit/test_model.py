@@ -160,6 +160,18 @@ def test_gaps_of_all_epochs_outlive_the_ledger(lost: str | None) -> None:
     assert check(batches, [row for row in epochs if row.partition >= 0], accepted) == []
 
 
+def test_what_another_rebase_tells_of_an_epoch_is_not_taken_for_how_it_began() -> None:
+    """I4: the ledger was lost, and made again by another checkpoint's rebase, which knows of this one's what the target's log tells."""
+    more: Op = ("produce", 0, ((5, 0, "good"),))
+    run = (go(0, 20), ("stop", 0))
+    jump, elsewhere = (("rebase", place, kind, True, (), 0, ()) for place, kind in ((0, "latest"), (1, "table")))
+    world = world_after(THREE, *run, THREE, jump, more, *run, ("drop", 2), elsewhere, more, *run)
+    assert world.error is None
+    rows = ledger_rows(world.tables[HOME.ledger])
+    assert [(row.epoch, row.start_offset, row.end_offset) for row in rows if row.kind == "gap_accepted"] == [(1, 3, 6)]
+    assert [row.start_offset for row in rows if row.kind == "rebase" and (row.epoch, row.batch_id) == (1, 0)] == [6]
+
+
 def test_a_gap_that_is_not_recorded_is_found_also_where_two_rebases_have_read_nothing() -> None:
     """I4: the first one tells where the table begins; what the second jumps over counts by the ledger alone."""
     first, second = (("rebase", 0, kind, accept, (), 0, ()) for kind, accept in (("earliest", False), ("table", True)))

@@ -331,6 +331,21 @@ def test_where_nothing_tells_where_an_epoch_began_its_first_partition_is_named_a
     assert good.judge(tmp_path).findings == ("orders: the ledger lacks where query q2 began in partition 0, 0 by its batch 1 (g)",)
 
 
+@pytest.mark.parametrize(
+    ("batch", "partition", "found"),
+    [(None, 0, True), (0, 0, False), (0, 1, True), (1, 0, False)],
+    ids=["whole", "it", "another partition", "later"],
+)
+def test_what_the_quarantine_has_lost_was_read_in_vain(over: Scene, tmp_path: Path, batch: int | None, partition: int, found: bool) -> None:
+    """The next rebase counts as read only what was before the first batch with records there, where any of its partition are missing."""
+    over.ledger += rebased_over(4, 6)
+    for line in over.ledger:
+        if line["kind"] == "batch" and (line["batch_id"], line["partition"]) == (batch, partition):
+            line["quarantined"] += 1
+    read = "gap_accepted of partition 0 [4, 6): version 0 has read [0, 5) before (g)"
+    assert any(read in each for each in found_of(over, tmp_path)) is found
+
+
 @pytest.mark.parametrize(("epoch", "clean"), [(3, True), (0, False)])
 def test_what_an_epoch_after_it_has_read_is_a_gap_for_good_reason(good: Scene, tmp_path: Path, epoch: int, clean: bool) -> None:
     """Of a rebase of a table that was dropped, and made anew by that epoch, whose versions begin at 0 again."""

@@ -121,7 +121,7 @@ def test_a_table_made_anew_a_copy_put_back_and_no_table_at_all_have_lost_everyth
     assert lost is not None and lost.starts == everything
 
 
-@pytest.mark.parametrize("ledger", [{}, {"quarantined": {"q-0": 1, "q-1": 2}}], ids=["not in the ledger yet", "in the ledger"])
+@pytest.mark.parametrize("ledger", [{}, {"quarantined": {"q-0": (0, 1), "q-1": (1, 2)}}], ids=["not in the ledger yet", "in the ledger"])
 def test_a_copy_put_back_that_is_newer_than_the_last_look_has_lost_what_our_own_query_put_there_since(
     tables: Tables, ledger: dict[str, Any]
 ) -> None:
@@ -155,11 +155,27 @@ def test_pairs_of_the_quarantine_that_have_expired_are_no_loss(tables: Tables) -
 
 def test_what_the_ledger_alone_remembers_counts_too(tables: Tables) -> None:
     """The target's log was cleaned up: the ledger has the batches of before."""
-    known: dict[str, Any] = {"quarantined": {"q-9": 7}, "quarantined_from": {(TOPIC, 1): 30}}
+    known: dict[str, Any] = {"quarantined": {"q-9": (7, 7)}, "quarantined_from": {(TOPIC, 1): 30}}
     lost = tables.lost(**known)
     assert lost is not None and lost.starts == {(TOPIC, 0): 0, (TOPIC, 1): 30} and "of query q-9" in lost.what
     assert tables.lost(**known, ended={"q-9": 6}) is None, "a rebase has ended that epoch before it"
+    assert tables.lost(**{**known, "quarantined": {"q-9": (6, 7)}}, ended={"q-9": 6}) is not None, "but not before its first one"
     assert tables.lost(Seen(TABLE, 4), **known) is None
+
+
+@pytest.mark.parametrize("ended", [-1, 0])
+def test_batches_behind_the_end_of_an_epoch_count_as_long_as_they_are_in_force(tables: Tables, ended: int) -> None:
+    """I5: the target was restored to before them when another checkpoint was rebased, and back again; or the last of them alone is out."""
+    ledger: dict[str, Any] = {"quarantined": {"q-0": (0, 1)}, "ended": {"q-0": ended}}
+    assert tables.lost(**ledger) is None
+    tables.write("target", "RESTORE", {"version": 1})
+    assert tables.lost(**ledger) is None
+    for path in Path(tables.places.quarantine, "_delta_log").iterdir():
+        path.unlink()
+    lost = tables.lost(**ledger)
+    assert lost is not None and lost.what == "does not exist" and (TOPIC, 0) in lost.starts
+    tables.write("target", "RESTORE", {"version": 0})
+    assert (tables.lost(**ledger) is None) == (ended < 0), "none is in force, but for what the ledger says"
 
 
 def test_what_was_seen_is_kept_beside_the_checkpoint_and_damage_to_it_only_costs_a_longer_look(tables: Tables, tmp_path: Path) -> None:

@@ -173,7 +173,9 @@ def test_what_batches_in_force_have_read_is_no_gap() -> None:
 
     assert plan("shop.orders", Aim("table"), end, replace(BROKER, bounds={0: (30, 500)}), "id", accept_gap=False).rebase.gaps == ()
     assert gaps(end, 45) == ((0, 30, 45),)
-    assert gaps(replace(end, lost={("T", 0): 12}), 25) == ((0, 12, 25),)
+    lacking = replace(end, lost={("T", 0): 12})
+    assert gaps(lacking, 25) == ((0, 12, 25),)
+    assert plan("shop.orders", Aim("table"), lacking, BROKER, "id", accept_gap=False).rebase.regain == (("T", 0, 12, 30),)
     assert gaps(replace(end, pending=(("T", 0, 12, 14),)), 25) == ((0, 12, 25),)
     assert gaps(replace(end, topic_id="", read=(("", 0, 0, 30),)), 25, "") == ((0, 5, 25),)
     assert gaps(replace(end, read=(("U", 0, 0, 30), ("T", 1, 0, 30))), 25) == ((0, 5, 25),)
