@@ -32,8 +32,9 @@ from ingest.stream.ledger_reader import summarise
 from ingest.stream.offsets import CheckpointFiles
 from ingest.stream.opening import append_rebase, baseline_mark
 from ingest.stream.quarantine_loss import write_seen
-from ingest.stream.rebase_plan import Aim, RebasePlan, began, pending, plan, table_end
+from ingest.stream.rebase_plan import Aim, RebasePlan, plan
 from ingest.stream.situation import BrokerFacts
+from ingest.stream.table_end import began, pending, table_end
 from ingest.stream.topic import Topic, facts_of
 
 # A rebase mends what the others are about; these are mended otherwise, or by nobody.

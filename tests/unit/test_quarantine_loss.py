@@ -20,8 +20,9 @@ from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import Counts, Mark
 from ingest.stream.offsets import BatchId, OffsetRange
 from ingest.stream.quarantine_loss import Lost, Seen, quarantine_loss, read_seen, write_seen
-from ingest.stream.rebase_plan import Aim, RebasePlan, TableEnd, pending, plan
+from ingest.stream.rebase_plan import Aim, RebasePlan, plan
 from ingest.stream.situation import BrokerFacts, CheckpointFacts
+from ingest.stream.table_end import TableEnd, pending
 
 TOPIC, TABLE = "topic-id", "quarantine-id"
 
