@@ -92,7 +92,7 @@ def _gap(case: Case, row: LedgerRow, first: Mapping[str, Commit], what: str) -> 
     comes after the rebase may read it again, also in a table that was made anew."""
     epochs, own = _epochs(case.lake), first.get(row.query_id)
     until = row.target_version if own is None else min(row.target_version, own.version - 1)
-    since, whole = _replaced(case.lake, until), min(row.end, _quarantine_lacks(case.lake, row))
+    since, whole = _replaced(case.lake, until), min(row.end, _read_in_vain(case.lake, row))
     for commit in case.lake.batches:
         start, end = commit.ranges.get(row.partition, (0, 0))
         before = since < commit.version <= until and epochs.get((commit.metadata or {})["query_id"], 0) < row.epoch
@@ -100,12 +100,11 @@ def _gap(case: Case, row: LedgerRow, first: Mapping[str, Commit], what: str) -> 
             yield f"{what}: version {commit.version} has read [{start}, {end}) before (g)"
 
 
-def _quarantine_lacks(lake: Lake, gap: LedgerRow) -> float:
-    """If any record is missing that was put into quarantine in this partition, where the first such batch began; nothing behind it is
-    known to be whole."""
-    batches = [row for row in lake.ledger if row.kind == "batch" and (row.topic_id, row.partition) == (gap.topic_id, gap.partition)]
-    lacking = any(lake.quarantined_by[row.key] < row.quarantined for row in batches)
-    return min(row.start for row in batches if row.quarantined) if lacking else math.inf
+def _read_in_vain(lake: Lake, gap: LedgerRow) -> float:
+    """Where the first batch with records in quarantine began in the gap's partition, if the quarantine was ever harmed: nothing behind it
+    was known to be whole then."""
+    rows = (row for row in lake.ledger if (row.kind, row.topic_id, row.partition) == ("batch", gap.topic_id, gap.partition))
+    return min((row.start for row in rows if row.quarantined), default=math.inf) if lake.quarantine_harmed else math.inf
 
 
 def _replaced(lake: Lake, until: int) -> int:

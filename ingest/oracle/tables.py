@@ -38,6 +38,10 @@ def _replaces(operation: str) -> bool:
     return operation == "RESTORE" or "REPLACE TABLE" in operation or operation.endswith(OVERWRITE)
 
 
+def _leaves_out(commit: Commit) -> bool:
+    return _replaces(commit.operation) or (commit.removes_data and commit.operation not in LEAVE_BATCHES)
+
+
 class LedgerRow(NamedTuple):
     """One row of the ledger; offsets and counts as it states them."""
 
@@ -93,7 +97,13 @@ class Lake:
     @property
     def replaced(self) -> list[int]:
         """Versions, a RESTORE or an overwrite, after which it is not known which of the batches before are in force."""
-        return [c.version for c in self.target_log if _replaces(c.operation) or (c.removes_data and c.operation not in LEAVE_BATCHES)]
+        return [commit.version for commit in self.target_log if _leaves_out(commit)]
+
+    @property
+    def quarantine_harmed(self) -> bool:
+        """Whether the quarantine lacks, or has lacked, what batches have put there, but for rows that a DELETE of the test took."""
+        kept = (self.quarantined_by[row.key] + self.taken[row.key] >= row.quarantined for row in self.ledger if row.kind == "batch")
+        return any(map(_leaves_out, self.quarantine_log)) or not all(kept)
 
     @classmethod
     def read(cls, folder: Path, id_columns: Sequence[str], payload_columns: Sequence[str]) -> Lake:

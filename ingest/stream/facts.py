@@ -165,6 +165,9 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
     last = last_unbroken(history.in_force, summary, query_id, baseline) if query_id is not None else None
     pair = state.pairs.get(app_id(places.pipeline, places.table, query_id, "target")) if query_id is not None else None
     written = last.mark.id.number if last is not None else -1
+    # Where a batch of this query is in force, so is its baseline: no start goes on without. The walk back to it can be long.
+    began = last is None and baseline is not None and baseline >= 0 and history.in_force.holds(baseline)
+    put_back = last is None and baseline is not None and not began
     ours = history.holds_ours(state)
     quarantine = DeltaLog(files, places.quarantine)
     quarantine_state, ledger_state = quarantine.state(), DeltaLog(files, places.ledger).state()
@@ -182,8 +185,8 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         history.stranger(query_id, last, former),
         pair,
         pair is None or query_id is None or written >= pair or history.has(query_id, pair),
-        baseline is not None and baseline >= 0 and history.in_force.holds(baseline),
+        began,
         places.quarantine,
-        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen, former),
+        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen, None if put_back else former),
         tuple(path for path, each in states if each is not None and RETENTION in each.properties),
     )

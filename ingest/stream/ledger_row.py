@@ -94,7 +94,8 @@ def project_rebase(
 ) -> list[LedgerRow]:
     """The ledger rows that a rebase leaves: where the former epoch ended, where the new one begins, what was jumped over.
 
-    What former ones had jumped over too, but for the gaps that the ledger knows, by query id: it may have been lost since.
+    What former ones had jumped over too, but for the gaps that the ledger knows, by query id: it may have been lost since, and made again
+    by another rebase.
     """
     rebase = binding.rebase
     assert rebase is not None
@@ -115,7 +116,8 @@ def project_rebase(
                 topic_id, p, start, end = gap
                 rows.append(row("gap_accepted", former.query_id, former.epoch, 0, (binding.topic, topic_id), p, start, end))
     rows += [row("rebase", query_id, binding.epoch, 0, ours, p, offset, offset) for p, offset in rebase.baseline]
-    rows += [row("gap_accepted", query_id, binding.epoch, 0, ours, p, start, end) for p, start, end in rebase.gaps]
+    own = [gap for gap in rebase.gaps if (binding.topic_id, *gap) not in known.get(query_id, ())]
+    rows += [row("gap_accepted", query_id, binding.epoch, 0, ours, p, start, end) for p, start, end in own]
     return rows
 
 

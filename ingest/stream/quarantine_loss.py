@@ -8,7 +8,7 @@ it; it leaves every commit in force.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from ingest.files import Files
@@ -79,15 +79,23 @@ def _quarantines(mark: Mark) -> bool:
 
 
 def quarantine_loss(
-    log: DeltaLog, state: State | None, places: Places, target: InForce, summary: LedgerSummary, seen: Seen | None, former: Sequence[str]
+    log: DeltaLog,
+    state: State | None,
+    places: Places,
+    target: InForce,
+    summary: LedgerSummary,
+    seen: Seen | None,
+    former: Sequence[str] | None,
 ) -> Lost | None:
-    """What the quarantine lacks, if it lacks anything; `former` are the queries before the one whose checkpoint has `seen` it."""
+    """What the quarantine lacks, if it lacks anything; `former` are the queries before the one whose checkpoint has `seen` it. None where
+    the target was put back to before they had ended: batches that were out when it was seen are in force again."""
     followed = seen is not None and state is not None and seen.followed_by(log, state)
     recent = proven_marks(target, summary)
-    proven = _proven(target, summary, recent)
     everything = _starts(summary.quarantined_from, recent)
-    if seen is not None and state is not None and followed and not any(leaves_out(commit) for commit in log.since(seen.version)):
-        return _behind(log, state, places, {query: batch for query, batch in proven.items() if query not in former}, everything)
+    settled = seen is not None and followed and former is not None and not any(leaves_out(commit) for commit in log.since(seen.version))
+    if settled and state is not None:
+        return _behind(log, state, places, _proven(summary, recent, former or ()), everything)
+    proven = _proven(summary, [*recent, *_beyond(target, summary)])
     if state is not None and (seen is None or followed):
         chain = InForce(log)
         lost = _left_out(log, chain, target, summary, everything) or _jumped_over(log, chain, everything)
@@ -104,24 +112,27 @@ def quarantine_loss(
     return Lost(f"ends with version {state.version}, it had reached version {seen.version}: a copy was put back", everything)
 
 
-def _proven(target: InForce, summary: LedgerSummary, recent: Sequence[Mark]) -> dict[str, int]:
-    """By query id, a batch that the target has in force and that has put records into quarantine: the last, as far as that is known.
-
-    Of an epoch that has ended before the last one that the ledger has, the log tells which are in force (they can be again), and the
-    ledger where Delta has cleaned them up.
-    """
-    proven, marks = {}, list(recent)
-    beyond = {query for query, (_, last) in summary.quarantined.items() if last > summary.ended.get(query, last)}
-    if beyond:
-        marks += [c.mark for c in target.commits() if c.mark is not None and c.mark.id.query_id in beyond and _quarantines(c.mark)]
+def _proven(summary: LedgerSummary, marks: Iterable[Mark], without: Sequence[str] = ()) -> dict[str, int]:
+    """By query id, but for those `without`, a batch of the target that has put records into quarantine: the last one, as far as ledger
+    and `marks` tell. Of an epoch that has ended before the last that the ledger has, it tells the first."""
+    proven = {}
     for query, (first, last) in summary.quarantined.items():
-        if query not in beyond:
-            proven[query] = last
-        elif first <= summary.ended[query]:
-            proven[query] = first
+        ended = summary.ended.get(query, last)
+        if query not in without and first <= ended:
+            proven[query] = last if last <= ended else first
     for mark in marks:
-        proven[mark.id.query_id] = max(proven.get(mark.id.query_id, -1), mark.id.number)
+        if mark.id.query_id not in without:
+            proven[mark.id.query_id] = max(proven.get(mark.id.query_id, -1), mark.id.number)
     return proven
+
+
+def _beyond(target: InForce, summary: LedgerSummary) -> Iterator[Mark]:
+    """Batches in force with records in quarantine, of epochs that have ended before the last such one of the ledger: which of them are in
+    force its log tells, and they can be again."""
+    queries = {query for query, (_, last) in summary.quarantined.items() if last > summary.ended.get(query, last)}
+    for commit in target.commits() if queries else ():
+        if commit.mark is not None and commit.mark.id.query_id in queries and _quarantines(commit.mark):
+            yield commit.mark
 
 
 def _behind(log: DeltaLog, state: State, places: Places, proven: Mapping[str, int], everything: Starts) -> Lost | None:

@@ -58,8 +58,8 @@ class TableFacts:
     this one begins; `ours` whether the table holds any pair of this pipeline, `blank` whether it holds nothing but our own marked
     creation; `recorded` whether the ledger, which may outlive the table, tells of batches or of a rebase, and `ledgered` the last batch
     of the query that it has; `stranger` the newest commit in force by somebody else since `last`; `pair` the batch number that Delta
-    itself keeps for our query; `baseline` whether the version at which a rebase began this epoch is in force. `quarantine_lost` says
-    which records the quarantine lacks that the target proves; `retention` names the tables on which pairs expire.
+    itself keeps for our query; `baseline`, where `last` is None, whether the version at which a rebase began this epoch is in force.
+    `quarantine_lost` says which records the quarantine lacks that the target proves; `retention` names the tables on which pairs expire.
     """
 
     path: str

@@ -10,6 +10,8 @@ POISON: Op = ("produce", 0, ((6, 0, "poison"),))
 SMALL = Setting(limit=1)
 # The quarantine is restored, the target replaced, and a rebase begins anew.
 BEGIN_ANEW: tuple[Op, ...] = (("restore", 1, 1, False), ("replace", 0, True), ("rebase", 0, "table", False, (), 0, ()))
+# The target is restored to the version before its newest; a second time, back again.
+FORWARD: Op = ("restore", 0, 1, False)
 TORN: Op = ("tear", 0, "offsets-0", True)
 ELSEWHERE: Op = ("rebase", 1, "table", False, (), 0, ())
 
@@ -62,15 +64,6 @@ FOUND = (
         "restore-cleaned-up",
         "a RESTORE that Delta has cleaned up from the log before the next start: the ledger vouches for what it left out",
         Schedule(SMALL, (THREE, go(0, 23), ("restore", 0, 1, False), ("optimize",), ("clean", 0, 0))),
-    ),
-    (
-        "put-back-behind-a-rebase",
-        "the quarantine is restored and the target replaced, and a rebase begins anew, since nothing in force proves that the quarantine "
-        "lacks anything; before it has read it all again the target is put back from a copy, and the next rebase begins where that ends",
-        Schedule(
-            Setting(),
-            (POISON, go(0, 13), ("kill", 0), ("keep",), *BEGIN_ANEW, ("bring_back", (0,), False)),
-        ),
     ),
 )
 
@@ -629,5 +622,47 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
             ),
         )
         for more, cleaned in (("", ()), (", and the log cleaned up", (("clean", 0, 0),)))
+    ),
+    (
+        "put-back-behind-a-rebase",
+        "the quarantine is restored and the target replaced, and a rebase begins anew, since nothing in force proves that the quarantine "
+        "lacks anything; before it has read it all again the target is put back from a copy, and the next rebase begins where that ends",
+        Schedule(
+            Setting(),
+            (POISON, go(0, 13), ("kill", 0), ("keep",), *BEGIN_ANEW, ("bring_back", (0,), False)),
+        ),
+    ),
+    *(
+        (
+            "restored-forward",
+            f"the quarantine is {how}, the target restored to before its batch, and a rebase takes the quarantine for whole, since nothing "
+            "in force proves the contrary; then the target is restored to after the batch, as TABLE_REWOUND itself offers",
+            Schedule(Setting(limit=9), (POISON, go(0, 40), ("stop", 0), *harm, ("rebase", 0, kind, False, (), 0, ()), FORWARD)),
+        )
+        for how, harm, kind in (
+            ("dropped", (("drop", 1), ("restore", 0, 1, False)), "table"),
+            ("restored", (("restore", 1, 1, False), ("restore", 0, 1, False)), "table"),
+            ("dropped after that", (("restore", 0, 1, False), ("drop", 1)), "earliest"),
+        )
+    ),
+    (
+        "restored-forward",
+        "the same with a batch of another checkpoint, which the rebase did not know and the ledger does not have",
+        Schedule(
+            Setting(limit=9, ledger_every=50),
+            (POISON, go(0, 40, place=1), ("kill", 0), ("replace", 1, True), FORWARD, ("rebase", 0, "table", False, (), 0, ()), FORWARD),
+        ),
+    ),
+    (
+        "gap-told-twice",
+        "the ledger is lost, a rebase tells again of a gap that an epoch before it had jumped over, and the checkpoint of that epoch is "
+        "put back: it told of its gap once more",
+        Schedule(
+            Setting(limit=9),
+            (
+                *(THREE, go(0, 40), ("stop", 0), THREE, ("rebase", 0, "latest", True, (), 0, ()), POISON, go(0, 40), ("stop", 0)),
+                *(("save", 0), ("drop", 2), ("rebase", 0, "table", False, (), 0, ()), ("put_back", 0, 0), POISON, go(0, 40)),
+            ),
+        ),
     ),
 )

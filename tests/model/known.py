@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tests.model.engine import ledger_rows
 from tests.model.truth import Violation
-from tests.model.world import ELSEWHERE, HOME, PUT_BACK, World
+from tests.model.world import ELSEWHERE, HOME, World
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,6 @@ KNOWN = (
     Known("beside-untold", lambda world, found: found.promise in LOST and _begun_late(world, found)),
     Known("cleaned-unprojected", lambda world, found: _of_the_quarantine(world, found) and _untold(world)),
     Known("stands-by-another", lambda world, found: _of_the_quarantine(world, found) and _replayed(world, found)),
-    Known("put-back-behind-a-rebase", lambda world, found: _of_the_quarantine(world, found) and PUT_BACK in world.events),
 )
 
 

@@ -93,6 +93,9 @@ class Truth:
             # Two drivers without locks can both look before either appends.
             if "bypass" not in self.world.events and (twice := [key for key, count in batches.items() if count > 1]):
                 raise Violation("I7", f"the ledger has {twice} twice")
+            gaps = Counter((r.query_id, r.topic_id, r.partition, r.start_offset, r.end_offset) for r in rows if r.kind == "gap_accepted")
+            if "bypass" not in self.world.events and (doubled := [gap for gap, count in gaps.items() if count > 1]):
+                raise Violation("I7", f"the ledger has the gaps {doubled} twice")
             for row in rows:
                 if row.kind == "gap_accepted":
                     self._jumped(row)
@@ -111,8 +114,8 @@ class Truth:
         topic_id, partition, start, end = key = (gap.topic_id, gap.partition, gap.start_offset, gap.end_offset)
         target = self.world.tables.get(HOME.target)
         told = [] if target is None else [each.mark for each in target.in_force() if each.version >= target.log_from]
-        # What the quarantine has lost was read in vain, and by whole batches; without the topic's id nothing says that it was this one.
-        harmed = not topic_id or self.quarantine_touched
+        # What the quarantine has lost was read in vain, and all behind it; without the topic's id nothing says that it was this one.
+        harmed = not topic_id or (self.quarantine_touched and self._quarantined(topic_id, partition))
         if not harmed and (gap.query_id, *key[1:]) not in self.jumped:
             for mark in _whole([mark for mark in told if mark is not None and mark.epoch < gap.epoch]):
                 for read in mark.ranges if mark.topic_id == topic_id else ():
@@ -120,6 +123,12 @@ class Truth:
                         raise Violation("I4", f"[{start}, {end}) is recorded as a gap, and batch {mark.id} had read {read}")
         self.recorded.add(key)
         self.jumped.add((gap.query_id, *key[1:]))
+
+    def _quarantined(self, topic_id: str, partition: int) -> bool:
+        """Whether any batch that ever was has put a record of this partition into quarantine."""
+        marks = [version.commit.mark for table in self.world.tables.values() for version in table.versions]
+        told = {(mark.topic_id, p) for mark in marks if mark is not None for p, counts in mark.counts if counts.quarantined}
+        return (topic_id, partition) in told or any(place[:2] == (topic_id, partition) for place in self.quarantine_lost)
 
     def _batch_committed(self, table: Table, mark: Mark, writer: Driver) -> None:
         former = [each.mark for each in table.in_force() if each.version < table.number]

@@ -332,18 +332,34 @@ def test_where_nothing_tells_where_an_epoch_began_its_first_partition_is_named_a
 
 
 @pytest.mark.parametrize(
-    ("batch", "partition", "found"),
-    [(None, 0, True), (0, 0, False), (0, 1, True), (1, 0, False)],
-    ids=["whole", "it", "another partition", "later"],
+    ("harm", "found"),
+    [
+        ("none", True),
+        ("its records are gone", False),
+        ("those of the other partition are gone", False),
+        ("it was restored, and back again", False),
+        ("it never had any of this partition, and lacks those of the other", True),
+        ("the test has deleted its records", True),
+    ],
 )
-def test_what_the_quarantine_has_lost_was_read_in_vain(over: Scene, tmp_path: Path, batch: int | None, partition: int, found: bool) -> None:
-    """The next rebase counts as read only what was before the first batch with records there, where any of its partition are missing."""
+def test_what_the_quarantine_has_lost_was_read_in_vain(over: Scene, tmp_path: Path, harm: str, found: bool) -> None:
+    """The next rebase counts as read only what was before the first batch with records there, once any was missing."""
     over.ledger += rebased_over(4, 6)
-    for line in over.ledger:
-        if line["kind"] == "batch" and (line["batch_id"], line["partition"]) == (batch, partition):
-            line["quarantined"] += 1
+    if harm == "its records are gone":
+        over.quarantine.clear()
+    if "the other" in harm:
+        over.ledger[1]["quarantined"] = 1
+    if "never" in harm:
+        over.ledger[0]["quarantined"] = 0
+    over.write(tmp_path)
+    quarantine = DeltaTable(str(tmp_path / "shop/orders/quarantine"))
+    if "deleted" in harm or "restored" in harm:
+        quarantine.delete("offset = 2")
+    if "restored" in harm:
+        quarantine.restore(quarantine.version() - 1)
     read = "gap_accepted of partition 0 [4, 6): version 0 has read [0, 5) before (g)"
-    assert any(read in each for each in found_of(over, tmp_path)) is found
+    verdict = over.ask(tmp_path, excused_ids=frozenset({("C",)}), own_quarantine_versions=range(1, quarantine.version() + 1))
+    assert any(read in each for each in verdict.findings) is found
 
 
 @pytest.mark.parametrize(("epoch", "clean"), [(3, True), (0, False)])

@@ -60,7 +60,7 @@ class Tables:
     def restore(self, version: int) -> None:
         self.write("quarantine", "RESTORE", {"version": version})
 
-    def lost(self, seen: Seen | None = None, former: tuple[str, ...] = ("q-0", "q-9"), **summary: Any) -> Lost | None:
+    def lost(self, seen: Seen | None = None, former: tuple[str, ...] | None = ("q-0", "q-9"), **summary: Any) -> Lost | None:
         log, target = DeltaLog(LocalFiles(), self.places.quarantine), DeltaLog(LocalFiles(), self.places.target)
         return quarantine_loss(log, log.state(), self.places, InForce(target), LedgerSummary(**summary), seen, former)
 
@@ -152,6 +152,19 @@ def test_pairs_of_the_quarantine_that_have_expired_are_no_loss(tables: Tables) -
     log, target = DeltaLog(LocalFiles(), tables.places.quarantine), DeltaLog(LocalFiles(), tables.places.target)
     expired = replace(state, pairs={})
     assert quarantine_loss(log, expired, tables.places, InForce(target), LedgerSummary(), Seen(TABLE, 2), ("q-0",)) is None
+
+
+def test_what_was_seen_counts_no_longer_where_the_target_was_put_back_to_before_it(tables: Tables) -> None:
+    """I5: what a rebase saw was lossy, and nothing in force told; its former queries' batches are in force again."""
+    tables.restore(1)
+    state = DeltaLog(LocalFiles(), tables.places.quarantine).state()
+    assert state is not None
+    seen = Seen(TABLE, 5, state.stamp)
+    assert tables.lost(seen, ("q-0", "q-1")) is None
+    lost = tables.lost(seen, None)
+    assert lost is not None and lost.starts == {(TOPIC, 0): 10} and "left out 3 commits" in lost.what
+    tables.restore(4)
+    assert tables.lost(seen, None) is None
 
 
 def test_what_the_ledger_alone_remembers_counts_too(tables: Tables) -> None:
