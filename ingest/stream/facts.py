@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from ingest.files import Files
 from ingest.places import Places
@@ -15,7 +17,7 @@ from ingest.stream.in_force import InForce
 from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.mark import app_id
 from ingest.stream.offsets import CheckpointFiles, CheckpointTorn, PlannedBatch
-from ingest.stream.quarantine_loss import Seen, quarantine_loss
+from ingest.stream.quarantine_loss import Seen, quarantine_loss, quarantines
 from ingest.stream.situation import CheckpointFacts, Stranger, TableFacts
 from ingest.stream.unbroken import baseline_of, last_unbroken
 
@@ -119,6 +121,12 @@ class TableHistory:
                 return Stranger(commit.version, name, mark.id.query_id)
         return None
 
+    def seen_of(self, former: Sequence[str], baseline: int) -> Sequence[str]:
+        """Those of the `former` queries of which a rebase, at version `baseline`, has seen all that they have put into quarantine."""
+        since = [commit.mark for commit in takewhile(lambda commit: commit.version > baseline, self.in_force.commits())]
+        gone_on = {mark.id.query_id for mark in since if mark is not None and quarantines(mark)}
+        return [query for query in former if query not in gone_on]
+
     def has(self, query_id: str, number: int) -> bool:
         """Whether log or ledger know the offsets of this batch, in force or not."""
         if self.summary.last_batch(query_id) >= number:
@@ -165,9 +173,9 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
     last = last_unbroken(history.in_force, summary, query_id, baseline) if query_id is not None else None
     pair = state.pairs.get(app_id(places.pipeline, places.table, query_id, "target")) if query_id is not None else None
     written = last.mark.id.number if last is not None else -1
-    # Where a batch of this query is in force, so is its baseline: no start goes on without. The walk back to it can be long.
+    # Where a batch of this query counts as in force, so does its baseline; the walk back to it can be long.
     began = last is None and baseline is not None and baseline >= 0 and history.in_force.holds(baseline)
-    put_back = last is None and baseline is not None and not began
+    seen_of = former if last is not None or baseline is None else history.seen_of(former, baseline) if began else None
     ours = history.holds_ours(state)
     quarantine = DeltaLog(files, places.quarantine)
     quarantine_state, ledger_state = quarantine.state(), DeltaLog(files, places.ledger).state()
@@ -187,6 +195,6 @@ def table_facts(files: Files, places: Places, checkpoint: CheckpointFacts, summa
         pair is None or query_id is None or written >= pair or history.has(query_id, pair),
         began,
         places.quarantine,
-        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen, None if put_back else former),
+        quarantine_loss(quarantine, quarantine_state, places, history.in_force, summary, seen, seen_of),
         tuple(path for path, each in states if each is not None and RETENTION in each.properties),
     )

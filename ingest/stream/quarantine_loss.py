@@ -8,7 +8,7 @@ it; it leaves every commit in force.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from ingest.files import Files
@@ -69,12 +69,13 @@ def proven_marks(target: InForce, summary: LedgerSummary) -> list[Mark]:
             continue
         if mark.id.number <= summary.last_batch(mark.id.query_id):
             break  # what is older is in the ledger
-        if _quarantines(mark):
+        if quarantines(mark):
             found.append(mark)
     return found
 
 
-def _quarantines(mark: Mark) -> bool:
+def quarantines(mark: Mark) -> bool:
+    """Whether this batch has put records into quarantine."""
     return any(counts.quarantined for _, counts in mark.counts)
 
 
@@ -94,8 +95,8 @@ def quarantine_loss(
     everything = _starts(summary.quarantined_from, recent)
     settled = seen is not None and followed and former is not None and not any(leaves_out(commit) for commit in log.since(seen.version))
     if settled and state is not None:
-        return _behind(log, state, places, _proven(summary, recent, former or ()), everything)
-    proven = _proven(summary, [*recent, *_beyond(target, summary)])
+        return _behind(log, state, places, _proven(target, summary, recent, former or ()), everything)
+    proven = _proven(target, summary, recent)
     if state is not None and (seen is None or followed):
         chain = InForce(log)
         lost = _left_out(log, chain, target, summary, everything) or _jumped_over(log, chain, everything)
@@ -112,27 +113,23 @@ def quarantine_loss(
     return Lost(f"ends with version {state.version}, it had reached version {seen.version}: a copy was put back", everything)
 
 
-def _proven(summary: LedgerSummary, marks: Iterable[Mark], without: Sequence[str] = ()) -> dict[str, int]:
+def _proven(target: InForce, summary: LedgerSummary, recent: Iterable[Mark], without: Sequence[str] = ()) -> dict[str, int]:
     """By query id, but for those `without`, a batch of the target that has put records into quarantine: the last one, as far as ledger
-    and `marks` tell. Of an epoch that has ended before the last that the ledger has, it tells the first."""
-    proven = {}
+    and log tell. Of an epoch that has ended before the last that the ledger has, it tells the first, and the log which are in force:
+    they can be again."""
+    proven, beyond = {}, set()
     for query, (first, last) in summary.quarantined.items():
         ended = summary.ended.get(query, last)
+        if query not in without and last > ended:
+            beyond.add(query)
         if query not in without and first <= ended:
             proven[query] = last if last <= ended else first
-    for mark in marks:
+    marks = (commit.mark for commit in target.commits()) if beyond else ()
+    again = [mark for mark in marks if mark is not None and mark.id.query_id in beyond and quarantines(mark)]
+    for mark in (*recent, *again):
         if mark.id.query_id not in without:
             proven[mark.id.query_id] = max(proven.get(mark.id.query_id, -1), mark.id.number)
     return proven
-
-
-def _beyond(target: InForce, summary: LedgerSummary) -> Iterator[Mark]:
-    """Batches in force with records in quarantine, of epochs that have ended before the last such one of the ledger: which of them are in
-    force its log tells, and they can be again."""
-    queries = {query for query, (_, last) in summary.quarantined.items() if last > summary.ended.get(query, last)}
-    for commit in target.commits() if queries else ():
-        if commit.mark is not None and commit.mark.id.query_id in queries and _quarantines(commit.mark):
-            yield commit.mark
 
 
 def _behind(log: DeltaLog, state: State, places: Places, proven: Mapping[str, int], everything: Starts) -> Lost | None:

@@ -58,13 +58,18 @@ def last_unbroken(chain: InForce, summary: LedgerSummary, query_id: str, baselin
     if not found:
         return None
     first, oldest = found[-1].mark, min(commit.version for commit in chain.commits())
+    # Where the log has the rebase's version, or the batch that the ledger vouches for, they are not in force: behind them is a hole.
+    if baseline is not None and not 0 <= baseline <= horizon:
+        return None
+    if vouched is not None and vouched.version > horizon and first.id.number > vouched.mark.id.number:
+        return None
     if horizon >= 0:
         # What was before the log nobody knows any more, but that a RESTORE has jumped over some of it, or that a rebase ended it.
         jumped = horizon < oldest - 1 or first.id.number > summary.ended.get(query_id, first.id.number) + 1
         return None if jumped else _whole(found, first.id.number - 1)
     if first.epoch == 0:
         return _whole(found, -1)
-    return None if baseline is not None or oldest > 0 else _whole(found, 0)
+    return None if oldest > 0 else _whole(found, 0)
 
 
 def _whole(found: list[LastWritten], number: int, last: LastWritten | None = None) -> LastWritten | None:

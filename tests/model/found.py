@@ -7,6 +7,8 @@ from tests.model.world import Op, Setting
 
 THREE: Op = ("produce", 0, ((6, 0, "good"), (7, 0, "good"), (8, 0, "good")))
 POISON: Op = ("produce", 0, ((6, 0, "poison"),))
+OTHER: Op = ("produce", 0, ((5, 50, "poison"),))
+LATE: Op = ("produce", 0, ((9, 0, "good"),))
 SMALL = Setting(limit=1)
 # The quarantine is restored, the target replaced, and a rebase begins anew.
 BEGIN_ANEW: tuple[Op, ...] = (("restore", 1, 1, False), ("replace", 0, True), ("rebase", 0, "table", False, (), 0, ()))
@@ -662,6 +664,53 @@ MENDED: tuple[tuple[str, str, Schedule], ...] = (
             (
                 *(THREE, go(0, 40), ("stop", 0), THREE, ("rebase", 0, "latest", True, (), 0, ()), POISON, go(0, 40), ("stop", 0)),
                 *(("save", 0), ("drop", 2), ("rebase", 0, "table", False, (), 0, ()), ("put_back", 0, 0), POISON, go(0, 40)),
+            ),
+        ),
+    ),
+    (
+        "own-again",
+        "an older checkpoint is put back behind a rebase that had ended its epoch, the target restored forward, and a copy of the "
+        "quarantine put back that has as many versions as that checkpoint had seen: of its own batches only the first was looked for",
+        Schedule(
+            Setting(limit=9),
+            (
+                *(POISON, go(0, 40), ("stop", 0), go(0, 40), OTHER, go(0, 40), ("stop", 0), ("save", 0), FORWARD),
+                *(("rebase", 0, "table", False, (), 0, ()), FORWARD, ("copy", 1, 1), ("put_back", 0, 0)),
+            ),
+        ),
+    ),
+    (
+        "gone-on",
+        "another checkpoint goes on after a rebase that knew it, and a copy of the quarantine is put back that lacks what it has put there "
+        "since: the rebase was taken to have seen that",
+        Schedule(
+            Setting(limit=9),
+            (
+                *(("produce", 0, ((1, 10, "good"),)), go(0, 40, place=1), ("kill", 0), ("rebase", 0, "table", False, (), 0, ()), POISON),
+                *(go(0, 40, place=1), ("kill", 0), ("copy", 1, 1), ("rebase", 0, "table", False, (), 0, ())),
+            ),
+        ),
+    ),
+    (
+        "hole-of-an-old-table",
+        "a RESTORE to before the rebase in the moment between the last look and the MERGE, in a table whose log Delta has begun to clean "
+        "up: what is before the first batch was taken for cleaned, though the log has the rebase's version, and not in force",
+        Schedule(
+            Setting(limit=9),
+            (
+                *(("produce", 0, ((1, 10, "good"),)), go(0, 40), THREE, go(0, 40), ("stop", 0), ("rebase", 0, "table", False, (), 0, ())),
+                *(("clean", 0, 1), go(0, 3), LATE, go(0, 40, at=2, then=FORWARD), ("kill", 0)),
+            ),
+        ),
+    ),
+    (
+        "hole-of-an-old-table",
+        "the same without a rebase: the RESTORE goes to an OPTIMIZE, and leaves out a batch that the ledger has",
+        Schedule(
+            Setting(limit=9),
+            (
+                *(("produce", 0, ((1, 10, "good"),)), go(0, 40), ("produce", 0, ((2, 20, "good"),)), go(0, 40), ("optimize", 0), THREE),
+                *(go(0, 40), ("stop", 0), ("clean", 0, 1), go(0, 3), LATE, go(0, 40, at=2, then=FORWARD), ("kill", 0)),
             ),
         ),
     ),

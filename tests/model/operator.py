@@ -56,8 +56,10 @@ class ModelRebaser(Rebaser):
 
 
 def bindings(world: World, places: Places) -> tuple[bytes | None, ...]:
-    """What the checkpoint is bound to, and the one that a rebase has prepared."""
-    return tuple(world.files.read(f"{root}/oncelake/{FILE}") for root in (places.checkpoint, places.prepared))
+    """Whose the checkpoint is and what it is bound to, and so of the one that a rebase has prepared."""
+    read = world.files.read
+    each = ((read(f"{root}/metadata"), read(f"{root}/oncelake/{FILE}")) for root in (places.checkpoint, places.prepared))
+    return tuple(None if bound is None else (query_id or b"") + bound for query_id, bound in each)
 
 
 def rebase(world: World, places: Places, kind: str, offsets: tuple[int, ...], *, accept_gap: bool) -> None:

@@ -110,6 +110,18 @@ def test_a_rebased_query_follows_on_its_baseline_and_on_nothing_else() -> None:
     assert last(Log(CREATED, 1, 2, epoch=1), query="q1") == 2
 
 
+def test_in_a_log_that_was_cleaned_up_in_part_what_it_still_has_and_is_not_in_force_is_a_hole() -> None:
+    """A RESTORE between the last look and the MERGE: to before the rebase, or to behind it and before the ledger's last batch."""
+    log = Log(CREATED, OPTIMIZED, OPTIMIZED, restored(1), 1, epoch=1, first=1)
+    assert last(log, query="q1", baseline=2) is None
+    assert last(log, query="q1", baseline=ANOTHER) is None
+    assert last(log, query="q1", baseline=1) == last(log, query="q1", baseline=0) == 1
+    log = Log(CREATED, 0, OPTIMIZED, 1, restored(2), 2, first=2)
+    assert last(log, knows(1, 3)) is None
+    assert last(log, knows(1, 1)) == 2, "cleaned up"
+    assert last(Log(CREATED, 0, 1, 2, restored(2), OPTIMIZED, first=2), knows(2, 3)) == 1, "restored, and no hole"
+
+
 def test_of_an_epoch_that_a_rebase_has_ended_nothing_behind_its_end_counts() -> None:
     """The ledger has the batch that slipped in as well: it is a projection of what is committed."""
     log = Log(CREATED, 0, 1, restored(1), 2)
