@@ -134,8 +134,8 @@ def _proven(target: InForce, summary: LedgerSummary, recent: Iterable[Mark], wit
 
 def _behind(log: DeltaLog, state: State, places: Places, proven: Mapping[str, int], everything: Starts) -> Lost | None:
     """Batches that are not there, though nothing was left out since the last look: a copy of later than that, made before they were, was
-    put back. What a former checkpoint had put there stood at that look, or was accepted by its rebase; not so what a later one had, where
-    the checkpoint was put back too.
+    put back. What a former checkpoint had put there before the rebase stood at that look, or was accepted then; not so what it put there
+    since, nor what a later one had, where the checkpoint was put back too.
     """
     held = {query: state.pairs.get(app_id(places.pipeline, places.table, query, "quarantine"), -1) for query in proven}
     if any(batch > held[query] for query, batch in proven.items()):  # or its pairs have expired
