@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from tests.model.engine import ledger_rows
 
 if TYPE_CHECKING:
     from tests.model.driver import Driver
+    from tests.model.kafka import Record
     from tests.model.world import World
 
 Position = tuple[str, int, int]
@@ -197,8 +198,6 @@ class Truth:
     def went_past(self, places: Places, lost: Iterable[Position], *, accept: bool) -> None:
         """A rebase has prepared or put in place a checkpoint that begins behind some of what the quarantine had lost by then: it was told
         to, or an earlier one was."""
-        from tests.model.world import HOME
-
         binding = prepared_binding(self.world.files, places) or read_binding(self.world.files, places.state)
         if binding is None or binding.rebase is None:
             return
@@ -206,15 +205,14 @@ class Truth:
         past = {place for place in lost if place[0] != binding.topic_id or place[2] < baseline.get(place[1], 0)}
         if accept:
             self.accepted |= past
-        topic, quarantine, target = self.world.topic, self._quarantine(), self.world.tables.get(HOME.target)
-        rows = {} if target is None else target.newest.rows
+        topic, stands = self.world.topic, self._standing()
         for position in sorted(past - self.accepted) if "bypass" not in self.world.events else ():
             topic_id, partition, offset = position
             recorded = any(gap[:2] == position[:2] and gap[2] <= offset < gap[3] for gap in self.recorded)
-            if topic_id != topic.id or position in quarantine or recorded or offset < self.origins.get((topic_id, partition), 0):
+            if topic_id != topic.id or recorded or offset < self.origins.get((topic_id, partition), 0):
                 continue
             record = topic.partitions[partition][offset]
-            if record is None or (record.id in rows and record.kind != "poison") or record.id in self.deleted:
+            if record is None or stands(position, record):
                 continue
             raise Violation(
                 "LOST", f"{record} at {position}, which the quarantine has lost, is passed over, and nobody was asked", position
@@ -225,7 +223,7 @@ class Truth:
         from tests.model.world import HOME
 
         target = self.world.tables[HOME.target]
-        rows, quarantine, topic = target.newest.rows, self._quarantine(), self.world.topic
+        topic, stands = self.world.topic, self._standing()
         marks = [each.mark for each in target.in_force() if each.mark is not None and each.mark.topic_id == topic.id]
         if rebased and not marks:
             self._rebased(HOME)
@@ -237,7 +235,7 @@ class Truth:
                 if record is None or offset < origin or any(start <= offset < end for start, end in gaps):
                     continue
                 position = (topic.id, partition, offset)
-                if (record.id in rows and record.kind != "poison") or record.id in self.deleted or position in quarantine:
+                if stands(position, record):
                     continue
                 # Accepted by word, since a rebase went past it; or a driver without locks has looked at the quarantine since, and
                 # remembered it so.
@@ -246,9 +244,20 @@ class Truth:
                 raise Violation("LOST", f"{record} at {position} is in no table and in no recorded gap", position)
 
         if "contract" not in self.world.events:  # under a looser one a rebase makes rows of what stays in quarantine
-            for row in rows.values():
+            quarantine = self._quarantine()
+            for row in target.newest.rows.values():
                 if row[2] in quarantine:
                     raise Violation("I4", f"{row[2]} is a row, and in quarantine too")
+
+    def _standing(self) -> Callable[[Position, Record], bool]:
+        """Whether a record is a row, was one that somebody deleted, or is in quarantine."""
+        from tests.model.world import HOME
+
+        target, quarantine = self.world.tables.get(HOME.target), self._quarantine()
+        rows = {} if target is None else target.newest.rows
+        return lambda position, record: (
+            (record.id in rows and record.kind != "poison") or record.id in self.deleted or position in quarantine
+        )
 
     def _quarantine(self) -> dict[Position, object]:
         from tests.model.world import HOME
