@@ -92,10 +92,8 @@ def plan(name: str, aim: Aim, end: TableEnd, broker: BrokerFacts, table_id: str,
         raise _not_regained(name, not_regained)
     epoch = max((each.epoch for each in end.former), default=-1) + 1
     # As far as anything has read, also where an epoch that began before it has not come that far: none of it is a gap to the next rebase.
-    stops = {(broker.topic_id, p): stop for p, stop in reached.items()}
-    for topic_id, p, _, stop in (*end.read, *end.pending):
-        stops[topic_id, p] = max(stop, stops.get((topic_id, p), 0))
-    ends = {p: stops.get((broker.topic_id, p), 0) for p in here}
+    stops = [*reached.items(), *((p, stop) for topic_id, p, _, stop in (*end.read, *end.pending) if topic_id == broker.topic_id)]
+    ends = {p: max((stop for of, stop in stops if of == p), default=0) for p in here}
     again_for_it = ((broker.topic_id, p, max(start, baseline[p]), ends[p]) for p, start in sorted(here.items()) if p in baseline)
     regain = tuple(gap for gap in again_for_it if gap[2] < gap[3])
     rebase = Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version, regain, end.stamp)
