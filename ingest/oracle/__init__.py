@@ -3,3 +3,8 @@
 It imports no other module of `ingest`, so that a wrong idea in the engine cannot also be the judge's. It is part of the
 package because `ingest chaos` ends with its verdict; the fault tests use the same one.
 """
+
+from ingest.oracle.case import Run, Verdict
+from ingest.oracle.judge import judge, judge_live
+
+__all__ = ["Run", "Verdict", "judge", "judge_live"]

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ingest.oracle.sources import EventId, KafkaRecord, KafkaView, ManifestView
-from ingest.oracle.tables import Lake, Position
+from ingest.oracle.tables import Lake, Place, Position
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is to be judged, and what the test itself did to it.
+    """A run to be judged, and what the test itself did to it.
 
-    `excused_ids` were deleted by the test, or lost in a recorded gap or with their topic. `own_versions` are commits that the test
-    made on the target, `own_quarantine_versions` on the quarantine. `updated` is what the test's own UPDATE left: by event id,
-    payload column → value. `former` is what Kafka showed of topics of this name that the test has deleted since (`read_kafka`).
-    `valid_in_quarantine` allows valid records there (conflicting payloads); `refused_kinds` are the kinds of broken records, as manifests
-    name them, that the contract lets in by no reading though their id can be read. `payload_columns` are top-level columns with the same
-    name in event and table, of type string, integer, decimal, boolean, double or timestamp.
+    `excused_ids` were deleted by the test, or lost in an accepted gap or with their topic. `own_versions` are commits of the test on the
+    target, `own_quarantine_versions` on the quarantine. `updated` is what the test's own UPDATE left: by event id, payload column → value.
+    `former` are earlier topics of this name that the test has deleted (`read_kafka`). `valid_in_quarantine` allows valid records there
+    (conflicting payloads); `refused_kinds` are the kinds of broken records, as manifests name them, that the contract never lets in though
+    their id can be read. `payload_columns` are top-level columns with the same name in event and table, of type string, integer, decimal,
+    boolean, double or timestamp.
     """
 
     lake: Path
@@ -67,13 +67,23 @@ class Case:
 
     @cached_property
     def views(self) -> Mapping[str, KafkaView]:
-        """The topic and those that had its name before, by topic id."""
+        """The topic and its predecessors of the same name, by topic id."""
         return {view.topic_id: view for view in (*self.run.former, self.kafka)}
 
-    def record(self, position: Position) -> KafkaRecord | None:
-        """What Kafka shows or showed at this position."""
-        view = self.views.get(position.topic_id)
-        return None if view is None else view.records.get((position.partition, position.offset))
+    @cached_property
+    def records(self) -> Mapping[Position, KafkaRecord]:
+        """Every record that Kafka shows or showed."""
+        return {Position(view.topic_id, *place): record for view in self.views.values() for place, record in view.records.items()}
+
+    @cached_property
+    def counts(self) -> Mapping[Place, Mapping[str, int]]:
+        """The counts in the marks of the target's batches."""
+        marks = [(batch.number, batch.metadata or {}) for batch in self.lake.batches]
+        return {(*number, int(partition)): counts for number, mark in marks for partition, counts in mark.get("counts", {}).items()}
+
+    def own_versions(self, table: str) -> Set[int]:
+        """The test's own commits on target or quarantine."""
+        return self.run.own_versions if table == "target" else self.run.own_quarantine_versions
 
     def where(self, position: Position) -> str:
         return f"{self.run.table}: partition {position.partition} offset {position.offset}"

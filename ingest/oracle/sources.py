@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 EventId = tuple[str, ...]
-# Behind the name of an operation that leaves nothing of the table before it.
-OVERWRITE = " Overwrite"
+# Epoch and number: 0 is the fence, 1 a seek or a roll-back, batches begin at 2.
+Number = tuple[int, int]
 
 
 class KafkaRecord(NamedTuple):
@@ -56,22 +56,30 @@ class ManifestView:
 
 @dataclass(frozen=True)
 class Commit:
-    """One version of a Delta table, from its JSON file in `_delta_log`."""
+    """One version of a Delta table, from its JSON file in `_delta_log`; `replaces` is a RESTORE, a REPLACE TABLE or a full overwrite.
+
+    `metadata` is the engine's mark, and from `kind` on what it says: a commit is the engine's only if it also has a `pair`. `gaps` are
+    partition, start and end of what a seek passes over.
+    """
 
     version: int
     operation: str
+    timestamp_ms: int
     metadata: Mapping[str, Any] | None
     txns: tuple[tuple[str, int], ...]
     adds_data: bool
     removes_data: bool
+    replaces: bool
+    kind: str
+    number: Number
+    topic_id: str
+    ranges: Mapping[int, tuple[int, int]]
+    starts: Mapping[int, int]
+    gaps: Sequence[tuple[int, int, int]]
 
-    @property
-    def ranges(self) -> dict[int, tuple[int, int]]:
-        return {int(p): (int(r[0]), int(r[1])) for p, r in (self.metadata or {}).get("ranges", {}).items()}
-
-    @property
-    def topic_id(self) -> str:
-        return plain_topic_id((self.metadata or {}).get("topic_id"))
+    def pair(self, app_id: str) -> Number | None:
+        """Epoch and number of its transaction id under this app id."""
+        return next((divmod(version, 2**32) for app, version in self.txns if app == app_id), None)
 
 
 def plain_topic_id(text: str | None) -> str:
@@ -181,21 +189,17 @@ def read_manifests(paths: Iterable[Path], topic: str) -> ManifestView:
     return view
 
 
-def _id(text: str) -> EventId:
-    """An id as a manifest names it: of several columns, the parts with U+001F between them."""
-    return tuple(text.split("\x1f"))
-
-
 def _add(view: ManifestView, begun: Mapping[str, Any], ending: str, topic: str) -> None:
     lists = begun["topics"].get(topic, {"ids": [], "hashes": []})
+    ids = [tuple(text.split("\x1f")) for text in lists["ids"]]
     if ending == "aborted":
-        view.aborted.update(map(_id, lists["ids"]))
+        view.aborted.update(ids)
         return
     known = view.committed if ending == "committed" else view.unknown
-    for event_id, digest in zip(lists["ids"], lists["hashes"], strict=True):
-        known.setdefault(_id(event_id), set()).add(digest)
+    for event_id, digest in zip(ids, lists["hashes"], strict=True):
+        known.setdefault(event_id, set()).add(digest)
     poison = [entry for entry in begun["poison"] if entry["topic"] == topic]
-    view.poison_ids.update({_id(entry["id"]): str(entry["kind"]) for entry in poison if entry["id"] is not None})
+    view.poison_ids.update({tuple(entry["id"].split("\x1f")): str(entry["kind"]) for entry in poison if entry["id"] is not None})
 
 
 def read_log(table: Path) -> list[Commit]:
@@ -205,19 +209,27 @@ def read_log(table: Path) -> list[Commit]:
 
 
 def _commit(version: int, file: Path) -> Commit:
-    operation, metadata, txns, adds, removes = "", None, [], False, False
-    for line in file.read_text().splitlines():
-        action = json.loads(line) if line.strip() else {}
-        if info := action.get("commitInfo"):
-            operation = str(info.get("operation", ""))
-            if (info.get("operationParameters") or {}).get("mode") == "Overwrite":
-                operation += OVERWRITE
-            metadata = _metadata(info.get("userMetadata"))
-        if txn := action.get("txn"):
-            txns.append((str(txn["appId"]), int(txn["version"])))
-        adds |= bool(action.get("add", {}).get("dataChange"))
-        removes |= bool(action.get("remove", {}).get("dataChange"))
-    return Commit(version, operation, metadata, tuple(txns), adds, removes)
+    actions = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if action.get("commitInfo")), {})
+    operation, metadata = str(info.get("operation", "")), _metadata(info.get("userMetadata"))
+    overwrites = (info.get("operationParameters") or {}).get("mode") == "Overwrite"
+    mark = metadata or {}
+    return Commit(
+        version,
+        operation,
+        int(info.get("timestamp", 0)),
+        metadata,
+        tuple((str(txn["appId"]), int(txn["version"])) for action in actions if (txn := action.get("txn"))),
+        any(action.get("add", {}).get("dataChange") for action in actions),
+        any(action.get("remove", {}).get("dataChange") for action in actions),
+        operation == "RESTORE" or "REPLACE TABLE" in operation or overwrites,
+        str(mark.get("kind", "")),
+        (int(mark.get("epoch", -1)), int(mark.get("batch", -1))),
+        plain_topic_id(mark.get("topic_id")),
+        {int(p): (int(start), int(end)) for p, (start, end) in mark.get("ranges", {}).items()},
+        {int(p): int(offset) for p, offset in mark.get("starts", {}).items()},
+        [(int(p), int(start), int(end)) for p, gaps in mark.get("gaps", {}).items() for start, end in gaps],
+    )
 
 
 def _metadata(text: object) -> Mapping[str, Any] | None:

@@ -6,19 +6,20 @@ import datetime as dt
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from deltalake import DeltaTable, QueryBuilder
 
-from ingest.oracle.sources import OVERWRITE, Commit, EventId, id_text, plain_topic_id, read_log, value_hash
+from ingest.oracle.sources import Commit, EventId, Number, id_text, plain_topic_id, read_log, value_hash
 
-LEDGER_COLUMNS = (
-    *("kind", "query_id", "batch_id", "topic_id", "partition", "start_offset", "end_offset"),
-    *("records_read", "inserted", "duplicate", "quarantined", "replayed", "gap", "target_version", "epoch"),
-)
+# Columns of epoch, batch and partition.
+PLACES = {"target": ("_epoch", "_batch", "_partition"), "quarantine": ("epoch", "batch", "partition")}
+# Epoch, batch and partition: of what rows are counted by.
+Place = tuple[int, int, int]
 
 
 class Position(NamedTuple):
@@ -29,134 +30,140 @@ class Position(NamedTuple):
     offset: int
 
 
-# What these take away leaves the batches before them in force.
-LEAVE_BATCHES = ("DELETE", "UPDATE")
+class Row(NamedTuple):
+    """A row of the target, and the batch that put it there."""
+
+    event_id: EventId
+    payload: tuple[Any, ...]
+    number: Number
 
 
-def _replaces(operation: str) -> bool:
-    """By its name: it may be of a table that holds no row."""
-    return operation == "RESTORE" or "REPLACE TABLE" in operation or operation.endswith(OVERWRITE)
+class Quarantined(NamedTuple):
+    """A record in quarantine, the hash of its bytes, and the batch that put it there."""
 
-
-def _leaves_out(commit: Commit) -> bool:
-    return _replaces(commit.operation) or (commit.removes_data and commit.operation not in LEAVE_BATCHES)
+    state: str
+    value_hash: str | None
+    number: Number
 
 
 class LedgerRow(NamedTuple):
     """One row of the ledger; offsets and counts as it states them."""
 
     kind: str
-    query_id: str
-    batch_id: int
+    epoch: int
+    batch: int
     topic_id: str
     partition: int
-    start: int
-    end: int
-    read: int
+    start_offset: int
+    end_offset: int
+    records_read: int
     inserted: int
     duplicate: int
     quarantined: int
-    replayed: int
     gap: int
+    stood: int | None
+    why: str | None
     target_version: int
-    epoch: int
 
     @property
-    def key(self) -> tuple[str, int, int]:
-        return self.query_id, self.batch_id, self.partition
+    def key(self) -> tuple[str, int, int, int, int]:
+        """What the ledger's MERGE goes by."""
+        return self.kind, self.epoch, self.batch, self.partition, self.start_offset
+
+    @property
+    def place(self) -> Place:
+        return self.epoch, self.batch, self.partition
 
 
 @dataclass
 class Lake:
-    """The three tables. `target` maps a position to (id, payload), `quarantine` to its state, `quarantine_values` to the hash of the
-    bytes kept there, `quarantined_in` to the batch (query id, number) named there; `inserted` and `taken` are filled by (e): rows gained
-    by (version, partition), and rows that the test took from the quarantine by ledger key."""
+    """The three tables and their logs. `doubled` counts positions that a table holds more than once, `counted` its rows by place.
+
+    (e) fills `history`, the rows of each version by place, `taken`, those that the test's own commits took away, and `blind`, the tables
+    of which not all of that can be read.
+    """
 
     folder: Path
-    target: Mapping[Position, tuple[EventId, tuple[Any, ...]]]
-    target_ids: Counter[EventId]
-    doubled_positions: dict[Position, int]
-    quarantine: Mapping[Position, str]
-    quarantine_doubled: dict[Position, int]
-    quarantine_ids: set[EventId]
-    quarantine_values: dict[Position, str | None]
-    quarantined_in: dict[Position, tuple[str, int]]
-    quarantined_by: Counter[tuple[str, int, int]]
+    logs: Mapping[str, Sequence[Commit]]
     ledger: Sequence[LedgerRow]
-    target_log: Sequence[Commit]
-    quarantine_log: Sequence[Commit]
-    ledger_log: Sequence[Commit]
-    inserted: dict[tuple[int, int], int]
-    taken: Counter[tuple[str, int, int]]
+    target: dict[Position, Row] = field(default_factory=dict)
+    target_ids: Counter[EventId] = field(default_factory=Counter)
+    quarantine: dict[Position, Quarantined] = field(default_factory=dict)
+    quarantine_ids: set[EventId] = field(default_factory=set)
+    doubled: dict[str, Counter[Position]] = field(default_factory=dict)
+    counted: dict[str, Counter[Place]] = field(default_factory=lambda: {table: Counter() for table in PLACES})
+    taken: dict[str, Counter[Place]] = field(default_factory=lambda: {table: Counter() for table in PLACES})
+    history: dict[tuple[str, int], Counter[Place]] = field(default_factory=dict)
+    blind: set[str] = field(default_factory=set)
 
     @property
+    def app_id(self) -> str:
+        return f"oncelake/{self.folder.parent.name}/{self.folder.name}"
+
+    def commits(self, table: str, *kinds: str) -> list[Commit]:
+        """Commits of these kinds that are the engine's own: with a mark and a transaction id."""
+        return [commit for commit in self.logs[table] if commit.kind in kinds and commit.pair(self.app_id) is not None]
+
+    def first(self, table: str) -> int:
+        """The oldest version that the log still has."""
+        return self.logs[table][0].version if self.logs[table] else 0
+
+    @cached_property
+    def standing(self) -> set[Position]:
+        """Positions that the quarantine accounts for; a replayed record is a row of the target."""
+        return {position for position, kept in self.quarantine.items() if kept.state in ("open", "dropped")}
+
+    @cached_property
     def batches(self) -> list[Commit]:
-        """Target commits that are micro-batches: pair and ranges."""
-        return [c for c in self.target_log if c.metadata and "ranges" in c.metadata and any(a.endswith("/target") for a, _ in c.txns)]
+        return self.commits("target", "batch")
 
-    @property
-    def replaced(self) -> list[int]:
-        """Versions, a RESTORE or an overwrite, after which it is not known which of the batches before are in force."""
-        return [commit.version for commit in self.target_log if _leaves_out(commit)]
+    @cached_property
+    def ranges(self) -> Mapping[Number, Mapping[int, tuple[int, int]]]:
+        """Offset ranges of every committed batch, by partition; of those that the log no longer has, as the ledger tells."""
+        told: dict[Number, dict[int, tuple[int, int]]] = {}
+        for row in self.ledger:
+            if row.kind == "batch" and row.target_version < self.first("target"):
+                told.setdefault((row.epoch, row.batch), {})[row.partition] = (row.start_offset, row.end_offset)
+        return {**told, **{commit.number: commit.ranges for commit in self.batches}}
 
-    @property
-    def quarantine_harmed(self) -> bool:
-        """Whether the quarantine lacks, or has lacked, what batches have put there, but for rows that a DELETE of the test took."""
-        kept = (self.quarantined_by[row.key] + self.taken[row.key] >= row.quarantined for row in self.ledger if row.kind == "batch")
-        return any(map(_leaves_out, self.quarantine_log)) or not all(kept)
+    @cached_property
+    def topics(self) -> dict[int, str]:
+        """The topic id that each epoch reads."""
+        told = {row.epoch: row.topic_id for row in self.ledger}
+        return told | {commit.number[0]: commit.topic_id for commit in self.commits("target", "seek", "batch")}
 
     @classmethod
     def read(cls, folder: Path, id_columns: Sequence[str], payload_columns: Sequence[str]) -> Lake:
-        target: dict[Position, tuple[EventId, tuple[Any, ...]]] = {}
-        ids: Counter[EventId] = Counter()
-        positions: Counter[Position] = Counter()
-        for row in select(folder / "target", ["_topic_id", "_partition", "_offset", *id_columns, *payload_columns]):
-            position = Position(plain_topic_id(row[0]), row[1], row[2])
-            event_id = tuple(str(id_text(value)) for value in row[3 : 3 + len(id_columns)])
-            target[position] = (event_id, row[3 + len(id_columns) :])
-            ids[event_id] += 1
-            positions[position] += 1
-        quarantine: dict[Position, str] = {}
-        counted: Counter[Position] = Counter()
-        quarantine_ids: set[EventId] = set()
-        quarantined_in: dict[Position, tuple[str, int]] = {}
-        quarantined_by: Counter[tuple[str, int, int]] = Counter()
-        values: dict[Position, str | None] = {}
-        kept = ["topic_id", "partition", "offset", "state", "event_id", "query_id", "batch_id", "value"]
-        for row in select(folder / "quarantine", kept):
-            position = Position(plain_topic_id(row[0]), row[1], row[2])
-            quarantine[position] = row[3]
-            counted[position] += 1
-            values[position] = None if row[7] is None else value_hash(row[7])
-            if isinstance(row[4], str):
-                quarantine_ids.add(quarantined_id(row[4], len(id_columns)))
-            quarantined_in[position] = (row[5], row[6])
-            quarantined_by[row[5], row[6], row[1]] += 1
-        ledger = [
-            LedgerRow(*row)._replace(topic_id=plain_topic_id(row[3]))
-            for row in select(
-                folder / "ledger",
-                LEDGER_COLUMNS,
-            )
-        ]
-        return cls(
-            folder,
-            target,
-            ids,
-            {position: count for position, count in positions.items() if count > 1},
-            quarantine,
-            {position: count for position, count in counted.items() if count > 1},
-            quarantine_ids,
-            values,
-            quarantined_in,
-            quarantined_by,
-            ledger,
-            read_log(folder / "target"),
-            read_log(folder / "quarantine"),
-            read_log(folder / "ledger"),
-            {},
-            Counter(),
-        )
+        ledger = [LedgerRow(*row) for row in select(folder / "ledger", LedgerRow._fields)]
+        ledger = [row._replace(topic_id=plain_topic_id(row.topic_id)) for row in ledger]
+        lake = cls(folder, {table: read_log(folder / table) for table in (*PLACES, "ledger")}, ledger)
+        seen = {table: Counter[Position]() for table in PLACES}
+        columns = len(id_columns)
+        for epoch, batch, partition, offset, *values in select(
+            folder / "target", [*PLACES["target"], "_offset", *id_columns, *payload_columns]
+        ):
+            position = Position(lake.topics.get(epoch, ""), partition, offset)
+            event_id = tuple(str(id_text(value)) for value in values[:columns])
+            lake.target[position] = Row(event_id, tuple(values[columns:]), (epoch, batch))
+            lake.target_ids[event_id] += 1
+            lake.counted["target"][epoch, batch, partition] += 1
+            seen["target"][position] += 1
+        kept = [*PLACES["quarantine"], "topic_id", "offset", "state", "event_id", "value"]
+        for epoch, batch, partition, topic_id, offset, state, named_id, value in select(folder / "quarantine", kept):
+            position = Position(plain_topic_id(topic_id), partition, offset)
+            lake.quarantine[position] = Quarantined(state, None if value is None else value_hash(value), (epoch, batch))
+            if isinstance(named_id, str):
+                lake.quarantine_ids.add(quarantined_id(named_id, columns))
+            lake.counted["quarantine"][epoch, batch, partition] += 1
+            seen["quarantine"][position] += 1
+        lake.doubled = {table: Counter({p: count for p, count in counts.items() if count > 1}) for table, counts in seen.items()}
+        return lake
+
+    def rows_at(self, table: str, version: int) -> Counter[Place]:
+        """Rows by place at this version; raises whatever deltalake does where files of it are gone."""
+        delta = DeltaTable(str(self.folder / table), version=version)
+        columns = ", ".join(PLACES[table])
+        return Counter({(row[0], row[1], row[2]): row[3] for row in query(delta, f"SELECT {columns}, COUNT(*) FROM t GROUP BY {columns}")})
 
 
 def quarantined_id(text: str, columns: int) -> EventId:
