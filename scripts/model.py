@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from scripts.page import PROJECT, commit, with_run
-from tests.model.explore import Explored, counted, explore
+from tests.model.explore import CLEAN, Explored, counted, explore
 
 PAGE = PROJECT / "docs" / "model.md"
 SHOWN = 3  # violations that are made as small as can be
@@ -35,7 +35,7 @@ def main() -> int:
 
 def row(seed: int, explored: Explored, day: dt.date, commit: str) -> str:
     """A run as a line of the table."""
-    found = counted(explored.found) or "no promise broken"
+    found = counted(explored.found) or CLEAN
     known = counted(explored.known) or "–"
     return f"| {day} | {commit} | {seed} | {explored.schedules:,} | {explored.operations:,} | {found} | {known} |"
 
@@ -43,7 +43,7 @@ def row(seed: int, explored: Explored, day: dt.date, commit: str) -> str:
 def total(rows: Sequence[Sequence[str]]) -> str:
     """The sums over the table's lines."""
     schedules, operations = (sum(int(cells[number].replace(",", "")) for cells in rows) for number in (3, 4))
-    bad = sum(cells[5] != "no promise broken" for cells in rows)
+    bad = sum(cells[5] != CLEAN for cells in rows)
     return f"**{len(rows)} runs, {schedules:,} schedules, {operations:,} operations; {bad or 'none'} with something new.**"
 
 

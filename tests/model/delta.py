@@ -1,223 +1,170 @@
-"""Delta tables: versions, atomic commits, pairs, conflicts, RESTORE, REPLACE, the clean-up of the log (PROTOCOL.md of Delta).
+"""Delta tables: versions, transaction ids, what others do to them, and their logs as the engine's own functions read them.
 
-What a version keeps in `force`, the versions that its state stands on, is the model's own truth; the engine has to find it
-out from the log.
+Of Delta's rules only those that the design rests on (DESIGN section 5): a statement whose transaction id is not above the table's is
+skipped when it begins, and fails when a commit of its app id came while it was in flight; a statement that reads fails when files
+changed beneath it; RESTORE, overwrite and REPLACE keep transaction ids and log entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
-from delta import exceptions as delta
+from ingest.stream.mark import Look, Mark, app_id
 
-from ingest.stream.delta_log import AddedFile, Commit, DeltaLog, State
-from ingest.stream.mark import Mark
+PIPELINE, NAME = "p", "t"
+APP = app_id(PIPELINE, NAME)
+CREATED = json.dumps({"oncelake": 1, "kind": "created", "pipeline": PIPELINE, "table": NAME})
+Rows = Mapping[Any, Any]
+Key = tuple[int, int, int]
 
-# A row is a tuple whose first item is what a MERGE compares: the event id in the target, the position in the quarantine.
-Row = tuple[Any, ...]
-BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class KnownCommit(Commit):
-    """A commit whose mark was parsed once, by the engine's own parser."""
-
-    known: Mark | None = None
-
-    @property
-    def mark(self) -> Mark | None:
-        return self.known
+_stamps = count()
 
 
-@dataclass
 class Version:
-    """One version of a table. `metadata` says whether the commit changed it, which fails every transaction at work."""
+    """One version: its rows, its commit, and the highest transaction id so far. Of the commit the engine reads `mark` (None without a
+    transaction id), `operation`, `parameters`, `added` and `user_metadata`.
 
-    commit: KnownCommit
-    files: dict[str, tuple[Row, ...]]
-    rows: dict[Any, Row]
-    pairs: dict[str, int]
-    force: tuple[int, ...]
-    metadata: bool = False
-    state: State | None = None
-    serial: int = field(default_factory=count().__next__)
+    `inserted` are rows it added, by partition; `removed` rows that a DELETE took, by epoch, batch and partition; `back` is the version
+    that a RESTORE went to; `about` the table id that a commit of the ledger names.
+    """
+
+    __slots__ = (
+        "about",
+        "added",
+        "back",
+        "inserted",
+        "mark",
+        "operation",
+        "parameters",
+        "removed",
+        "rows",
+        "stamp",
+        "txn",
+        "user_metadata",
+        "version",
+    )
+
+    def __init__(self, version: int, operation: str, rows: Rows, txn: int, mark: Mark | None = None, **more: Any) -> None:
+        self.version, self.operation, self.rows, self.txn, self.mark = version, operation, rows, txn, mark
+        self.stamp = str(next(_stamps))
+        self.parameters: dict[str, Any] = more.get("parameters", {})
+        self.added: tuple[int, ...] = more.get("added", ())
+        self.user_metadata: str | None = more.get("user_metadata")
+        self.inserted: Mapping[int, int] = more.get("inserted", {})
+        self.removed: Mapping[Key, int] = more.get("removed", {})
+        self.back: int | None = more.get("back")
+        self.about: str = more.get("about", "")
 
 
-class DoubledKey(BaseException):
-    """Two rows with one key: what a MERGE must never leave."""
-
-
-@dataclass
 class Table:
-    """A Delta table. `log_from` is the first version whose commit file is still there."""
+    """A table. Its log begins at version `log_from`."""
 
-    path: str
-    id: str
-    column: str
-    versions: list[Version] = field(default_factory=list)
-    log_from: int = 0
-    clock: Callable[[], datetime] = lambda: BEGIN
+    def __init__(self, id: str, versions: Iterable[Version] = (), log_from: int = 0) -> None:
+        self.id, self.log_from = id, log_from
+        self.versions = list(versions) or [Version(0, "CREATE TABLE", {}, -1, user_metadata=CREATED)]
 
     @property
     def newest(self) -> Version:
         return self.versions[-1]
 
-    @property
-    def number(self) -> int:
-        """The newest version's number."""
-        return len(self.versions) - 1
+    def copy(self, back: int = 0) -> Table:
+        """A copy of the folder as it was `back` versions ago."""
+        return Table(self.id, self.versions[: len(self.versions) - back], min(self.log_from, len(self.versions) - back - 1))
 
-    def commit(
-        self,
-        operation: str,
-        rows: Iterable[Row] = (),
-        removed: Sequence[str] = (),
-        *,
-        partition: Callable[[Row], int] | None = None,
-        pair: tuple[str, int] | None = None,
-        user_metadata: str | None = None,
-        parameters: dict[str, Any] | None = None,
-    ) -> Version:
-        """Add `rows`, one file a partition, and remove files."""
-        number = len(self.versions)
-        by_partition: dict[int, list[Row]] = {}
-        for row in rows:
-            by_partition.setdefault(partition(row) if partition else 0, []).append(row)
-        added, files = [], dict(self.newest.files) if self.versions else {}
-        for name in removed:
-            del files[name]
-        for place, content in by_partition.items():
-            path = f"{number}-{place}"
-            files[path] = tuple(content)
-            added.append(AddedFile(path, len(content), {self.column: str(place)} if partition else {}))
-        force = (*self.newest.force, number) if self.versions else (number,)
-        return self._put(operation, files, added, tuple(removed), force, pair, user_metadata, parameters or {})
+    def commit(self, operation: str, rows: Rows, mark: Mark | None = None, **more: Any) -> Version:
+        """Add a version; `mark` is of a statement with a transaction id."""
+        txn = mark.id.txn_version if mark is not None else self.newest.txn
+        self.versions.append(Version(len(self.versions), operation, rows, txn, mark, **more))
+        return self.newest
 
-    def restore(self, back: int, *, by_time: bool) -> Version:
-        """RESTORE to version `back`: its files, the newest version's pairs (they are kept), and metadata again."""
-        then, now = self.versions[back].files, self.newest.files
-        added = [AddedFile(path, len(then[path]), {}) for path in then if path not in now]
-        removed = tuple(path for path in now if path not in then)
-        told = {"version": None, "timestamp": "some time"} if by_time else {"version": str(back), "timestamp": None}
-        if by_time:  # versions with the same files hold the same rows: a time may mean any of them
-            back = max(number for number, version in enumerate(self.versions) if version.files.keys() == then.keys())
-        force = (*self.versions[back].force, len(self.versions))
-        version = self._put("RESTORE", dict(then), added, removed, force, None, None, told)
-        version.metadata = True
-        return version
+    def conflict(self, since: int, mark: Mark | None, *, reads: bool) -> str:
+        """Why a statement that began at version `since` fails: `transaction`, `files`, or empty."""
+        later = self.versions[since + 1 :]
+        if mark is not None and any(each.mark is not None for each in later):
+            return "transaction"
+        if any(each.operation.startswith("REPLACE") for each in later):
+            return "files"
+        before = self.versions[since].rows
+        return "files" if reads and any(each.rows is not before for each in later) else ""
 
-    def replace(self, *, overwrite: bool) -> Version:
-        """CREATE OR REPLACE TABLE, or a full overwrite: no row stays, pairs do."""
-        operation, parameters = ("WRITE", {"mode": "Overwrite"}) if overwrite else ("CREATE OR REPLACE TABLE", {})
-        version = self._put(operation, {}, [], tuple(self.newest.files), (len(self.versions),), None, None, parameters)
-        version.metadata = not overwrite
-        return version
+    # What others do.
 
-    def copy(self) -> Table:
-        """The folder, copied."""
-        return Table(self.path, self.id, self.column, list(self.versions), self.log_from, self.clock)
+    def restore(self, back: int) -> None:
+        """RESTORE to `back` versions ago."""
+        to = self.versions[len(self.versions) - 1 - back]
+        self.commit("RESTORE", to.rows, back=to.version)
 
-    def put_back(self, number: int) -> None:
-        """The folder as it was at version `number`: its log and its pairs too."""
-        del self.versions[number + 1 :]
-        self.log_from = min(self.log_from, number)
+    def overwrite(self, keep: int) -> None:
+        """Overwrite the table with only the first `keep` of its rows."""
+        kept = dict(list(self.newest.rows.items())[:keep])
+        self.commit("WRITE", kept, parameters={"mode": "Overwrite"}, added=tuple(range(len(kept))))
 
-    def _put(
-        self,
-        operation: str,
-        files: dict[str, tuple[Row, ...]],
-        added: list[AddedFile],
-        removed: tuple[str, ...],
-        force: tuple[int, ...],
-        pair: tuple[str, int] | None,
-        user_metadata: str | None,
-        parameters: dict[str, Any],
-    ) -> Version:
-        number = len(self.versions)
-        pairs = self.newest.pairs if self.versions else {}
-        if pair is not None:
-            pairs = {**pairs, pair[0]: pair[1]}
-        gone = tuple((path, "") for path in removed)
-        transactions = {} if pair is None else {pair[0]: pair[1]}
-        metrics = {}
-        if operation == "DELETE":
-            metrics = {"numDeletedRows": str(sum(map(len, self.newest.files.values())) - sum(map(len, files.values())))}
-        commit = KnownCommit(number, self.clock(), operation, transactions, user_metadata, tuple(added), gone, parameters, metrics)
-        if pair is not None:
-            object.__setattr__(commit, "known", super(KnownCommit, commit).mark)
-        rows: dict[Any, Row] = {}
-        if self.column:
-            content = [row for part in files.values() for row in part]
-            rows = {row[0]: row for row in content}
-            if len(rows) != len(content):
-                raise DoubledKey(self.path)
-        version = Version(commit, files, rows, pairs, force)
-        self.versions.append(version)
-        return version
+    def replace(self, id: str) -> None:
+        """REPLACE TABLE: empty, with another table id."""
+        self.id = id
+        self.commit("REPLACE TABLE", {})
 
-    def in_force(self) -> Iterator[KnownCommit]:
-        """The commits in force, newest first, cleaned up or not: the truth."""
-        return (self.versions[number].commit for number in reversed(self.newest.force))
+    def delete(self, key: Any) -> None:
+        """DELETE of one row."""
+        rows = dict(self.newest.rows)
+        _, partition, _, epoch, batch = rows.pop(key)
+        self.commit("DELETE", rows, removed=Counter([(epoch, batch, partition)]))
 
-    def conflict(self, since: int, app: str | None, *, blind: bool, overlaps: Callable[[Version], bool]) -> Exception | None:
-        """What Delta raises for a transaction that read version `since`, under Serializable."""
-        for version in self.versions[since + 1 :]:
-            commit = version.commit
-            if app is not None and app in commit.transactions:
-                return delta.ConcurrentTransactionException("the same app id")
-            if version.metadata:
-                return delta.MetadataChangedException("metadata")
-            if blind:
-                continue
-            if commit.removed:
-                return delta.ConcurrentDeleteReadException("files that were read")
-            if commit.added and overlaps(version):
-                return delta.ConcurrentAppendException("files that were added")
-        return None
+    def optimize(self) -> None:
+        self.commit("OPTIMIZE", dict(self.newest.rows))
+
+    def clean(self) -> None:
+        """Delta deletes all commits from the log but the newest; what the table holds stays."""
+        self.log_from = len(self.versions) - 1
 
 
-class ModelLog(DeltaLog):
-    """The log of a modelled table, as the engine reads it."""
+class Log:
+    """The log of the table that stands at one place now, as the engine's functions read it."""
 
-    def __init__(self, files: Any, table: str) -> None:
-        self.table = table
-        self._tables: dict[str, Table] = files.world.tables
+    def __init__(self, tables: list[Table | None], which: int) -> None:
+        self.tables, self.which = tables, which
+        self.table = ("target", "quarantine", "ledger")[which]
 
     def versions(self) -> list[int]:
-        found = self._tables.get(self.table)
-        return list(range(found.log_from, len(found.versions))) if found is not None else []
+        table = self.tables[self.which]
+        return list(range(table.log_from, len(table.versions))) if table is not None else []
+
+    def begins(self) -> int:
+        table = self.tables[self.which]
+        return table.log_from if table is not None else -1
 
     def newest(self) -> int:
-        found = self._tables.get(self.table)
-        return found.number if found is not None else -1
+        table = self.tables[self.which]
+        return len(table.versions) - 1 if table is not None else -1
 
-    def exists(self) -> bool:
-        return self.table in self._tables
-
-    def commit(self, version: int) -> Commit:
-        found = self._tables.get(self.table)
-        if found is None or not found.log_from <= version < len(found.versions):
+    def commit(self, version: int) -> Version:
+        table = self.tables[self.which]
+        if table is None or not table.log_from <= version < len(table.versions):
             raise FileNotFoundError(f"{self.table} version {version}")
-        return found.versions[version].commit
+        return table.versions[version]
 
-    def since(self, version: int) -> list[Commit]:
-        found = self._tables.get(self.table)
-        return [] if found is None else [each.commit for each in found.versions[max(version + 1, found.log_from) :]]
+    def newest_first(self) -> Iterator[Version]:
+        table = self.tables[self.which]
+        return reversed(table.versions[table.log_from :]) if table is not None else iter(())
 
-    def state(self) -> State | None:
-        found = self._tables.get(self.table)
-        if found is None:
-            return None
-        newest = found.newest
-        if newest.state is None:
-            newest.state = State(found.number, found.id, "", {}, (), "", newest.pairs, self.stamp(found.number))
-        return newest.state
+    def since(self, version: int) -> list[Version]:
+        table = self.tables[self.which]
+        return table.versions[max(version + 1, table.log_from) :] if table is not None else []
 
     def stamp(self, version: int) -> str:
-        found = self._tables.get(self.table)
-        there = found is not None and found.log_from <= version < len(found.versions)
-        return str(found.versions[version].serial) if found is not None and there else ""
+        table = self.tables[self.which]
+        there = table is not None and table.log_from <= version < len(table.versions)
+        return table.versions[version].stamp if table is not None and there else ""
+
+    def state(self) -> Any:
+        table = self.tables[self.which]
+        if table is None:
+            return None
+        newest = table.newest
+        transactions = {APP: newest.txn} if newest.txn >= 0 else {}
+        return SimpleNamespace(look=Look(table.id, newest.version, newest.stamp), transactions=transactions, properties={})

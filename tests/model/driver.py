@@ -1,269 +1,466 @@
-"""A driver: what ingest/stream/query.py and Spark's micro-batch execution do between two commits, step by step.
+"""A driver: one start of `ingest run` or `ingest seek` as a coroutine, in the order of ingest/recovery/epoch.py and ingest/stream/batch.py.
 
-A generator that rests between the named steps of a batch (ingest/stream/batch.py), where it can be left, killed or overtaken;
-inside a step every change of a file or table is a place to be interrupted too (World.point).
+Between any two of its effects it yields: there anything can happen, and it may be killed, or go on at any later moment.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ingest.contract import Contract
-from ingest.errors import IngestError, Refused
-from ingest.places import Places
-from ingest.stream import batch, commit
-from ingest.stream.assessment import assess
-from ingest.stream.decide import Skip
-from ingest.stream.delta_log import DeltaLog
-from ingest.stream.ledger import Ledger
-from ingest.stream.ledger_row import inserted_by_partition
-from ingest.stream.mark import Counts
-from ingest.stream.offsets import CheckpointFiles, OffsetRange, PlannedBatch
-from ingest.stream.opening import Opening
-from ingest.stream.situation import BrokerFacts
-from ingest.stream.topic import Topic, refuse_another
-from tests.model import kafka
-from tests.model.delta import ModelLog
-from tests.model.engine import Frame, Session, summarise
-from tests.model.kafka import Read
-from tests.model.tally import Tally, tally
+from ingest.errors import IngestError
+from ingest.recovery.decide import Create, Refuse, decide
+from ingest.recovery.facts import BrokerFacts, Facts
+from ingest.recovery.look_back import LookBack
+from ingest.recovery.roll_back import roll_back
+from ingest.recovery.seek import Aim, SeekPlan, plan
+from ingest.stream.mark import FENCE, FIRST_BATCH, SEEK, BatchId, Counts, Kind, Look, Looked, Mark
+from ingest.stream.offsets import OffsetRange
+from tests.model.count import Known, LedgerRow, found, ledger_rows, marks
+from tests.model.delta import NAME, PIPELINE, Log, Table, Version
+from tests.model.kafka import Record
 
 if TYPE_CHECKING:
     from tests.model.world import World
 
-
-class SparkFailed(Exception):
-    """What Spark raises where its checkpoint or its source is not as it must be."""
-
-
-class Locked(Refused):
-    """Another driver holds a lock."""
-
-    def __init__(self) -> None:
-        super().__init__("LOCKED", "a lock is held.", expected="no other run.", remedy="wait.")
+TARGET, QUARANTINE, LEDGER = 0, 1, 2
+ROUNDS_MAX = 5
+TRIES_MAX = 4
+Steps = Generator[None, None, None]
+Doing = Generator[None, None, Any]
+Position = tuple[str, int, int]
 
 
-class ModelOpening(Opening):
-    """Opening, from a world in place of a session."""
+@dataclass(frozen=True)
+class Planted:
+    """Bugs of a driver; those of the pure functions are planted in themselves (tests/model/planted.py)."""
 
-    def __init__(self, world: World, session: Session, places: Places, topic: Topic) -> None:
-        self._session: Any = session
-        self._contract = world.contract
-        self._places = places
-        self._topic = topic
-        self._files: Any = world.files
-        self._lake: Any = world.files
-        self._log: DeltaLog = ModelLog(world.files, places.target)
-        self._quarantine = ModelLog(world.files, places.quarantine).state()
-        broker = BrokerFacts(topic.name, topic.id, world.topic.bounds())
-        self._assessment = assess(self._files, self._lake, places, summarise(world, places.ledger), broker)
+    quarantine_unfenced: bool = False
+    writer_ignored: bool = False
+    looks_once: bool = False
+    never_looks_back: bool = False
+    no_roll_back: bool = False
+    ledger_first: bool = False
+    quarantine_last: bool = False
+    no_replayed: bool = False
+    no_anti_join: bool = False
+    roll_backs_count: bool = False
+    epoch_ignored: bool = False
+
+
+class Stopped(Exception):
+    """What stops a driver beside the engine's own errors: `code` as theirs, or TABLE_GONE and DATA_LOSS for what Spark says."""
+
+    def __init__(self, code: str, what: str) -> None:
+        self.code = code
+        super().__init__(f"{code}: {what}")
+
+
+@dataclass(frozen=True)
+class Seeking:
+    """What a seek asks for."""
+
+    aim: Aim
+    accept_gap: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a statement makes of a table; None for `rows`: it commits nothing."""
+
+    rows: Mapping[Any, Any]
+    operation: str = "MERGE"
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Driver:
-    """One process of a driver on one checkpoint. `bypass`: it takes no lock, as where there is none to take."""
+    """`steps` is the coroutine. `at` is where each partition goes on, `topic` what it was opened for; `disturbed` whether others
+    were at work since its last look; `place` the statement that it will begin, or has begun, when it goes on."""
 
-    def __init__(self, world: World, places: Places, *, bypass: bool = False) -> None:
-        self.world, self.places, self.bypass = world, places, bypass
-        self.session = Session(world, self)
-        self.stop = False
-        self.idle = False
-        self.read: list[Read] = []
-        self.read_topic = ""
-        self.looked_at = -1
-        self._life = self._run()
+    def __init__(self, world: World, seeking: Seeking | None = None) -> None:
+        self.world, self.seeking = world, seeking
+        self.planted = world.planted
+        self.writer = world.new_id("w")
+        self.epoch = 0
+        self.topic = world.topic
+        self.partitions = len(world.topic.partitions)
+        self.logs = [Log(world.tables, which) for which in (TARGET, QUARANTINE, LEDGER)]
+        self.at: dict[int, int] = {}
+        self.read_before: dict[int, int] = {}
+        self.epochs_of_topic: set[int] = set()
+        self.number = FIRST_BATCH - 1
+        self.pending: list[tuple[Version, Mark]] = []
+        self.behind = 0
+        self.place = ""
+        self.idle = self.disturbed = False
+        self.steps = self._work()
 
-    def step(self) -> bool:
-        """On to the next place to rest; False if it has ended. Raises what ended it."""
-        return next(self._life, None) is not None
-
-    def _run(self) -> Iterator[str]:
-        world = self.world
-        topic = Topic(kafka.NAME, world.topic.id, tuple(range(len(world.topic.partitions))))
-        world.take_locks(self)
-        opening = ModelOpening(world, self.session, self.places, topic)
-        opening.refuse()
-        yield "opened"
-        if finished := (former := opening.unfinished_contract()) is not None:
-            assert former is not None
-            opening.make_tables()
-            yield from self._launch(opening, topic, former, opening.unfinished)
-            opening = ModelOpening(world, self.session, self.places, topic)
-            opening.refuse()
-        opening.make_tables()
-        opening.bind(anew=finished)
-        yield from self._launch(opening, topic, opening._contract, None)
-
-    def _launch(self, opening: Opening, topic: Topic, contract: Contract, until: int | None) -> Iterator[str]:
-        ledger = opening.ledger()
-        checkpoint = CheckpointFiles(self.world.files, self.places.checkpoint)
-        table = batch.Table(contract, self.places, topic, opening.epoch, checkpoint, ledger, lambda: self._still_ours(topic))
-        try:
-            yield from self._stream(table, until)
-        except GeneratorExit:
-            raise
-        except Exception:
-            with suppress(IngestError):
-                ledger.append(self.session)  # type: ignore[arg-type]
-            raise
-        ledger.append(self.session)  # type: ignore[arg-type]
-
-    def _stream(self, table: batch.Table, until: int | None) -> Iterator[str]:
-        """Spark: the batch at hand again, then new ones."""
-        files, root = self.world.files, self.places.checkpoint
-        if table.checkpoint.query_id() is None:
-            self._spark_writes(f"{root}/metadata", json.dumps({"id": self.world.new_id("q")}))
-        planned, done = table.checkpoint.numbers("offsets"), table.checkpoint.numbers("commits")
-        number, again = 0, False
-        if planned:
-            number = planned[-1]
-            if number > 0 and files.read(f"{root}/offsets/{number - 1}") is None:
-                raise SparkFailed(f"batch {number - 1} doesn't exist")
-            again = not done or done[-1] < number
-            number += 0 if again else 1
-        while True:
-            if not again:
-                yield "between"
-                while not self._plan(number):
-                    self.idle = True
-                    if self.stop:
-                        return
-                    yield "idle"
-                self.idle = False
-            if self.stop:
-                return  # StopRequested: planned, not begun
-            yield from self._batch(table, number)
-            yield "done"
-            self._commit_log(number)
-            number, again = number + 1, False
-            if until is not None and number > until:
-                return
-
-    def _plan(self, number: int) -> bool:
-        """Write the offset log of batch `number`; False if there is nothing to read."""
-        root, topic = self.places.checkpoint, self.world.topic
-        bounds = topic.bounds()
-        if number > 0:
-            before = self._ends(f"offsets/{number - 1}")
+    def _work(self) -> Steps:
+        for _ in range(ROUNDS_MAX):
+            facts = yield from self._look()
+            if (yield from self._make_tables(facts)):
+                facts = yield from self._look()
+            self._offsets(facts)
+            yield
+            if (yield from self._fenced(facts)):
+                break
         else:
-            if self.world.files.read(f"{root}/sources/0/0") is None:
-                initial = {p: earliest for p, (earliest, _) in bounds.items()}
-                self._spark_writes(f"{root}/sources/0/0", "\0v1\n" + json.dumps({kafka.NAME: initial}))
-            before = self._ends("sources/0/0")
-        if lost := set(before) - set(bounds):
-            raise SparkFailed(f"partitions are gone: {lost}")
-        ends, room = {}, self.world.limit
-        for p, (earliest, latest) in bounds.items():
-            if p not in before and earliest > 0:
-                raise SparkFailed(f"added partition {p} starts from {earliest} instead of 0")
-            start = before.get(p, 0)
-            if latest < start:
-                raise SparkFailed(f"partition {p} was changed from {start} to {latest}")
-            ends[p] = min(latest, start + room)
-            room -= ends[p] - start
-        if ends == before and number > 0:  # batch 0 is run even if it is empty
+            raise Stopped("FENCED", f"{ROUNDS_MAX} times another start took the epoch")
+        if self.seeking is not None:
+            yield from self.append_ledger()
+            return
+        while True:
+            yield from self._batch()
+
+    # Opening an epoch.
+
+    def _look(self) -> Doing:
+        topic = self.world.topic
+        self.topic, self.disturbed = topic, False
+        return (yield from self.world.look(self.logs, BrokerFacts(self.world.topic_id(), topic.bounds())))
+
+    def _make_tables(self, facts: Any) -> Doing:
+        if self.seeking is None and isinstance(decision := decide(facts), Refuse):
+            raise decision.error
+        if None not in (facts.target.look, facts.quarantine.look, self.world.tables[LEDGER]):
             return False
-        conf = {"batchWatermarkMs": 0, "batchTimestampMs": 1_735_787_100_000 + number, "conf": {}}
-        text = "\n".join(["v1", json.dumps(conf), json.dumps({kafka.NAME: {str(p): end for p, end in ends.items()}})])
-        self._spark_writes(f"{root}/offsets/{number}", text)
+        for which in (TARGET, QUARANTINE, LEDGER):
+            if self.world.tables[which] is None:
+                self.world.tables[which] = Table(self.world.new_id("t"))
+                yield
         return True
 
-    def _ends(self, name: str) -> dict[int, int]:
-        data = self.world.files.read(f"{self.places.checkpoint}/{name}")
+    def _offsets(self, facts: Facts) -> tuple[Mapping[int, int], SeekPlan | None, bool]:
+        if self.seeking is not None:
+            assert facts.broker is not None
+            coverage = Known(self.world.tables, roll_backs_count=self.planted.roll_backs_count).coverage(facts.broker.topic.id)
+            sought = plan(facts, self.seeking.aim, coverage, accept_gap=self.seeking.accept_gap)
+            return sought.starts, sought, not facts.was_read
+        decision = decide(facts, self.world.setting.starting)
+        if isinstance(decision, Refuse):
+            raise decision.error
+        if isinstance(decision, Create):
+            raise Stopped("TABLE_GONE", "made a moment ago, and gone")
+        return decision.offsets, None, decision.first
+
+    def _fenced(self, facts: Any) -> Doing:
+        """Fence, look again and begin; False where another writer has this epoch or a later one."""
+        self.epoch = facts.next_epoch
+        offsets = self._offsets(facts) if self.planted.looks_once else None
+        fences = (TARGET,) if self.planted.quarantine_unfenced else (TARGET, QUARANTINE)
+        for which in fences:
+            if facts.target.look is None or facts.quarantine.look is None:
+                return False
+            mark = self._mark("epoch", FENCE, Looked(facts.target.look, facts.quarantine.look))
+            if (yield from self._try(which, partial(_same, mark), _nothing, reads=False)) is None:
+                return False
+            yield
+        if not self.planted.looks_once:
+            facts = yield from self._look()
+            if facts.next_epoch != self.epoch + 1 or facts.broker.topic.id != self.topic.id:
+                return False
+        if facts.target.look is None or facts.quarantine.look is None:
+            raise Stopped("TABLE_GONE", "made a moment ago, and gone")
+        starts, sought, first = offsets or self._offsets(facts)
+        self.world.truth.opened(self)
+        self.look_back = LookBack(NAME, self.logs[TARGET], self.logs[QUARANTINE], Looked(facts.target.look, facts.quarantine.look))  # type: ignore[arg-type]
+        yield from self._finish_replay(facts)
+        undone = None if self.planted.no_roll_back else roll_back(facts, self.epoch, starts)
+        if undone is not None:
+            yield from self._delete(undone)
+        known = facts.ledger
+        self.pending = self.world.unledgered(self.logs[TARGET], known)
+        if first or self.seeking is not None:
+            ranges = tuple(OffsetRange(p, start, start) for p, start in sorted(starts.items()))
+            mark = self._mark("seek", SEEK, self._again())
+            mark = replace(mark, ranges=ranges, gaps=sought.gaps if sought is not None else (), why="first" if first else "seek")
+            self.world.truth.seeking(mark)
+            version = yield from self._commit(TARGET, partial(_same, mark), _nothing, reads=False)
+            self.pending.append((version, mark))
+            yield
+        seen = self._again()
+        self.world.checkpoints[self.epoch] = seen.target.table_id
+        yield
+        topics = {**known.topics, **{mark.id.epoch: mark.topic.id for _, mark in self.pending}}
+        self.epochs_of_topic = {self.epoch, *(epoch for epoch, topic in topics.items() if topic == self.topic.id)}
+        self.read_before = dict(facts.read_before(self.topic.id))
+        for _, mark in self.pending:
+            if mark.kind == "batch" and mark.topic.id == self.topic.id:
+                self.read_before |= {p: max(end, self.read_before.get(p, 0)) for p, end in mark.ends.items()}
+        self.at = dict(starts)
+        return True
+
+    def _delete(self, undone: Any) -> Steps:
+        def change(rows: Mapping[Any, Any], _: Mark) -> Change | None:
+            gone = {at: row for at, row in rows.items() if undone.takes(BatchId(row[0], row[1]), *at)}
+            if not gone:
+                return None
+            removed = Counter((e, b, at[1]) for at, (e, b, _) in gone.items())
+            return Change({at: row for at, row in rows.items() if at not in gone}, "ROLLBACK", {"removed": removed})
+
+        mark = self._mark("rollback", SEEK, self._again())
+        if (yield from self._try(QUARANTINE, lambda: mark, change)) is None and self._fenced_off(QUARANTINE, mark):
+            raise Stopped("FENCED", "the roll-back was not executed")
+        yield
+
+    # A batch.
+
+    def _batch(self) -> Steps:
+        topic, world = self.topic, self.world
+        if world.topic is not topic:
+            raise Stopped("TOPIC_RECREATED", "beneath the run")
+        ends = {p: min(self.at.get(p, 0) + world.limit, end) for p, (_, end) in topic.bounds().items()}
+        ranges = tuple(OffsetRange(p, self.at.get(p, 0), end) for p, end in sorted(ends.items()))
+        if not any(each.start < each.end for each in ranges):
+            self.idle = True
+            yield
+            return
+        self.idle = False
+        self.number += 1
+        yield
+        self._again()
         try:
-            assert data is not None
-            found: dict[str, int] = json.loads(data.decode().splitlines()[-1])[kafka.NAME]
-        except (AssertionError, ValueError, KeyError, IndexError, TypeError) as error:
-            raise SparkFailed(f"{name} cannot be read") from error
-        return {int(p): offset for p, offset in found.items()}
+            records = [each for r in ranges for each in topic.read(r.partition, r.start, r.end)]
+        except LookupError as error:
+            raise Stopped("DATA_LOSS", str(error)) from error
+        again = any(r.start < r.end and r.start < self.read_before.get(r.partition, 0) for r in ranges)
+        winners, failed = _ranked(records, strict=world.strict)
+        table = world.tables[TARGET]
+        if again and table is not None and not self.planted.no_anti_join:
+            held = {row[1:3] for row in table.newest.rows.values() if row[3] in self.epochs_of_topic}
+            failed = [at for at in failed if at not in held]
+        yield
+        if world.topic is not topic:
+            raise Stopped("TOPIC_RECREATED", "beneath the run")
+        base = replace(self._mark("batch", self.number, self.look_back.seen), ranges=ranges)
+        read = Counter(p for p, _, _ in records)
+        stored: Counter[int] = Counter()
+        if failed and not self.planted.quarantine_last:
+            stored = yield from self._quarantine(failed, base, again=again)
+        offered = Counter(p for p, _ in winners.values())
+        counts = tuple((p, Counts(read[p], stored[p], read[p] - stored[p] - offered[p])) for p in sorted(read))
+        if self.planted.ledger_first:
+            rows = {p: n - stored[p] for p, n in offered.items()}
+            self.pending.append((Version(0, "", {}, 0, inserted=rows), replace(base, counts=counts)))
+            yield from self.append_ledger()
 
-    def _commit_log(self, number: int) -> None:
-        self._spark_writes(f"{self.places.checkpoint}/commits/{number}", 'v1\n{"nextBatchWatermarkMs":0}')
+        def change(rows: Mapping[Any, Any], mark: Mark) -> Change:
+            new = {id: (topic.id, *at, self.epoch, self.number) for id, at in winners.items() if id not in rows}
+            inserted = Counter(row[1] for row in new.values())
+            return Change({**rows, **new} if new else rows, "MERGE", {"inserted": inserted, "added": tuple(new)})
 
-    def _spark_writes(self, path: str, text: str) -> None:
-        """A file of a metadata log: it is never written over."""
-        self.world.point("file")
-        if self.world.files.read(path) is not None:
-            raise SparkFailed(f"concurrent update to the log: {path}")
-        self.world.files.put(path, text.encode())
+        version = yield from self._commit(TARGET, lambda: replace(base, counts=counts, looked=self._again()), change)
+        self._again()
+        self.at = ends
+        yield
+        if failed and self.planted.quarantine_last:
+            yield from self._quarantine(failed, base, again=again)
+        if again:
+            yield from self._replay(version.mark)
+        if not self.planted.ledger_first:
+            self.pending.append((version, version.mark))
+        self.behind += 1
+        if self.behind >= world.setting.ledger_every:
+            yield from self.append_ledger()
 
-    def _batch(self, table: batch.Table, number: int) -> Iterator[str]:
-        """ingest.stream.batch.process, with the records counted here and not by Spark."""
-        query_id = table.checkpoint.query_id()
-        assert query_id is not None
-        planned = table.checkpoint.planned(query_id, number)
-        yield "after_offset_log"
-        decision = batch._decide(table, planned)
-        if isinstance(decision, Skip):
-            self.world.truth.skipped(self, planned, table.topic.id)
+    def _quarantine(self, failed: list[tuple[int, int]], base: Mark, *, again: bool) -> Doing:
+        def change(rows: Mapping[Any, Any], mark: Mark) -> Change:
+            places = [(self.topic.id, *at) for at in failed]
+            new = {at: (self.epoch, self.number, "open") for at in places if at not in rows}
+            opened = {at: (*rows[at][:2], "open") for at in places if again and at in rows and rows[at][2] == "replayed"}
+            return Change({**rows, **opened, **new} if new or opened else rows, "MERGE", {"inserted": Counter(at[1] for at in new)})
+
+        version = yield from self._commit(QUARANTINE, lambda: replace(base, looked=self._again()), change)
+        self._again()
+        yield
+        return version.inserted
+
+    def _finish_replay(self, facts: Facts) -> Steps:
+        """What a crash behind the newest batch's commit may have left to be done."""
+        newest = facts.target.newest
+        if newest is None or newest.looked is None:
             return
-        begun = batch._begun(table, planned) is not None
-        self._read(planned)
-        if self.world.planted.offsets_from_data and self.read:
-            planned = replace(planned, ranges=tuple(self._of_data(each) for each in planned.ranges))
-        found = tally(self, table, planned, begun=begun)
-        yield "decoded"
-        table.still_ours()
-        if self.world.planted.quarantine_last:
-            yield from self._target(table, planned, found, found.counts)
-            self._quarantine(table, planned, found, begun=begun)
-            yield "after_quarantine"
+        for _, mark in marks(self.world.tables[TARGET]):
+            if mark.id == newest.id and mark.kind == "batch":
+                yield from self._replay(mark)
+
+    def _replay(self, mark: Mark) -> Steps:
+        """Quarantined records that a batch has made rows become `replayed`; without a transaction id."""
+        if self.planted.no_replayed:
             return
-        counts = self._quarantine(table, planned, found, begun=begun)
-        yield "after_quarantine"
-        yield from self._target(table, planned, found, counts)
 
-    def _read(self, planned: PlannedBatch) -> None:
-        self.read_topic = self.world.topic.id
-        self.read = [read for each in planned.ranges for read in self.world.topic.read(each.partition, each.start, each.end)]
+        def change(rows: Mapping[Any, Any]) -> Change | None:
+            target = self.world.tables[TARGET]
+            made = {r[:3] for r in target.newest.rows.values() if (r[3], r[4]) == (mark.id.epoch, mark.id.number)} if target else set()
+            both = {at: (*row[:2], "replayed") for at, row in rows.items() if at in made and row[2] == "open"}
+            return Change({**rows, **both}) if both else None
 
-    def _still_ours(self, topic: Topic) -> None:
-        """Query._still_ours; locks of this model are never lost."""
-        if not self.world.planted.topic_asked_once:
-            refuse_another(replace(topic, id=self.world.topic.id), topic, self.places.name)
+        yield from self._unfenced(QUARANTINE, change)
 
-    def _of_data(self, planned: OffsetRange) -> OffsetRange:
-        offsets = [read.offset for read in self.read if read.partition == planned.partition] or [planned.start]
-        return OffsetRange(planned.partition, min(offsets), max(offsets) + 1 if len(offsets) > 1 else planned.end)
+    # The ledger.
 
-    def _decide(self, table: batch.Table, planned: PlannedBatch) -> None:
-        if not self.world.planted.decides_once:
-            batch._decide(table, planned)
-        target = self.world.tables.get(self.places.target)
-        self.looked_at = target.number if target is not None else -1
+    def append_ledger(self) -> Steps:
+        """Project what is pending: whoever did so meanwhile has written the same rows."""
+        self.behind = 0
+        if not self.pending:
+            return
+        rows: dict[Any, LedgerRow] = {}
+        for version, mark in self.pending:
+            for key, row in ledger_rows(version, mark):
+                rows.setdefault(key, row)
+            if mark.kind == "batch" and mark.id.number == FIRST_BATCH and self._unsought(mark.id.epoch):
+                for each in mark.ranges:
+                    rows["epoch", mark.id.epoch, 0, each.partition, each.start] = LedgerRow(mark.topic.id, each.start, why="start")
+            if mark.kind == "seek" and mark.why == "seek":
+                self._stood(mark, rows)
+        about = self.pending[-1][1].looked.target.table_id
 
-    def _quarantine(self, table: batch.Table, planned: PlannedBatch, found: Tally, *, begun: bool) -> dict[int, Counts]:
-        if not begun and not found.failed:
-            return found.counts
-        mark = table.mark(planned, sorted(found.counts.items()))
-        rows = [((table.topic.id, r.partition, r.offset), r.partition, planned.id, code) for r, code in found.failed]
-        source: Any = Frame(self.session, rows)
-        log = table.ledger.quarantine_log
-        outcome = commit._insert_missing(source, None, log, mark, "quarantine", lambda: self._decide(table, planned))  # type: ignore[arg-type]
-        if begun:
-            return batch._as_begun(source, found, table, planned)  # type: ignore[arg-type]
-        expected = {partition: c.quarantined for partition, c in found.counts.items()}
-        stored = inserted_by_partition(self.session, self.places.quarantine, outcome.commit, expected, "partition")  # type: ignore[arg-type]
-        return {
-            p: Counts(c.read, stored.get(p, 0), c.losers, c.replayed + c.quarantined - stored.get(p, 0)) for p, c in found.counts.items()
-        }
+        def change(there: Mapping[Any, Any]) -> Change:
+            new = {key: row for key, row in rows.items() if key not in there}
+            stood = {key: there[key]._replace(stood=row.stood) for key, row in rows.items() if key in there and row.stood is not None}
+            return Change({**there, **stood, **new}, "MERGE", {"about": about})
 
-    def _target(self, table: batch.Table, planned: PlannedBatch, found: Tally, counts: dict[int, Counts]) -> Iterator[str]:
-        world, ledger = self.world, table.ledger
-        mark = table.mark(planned, sorted(counts.items()))
-        rows = [(r.record.id, r.partition, (table.topic.id, r.partition, r.offset), r.record.payload) for r in found.winners]
-        source: Any = Frame(self.session, rows)
-        outcome = commit._insert_missing(source, None, ledger.target_log, mark, "target", lambda: self._decide(table, planned))  # type: ignore[arg-type]
-        if not isinstance(outcome, commit.Written):
-            world.truth.skipped(self, planned, table.topic.id)
-        yield "after_target"
-        ledger.saw(outcome.commit)
-        self._append_if_due(ledger)
-        yield "after_ledger"
+        yield from self._unfenced(LEDGER, change)
+        self.pending = []
+        yield
 
-    def _append_if_due(self, ledger: Ledger) -> None:
-        ledger._appended_at = float("-inf") if self.world.minute_passed() else float("inf")
-        ledger.append_if_due(self.session)  # type: ignore[arg-type]
+    def _unsought(self, epoch: int) -> bool:
+        ledger = self.world.tables[LEDGER]
+        sought = {key[1] for key in (ledger.newest.rows if ledger else ()) if key[0] == "epoch" and key[2] == SEEK}
+        return epoch not in sought | {mark.id.epoch for _, mark in self.pending if mark.kind == "seek"}
+
+    def _stood(self, seek: Mark, rows: dict[Any, LedgerRow]) -> None:
+        """What stood, when this seek looked, of batches that it reads again; not known where that version is gone."""
+        ledger = self.world.tables[LEDGER]
+        starts = {each.partition: each.start for each in sorted((*seek.ranges, *seek.gaps), reverse=True)}
+        then, beside = self._at(TARGET, seek.looked.target), self._at(QUARANTINE, seek.looked.quarantine)
+        if then is None or beside is None:
+            self.world.harmed.add("ledger")
+            return
+        there = found(then.rows, beside.rows)
+        for key, row in [*(ledger.newest.rows.items() if ledger else ()), *rows.items()]:
+            kind, e, n, p, _ = key
+            if kind == "batch" and e < seek.id.epoch and row.topic == seek.topic.id and row.end > starts.get(p, row.end):
+                rows[key] = row._replace(stood=there[0][e, n, p] + there[1][e, n, p])
+
+    def _at(self, which: int, look: Look) -> Version | None:
+        table = self.world.tables[which]
+        if table is None or not table.log_from <= look.version < len(table.versions):
+            return None
+        version = table.versions[look.version]
+        return version if version.stamp == look.stamp else None
+
+    # Statements, as in ingest/stream/commit.py.
+
+    def _mark(self, kind: Kind, number: int, looked: Looked) -> Mark:
+        return Mark(kind, PIPELINE, NAME, BatchId(self.epoch, number), self.writer, looked, "", self.world.topic_id(self.topic))
+
+    def _again(self) -> Looked:
+        if self.planted.never_looks_back:
+            now = [log.state() for log in self.logs[:LEDGER]]
+            if None not in now:
+                self.look_back.seen = Looked(*(each.look for each in now))
+            return self.look_back.seen
+        return self.look_back.again()
+
+    def _commit(self, which: int, still: Callable[[], Mark], change: Callable[[Any, Mark], Change | None], *, reads: bool = True) -> Doing:
+        version = yield from self._try(which, still, change, reads=reads)
+        if version is None:
+            raise Stopped("FENCED", f"a statement of epoch {self.epoch} was not executed")
+        return version
+
+    def _try(self, which: int, still: Callable[[], Mark], change: Callable[[Any, Mark], Change | None], *, reads: bool = True) -> Doing:
+        """One statement's commit; None where Delta skipped it, or a later epoch came first."""
+        for _ in range(TRIES_MAX):
+            mark = still()
+            before = self.logs[which].newest()
+            self.place = f"{mark.kind} {self.logs[which].table} next"
+            yield
+            failed = yield from self._execute(which, mark, change, reads=reads)
+            self.place = ""
+            own = self._own(which, mark, before)
+            if own is not None or failed != "files":
+                return own
+        raise Stopped("CONFLICT", "again and again")
+
+    def _execute(self, which: int, mark: Mark, change: Callable[[Any, Mark], Change | None], *, reads: bool) -> Doing:
+        world = self.world
+        table = world.tables[which]
+        if table is None:
+            raise Stopped("TABLE_GONE", self.logs[which].table)
+        if table.newest.txn >= mark.id.txn_version and not (self.planted.epoch_ignored and BatchId.of(table.newest.txn).epoch > self.epoch):
+            return ""
+        since, changed = len(table.versions) - 1, change(table.newest.rows, mark)
+        if changed is None:
+            return ""
+        self.place = f"{mark.kind} {self.logs[which].table} at work"
+        yield
+        if world.tables[which] is not table:
+            raise Stopped("TABLE_GONE", self.logs[which].table)
+        if failed := table.conflict(since, mark, reads=reads):
+            return failed
+        table.commit(changed.operation, changed.rows if reads else table.newest.rows, mark, **changed.more)
+        world.truth.committed(which, self)
+        return ""
+
+    def _own(self, which: int, mark: Mark, before: int) -> Version | None:
+        if self.planted.writer_ignored:
+            log = self.logs[which].newest_first()
+            return next((each for each in log if each.mark is not None and each.mark.id == mark.id), None)
+        for version in reversed(self.logs[which].since(before)):
+            there = version.mark
+            if there is not None and (there.id, there.writer) == (mark.id, mark.writer):
+                return version
+        return None
+
+    def _fenced_off(self, which: int, mark: Mark) -> bool:
+        table = self.world.tables[which]
+        return table is not None and table.newest.txn >= mark.id.txn_version
+
+    def _unfenced(self, which: int, change: Callable[[Any], Change | None]) -> Steps:
+        for _ in range(TRIES_MAX):
+            self.place = f"{self.logs[which].table} next"
+            yield
+            if (table := self.world.tables[which]) is None:
+                raise Stopped("TABLE_GONE", self.logs[which].table)
+            since, changed = len(table.versions) - 1, change(table.newest.rows)
+            if changed is None:
+                return
+            self.place = f"{self.logs[which].table} at work"
+            yield
+            self.place = ""
+            if self.world.tables[which] is not table:
+                raise Stopped("TABLE_GONE", self.logs[which].table)
+            if not table.conflict(since, None, reads=True):
+                table.commit(changed.operation, changed.rows, **changed.more)
+                return
+        raise Stopped("CONFLICT", "again and again")
+
+
+def _same(mark: Mark) -> Mark:
+    return mark
+
+
+def _nothing(rows: Mapping[Any, Any], _: Mark) -> Change:
+    return Change(rows, "WRITE")
+
+
+def _ranked(records: list[tuple[int, int, Record]], *, strict: bool) -> tuple[dict[int, tuple[int, int]], list[tuple[int, int]]]:
+    """The least place of each id, and the places of what is no row: refused by the contract, or a copy with another payload."""
+    winners: dict[int, tuple[int, int]] = {}
+    payloads: dict[int, int] = {}
+    failed = []
+    for partition, offset, (id, payload, kind) in records:  # in the order of partitions and offsets
+        if kind == "poison" or (strict and kind == "odd"):
+            failed.append((partition, offset))
+        elif id not in winners:
+            winners[id], payloads[id] = (partition, offset), payload
+        elif payload != payloads[id]:
+            failed.append((partition, offset))
+    return winners, failed
+
+
+ERRORS = (IngestError, Stopped)

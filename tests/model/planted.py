@@ -1,4 +1,4 @@
-"""Bugs planted in the engine's decisions, and in the parts of a batch that the model plays: each must be found by a walk."""
+"""Bugs planted in the engine's pure functions, and in the drivers of the model: each must break a promise (docs/model.md)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
-from ingest.stream import batch, commit, facts, in_force, ledger, mark, opening, preflight, quarantine_loss, rebase, rebase_plan
-from ingest.stream.decide import LastWritten, Skip, Write, decide
-from ingest.stream.mark import Mark
-from tests.model.patched import Patch, patched
-from tests.model.world import Op, Planted
+from ingest.recovery import look
+from ingest.recovery.facts import Facts
+from ingest.recovery.roll_back import RollBack
+from ingest.recovery.seek import plan
+from ingest.stream.mark import BatchId
+from tests.model import driver
+from tests.model.driver import Planted
+from tests.model.found import ROLLED_BACK
+from tests.model.world import Op
+
+Patch = tuple[Any, str, Any]
 
 
 @dataclass(frozen=True)
 class Bug:
-    """`patches` go into the engine's modules, `planted` into the model's drivers. `begin` leads a walk near to where a rare bug shows:
-    from nothing it takes thousands of walks."""
+    """`patches` go into the engine's functions, `planted` into the model's drivers. `begin` leads a walk near to where a rare bug shows."""
 
     name: str
     patches: Callable[[], Sequence[Patch]] = tuple
@@ -27,131 +33,92 @@ class Bug:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """As long as this lasts the engine has the bug."""
-        with patched(self.patches()):
+        patches = [patch.object(*each) for each in self.patches()]
+        for each in patches:
+            each.start()
+        try:
             yield
+        finally:
+            for each in patches:
+                each.stop()
 
 
-def _without(*names: str) -> Sequence[Patch]:
-    """Preflight without these rows."""
-    return [(preflight, "ROWS", tuple(row for row in preflight.ROWS if row.__name__ not in names))]
+def _epochs_repeat() -> Sequence[Patch]:
+    return [(Facts, "next_epoch", property(lambda facts: 1 + facts.target.epoch))]
 
 
-def _ranges_not_compared() -> Sequence[Patch]:
-    def careless(planned: Mark, last: LastWritten | None) -> Write | Skip:
-        if last is not None and last.mark.id.number == planned.id.number:
-            return Skip(last.mark, last.version)
-        return decide(planned, last)
+def _fence_settles() -> Sequence[Patch]:
+    right = look.replaced_since
 
-    def find(log: Any, planned: Mark, statement: Any, *, after: int) -> Any:
-        each = (c for c in log.newest_first() if c.version > after and c.transactions.get(planned.app_id(statement)) == planned.id.number)
-        return next(each, None)
+    def since_the_fence(log: Any, version: int) -> Any:
+        newest = next((each.version for each in log.newest_first() if each.mark is not None), version)
+        return right(log, max(version, newest))
 
-    return [*_without("_checkpoint_old"), (batch, "decide", careless), (commit, "_find", find)]
+    return [(look, "replaced_since", since_the_fence)]
 
 
-def _restore_ignored() -> Sequence[Patch]:
-    before = in_force.InForce._former
-
-    def former(self: Any, commit: Any) -> int:
-        return int(commit.version) - 1 if commit.operation == "RESTORE" else before(self, commit)
-
-    return [(in_force.InForce, "_former", former), (ledger, "leaves_out", lambda _: False)]
+def _takes(takes: Callable[[RollBack, BatchId, str, int, int], bool]) -> Sequence[Patch]:
+    return [(RollBack, "takes", takes)]
 
 
-def _planned(change: Callable[[Any], Any]) -> Sequence[Patch]:
-    """A rebase whose plan is changed before it is carried out."""
-    right = rebase_plan.plan
-
-    def plan(*arguments: Any, **more: Any) -> Any:
-        planned = right(*arguments, **more)
-        return replace(planned, binding=replace(planned.binding, rebase=change(planned.rebase)))
-
-    return [(rebase, "plan", plan)]
+def _by_offsets(self: RollBack, id: BatchId, topic_id: str, partition: int, offset: int) -> bool:
+    return topic_id == self.topic_id and offset >= self.starts.get(partition, 0)
 
 
-def _topic_id_not_compared() -> Sequence[Patch]:
-    right = preflight.decide
-
-    def careless(name: str, checkpoint: Any, table: Any, broker: Any) -> Any:
-        bound = checkpoint.binding.topic_id if checkpoint.binding is not None else broker.topic_id
-        return right(name, checkpoint, table, replace(broker, topic_id=bound))
-
-    return [(preflight, "decide", careless)]
+def _committed_too(self: RollBack, id: BatchId, topic_id: str, partition: int, offset: int) -> bool:
+    return id >= self.newest and topic_id == self.topic_id
 
 
-def _one_app_id() -> Sequence[Patch]:
-    def app_id(pipeline: str, table: str, _: str, statement: str) -> str:
-        return f"oncelake/{pipeline}/{table}/{statement}"
+def _off_by_one() -> Sequence[Patch]:
+    def wrong(facts: Any, *more: Any, **named: Any) -> Any:
+        right = plan(facts, *more, **named)
+        ends = {p: end for p, (_, end) in facts.broker.bounds.items()}
+        return replace(right, starts={p: min(start + 1, ends[p]) for p, start in right.starts.items()})
 
-    return [(module, "app_id", app_id) for module in (mark, facts, quarantine_loss)]
-
-
-def _no_pair() -> Sequence[Patch]:
-    @contextmanager
-    def pair(session: Any, planned: Mark, _: Any) -> Iterator[None]:
-        session.conf.set(commit.METADATA, planned.to_json())
-        yield
-        session.conf.unset(commit.METADATA)
-
-    return [(commit, "_pair", pair)]
+    return [(driver, "plan", wrong)]
 
 
-def _contract_of_today() -> Sequence[Patch]:
-    def begun(table: Any, planned: Any) -> Any:
-        newest = table.ledger.quarantine_mark()
-        return newest if newest is not None and newest.id == planned.id else None
-
-    return [(opening.Opening, "unfinished_contract", lambda _: None), (batch, "_begun", begun)]
-
-
-def _projected_again() -> Sequence[Patch]:
-    right = ledger.Ledger.append
-
-    def append(self: Any, session: Any) -> int:
-        pending = list(self._pending)
-        rows = right(self, session)
-        self._pending.extend(pending)
-        return rows
-
-    return [(ledger.Ledger, "append", append)]
-
-
-def _no_expiry() -> Sequence[Patch]:
-    right = preflight._broker_refusals
-    return [(preflight, "_broker_refusals", lambda *known: (r for r in right(*known) if r.code != "RECORDS_EXPIRED"))]
-
-
-def _go(steps: int) -> Op:
-    return ("go", 0, 0, False, steps, 0, ())
-
-
-GOOD: Op = ("produce", 0, ((0, 0, "good"),))
-BACKED_UP: tuple[Op, ...] = (GOOD, _go(12), ("save", 0), GOOD, _go(12), ("kill", 0))
-QUARANTINED: tuple[Op, ...] = (("produce", 0, ((0, 0, "poison"), (1, 10, "good"))), _go(12), ("kill", 0))
-UNFINISHED: tuple[Op, ...] = (("produce", 0, ((0, 0, "poison"), (1, 10, "odd"))), _go(5), ("kill", 0))
-# The row has the greater position; from the earliest on both copies meet in one batch.
-COPIES: tuple[Op, ...] = (("produce", 1, ((1, 10, "good"),)), _go(12), ("produce", 0, ((1, 11, "good"),)), _go(12), ("stop", 0))
-READ_AGAIN: tuple[Op, ...] = (*COPIES, ("rebase", 0, "earliest", False, (), 0, ()))
+GOOD: Op = ("produce", 0, ((0, 0, "good"), (1, 10, "good"), (2, 20, "good")))
+ODD: Op = ("produce", 0, ((3, 30, "odd"), (4, 40, "odd")))
+RUN: Op = ("go", 0, 60)
+STRICT: Op = ("strict", True)
+LAX: Op = ("strict", False)
+SEEK: tuple[Op, ...] = (("kill", 0), ("seek", 1, "earliest"), ("go", 1, 60))
+# A batch is committed between a start's look and its fence.
+BETWEEN: tuple[Op, ...] = (
+    ODD,
+    STRICT,
+    ("until", 0, "batch target at work"),
+    ("until", 1, "epoch target next"),
+    ("go", 0, 1),
+    ("go", 1, 60),
+)
+# One odd record is in quarantine, and another by a batch that was cut off.
+CUT: tuple[Op, ...] = (ODD, STRICT, RUN, ("produce", 0, ((5, 50, "odd"),)), ("until", 0, "batch target next"), ("kill", 0))
 
 BUGS = (
-    Bug("a skip without comparing ranges", _ranges_not_compared, begin=BACKED_UP),
-    Bug("RESTORE ignored", _restore_ignored),
-    Bug("quarantine after the target", planted=Planted(quarantine_last=True)),
-    Bug("offsets taken from the data", planted=Planted(offsets_from_data=True)),
-    Bug("no dedup inside the batch", planted=Planted(no_dedup=True)),
-    Bug("decided once for a batch", planted=Planted(decides_once=True)),
-    Bug("rebase off by one", lambda: _planned(lambda r: replace(r, baseline=tuple((p, offset + 1) for p, offset in r.baseline)))),
-    Bug("what stands is not looked at", lambda: [(ledger.Ledger, "read_before", lambda *_: False)], begin=READ_AGAIN),
-    Bug("a batch projected again", _projected_again),
-    Bug("a gap not recorded", lambda: _planned(lambda r: replace(r, gaps=()))),
-    Bug("a topic made again under a batch", planted=Planted(topic_asked_once=True)),
-    Bug("topic id not compared", _topic_id_not_compared),
-    Bug("app id not tied to the checkpoint", _one_app_id),
-    Bug("no pair", _no_pair),
-    Bug("the unfinished batch under today's contract", _contract_of_today, begin=UNFINISHED),
-    Bug("expired records not noticed", _no_expiry),
-    Bug("without TABLE_REWOUND", lambda: _without("_table_rewound")),
-    Bug("without CHECKPOINT_TORN", lambda: _without("_checkpoint_torn")),
-    Bug("without QUARANTINE_REWOUND", lambda: _without("_quarantine_rewound"), begin=QUARANTINED),
-    Bug("without TABLE_OWNED", lambda: _without("_table_owned")),
+    Bug("no fence on the quarantine", planted=Planted(quarantine_unfenced=True)),
+    Bug("epochs that may repeat", _epochs_repeat, begin=(GOOD, RUN, ("kill", 0), ("drop", 0))),
+    Bug("a commit taken for one's own without its writer", planted=Planted(writer_ignored=True)),
+    Bug("decided before the fence", planted=Planted(looks_once=True), begin=BETWEEN),
+    Bug(
+        "a fence that settles a RESTORE",
+        _fence_settles,
+        begin=(GOOD, RUN, ("until", 1, "epoch target next"), ("restore", 0, 1), ("go", 1, 60)),
+    ),
+    Bug(
+        "roll-back by offsets alone",
+        lambda: _takes(_by_offsets),
+        begin=(*CUT, ("seek", 1, "earliest"), ("until", 1, "seek target next"), ("kill", 1)),
+    ),
+    Bug("roll-back of a committed batch", lambda: _takes(_committed_too)),
+    Bug("no roll-back", planted=Planted(no_roll_back=True), begin=(*CUT, LAX)),
+    Bug("our roll-back counted as removed", planted=Planted(roll_backs_count=True), begin=ROLLED_BACK),
+    Bug("no look back after a statement", planted=Planted(never_looks_back=True)),
+    Bug("epoch not compared", planted=Planted(epoch_ignored=True)),
+    Bug("seek off by one", _off_by_one),
+    Bug("ledger before target", planted=Planted(ledger_first=True)),
+    Bug("quarantine after target", planted=Planted(quarantine_last=True)),
+    Bug("no replayed", planted=Planted(no_replayed=True), begin=(ODD, STRICT, RUN, LAX, *SEEK)),
+    Bug("quarantine candidates not anti-joined", planted=Planted(no_anti_join=True), begin=(ODD, RUN, STRICT, *SEEK)),
 )

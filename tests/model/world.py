@@ -1,59 +1,32 @@
-"""The whole state, and everything that can happen to it: what users, Kafka, Delta, time and crashes do, one operation each.
+"""The whole state, and everything that can happen to it, one operation each.
 
-An operation is a tuple (name, arguments); one that does not fit the state does nothing, so that a schedule with parts left
-out is a schedule too. `go` and `rebase` carry (k, operation): what interrupts them at their k-th change of a file or table.
+An operation is a tuple (name, arguments); one that does not fit the state does nothing, so that a schedule with parts left out is a
+schedule too.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, Literal
 
-from delta import exceptions as delta
-
-from ingest.contract import Contract
-from ingest.errors import Bug, IngestError
-from ingest.places import Places
-from ingest.stream import commit
-from tests.model import operator
-from tests.model.contracts import PIPELINE, TABLE, contract
-from tests.model.delta import BEGIN, DoubledKey, Table
-from tests.model.driver import Driver, Locked, SparkFailed
-from tests.model.engine import TableGone
-from tests.model.files import ModelFiles, Tree
-from tests.model.kafka import DataLoss, Record, Topic
+from ingest.recovery import look
+from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Count, Facts, LedgerFacts, Newest
+from ingest.recovery.seek import Aim
+from ingest.stream.ledger_reader import unledgered
+from ingest.stream.mark import FENCE, FIRST_BATCH, SEEK, BatchId, Mark, TopicId
+from tests.model.count import Known, LedgerRow, marks
+from tests.model.delta import NAME, PIPELINE, Log, Table, Version
+from tests.model.driver import ERRORS, LEDGER, QUARANTINE, TARGET, Driver, Planted, Seeking
+from tests.model.kafka import NAME as TOPIC
+from tests.model.kafka import Record, Topic
 from tests.model.truth import Truth, Violation
 
 Op = tuple[Any, ...]
-PLACES = (Places("/lake", "/checkpoints", PIPELINE, TABLE), Places("/lake", "/others", PIPELINE, TABLE))
-HOME = PLACES[0]
-# An event: a driver or a rebase was at work on another checkpoint than HOME's.
-ELSEWHERE = "another checkpoint"
-TABLES = ((HOME.target, "_partition"), (HOME.quarantine, "partition"), (HOME.ledger, ""))
-# What may end a driver beside the engine's own errors: Spark, Delta and the disk.
-EXPECTED = (SparkFailed, DataLoss, TableGone, delta.ConcurrentTransactionException, *commit.CONFLICTS, OSError)
-
-
-class Crash(BaseException):
-    """SIGKILL."""
-
-
-class StoreFailed(OSError):
-    """The store reports an error; whether it has done what was asked is another matter."""
-
-
-@dataclass(frozen=True)
-class Planted:
-    """Bugs in the parts of a batch that the model itself plays."""
-
-    quarantine_last: bool = False
-    offsets_from_data: bool = False
-    no_dedup: bool = False
-    decides_once: bool = False
-    topic_asked_once: bool = False
+PLACES: Any = SimpleNamespace(name=f"{PIPELINE}.{NAME}", pipeline=PIPELINE, table=NAME)
+# What may end a driver without any harm: another driver, or a user who asks for what there is not.
+HARMLESS = {"FENCED", "GAP_NOT_ACCEPTED", "OFFSETS_INVALID", "CONFLICT"}
 
 
 @dataclass(frozen=True)
@@ -62,86 +35,99 @@ class Setting:
 
     partitions: int = 1
     limit: int = 2
-    conflicts: str = "batch"
     ledger_every: int = 1
-    skips_by_statistics: bool = False
+    starting: Literal["earliest", "latest"] = "earliest"
 
 
 class World:
-    """The state. `drivers` are by number; `error` is what the last start, run or rebase was ended by."""
+    """`tables` are target, quarantine and ledger; `drivers` are by number; `error` is what the last one was ended by; `refused` the codes
+    of all. `limit_met`: a limit that DESIGN accepts was met, a replacement that Delta cleaned from the log before anybody looked."""
 
     def __init__(self, setting: Setting = Setting(), planted: Planted = Planted()) -> None:
-        self.setting, self.planted = setting, planted
-        self.limit, self.skips_by_statistics = setting.limit, setting.skips_by_statistics
-        self.topic = Topic("T0")
-        for _ in range(setting.partitions):
-            self.topic.add_partition()
-        self.tables: dict[str, Table] = {}
-        self.files = ModelFiles(self)
-        self.drivers: dict[int, Driver] = {}
-        self.error: Exception | None = None
-        self.truth = Truth(self)
-        self.strict = False
-        self.events: set[str] = set()
+        self.setting, self.planted, self.limit = setting, planted, setting.limit
         self._ids = 0
-        self._clock = BEGIN
-        self._batches = 0
-        self.saved: dict[int, Tree] = {}
-        self.backup: tuple[list[Table | None], Tree] | None = None
-        self._working: list[Driver] = []
-        self._countdown: int | None = None
-        self._inner: Op = ()
-        self._locks: dict[str, Driver] = {}
+        self.topic = Topic(self.new_id("T"), setting.partitions)
+        self.former: dict[str, Topic] = {}
+        self.tables: list[Table | None] = [None, None, None]
+        self.checkpoints: dict[int, str] = {}
+        self.drivers: dict[int, Driver] = {}
+        self.error: Any = None
+        self.refused: list[str] = []
+        self.strict = False
+        self.harmed: set[str] = set()
+        self.limit_met = False
+        self._unseen: set[int] = set()
+        self._saved: tuple[list[Table | None], dict[int, str]] | None = None
+        self.truth = Truth(self)
 
-    # What the engine and the drivers ask for.
-
-    @property
-    def contract(self) -> Contract:
-        return contract(self.setting.conflicts, self.strict)
+    # What drivers ask for.
 
     def new_id(self, kind: str) -> str:
         self._ids += 1
         return f"{kind}{self._ids}"
 
-    def now(self) -> datetime:
-        self._clock += timedelta(seconds=1)
-        return self._clock
+    def topic_id(self, topic: Topic | None = None) -> TopicId:
+        return TopicId(TOPIC, (topic or self.topic).id)
 
-    def minute_passed(self) -> bool:
-        self._batches += 1
-        return self._batches % self.setting.ledger_every == 0
+    def look(self, logs: Sequence[Log], broker: BrokerFacts) -> Generator[None, None, Facts]:
+        """What a look sees, in the order of ingest/recovery/look.py and by its functions, but for the ledger, which is SQL there."""
+        epoch = max(self.checkpoints, default=0)
+        checkpoint, ledger = CheckpointFacts(epoch, self.checkpoints.get(epoch, "")), self._ledger_facts()
+        yield
+        self._unseen.clear()
+        target = look.target_facts(logs[TARGET], logs[TARGET].state(), PLACES, ledger)  # type: ignore[arg-type]
+        yield
+        quarantine = look.quarantine_facts(logs[QUARANTINE], logs[QUARANTINE].state(), PLACES, target.newest)  # type: ignore[arg-type]
+        target = replace(target, copy=look.copied(logs[TARGET], logs[TARGET].state(), target.newest, quarantine))  # type: ignore[arg-type]
+        facts = Facts(PLACES.name, target, quarantine, ledger, checkpoint, broker)
+        if not facts.needs_count:
+            return facts
+        known = Known(self.tables, roll_backs_count=self.planted.roll_backs_count)
+        return replace(facts, count=Count(tuple(map(str, known.missing())), tuple(map(str, known.unknown()))))
 
-    def create_tables(self) -> None:
-        for path, column in TABLES:
-            if path not in self.tables:
-                self.point("file")
-            if path not in self.tables:  # somebody else may have made it in between
-                mark = {"oncelake": 1, "kind": "created", "pipeline": HOME.pipeline, "table": HOME.table}
-                self.tables[path] = Table(path, self.new_id("t"), column, clock=self.now)
-                self.tables[path].commit("CREATE TABLE", user_metadata=json.dumps(mark))
+    def unledgered(self, log: Log, known: LedgerFacts) -> list[tuple[Version, Mark]]:
+        return unledgered(log, PLACES.name, known)  # type: ignore[arg-type, return-value]
 
-    def take_locks(self, driver: Driver) -> None:
-        """One lock in the checkpoint, one beside the tables, for as long as the driver lives."""
-        if driver.bypass:
-            return
-        names = (driver.places.checkpoint, driver.places.root)
-        if any(name in self._locks for name in names):
-            raise Locked
-        self._locks.update(dict.fromkeys(names, driver))
+    def _ledger_facts(self) -> LedgerFacts:
+        table = self.tables[LEDGER]
+        if table is None or not table.newest.rows:
+            return LedgerFacts()
+        rows: dict[tuple[str, int, int, int, int], LedgerRow] = table.newest.rows  # type: ignore[assignment]
+        highest = max(key[1] for key in rows)
+        numbers: dict[int, set[int]] = {}
+        reached: dict[tuple[str, int], int] = {}
+        for (kind, e, n, p, _), row in rows.items():
+            if kind == "batch":
+                numbers.setdefault(e, set()).add(n)
+                reached[row.topic, p] = max(row.end, reached.get((row.topic, p), 0))
+        number = max(numbers.get(highest, {SEEK}))
+        newest = {key: row for key, row in rows.items() if key[1:3] == (highest, number) and key[0] in ("batch", "epoch")}
+        row = next(iter(newest.values()))
+        ends = {key[3]: row.end for key, row in newest.items()}
+        holes = frozenset(BatchId(e, n) for e, has in numbers.items() for n in range(FIRST_BATCH, max(has)) if n not in has)
+        about = next((each.about for each in Log(self.tables, LEDGER).newest_first() if each.about), "")
+        sought = frozenset(e for kind, e, n, _, _ in rows if kind == "epoch" and n == SEEK)
+        topics = {key[1]: row.topic for key, row in rows.items()}
+        told = Newest(BatchId(highest, number), TopicId(TOPIC, row.topic), ends, None, row.version)
+        return LedgerFacts(told, highest, about, reached, topics, sought, holes)
 
-    def point(self, _: str) -> None:
-        """A place where something else can come in between."""
-        if self._countdown is None:
-            return
-        self._countdown -= 1
-        if self._countdown > 0:
-            return
-        inner, self._countdown = self._inner, None
-        if inner[0] == "crash":
-            raise Crash
-        if inner[0] == "fail":
-            raise StoreFailed("the store reports an error")
-        self.apply(inner)
+    # What truth asks for.
+
+    def evidence(self) -> bool:
+        """Whether anything is left that tells of batches."""
+        target, quarantine, ledger = self.tables
+        told = (
+            bool(self.checkpoints)
+            or any(mark.kind == "batch" or mark.why == "seek" for _, mark in marks(target))
+            or (target is not None and bool(target.newest.rows))
+        )
+        told |= target is not None and BatchId.of(max(target.newest.txn, 0)).number != FENCE
+        told |= ledger is not None and any(key[0] == "batch" for key in ledger.newest.rows)
+        return told or (quarantine is not None and bool(quarantine.newest.rows))
+
+    def blind(self) -> bool:
+        """Whether ledger and log may lack what verify needs."""
+        return "ledger" in self.harmed and bool(self.harmed & {"clean", "target gone"})
 
     # What happens.
 
@@ -153,226 +139,153 @@ class World:
         if partition < len(self.topic.partitions):
             self.topic.partitions[partition].extend(None if each is None else Record(*each) for each in records)
 
-    def _go(self, number: int, place: int, bypass: bool, steps: int, k: int, inner: Op) -> None:
-        """A driver goes on by `steps` steps, or is started."""
-        driver = self.drivers.get(number)
-        if driver is None:
-            driver = self.drivers[number] = Driver(self, PLACES[place], bypass=bypass)
-            if len(self.drivers) > 1:
-                self.events.add("bypass")
-            self._note_place(place)
-        if driver not in self._working:
-            self._guarded(k, inner, lambda: self.advance(number, steps))
-
-    def advance(self, number: int, steps: int) -> None:
-        """At most `steps` steps of a driver, until it has nothing to do or has ended."""
-        driver = self.drivers[number]
-        self._working.append(driver)
+    def _go(self, number: int, steps: int) -> None:
+        """A driver goes on by so many steps, or is started; an idle one stays so."""
+        driver = self.drivers.get(number) or self.drivers.setdefault(number, Driver(self))
+        for other in self.drivers.values():
+            other.disturbed |= other is not driver
         try:
             for _ in range(steps):
-                if not driver.step():
-                    self._ended(number)
-                    return
-                if driver.idle and not driver.stop:
-                    return
-        except Crash:
-            self._ended(number)
-        except Exception as error:
-            self._ended(number)
-            self.error = self.judged(error)
-        finally:
-            self._working.remove(driver)
+                next(driver.steps)
+                if driver.idle and steps > 1:
+                    break
+        except StopIteration:
+            del self.drivers[number]
+        except ERRORS as error:
+            self._ended(number, error)
 
-    def judged(self, error: Exception) -> Exception:
-        """An error that may come. Raises Violation for one that may not."""
-        if isinstance(error, IngestError) and not isinstance(error, Bug):
-            return error
-        if isinstance(error, EXPECTED) or (self.truth.dropped_at_work and isinstance(error, IndexError | AssertionError)):
-            return error
-        if isinstance(error, Bug) and ("bypass" in self.events or self.truth.dropped_at_work):
-            return error
-        raise Violation("UNEXPECTED", f"{type(error).__name__}: {error}") from error
+    def _until(self, number: int, place: str) -> None:
+        """A driver goes on until this statement is next, or at work."""
+        for _ in range(99):
+            self._go(number, 1)
+            if number not in self.drivers or self.drivers[number].place == place:
+                return
 
-    def _guarded(self, k: int, inner: Op, action: Callable[[], None]) -> None:
-        former = (self._countdown, self._inner)
-        self._countdown, self._inner = (k, inner) if k > 0 else (None, ())
-        try:
-            action()
-        except DoubledKey as doubled:
-            raise Violation("I3", f"two rows of one key in {doubled}") from doubled
-        finally:
-            self._countdown, self._inner = former if former[0] else (None, ())
+    def _ended(self, number: int, error: Any) -> None:
+        self.error = error
+        self.refused.append(error.code)
+        if not self.harmed and not self.drivers[number].disturbed and error.code not in HARMLESS:
+            raise Violation("I6", f"nobody has done any harm, and a start says {error}")
+        del self.drivers[number]
 
-    def _ended(self, number: int) -> None:
-        driver = self.drivers.pop(number, None)
-        self._locks = {name: holder for name, holder in self._locks.items() if holder is not driver}
+    def _seek(self, number: int, kind: Any, offsets: tuple[int, ...] = (), accept: bool = False) -> None:
+        """A seek is started; `go` makes it go on."""
+        if number not in self.drivers:
+            self.drivers[number] = Driver(self, Seeking(Aim(kind, tuple(enumerate(offsets))), accept))
 
     def _kill(self, number: int) -> None:
-        if number in self.drivers and self.drivers[number] not in self._working:
-            self._ended(number)
+        self.drivers.pop(number, None)
 
     def _stop(self, number: int) -> None:
-        """SIGTERM."""
-        if number in self.drivers and self.drivers[number] not in self._working:
-            self.drivers[number].stop = True
-            self._guarded(0, (), lambda: self.advance(number, 40))
-
-    def _rebase(self, place: int, kind: str, accept: bool, offsets: tuple[int, ...], k: int, inner: Op) -> None:
-        def act() -> None:
-            before, lost = operator.bindings(self, PLACES[place]), set(self.truth.quarantine_lost)
-            if not self._told(PLACES[place]):
-                self.truth.read_once.clear()
+        """A run is asked to end: it writes what its ledger lacks."""
+        driver = self.drivers.pop(number, None)
+        if driver is not None and driver.seeking is None and driver.at:
             try:
-                operator.rebase(self, PLACES[place], kind, offsets, accept_gap=accept)
-            except Crash:
-                pass
-            except Exception as error:
-                self.error = self.judged(error)
-            # One that is cut off once its checkpoint is prepared is carried out by the next, as it was planned.
-            after = operator.bindings(self, PLACES[place])
-            if any(each is not None and each not in before for each in after):
-                self.truth.went_past(PLACES[place], lost, accept=accept)
+                for _ in driver.append_ledger():
+                    pass
+            except ERRORS as error:
+                self.error = error
 
-        self._note_place(place)
-        self._guarded(k, inner, act)
+    def _strict(self, strict: bool) -> None:
+        self.strict = strict
 
-    def _note_place(self, place: int) -> None:
-        if PLACES[place] is not HOME:
-            self.events.add(ELSEWHERE)
+    def _partition(self) -> None:
+        self.topic.add_partition()
 
-    def _told(self, places: Places) -> bool:
-        """Whether anything that a rebase of this checkpoint looks at tells of batches."""
-        pairs = any(self.tables[path].newest.pairs for path, _ in (TABLES[0], TABLES[2]) if path in self.tables)
-        return pairs or bool(self.files.names(f"{places.checkpoint}/offsets"))
+    def _expire(self, partition: int, offsets: int) -> None:
+        if partition < len(self.topic.partitions):
+            log = self.topic.partitions[partition]
+            self.topic.log_start[partition] = min(self.topic.log_start[partition] + offsets, len(log))
+            self.harmed.add("expire")
 
-    def _mend(self, way: int) -> None:
-        """What the last error says that mends it; `way` chooses where it says two things."""
-        error, self.error = self.error, None
-        if error is not None:
-            operator.mend(self, error, way)
+    def _recreate(self) -> None:
+        self.former[self.topic.id] = self.topic
+        self.topic = Topic(self.new_id("T"), len(self.topic.partitions))
+        self.harmed.add("recreate")
 
-    def at_work(self, place: int) -> bool:
-        """Whether a driver lives on this checkpoint."""
-        return any(driver.places is PLACES[place] for driver in self.drivers.values())
+    def _delete(self, nth: int) -> None:
+        """Somebody deletes a row."""
+        table = self.tables[TARGET]
+        if table is not None and table.newest.rows:
+            id = sorted(table.newest.rows)[nth % len(table.newest.rows)]
+            table.delete(id)
+            self.truth.deleted.add(id)
 
-    def _save(self, place: int) -> None:
-        """A backup of a checkpoint, as of now."""
-        if tree := self.files.copy(PLACES[place].checkpoint):
-            self.saved[place] = tree
+    def _harm(self, which: int, how: str) -> Table | None:
+        table = self.tables[which]
+        if table is not None:
+            self.harmed |= {how, ("target", "quarantine", "ledger")[which]}
+        return table
 
-    def _put_back(self, place: int, source: int) -> None:
-        """The backup of a checkpoint, in place of it or of the other one."""
-        if source in self.saved and not self.at_work(place):
-            self.files.replace(PLACES[place].checkpoint, self.saved[source])
+    def _restore(self, which: int, back: int) -> None:
+        """RESTORE to `back` versions ago."""
+        table = self.tables[which]
+        if table is not None and 0 < back < len(table.versions) - table.log_from:
+            self._harm(which, "restore")
+            self._unseen.add(which)
+            table.restore(back)
 
-    def _lose(self, place: int) -> None:
-        if not self.at_work(place):
-            self.files.take(PLACES[place].checkpoint)
+    def _overwrite(self, which: int, keep: int) -> None:
+        if (table := self._harm(which, "overwrite")) is not None:
+            self._unseen.add(which)
+            table.overwrite(keep)
 
-    def _tear(self, place: int, what: str, missing: bool) -> None:
-        """A file of the checkpoint is gone, or empty."""
-        if self.at_work(place):
-            return
-        root = PLACES[place].checkpoint
-        log, _, back = what.partition("-")
-        if log in ("offsets", "commits"):
-            numbers = sorted(int(name) for name in self.files.names(f"{root}/{log}"))
-            if len(numbers) <= int(back):
-                return
-            log = f"{log}/{numbers[-1 - int(back)]}"
-        if self.files.read(f"{root}/{log}") is None:
-            return
-        if missing:
-            self.files.remove(f"{root}/{log}")
-        else:
-            self.files.put(f"{root}/{log}", b"")
+    def _replace(self, which: int) -> None:
+        if (table := self._harm(which, "replace")) is not None:
+            self._unseen.add(which)
+            table.replace(self.new_id("t"))
 
-    def _restore(self, which: int, back: int, by_time: bool) -> None:
-        table = self.tables.get(TABLES[which][0])
-        if table is None or table.number - back < table.log_from or back < 1:
-            return
-        with self.truth.harm(which):
-            table.restore(table.number - back, by_time=by_time)
+    def _drop(self, which: int) -> None:
+        if self._harm(which, "drop") is not None:
+            self.tables[which] = None
+            self._gone(which)
 
     def _copy(self, which: int, back: int) -> None:
         """The table's folder is put back from a copy, as it was `back` versions ago."""
-        table = self.tables.get(TABLES[which][0])
-        if table is not None and not self.drivers and 1 <= back <= table.number:
-            with self.truth.harm(which):
-                table.put_back(table.number - back)
+        table = self.tables[which]
+        if table is not None and 0 < back < len(table.versions):
+            self._harm(which, "copy")
+            self.tables[which] = table.copy(back)
+            self._gone(which)
 
-    def _keep(self) -> None:
-        """A backup of all tables and of the checkpoint, as of now."""
-        tables = (self.tables.get(path) for path, _ in TABLES)
-        self.backup = [each.copy() if each is not None else None for each in tables], self.files.copy(HOME.checkpoint)
+    def _gone(self, which: int) -> None:
+        if which == TARGET:
+            self.harmed.add("target gone")
+        self.truth.put_back()
 
-    def _bring_back(self, tables: tuple[int, ...], checkpoint: bool) -> None:
-        """Some of these tables are put in place of what has become of them since, whatever that is, or also the checkpoint."""
-        if self.backup is None or self.drivers:
-            return
-        for which in tables:
-            kept, (path, _) = self.backup[0][which], TABLES[which]
-            with self.truth.harm(which):
-                self.tables.pop(path, None)
-                if kept is not None:
-                    self.tables[path] = kept.copy()
-        if checkpoint and self.backup[1]:
-            self.files.replace(HOME.checkpoint, self.backup[1])
+    def _save(self) -> None:
+        """A backup of tables and checkpoints."""
+        self._saved = [table.copy() if table is not None else None for table in self.tables], dict(self.checkpoints)
 
-    def _replace(self, which: int, overwrite: bool) -> None:
-        if (table := self.tables.get(TABLES[which][0])) is None:
-            return
-        with self.truth.harm(which):
-            table.replace(overwrite=overwrite)
+    def _put_back(self, *which: int) -> None:
+        """Some tables (3: the checkpoints) from the backup in place of what has become of them."""
+        for each in which if self._saved is not None else ():
+            assert self._saved is not None
+            if each == 3:
+                self.checkpoints = dict(self._saved[1])
+                continue
+            self.harmed |= {"copy", ("target", "quarantine", "ledger")[each]}
+            table = self._saved[0][each]
+            self.tables[each] = table.copy() if table is not None else None
+            self._gone(each)
 
-    def _drop(self, which: int) -> None:
-        if TABLES[which][0] in self.tables:
-            with self.truth.harm(which, dropped=True):
-                del self.tables[TABLES[which][0]]
+    def _clean(self, which: int) -> None:
+        """Delta deletes old commits from the log."""
+        table = self.tables[which]
+        if table is not None and table.log_from < len(table.versions) - 1:
+            self.harmed.add("clean")
+            self.limit_met |= which in self._unseen
+            ledger = self.tables[LEDGER]
+            ledgered = {key[1:3] for key in ledger.newest.rows} if ledger is not None else set()
+            if which == TARGET and any((mark.id.epoch, mark.id.number) not in ledgered for _, mark in marks(table)):
+                self.harmed.add("ledger")
+            table.clean()
 
-    def _clean(self, which: int, keep: int) -> None:
-        """Delta deletes old commits from the log, all but the last `keep`."""
-        if (table := self.tables.get(TABLES[which][0])) is not None:
-            table.log_from = max(table.log_from, table.number - keep)
-            if any(version.commit.operation == "RESTORE" or version.metadata for version in table.versions[: table.log_from]):
-                self.events.add("restore cleaned up")
+    def _optimize(self, which: int) -> None:
+        if (table := self.tables[which]) is not None:
+            table.optimize()
 
-    def _delete(self, id: int) -> None:
-        """Somebody's DELETE of one row, on purpose."""
-        table = self.tables.get(HOME.target)
-        if table is None or id not in table.newest.rows:
-            return
-        self.truth.deleted.add(id)
-        path = next(path for path, rows in table.newest.files.items() if any(row[0] == id for row in rows))
-        kept = [row for row in table.newest.files[path] if row[0] != id]
-        table.commit("DELETE", kept, [path])
-
-    def _optimize(self, which: int = 0) -> None:
-        if (table := self.tables.get(TABLES[which][0])) is not None and len(table.newest.files) > 1:
-            table.commit("OPTIMIZE", list(table.newest.rows.values()), list(table.newest.files))
-
-    def _recreate(self) -> None:
-        partitions = len(self.topic.partitions)
-        self.topic = Topic(self.new_id("T"))
-        for _ in range(partitions):
-            self.topic.add_partition()
-
-    def _expire(self, partition: int, records: int) -> None:
-        if partition < len(self.topic.partitions):
-            end = len(self.topic.partitions[partition])
-            self.topic.log_start[partition] = min(end, self.topic.log_start[partition] + records)
-
-    def _partition(self) -> None:
-        if len(self.topic.partitions) < 3:
-            self.topic.add_partition()
-
-    def _limit(self, records: int) -> None:
-        """Another --max-records-per-batch from now on."""
-        self.limit = records
-
-    def _contract(self, strict: bool) -> None:
-        self.strict = strict
-        self.events.add("contract")
-
-    def _clock_jump(self, hours: int) -> None:
-        self._clock += timedelta(hours=hours)
+    def _lose(self) -> None:
+        """The folder of checkpoints is deleted."""
+        self.checkpoints = {}
+        self.truth.forget()
