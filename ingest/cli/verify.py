@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ingest.errors import IngestError
     from ingest.places import Places
     from ingest.prove.against_kafka import Reread
+    from ingest.prove.count import Held
     from ingest.prove.verify import Verified
     from ingest.stream.topic import Topic
 
@@ -33,12 +34,12 @@ def verify(
     ] = False,
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     with_spark: Annotated[
-        bool, typer.Option("--spark", help="Count through Spark; otherwise only where a lake is on no disk of this machine, or large.")
+        bool, typer.Option("--spark", help="Count through Spark; otherwise only where a lake is on no disk of this machine.")
     ] = False,
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Count the rows of every range and hold them against ledger and commits; exit 1 if something does not add up."""
+    """Count the rows of every batch and hold them against ledger and commits; exit 1 if something does not add up."""
     from ingest import delta_sql, spark
     from ingest.contract import load_contracts
     from ingest.errors import IngestError, most_severe
@@ -71,7 +72,7 @@ def verify(
         return sessions[0]
 
     def proven(contract: Contract, places: Places) -> tuple[delta_sql.Engine, Verified]:
-        if here and not delta_sql.large(delta_sql.At(places.target), delta_sql.At(places.ledger)):
+        if here:
             try:
                 return (without_jvm := delta_sql.DataFusion()), verify_table(without_jvm, contract, places)
             except delta_sql.Unreadable as error:
@@ -137,21 +138,37 @@ def as_row(verified: Verified) -> dict[str, Any]:
 
 
 def print_balance(verified: Verified) -> None:
-    """The balance as a controller reads it: two sums and what was counted against them."""
+    """The balance as a controller reads it: sums that add up, and what they are made of."""
     t = verified.total
-    epochs = f" of {verified.epochs} checkpoints" if verified.epochs > 1 else ""
+    epochs = f" of {verified.epochs} epochs" if verified.epochs > 1 else ""
     print(f"{verified.table}: {'BALANCED' if not verified.findings else 'DOES NOT BALANCE'} ({t.batches} batches{epochs})")
     print(f"  offsets     {t.offsets:>14,} = read {t.read:,} + gap {t.gap:,}")
-    parts = f"inserted {t.inserted:,} + duplicate {t.duplicate:,} + quarantined {t.quarantined:,} + replayed {t.replayed:,}"
-    print(f"  read        {t.read:>14,} = {parts}")
-    removed = f" (and {verified.removed:,} removed by DELETE)" if verified.removed else ""
-    print(f"  in target   {verified.target_rows:>14,} rows counted{removed}")
-    print(f"  quarantine  {verified.quarantine_rows:>14,} records counted")
+    print(f"  read        {t.read:>14,} = inserted {t.inserted:,} + duplicate {t.duplicate:,} + quarantined {t.quarantined:,}")
+    print(f"  in target   {_sum('inserted', verified.target)}")
+    print(f"  quarantine  {_sum('quarantined', verified.quarantine)}")
     if verified.kafka is not None:
         print_kafka(verified.kafka)
+    for commit in verified.deletes:
+        print(f"  removed     {commit.rows:>14,} by DELETE, version {commit.version} of the {commit.table}")
+    for each in verified.uncommitted:
+        print(f"  uncommitted {each.records:>14,} quarantined by epoch {each.epoch} batch {each.batch}, which is at work or was cut off")
+    for partition, start, end in verified.pending:
+        print(
+            f"  to re-read  {end - start:>14,} offsets of partition {partition} [{start}, {end}): the last seek went back, and runs go on"
+        )
     for partition, start, end in verified.gaps_accepted:
-        print(f"  left out    {end - start:>14,} offsets of partition {partition} [{start}, {end}): accepted at a rebase")
+        print(f"  left out    {end - start:>14,} offsets of partition {partition} [{start}, {end}): accepted at a seek")
     if verified.unledgered_batches:
         print(f"  the ledger lacks {verified.unledgered_batches} batches that the table's log has; the next run adds them")
     for finding in verified.findings:
         print(f"  ! {finding}")
+
+
+def _sum(put: str, held: Held) -> str:
+    """What is there, and how that comes from what batches put there."""
+    less = {"removed": held.removed, "replaced by a re-read": held.replaced, "missing": held.missing}
+    more = {"too many": held.surplus, "uncommitted": held.uncommitted}
+    parts = [f" - {name} {number:,}" for name, number in less.items() if number] + [
+        f" + {name} {number:,}" for name, number in more.items() if number
+    ]
+    return f"{held.found:>14,} = {put} {held.put:,}{''.join(parts)}"

@@ -19,15 +19,17 @@ from ingest.files import files_of
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.prove.balance import Finding
-from ingest.prove.count import QUARANTINE_POSITION, SHOWN_MAX, Rows, positions
+from ingest.prove.count import SHOWN_MAX
+from ingest.prove.found import QUARANTINE, TARGET, Columns, in_quarantine, in_target, positions
 from ingest.prove.intervals import Offsets
 from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import records_at, scan
 from ingest.prove.placement import Placement, place
-from ingest.prove.taken import deletes, taken
 from ingest.stream.columns import event_id_columns
 from ingest.stream.delta_log import Commit, DeltaLog
+from ingest.stream.in_force import deletes
 from ingest.stream.ledger_row import LedgerRow
+from ingest.stream.mark import BatchId
 from ingest.stream.topic import Topic
 
 if TYPE_CHECKING:
@@ -62,15 +64,19 @@ def against_kafka(
 ) -> Reread:
     """Compare with the topic, read with a plain consumer at the level of record batches.
 
-    `rows` are the ledger rows of kind batch in force. Those of another topic id are unverifiable. `session` gives the one that decodes
+    `rows` are the ledger rows of kind batch. Those of another topic id are unverifiable. `session` gives the one that decodes
     what stands nowhere. Raises what TopicReader and scan raise (Unfit), and Unreadable.
     """
     here = [row for row in rows if row.topic_id == topic.id and row.end_offset > row.start_offset]
     foreign = sum(row.end_offset - row.start_offset for row in rows if row.topic_id != topic.id)
-    target_positions = positions(engine, Rows(At(places.target)), topic.id)
-    quarantine_positions = positions(engine, Rows(At(places.quarantine), QUARANTINE_POSITION), topic.id)
-    deleted = list(deletes(DeltaLog(files_of(places.lake, engine.session), places.target)))
-    gone = _removed_positions(engine, places.target, deleted, topic.id)
+    rows_of_topic = in_target({row.epoch: row.topic_id for row in rows}, topic.id)
+    tables = (places.target, TARGET, rows_of_topic), (places.quarantine, QUARANTINE, in_quarantine(topic.id))
+    target_positions, quarantine_positions = (positions(engine, At(path), columns, where) for path, columns, where in tables)
+    logs = [DeltaLog(files_of(places.lake, engine.session), path) for path, _, _ in tables]
+    deleted, records_deleted = (list(deletes(log, log.newest())) for log in logs)
+    gone = _removed_positions(engine, *tables[0], deleted)
+    for partition, taken in _removed_positions(engine, *tables[1], records_deleted).items():
+        gone[partition] = np.concatenate((gone.get(partition, _none()), taken))
     placements: list[Placement] = []
     findings: list[Finding] = []
     with TopicReader(kafka, topic.name) as reader:
@@ -110,12 +116,12 @@ def _none() -> Offsets:
     return np.empty(0, np.int64)
 
 
-def _removed_positions(engine: Engine, target: str, deleted: Iterable[Commit], topic_id: str) -> dict[int, Offsets]:
+def _removed_positions(engine: Engine, path: str, columns: Columns, where: str, deleted: Iterable[Commit]) -> dict[int, Offsets]:
     """Positions of rows that these DELETE commits took, as far as the versions before and after can still be read."""
     found: dict[int, list[Offsets]] = {}
     for commit in deleted:
         try:
-            gone = positions(engine, taken(target, commit), topic_id)
+            gone = positions(engine, At(path, commit.version - 1), columns, where, but_not_at=commit.version)
         except Unreadable:
             continue  # VACUUM has taken the files
         for partition, offsets in gone.items():
@@ -157,7 +163,7 @@ def _lost(
             (r.key, r.value, topic.name, placement.partition, r.offset, datetime.fromtimestamp(r.timestamp_ms / 1000, UTC), list(r.headers))
             for r in found
         ]
-        events = decoder.decode(spark.createDataFrame(records, schema), Source(topic.name, topic.id, datetime.now(UTC)))
+        events = decoder.decode(spark.createDataFrame(records, schema), Source(topic.id, BatchId(0, 0), datetime.now(UTC)))
         nowhere = events.join(known(), list(ids), "leftanti").persist()
         try:
             lost = {row["_offset"]: row["__reason"] for row in nowhere.select("_offset", "__reason").collect()}

@@ -1,13 +1,14 @@
-"""The balance of a table, from its ledger alone: do the batches join, and does each add up (I1, I4)? Pure."""
+"""The balance of a table, from its books alone (I1, I4): do offsets join, does each row add up, is it what was committed? Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from ingest.prove.piece import pieces
-from ingest.stream.ledger_row import LedgerRow
+from ingest.prove.books import Books, Partition
+from ingest.prove.intervals import EMPTY, Intervals
+from ingest.stream.ledger_row import LedgerRow, project
 
 
 @dataclass(frozen=True)
@@ -16,13 +17,14 @@ class Finding:
 
     code: str
     what: str
-    batch_id: int | None = None
+    epoch: int | None = None
+    batch: int | None = None
     partition: int | None = None
     start_offset: int | None = None
     end_offset: int | None = None
 
     def __str__(self) -> str:
-        where = "" if self.batch_id is None else f"batch {self.batch_id} "
+        where = "" if self.epoch is None else f"epoch {self.epoch} batch {self.batch} "
         if self.partition is not None:
             where += f"partition {self.partition} offsets [{self.start_offset}, {self.end_offset}) "
         return f"{self.code}: {where}{self.what}"
@@ -30,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Total:
-    """Sums over all batches; offsets = read + gap, read = inserted + duplicate + quarantined + replayed."""
+    """Sums over all batches; offsets = read + gap, read = inserted + duplicate + quarantined."""
 
     batches: int
     offsets: int
@@ -39,96 +41,107 @@ class Total:
     inserted: int
     duplicate: int
     quarantined: int
-    replayed: int
 
 
 def total(rows: Sequence[LedgerRow]) -> Total:
     """The sums of the ledger's rows."""
     return Total(
-        len({(row.query_id, row.batch_id) for row in rows}),
+        len({(row.epoch, row.batch) for row in rows}),
         sum(row.end_offset - row.start_offset for row in rows),
         sum(row.gap for row in rows),
         sum(row.records_read for row in rows),
         sum(row.inserted for row in rows),
         sum(row.duplicate for row in rows),
         sum(row.quarantined for row in rows),
-        sum(row.replayed for row in rows),
     )
 
 
 def finding(code: str, row: LedgerRow, what: str) -> Finding:
     """A finding about one ledger row."""
-    return Finding(code, what, row.batch_id, row.partition, row.start_offset, row.end_offset)
+    return Finding(code, what, row.epoch, row.batch, row.partition, row.start_offset, row.end_offset)
 
 
-def check(rows: Sequence[LedgerRow], epochs: Sequence[LedgerRow] = (), accepted: Sequence[LedgerRow] = ()) -> list[Finding]:
-    """What does not add up in the batch rows of one table; `epochs` are its rebase rows, `accepted` its gap_accepted rows."""
-    return [*_sums(rows), *_joins([*rows, *epochs]), *_seams(rows, accepted), *_numbers(rows, epochs)]
+def check(books: Books) -> list[Finding]:
+    """What does not add up in the books."""
+    return [*_sums(books.batches), *_joins(books), *_holes(books), *_differs(books)]
 
 
-def _sums(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
+def pending(books: Books) -> dict[Partition, tuple[int, int]]:
+    """Offsets [start, end) that former epochs have read and the newest of a topic has still to read again, by partition."""
+    found: dict[Partition, tuple[int, int]] = {}
+    newest = {topic: epoch for epoch, topic in sorted(books.topics.items())}
+    reached: dict[Partition, int] = {}
+    for row in books.batches:
+        key = (row.topic_id, row.partition)
+        reached[key] = max(reached.get(key, 0), row.end_offset)
+    of_newest = (row for row in (*books.begins, *books.batches) if row.epoch == newest.get(row.topic_id))
+    ends = {(row.topic_id, row.partition): row.end_offset for row in sorted(of_newest, key=lambda row: row.batch)}
+    for key, end in ends.items():
+        if end < reached.get(key, 0):
+            found[key] = (end, reached[key])
+    return found
+
+
+def _sums(rows: Iterable[LedgerRow]) -> Iterator[Finding]:
     for row in rows:
-        parts = row.inserted + row.duplicate + row.quarantined + row.replayed
+        parts = row.inserted + row.duplicate + row.quarantined
         if row.records_read != parts:
-            yield finding("SUM_WRONG", row, f"read {row.records_read}, but inserted + duplicate + quarantined + replayed = {parts}")
+            yield finding("SUM_WRONG", row, f"read {row.records_read}, but inserted + duplicate + quarantined = {parts}")
         if row.end_offset - row.start_offset != row.records_read + row.gap:
             yield finding("SUM_WRONG", row, f"{row.end_offset - row.start_offset} offsets, but read + gap = {row.records_read + row.gap}")
-        if min(row.inserted, row.duplicate, row.quarantined, row.replayed, row.gap) < 0:
+        if min(row.inserted, row.duplicate, row.quarantined, row.gap) < 0:
             yield finding("SUM_WRONG", row, "a count below zero")
 
 
-def _joins(rows: Iterable[LedgerRow]) -> Iterable[Finding]:
+def _joins(books: Books) -> Iterator[Finding]:
     """Inside an epoch each range begins where the former one of its partition ended."""
 
-    def stream(row: LedgerRow) -> tuple[str, str, int]:
-        return row.query_id, row.topic_id, row.partition
+    def stream(row: LedgerRow) -> tuple[int, str, int]:
+        return row.epoch, row.topic_id, row.partition
 
-    for _, group in groupby(sorted(rows, key=lambda row: (stream(row), row.batch_id, row.end_offset)), key=stream):
+    rows = sorted((*books.begins, *books.batches), key=lambda row: (stream(row), row.batch, row.end_offset))
+    for _, group in groupby(rows, key=stream):
         for before, after in pairwise(group):
             if after.start_offset > before.end_offset:
-                hole = f"[{before.end_offset}, {after.start_offset})"
-                what = f"begins {after.start_offset - before.end_offset} offsets after batch {before.batch_id}: {hole} is in no batch"
-                yield finding("RANGE_MISSING", after, what)
+                yield finding("RANGE_MISSING", after, f"[{before.end_offset}, {after.start_offset}) before it is in no batch of its epoch")
             elif after.start_offset < before.end_offset:
-                yield finding("RANGE_OVERLAPS", after, f"begins before the end {before.end_offset} of batch {before.batch_id}")
+                yield finding("RANGE_OVERLAPS", after, f"begins before the end {before.end_offset} of batch {before.batch}")
 
 
-def _seams(rows: Iterable[LedgerRow], accepted: Sequence[LedgerRow]) -> Iterable[Finding]:
-    """Between the batches of two checkpoints no offsets are left out either, but for those that somebody said may be."""
-    for before, after in pairwise(pieces(rows)):
-        same = (before.topic_id, before.partition) == (after.topic_id, after.partition)
-        hole = (before.topic_id, before.partition, before.end, after.start)
-        of_one = {row.query_id for row in before.rows} & {row.query_id for row in after.rows}  # told by _joins
-        if same and after.start > before.end and not of_one and not _covered(hole, accepted):
-            yield finding("RANGE_MISSING", after.rows[0], f"[{before.end}, {after.start}) before it is in no batch of any checkpoint")
+def _holes(books: Books) -> Iterator[Finding]:
+    """Over all epochs no offsets are left out but those of accepted gaps, and those that are still to be read again."""
+    coming = pending(books)
+    spans: dict[Partition, list[LedgerRow]] = {}
+    for row in (*books.begins, *books.batches):
+        spans.setdefault((row.topic_id, row.partition), []).append(row)
+    told = {(each.epoch, each.batch, each.partition) for each in _joins(books)}
+    for (topic_id, partition), rows in sorted(spans.items()):
+        whole = Intervals.of([(min(row.start_offset for row in rows), max(row.end_offset for row in rows))])
+        excused = Intervals.of([coming[topic_id, partition]]) if (topic_id, partition) in coming else EMPTY
+        for start, end in whole.minus(books.covered(topic_id, partition)).minus(excused):
+            after = min((row for row in rows if row.start_offset >= end), key=lambda row: (row.start_offset, row.epoch, row.batch))
+            if (after.epoch, after.batch, partition) not in told:
+                yield finding("RANGE_MISSING", after, f"[{start}, {end}) before it is in no batch of any epoch, and in no accepted gap")
 
 
-def _covered(hole: tuple[str, int, int, int], accepted: Sequence[LedgerRow]) -> bool:
-    topic_id, partition, start, end = hole
-    for row in sorted(accepted, key=lambda row: row.start_offset):
-        if (row.topic_id, row.partition) == (topic_id, partition) and row.start_offset <= start:
-            start = max(start, row.end_offset)
-    return start >= end
+def _differs(books: Books) -> Iterator[Finding]:
+    """The ledger against the commits that the log still has: offsets and counts of each partition, rows added by the whole batch."""
+    kept: dict[tuple[int, int], list[LedgerRow]] = {}
+    for row in (*books.batches, *books.begins, *books.gaps):
+        kept.setdefault((row.epoch, row.batch), []).append(row)
+    for id, (commit, mark) in sorted(books.commits.items(), key=lambda each: each[0]):
+        rows = kept.get((id.epoch, id.number), [])
+        if {_told(row) for row in rows} != {_told(row) for row in project(commit, mark, {})}:
+            what = f"has other offsets or counts in the ledger than in version {commit.version} of the target"
+            yield Finding("LEDGER_DIFFERS", what, id.epoch, id.number)
+        added = [file.records for file in commit.added]
+        inserted, rows_added = sum(row.inserted for row in rows), sum(number or 0 for number in added)
+        if None not in added and inserted != rows_added:
+            what = f"inserted {inserted} rows by the ledger, version {commit.version} of the target added {rows_added}"
+            yield Finding("LEDGER_DIFFERS", what, id.epoch, id.number)
 
 
-def _numbers(rows: Sequence[LedgerRow], epochs: Sequence[LedgerRow]) -> Iterable[Finding]:
-    """A checkpoint's batches are numbered without a hole (a rebase's baseline is batch 0), and a partition is in a batch once."""
-    seen = set()
-    numbers: dict[str, set[int]] = {}
-    ends: dict[str, int] = {}
-    for row in epochs:
-        if row.epoch > 0 and row.batch_id == 0:
-            numbers.setdefault(row.query_id, set()).add(0)
-        else:  # where an epoch ended proves that there was such a batch; it does not stand for it
-            ends[row.query_id] = max(ends.get(row.query_id, -1), row.batch_id)
-    for row in rows:
-        key = (row.query_id, row.batch_id, row.topic_id, row.partition)
-        if key in seen:
-            yield finding("BATCH_TWICE", row, f"stands in the ledger twice (query {row.query_id})")
-        seen.add(key)
-        numbers.setdefault(row.query_id, set()).add(row.batch_id)
-    rebased = {row.query_id for row in (*rows, *epochs) if row.epoch > 0}
-    for query_id in dict.fromkeys([*numbers, *ends]):
-        found = numbers.get(query_id, set())
-        for missing in sorted(set(range(1 if query_id in rebased else 0, max({*found, ends.get(query_id, -1)}) + 1)) - found)[:10]:
-            yield Finding("BATCH_MISSING", f"of query {query_id} is in neither ledger nor log", missing)
+def _told(row: LedgerRow) -> tuple[object, ...]:
+    """What a row and its commit say alike: how many rows were inserted only the commit's files tell."""
+    figures = (row.records_read, row.quarantined, row.gap, row.target_version)
+    return row.kind, row.topic_id, row.partition, row.start_offset, row.end_offset, figures

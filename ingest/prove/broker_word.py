@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ingest.errors import IngestError
 
 if TYPE_CHECKING:
-    from ingest.stream.situation import BrokerFacts
+    from ingest.recovery.facts import BrokerFacts
 
 # What the broker has not said by then is unknown.
 WITHIN_S = 2.0
@@ -59,9 +59,10 @@ class BrokerWord:
 
 
 def _facts(topic: str, told: Mapping[str, Any]) -> BrokerFacts:
-    from ingest.stream.situation import BrokerFacts
+    from ingest.recovery.facts import BrokerFacts
+    from ingest.stream.mark import TopicId
 
-    return BrokerFacts(topic, told["id"], {p: (first, end) for p, first, end in told["bounds"]}, cluster=told["cluster"])
+    return BrokerFacts(TopicId(topic, told["id"], told["cluster"]), {p: (first, end) for p, first, end in told["bounds"]})
 
 
 def main() -> None:

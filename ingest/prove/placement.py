@@ -1,7 +1,7 @@
 """Where each record of a partition is, and why each gap is: Kafka's log against target, quarantine and ledger (I4). Pure.
 
-`inserted`, `quarantined` and `replayed` records stand in target or quarantine at their own position; a `duplicate` stands nowhere,
-because its event id came with another record. So of each ledger row the records that stand nowhere must be as many as its duplicates.
+`inserted` and `quarantined` records stand in target or quarantine at their own position. A `duplicate` stands nowhere, because its event id
+came with another record; or another batch has put it there. So of each ledger row no more records may stand nowhere than it has duplicates.
 """
 
 from __future__ import annotations
@@ -138,22 +138,21 @@ def _counts(rows: Sequence[LedgerRow], read: Intervals, unknown: Intervals) -> I
 
 
 def _standing(rows: Sequence[LedgerRow], elsewhere: Intervals, unknown: Intervals) -> Iterator[Finding]:
-    """Records that stand nowhere must be the duplicates; `unknown` offsets that hold no row may have been duplicates too, and so may
-    what a later checkpoint has made a row, or put into quarantine, when it read them again."""
+    """Records that stand nowhere must be duplicates. `unknown` offsets that hold no row may have been duplicates too, and so may what
+    another batch put into target or quarantine that has read the same offsets."""
     for row, here, open_ in zip(rows, _of_each(rows, elsewhere), _of_each(rows, unknown), strict=True):
         if here > row.duplicate:
             where = _shown(elsewhere.clip(row.start_offset, row.end_offset))
             what = f"{here} records stand in neither target nor quarantine, the ledger says {row.duplicate} are duplicates: {where}"
             yield finding("RECORD_LOST", row, what)
-        elif row.duplicate > here + open_ + _placed_since(row, rows):
+        elif row.duplicate > here + open_ and row.duplicate > here + open_ + _placed_by_others(row, rows):
             what = f"the ledger says {row.duplicate} records are duplicates, but only {here + open_} stand in neither target nor quarantine"
             yield finding("DUPLICATE_DIFFERS", row, what)
 
 
-def _placed_since(row: LedgerRow, rows: Sequence[LedgerRow]) -> int:
-    """How many records other checkpoints, not of before it, have put somewhere in batches that read some of its offsets too: a copy whose
-    row was deleted since is a row, one that meets its row in one batch and differs from it a conflict."""
-    others = (each for each in rows if each.query_id != row.query_id and each.epoch >= row.epoch)
+def _placed_by_others(row: LedgerRow, rows: Sequence[LedgerRow]) -> int:
+    """How many records other epochs have put somewhere in batches that read some of its offsets too."""
+    others = (each for each in rows if each.epoch != row.epoch)
     return sum(o.inserted + o.quarantined for o in others if o.start_offset < row.end_offset and row.start_offset < o.end_offset)
 
 

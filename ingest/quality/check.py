@@ -29,7 +29,7 @@ from ingest.stream import lock
 from ingest.stream.columns import event_id_columns, target_columns
 from ingest.stream.delta_log import DeltaLog
 
-POSITION = ("_topic_id", "_partition", "_offset")
+POSITION = ("_epoch", "_partition", "_offset")
 # Enough to find the cause; the query that finds all of them is a person's to write.
 SAMPLES_MAX = 10
 ELSEWHERE = "on this machine's disk, since the lake is elsewhere: it is gone with the machine; the results stay in the table `quality`"
@@ -95,7 +95,7 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
     for covered, frame in frames.items():
         chosen = [each for each in suite.expectations if covered == ("whole" if each.whole else scope.name)]
         counted = any("ledger_rows" in str(each.kwargs) for each in chosen)
-        parameters = {"ledger_rows": ledger_rows(session, places, log, scope.version)} if counted else {}
+        parameters = {"ledger_rows": ledger_rows(session, places, scope.version)} if counted else {}
         found = all_scrubbed(work.validate(chosen, frame, parameters), work.ids, suite.sensitive)
         results += [(expected, covered, result) for expected, result in found]
     results.sort(key=lambda each: each[0].number)
@@ -212,8 +212,7 @@ def binary_columns(suite: Suite) -> frozenset[str]:
 def _inside(slices: Sequence[Slice]) -> Column:
     found = F.lit(False)
     for each in slices:
-        at = (F.col("_topic_id") == each.topic_id) & (F.col("_partition") == each.partition)
-        found |= at & (F.col("_offset") >= each.start) & (F.col("_offset") < each.end)
+        found |= (F.col("_epoch") == each.epoch) & F.col("_batch").between(each.first, each.last)
     return found
 
 

@@ -1,8 +1,7 @@
 """Which rows a validation run covers: the whole table, or what batches have added since the last one. Pure.
 
-What is new is told by positions. Every batch's commit names its offset ranges, and each row carries topic id, partition and
-offset, and of the last two the target keeps statistics: Delta reads only files that can hold such rows. Files themselves would not do: an
-OPTIMIZE puts old and new rows into one file. `_ingested_at` would not do either: a rebase may read older offsets again later.
+What is new is told by batches: each row carries the epoch and batch that inserted it, and the target keeps statistics of both, so that
+Delta reads only files that can hold such rows. Files themselves would not do: an OPTIMIZE puts old and new rows into one file.
 A change that is no batch of ours (an UPDATE, somebody's INSERT, a RESTORE) has no positions to go by; then the whole table is checked.
 """
 
@@ -30,17 +29,16 @@ class Last:
 
 @dataclass(frozen=True)
 class Slice:
-    """Offsets [start, end) of one partition."""
+    """The batches first to last, both included, of one epoch."""
 
-    topic_id: str
-    partition: int
-    start: int
-    end: int
+    epoch: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What to check at `version` of the target. `whole`: all rows, `why` says for what reason; else the rows in `slices`.
+    """What to check at `version` of the target. `whole`: all rows, `why` says for what reason; else the rows of the batches in `slices`.
 
     `after` is the version of the last validation run, None if all rows are checked. No slices: nothing new.
     """
@@ -84,19 +82,19 @@ def decide(
             return whole(f"version {commit.version} is a {commit.operation}")
         if not commit.added or commit.operation in ADDS_NO_ROW:
             continue
-        if mark is None or f"{mark.pipeline}.{mark.table}" != table:
+        if mark is None or mark.kind != "batch" or mark.name != table:
             return whole(f"version {commit.version} ({commit.operation}) is no batch")
-        slices += [Slice(mark.topic_id, each.partition, each.start, each.end) for each in mark.ranges if each.end > each.start]
+        slices.append(Slice(mark.id.epoch, mark.id.number, mark.id.number))
     return Scope(version, last.version, joined(slices))
 
 
 def joined(slices: Sequence[Slice]) -> tuple[Slice, ...]:
-    """The same offsets in as few slices as can be, in order."""
+    """The same batches in as few slices as can be, in order."""
     found: list[Slice] = []
-    for each in sorted(slices, key=lambda s: (s.topic_id, s.partition, s.start)):
+    for each in sorted(slices, key=lambda s: (s.epoch, s.first)):
         before = found[-1] if found else None
-        if before and (before.topic_id, before.partition) == (each.topic_id, each.partition) and each.start <= before.end:
-            found[-1] = Slice(before.topic_id, before.partition, before.start, max(before.end, each.end))
+        if before and before.epoch == each.epoch and each.first <= before.last + 1:
+            found[-1] = Slice(before.epoch, before.first, max(before.last, each.last))
         else:
             found.append(each)
     return tuple(found)
