@@ -1,8 +1,7 @@
 """Contracts: `tables/*.yml`, one file a table, as frozen and validated values.
 
 A contract says which topic becomes which table: columns, event id, row rules, layout. docs/contracts.md describes every
-key. A contract in force is stored beside its checkpoint (`to_json`) and its `hash` stands in every commit, so that a batch
-can be held against the rules that it began with.
+key. A contract's `hash` stands in every commit: it names the rules under which a batch was decoded (I9).
 """
 
 from __future__ import annotations
@@ -153,22 +152,6 @@ class Contract(Part):
     def to_json(self) -> str:
         """The whole contract as canonical JSON (sorted keys, no spaces); equal contracts give equal text."""
         return _canonical(self.model_dump(mode="json", exclude_none=True))
-
-    @classmethod
-    def from_json(cls, text: str, where: str = "the stored contract") -> Contract:
-        """The contract that `to_json` wrote; `where` names its place in messages.
-
-        Raises InvalidInput CONTRACT_DAMAGED if the text is not what `to_json` writes.
-        """
-        try:
-            return cls.model_validate(json.loads(text))
-        except ValidationError as error:
-            found = "; ".join(f"{problem.found}" for problem in problems_of(error, cls))
-        except ValueError as error:
-            found = str(error)
-        expected = "the JSON text of a contract that this version of ingest takes."
-        remedy = "restore the file, or use the version that wrote it; or `ingest rebase TABLE --to table`, which leaves it behind."
-        raise InvalidInput("CONTRACT_DAMAGED", f"{where}: {found}.", expected=expected, remedy=remedy)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Contract) and self.to_json() == other.to_json()

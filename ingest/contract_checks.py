@@ -17,14 +17,14 @@ from ingest.table_property import property_problem
 
 # Columns of every target beside the contract's (docs/contracts.md); rules may use those that a record brings with it.
 PROVENANCE = {
-    "_topic": "STRING",
-    "_topic_id": "STRING",
     "_partition": "INT",
     "_offset": "BIGINT",
     "_kafka_timestamp": "TIMESTAMP",
     "_ingested_at": "TIMESTAMP",
+    "_epoch": "INT",
+    "_batch": "BIGINT",
 }
-PROVENANCE_IN_RULES = ("_topic", "_partition", "_offset", "_kafka_timestamp")
+PROVENANCE_IN_RULES = ("_partition", "_offset", "_kafka_timestamp")
 
 # What a record of format raw holds.
 RAW_COLUMNS = (

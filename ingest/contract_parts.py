@@ -57,7 +57,7 @@ def _column_name(value: str) -> str:
         )
     if value.startswith("_"):
         raise refusal(
-            f"{shown(value)} begins with _, which is reserved for provenance columns (_topic, _offset, ...)",
+            f"{shown(value)} begins with _, which is reserved for provenance columns (_partition, _offset, ...)",
             "a name that begins with a letter",
         )
     return value

@@ -24,8 +24,6 @@ DATAFUSION = {
     "datafusion.sql_parser.default_null_ordering": "nulls_min",
     "datafusion.catalog.information_schema": "true",
 }
-# DataFusion sorts and groups in memory: ids of 2 million rows took 600 MB (docs/decisions/sql-without-a-jvm.md). Spark spills.
-LARGE = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -84,16 +82,6 @@ class Spark:
 
 
 Engine = DataFusion | Spark
-
-
-def large(target: At, ledger: At) -> bool:
-    """Whether a table on the machine's own disk is better left to Spark, by the rows that it has, or had before a DELETE."""
-    try:
-        rows = DataFusion().ask("SELECT count(*) AS n FROM {target}", target=target)[0]["n"]
-        ever = DataFusion().ask("SELECT sum(inserted) AS n FROM {ledger}", ledger=ledger)[0]["n"]
-    except Unreadable:
-        return False  # whoever reads it will be told why
-    return bool(max(rows, ever or 0) > LARGE)
 
 
 def engine_for(location: str, session: SparkSession | None) -> Engine:

@@ -1,8 +1,8 @@
 """Crash points: places where a test tells a run to die, hang or raise. Off unless the lake says that it is scratch.
 
 `INGEST_FAULT=<point>:<kill|hang|raise>@<batch>` is honoured only if the lake holds a file `.scratch`. Points in our own code act by
-themselves; those inside Spark and Delta are met by a watcher process that waits for the file that marks them. Those of a start, a rebase
-and a run's end belong to no batch, and are named with 0.
+themselves; those inside Spark and Delta are met by a watcher process that waits for the file that marks them. A batch is named by its
+number in its epoch, the first is 2. The points of a start, a seek and a run's end belong to no batch, and are named with 0.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from pathlib import Path
 
 from ingest.errors import InvalidInput
 
-STARTING = ("start_tables", "start_bound", "start_ledger")
-REBASING = ("rebase_prepared", "rebase_aside", "rebase_ledger", "rebase_done")
-INSIDE = ("after_offset_log", "after_quarantine", "after_target", "after_ledger", "finish_ledger", *STARTING, *REBASING)
+# In the order in which a start or a seek comes by.
+STARTING = ("start_tables", "start_target_fenced", "start_fenced", "start_rolled_back", "start_sought", "start_checkpoint")
+INSIDE = ("after_offset_log", "after_quarantine", "after_target", "after_replayed", "after_ledger", "finish_ledger", *STARTING)
+# Spark numbers the batches of a checkpoint from 0, an epoch from 2.
+FIRST_BATCH = 2
 WATCHED = ("before_offset_log", "during_target", "after_commit_log")
 ACTIONS = ("kill", "hang", "raise")
 SCRATCH = ".scratch"
@@ -76,24 +78,26 @@ def parse(text: str) -> Fault:
     return fault
 
 
-def arm(lake: Path, checkpoint: Path, target: Path, jvm_pid: int) -> None:
-    """Arm the fault that the environment asks for, if the lake is scratch; start the watcher where one is needed."""
+def arm(lake: Path, jvm_pid: int) -> None:
+    """Arm the fault that the environment asks for, if the lake is scratch."""
     global _armed, _victims
     text = os.environ.get("INGEST_FAULT")
     if not text or not (lake / SCRATCH).exists():
         _armed = None  # what a scratch lake of this process was armed with is not for this one
         return
-    fault = parse(text)
+    _armed = parse(text)
     _victims = (jvm_pid, os.getpid())
-    if fault.point in INSIDE:
-        _armed = fault
+
+
+def watch(checkpoint: Path, target: Path) -> None:
+    """Start the watcher of a checkpoint, if the armed fault needs one."""
+    if _armed is None or _armed.point not in WATCHED:
         return
     gate = _gates[str(checkpoint)] = checkpoint / "oncelake" / GATE
     gate.unlink(missing_ok=True)
-    watch = Watch(fault, str(checkpoint), str(target), _victims)
-    _armed = fault if fault.point == "during_target" else None
+    told = Watch(_armed, str(checkpoint), str(target), _victims)
     subprocess.Popen(
-        [sys.executable, "-m", "ingest.faults", json.dumps(asdict(watch))],
+        [sys.executable, "-m", "ingest.faults", json.dumps(asdict(told))],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
@@ -102,6 +106,7 @@ def arm(lake: Path, checkpoint: Path, target: Path, jvm_pid: int) -> None:
 
 def at(point: str, batch: int, checkpoint: str = "") -> None:
     """Called where `point` is reached; nothing happens unless this very fault is armed. `checkpoint` tells whose watcher to wake."""
+    global _armed
     if _armed is None or (_armed.point, _armed.batch) != (point, batch):
         return
     if point == "during_target":
@@ -109,9 +114,10 @@ def at(point: str, batch: int, checkpoint: str = "") -> None:
         gate.parent.mkdir(parents=True, exist_ok=True)
         gate.touch()
         return
-    if _armed.action == "raise":
+    action, _armed = _armed.action, None  # once: the run may go on in a new epoch
+    if action == "raise":
         raise InjectedFault(f"{point}@{batch}")
-    _strike(_victims, _armed.action)
+    _strike(_victims, action)
 
 
 def _strike(pids: tuple[int, ...], action: str) -> None:
@@ -124,7 +130,7 @@ def _strike(pids: tuple[int, ...], action: str) -> None:
 
 def _mark(watch: Watch) -> Callable[[], bool]:
     """What the watcher waits for."""
-    checkpoint, number = Path(watch.checkpoint), watch.fault.batch
+    checkpoint, number = Path(watch.checkpoint), watch.fault.batch - FIRST_BATCH
     if watch.fault.point == "before_offset_log":
         mark = checkpoint / "commits" / str(number - 1) if number else checkpoint / "metadata"
         return mark.exists

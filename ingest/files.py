@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlparse
@@ -58,8 +60,8 @@ class Files(Protocol):
         """The rows of a Parquet file as JSON-like values: these struct columns as far as it has them, rows with none of them left out."""
         ...
 
-    def move(self, source: str, target: str) -> None:
-        """Rename a folder; atomic where the file system's rename is (local disks, HDFS; not object stores)."""
+    def remove(self, folder: str) -> None:
+        """Remove a folder with all that is in it, if it is there."""
         ...
 
 
@@ -101,16 +103,21 @@ class LocalFiles:
 
     def parquet(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         """See Files.parquet."""
-        import pyarrow.parquet as parquet  # half a second that most verbs need not wait for
+        import pyarrow.compute as compute  # half a second that most verbs need not wait for
+        import pyarrow.parquet as parquet
 
         file = parquet.ParquetFile(path)
         has = [name for name in columns if name in file.schema_arrow.names]
-        rows = file.read(columns=has).to_pylist(maps_as_pydicts="strict") if has else []
-        return [row for row in rows if any(value is not None for value in row.values())]
+        if not has:
+            return []
+        read = file.read(columns=has)
+        wanted = reduce(compute.or_, [read[name].is_valid() for name in has])
+        rows: list[dict[str, Any]] = read.filter(wanted).to_pylist(maps_as_pydicts="strict")
+        return rows
 
-    def move(self, source: str, target: str) -> None:
-        """See Files.move."""
-        os.rename(source, target)
+    def remove(self, folder: str) -> None:
+        """See Files.remove."""
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class HadoopFiles:
@@ -180,12 +187,10 @@ class HadoopFiles:
         wanted = frame.select(*has).dropna(how="all")
         return [row.asDict(recursive=True) for row in wanted.collect()]
 
-    def move(self, source: str, target: str) -> None:
-        """See Files.move."""
-        system, path = self._resolve(source)
-        _, to = self._resolve(target)
-        if not system.rename(path, to):  # type: ignore[attr-defined]
-            raise OSError(f"{source} could not be renamed to {target}")
+    def remove(self, folder: str) -> None:
+        """See Files.remove."""
+        system, path = self._resolve(folder)
+        system.delete(path, True)  # type: ignore[attr-defined]
 
 
 def is_local(location: str) -> bool:

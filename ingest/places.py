@@ -11,9 +11,6 @@ from urllib.parse import unquote
 from ingest.errors import InvalidInput
 from ingest.files import is_local, local_path
 
-PREPARED = ".rebase-prepared"
-STATE = "/oncelake"
-
 
 def absolute(location: str) -> str:
     """A location as Spark must be given it: local ones absolute, since the JVM may have another working folder.
@@ -36,7 +33,7 @@ def absolute(location: str) -> str:
 
 @dataclass(frozen=True)
 class Places:
-    """The Delta tables and the checkpoint of one contract's table."""
+    """The Delta tables and the checkpoints of one contract's table."""
 
     lake: str
     checkpoints: str
@@ -79,38 +76,26 @@ class Places:
 
     @property
     def checkpoint(self) -> str:
-        """Spark's streaming checkpoint."""
+        """The folder of the table's checkpoints, one an epoch."""
         return f"{self.checkpoints}/{self.pipeline}/{self.table}"
 
-    @property
-    def prepared(self) -> str:
-        """The checkpoint that a rebase has made and not put in place yet."""
-        return f"{self.checkpoint}{PREPARED}"
-
-    @property
-    def state(self) -> str:
-        """Our own files beside Spark's: the contract in force, the topic's id, the driver's lock."""
-        return f"{self.checkpoint}{STATE}"
-
-    @property
-    def prepared_state(self) -> str:
-        """The same of the prepared checkpoint."""
-        return f"{self.prepared}{STATE}"
+    def checkpoint_of(self, epoch: int) -> str:
+        """Spark's streaming checkpoint of one epoch."""
+        return f"{self.checkpoint}/{epoch}"
 
 
 def refuse_nested(places: Places) -> None:
-    """Raises InvalidInput PLACES_NESTED where the checkpoint's folder holds the tables, or lies among them.
+    """Raises InvalidInput PLACES_NESTED where the checkpoints' folder holds the tables, or lies among them.
 
-    A rebase moves the checkpoint's folder aside with all that is in it.
+    Whoever deletes the checkpoints, which costs nothing, must not delete tables.
     """
     tables, checkpoint = f"{places.root}/", f"{places.checkpoint}/"
     if tables.startswith(checkpoint) or checkpoint.startswith(tables):
         raise InvalidInput(
             "PLACES_NESTED",
-            f"the tables of {places.name} are in {places.root}, its checkpoint in {places.checkpoint}: one of them holds the other.",
-            expected="folders apart: `ingest rebase` moves a checkpoint aside, and would move the tables with it.",
-            remedy="name another folder with --checkpoints. If a run has begun in this one, move metadata, offsets, commits, sources and "
-            f"oncelake from {places.checkpoint} to {places.pipeline}/{places.table} in that folder first.",
+            f"the tables of {places.name} are in {places.root}, its checkpoints in {places.checkpoint}: one of them holds the other.",
+            expected="folders apart: checkpoints may be deleted at any time, tables never.",
+            remedy="name another folder with --checkpoints.",
         )
 
 

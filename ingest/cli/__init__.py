@@ -13,7 +13,7 @@ def register() -> None:
         "check",
         "status",
         "sql",
-        "rebase",
+        "seek",
         "plan",
         "log",
         "transactions",

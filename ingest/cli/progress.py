@@ -53,12 +53,8 @@ class Lines(Silent):
 
     def batch(self, report: BatchReport, lag: int | None) -> None:
         """See Display.batch."""
-        what = (
-            "was written before, skipped"
-            if report.skipped
-            else f"read {report.records_read} · inserted {report.inserted} · duplicate {report.duplicate}"
-            f" · quarantined {report.quarantined} · replayed {report.replayed} · {rate(report):,.0f} rows/s"
-        )
+        what = f"read {report.records_read} · inserted {report.inserted} · duplicate {report.duplicate}"
+        what += f" · quarantined {report.quarantined} · {rate(report):,.0f} rows/s"
         lag_text = "unknown" if lag is None else str(lag)
         _say(f"{clock()} {report.table} batch {report.number}: {what} · lag {lag_text} · version {report.target_version}", sys.stdout)
 
@@ -98,11 +94,10 @@ class Panel(Silent):
         row = self._rows[report.table]
         row.batch, row.lag, row.committed_at = report.number, lag, clock()
         row.rows_per_s = rate(report)
-        if not report.skipped:
-            row.read += report.records_read
-            row.inserted += report.inserted
-            row.duplicate += report.duplicate
-            row.quarantined += report.quarantined
+        row.read += report.records_read
+        row.inserted += report.inserted
+        row.duplicate += report.duplicate
+        row.quarantined += report.quarantined
         self._draw()
 
     def stopping(self) -> None:

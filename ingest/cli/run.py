@@ -34,7 +34,7 @@ def run(
         str | None, typer.Option("--every", help="Start a micro-batch every so often: 5s, 2m; without it one follows the other.")
     ] = None,
     max_records: Annotated[
-        int | None, typer.Option("--max-records-per-batch", min=1, help="Offsets that a micro-batch takes at most; else the contract's.")
+        int | None, typer.Option("--max-records-per-batch", min=1, help="Maximum offsets per micro-batch (default: the contract's).")
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Validate what came with the tables' suites: once a minute, and all of it at the end of --once.")

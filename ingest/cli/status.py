@@ -28,7 +28,7 @@ def status(
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Say of each table: checkpoint, batches, ledger, lag, last commit, who runs it, and what a start would do (exit 3: refuse)."""
+    """Say of each table: epoch, batches, ledger, lag, last commit, who runs it, and what a start would do (exit 3: refuse)."""
     found = _found(context.obj, project, tables or [], lake, checkpoints, bootstrap_servers)
     refused = [each for each in found if each.refusal is not None and each.next.endswith("refuse")]
     print_verdict("status", found, {}, ok=not refused, as_json=as_json, as_row=dataclasses.asdict, show=print_status)
@@ -59,23 +59,18 @@ def _found(broker: BrokerWord, project: Path, tables: list[str], lake: str, chec
     found = []
     for contract in contracts:
         places = Places(lake, checkpoints, contract.pipeline, contract.table)
-        found.append(status_of(contract, places, partial(broker.answer, contract.source.topic), holder(places.state)))
+        found.append(status_of(contract, places, partial(broker.answer, contract.source.topic), holder(places.root)))
     return found
 
 
 def print_status(status: Status) -> None:
     """A block a table."""
-    epoch = f", epoch {status.epoch}" if status.epoch else ""
     print(f"{status.table}: {'running by ' + status.running if status.running else 'not running'}")
-    print(f"  checkpoint   planned {_number(status.planned)}, done {_number(status.committed)}{epoch}  ({status.checkpoint})")
     version = "no table" if status.target_version is None else f"version {status.target_version}, last commit {status.last_commit}"
-    print(f"  table        {version}; holds batches up to {_number(status.last_batch)}; ledger up to {_number(status.ledger_batch)}")
+    print(f"  table        {version}; epoch {status.epoch or 'none'}")
+    print(f"  batches      newest {status.last_batch or 'none'}; ledger up to {status.ledger_batch or 'none'}")
     print(f"  lag          {'unknown' if status.lag is None else f'{status.lag:,} offsets'}")
     print(f"  a start will {status.next}")
     if status.refusal is not None:
         print(f"  ! {status.refusal['code']}: {status.refusal['found']}")
         print(f"    to mend: {status.refusal['remedy']}")
-
-
-def _number(batch: int) -> str:
-    return "none" if batch < 0 else str(batch)

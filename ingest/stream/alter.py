@@ -7,29 +7,32 @@ from pyspark.sql import SparkSession
 from ingest.contract import Contract
 from ingest.files import Files, files_of
 from ingest.places import Places
-from ingest.stream import commit, contract_change, lock, refusals
+from ingest.recovery import refusals
+from ingest.recovery.facts import LedgerFacts
+from ingest.recovery.look import target_facts
+from ingest.stream import commit, contract_change, lock
 from ingest.stream.contract_change import Change
-from ingest.stream.contract_kept import stored_contract
 from ingest.stream.delta_log import DeltaLog
-from ingest.stream.facts import TableHistory
-from ingest.stream.ledger_summary import LedgerSummary
 from ingest.stream.rules import check_rules
 
 
 def differences(session: SparkSession | None, contract: Contract, places: Places) -> list[Change]:
     """What differs between a contract and its table; nothing where there is no table yet. Local places need no session."""
-    state = DeltaLog(files_of(places.lake, session), places.target).state()
+    log = DeltaLog(files_of(places.lake, session), places.target)
+    state = log.state()
     if state is None:
         return []
-    return contract_change.changes(contract, stored_contract(files_of(places.checkpoint, session), places), state)
+    marks = (commit.mark for commit in log.newest_first())
+    last = next((mark.contract_hash for mark in marks if mark is not None and mark.kind in ("batch", "seek")), None)
+    return contract_change.changes(contract, state, last)
 
 
 def refuse_foreign(files: Files, places: Places) -> None:
     """Raises Refused TABLE_FOREIGN for a table that `ingest run` has not made: what a start would not touch is not altered either."""
-    history = TableHistory.of(files, places, LedgerSummary())
-    state = history.log.state()
-    if state is not None and not history.holds_ours(state) and not history.blank():
-        raise refusals.table_foreign(places.name, places.target)
+    log = DeltaLog(files, places.target)
+    facts = target_facts(log, log.state(), places, LedgerFacts())
+    if facts.look is not None and facts.txn is None and not facts.blank:
+        raise refusals.table_foreign(places.name, places.target, facts.other)
 
 
 def alter(session: SparkSession, contract: Contract, places: Places) -> list[Change]:

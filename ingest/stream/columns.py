@@ -29,13 +29,15 @@ def target_columns(contract: Contract) -> list[Field]:
     found = [Field(column.name, column.sql_type, column.nullable, column.comment or "") for column in columns]
     if contract.event_id.kind in ("key", "header"):
         found.append(Field("_event_id", _STRING, False, "The event id, from the record's key or header."))
+    if contract.event_id.kind == "position":
+        found.append(Field("_topic_id", _STRING, False, "Kafka's id of the topic: differs when it was deleted and made again."))
     found += [
-        Field("_topic", _STRING, False, "Kafka topic."),
-        Field("_topic_id", _STRING, False, "Kafka's id of the topic: differs when it was deleted and made again."),
         Field("_partition", _INT, False, "Kafka partition."),
         Field("_offset", _BIGINT, False, "Offset in the partition."),
         Field("_kafka_timestamp", _TIMESTAMP, True, "The record's timestamp in Kafka."),
-        Field("_ingested_at", _TIMESTAMP, False, "When the micro-batch was planned; the same in every attempt."),
+        Field("_ingested_at", _TIMESTAMP, False, "When the micro-batch was planned."),
+        Field("_epoch", _INT, False, "The epoch that inserted the row; the ledger has its topic."),
+        Field("_batch", _BIGINT, False, "The batch of that epoch that inserted the row."),
     ]
     if contract.unknown_fields == "keep":
         found.append(Field("_unknown", Map(_STRING), True, "Fields that the contract does not name."))

@@ -1,8 +1,8 @@
-"""The only module that writes Delta tables: it creates them and makes the commits of a batch.
+"""The only module that writes Delta tables: it creates them, fences them, and makes the commits of a batch.
 
-Duty of who calls: one pair (txnAppId, txnVersion) is used for one statement on one table. Duty of this module: a commit
-carries its pair and its mark or it does not happen; nothing that runs later on the same session inherits them; and whoever
-asks is told truthfully whether the commit was made now, was there before, or cannot be trusted.
+Duty of who calls: one transaction id for one statement on one table. Duty of this module: a commit carries its transaction id and its
+mark or it does not happen; nothing that runs later on the same session inherits them; a statement that Delta skipped, because a later
+epoch has fenced it, ends as FENCED and never passes for done (I8).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple
 
 from delta import exceptions as delta
 from delta.tables import DeltaTable
@@ -24,11 +24,10 @@ from ingest.errors import Bug, RunStopped
 from ingest.files import LocalFiles, is_local, local_path
 from ingest.places import Places
 from ingest.stream.columns import event_id_columns
-from ingest.stream.decide import differs, one_topic
 from ingest.stream.delta_log import Commit, DeltaLog
-from ingest.stream.in_force import InForce
-from ingest.stream.mark import Mark, Statement
-from ingest.stream.tables import QUALITY_FIELDS, TableDefinition, definitions, quality_definition
+from ingest.stream.ledger_row import LedgerRow
+from ingest.stream.mark import BatchId, Mark
+from ingest.stream.tables import LEDGER_FIELDS, QUALITY_FIELDS, TableDefinition, definitions, quality_definition
 
 APP_ID = "spark.databricks.delta.write.txnAppId"
 VERSION = "spark.databricks.delta.write.txnVersion"
@@ -36,28 +35,14 @@ METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 # A conflict means that somebody else's commit came first; each try reads the table anew. Five in a row is not chance.
 TRIES_MAX = 5
-# As Delta names them in commitInfo.
-OPERATION: dict[Statement, str] = {"target": "MERGE", "quarantine": "MERGE", "ledger": "WRITE"}
-# Not among them: ConcurrentTransactionException, which means that another driver uses our pair.
+# Not among them: ConcurrentTransactionException, which means that a later epoch has fenced this one.
 CONFLICTS: tuple[type[Exception], ...] = (delta.ConcurrentAppendException, delta.ConcurrentDeleteReadException)
 CONFLICTS += (delta.ConcurrentDeleteDeleteException, delta.ConcurrentWriteException, delta.MetadataChangedException)
+CONFLICTS += (delta.ProtocolChangedException,)
+LEDGER_KEY = ("kind", "epoch", "batch", "partition", "start_offset")
 
-
-@dataclass(frozen=True)
-class Written:
-    """The commit was made now."""
-
-    commit: Commit
-
-
-@dataclass(frozen=True)
-class AlreadyWritten:
-    """An earlier attempt at the same batch made the commit, with the same ranges; nothing was written now."""
-
-    commit: Commit
-
-
-Outcome = Written | AlreadyWritten
+Still = Callable[[], Mark]
+"""Looks again before each try, raises if the statement may not be made, and returns the mark with what it saw."""
 
 
 def create_tables(session: SparkSession, contract: Contract, places: Places) -> None:
@@ -102,67 +87,101 @@ def alter(session: SparkSession, contract: Contract, table: str, statements: Seq
         session.conf.unset(METADATA)
 
 
-def merge_target(
-    source: DataFrame,
-    contract: Contract,
-    log: DeltaLog,
-    mark: Mark,
-    bounds: Mapping[str, tuple[Column, Column]],
-    still: Callable[[], object] = lambda: None,
-) -> Outcome:
+def fence(session: SparkSession, log: DeltaLog, mark: Mark) -> Commit | None:
+    """Append nothing under a transaction id: every statement with an older one that begins later is skipped, one in flight fails.
+
+    None where another writer has this epoch or a later one: the caller looks again and takes a higher one.
+    """
+    return _try_commit(session, log, lambda: mark, lambda: _append_nothing(session, log.table))
+
+
+def commit_seek(session: SparkSession, log: DeltaLog, mark: Mark) -> Commit:
+    """Commit where an epoch begins, and adds nothing. Raises RunStopped FENCED."""
+    return _commit(session, log, lambda: mark, lambda: _append_nothing(session, log.table))
+
+
+def _append_nothing(session: SparkSession, table: str) -> None:
+    # Made in the JVM alone: a frame made in Python keeps a socket open that prints a traceback when the JVM dies.
+    columns = [F.lit(None).cast(each.dataType).alias(each.name) for each in session.read.format("delta").load(table).schema]
+    session.range(0).select(*columns).write.format("delta").mode("append").save(table)
+
+
+def delete(session: SparkSession, log: DeltaLog, mark: Mark, condition: str) -> Commit | None:
+    """Delete what meets the condition, under the mark's transaction id; None if there was nothing. Raises RunStopped FENCED."""
+    commit = _try_commit(session, log, lambda: mark, lambda: DeltaTable.forPath(session, log.table).delete(condition))
+    if commit is None and _newer(log, mark) is not None:
+        raise fenced(log, mark)
+    return commit  # deleting nothing makes no commit, and so fences nobody
+
+
+def merge_target(source: DataFrame, contract: Contract, log: DeltaLog, bounds: Mapping[str, tuple[Column, Column]], still: Still) -> Commit:
     """Insert the rows of `source` (the target's columns, one row an event id) whose event id the target does not hold.
 
-    `still` is called before each try: it decides again on the table as it is now, and raises if the batch may not be written.
-
     `bounds` are the least and greatest event id of the batch by column, as typed values: they let Delta skip files.
-    Raises RunStopped BATCH_DIFFERS if the pair was committed with other ranges, and what Spark raises if nothing was committed.
+    Raises RunStopped FENCED, and what Spark raises if nothing was committed.
     """
     condition = F.lit(True)
     for name in event_id_columns(contract):
         condition &= F.col(f"t.`{name}`") == F.col(f"s.`{name}`")
     for name, (least, greatest) in bounds.items():
         condition &= F.col(f"t.`{name}`").between(least, greatest)
-    return _insert_missing(source, condition, log, mark, "target", still)
+    return _commit(source.sparkSession, log, still, lambda: _insert_missing(source, log.table, condition))
 
 
-def merge_quarantine(source: DataFrame, log: DeltaLog, mark: Mark, still: Callable[[], object] = lambda: None) -> Outcome:
-    """Insert the records of `source` (the quarantine's columns) whose position the quarantine does not hold; raises as merge_target."""
+def merge_quarantine(source: DataFrame, log: DeltaLog, still: Still, *, reopen: bool) -> Commit:
+    """Insert the records of `source` (the quarantine's columns) whose position the quarantine does not hold; raises as merge_target.
+
+    `reopen`: these offsets were read before. A record that was made a row and is none any more is open again.
+    """
     condition = F.lit(True)
     for name in ("topic_id", "partition", "offset"):
         condition &= F.col(f"t.`{name}`") == F.col(f"s.`{name}`")
-    return _insert_missing(source, condition, log, mark, "quarantine", still)
+    changed = {name: F.col(f"s.`{name}`") for name in ("state", "state_changed_at", "state_by")} if reopen else {}
+    return _commit(source.sparkSession, log, still, lambda: _insert_missing(source, log.table, condition, changed))
 
 
-def _insert_missing(
-    source: DataFrame, condition: Column, log: DeltaLog, mark: Mark, statement: Statement, still: Callable[[], object]
-) -> Outcome:
-    """MERGE that only inserts; `condition` compares `t`, the table, with `s`, the source."""
-
-    def merge(session: SparkSession) -> bool:
-        still()
-        table = DeltaTable.forPath(session, log.table)
-        # By name: a table may keep a column that the contract no longer has, or have one that it does not have yet.
-        values: dict[str, str | Column] = {f"`{name}`": F.col(f"s.`{name}`") for name in source.columns}
-        return _executed(table.alias("t").merge(source.alias("s"), condition).whenNotMatchedInsert(values=values).execute())
-
-    return _commit(source.sparkSession, log, mark, statement, merge)
+def _insert_missing(source: DataFrame, table: str, condition: Column, changed: Mapping[str, Column] | None = None) -> None:
+    """MERGE that inserts what does not match; `condition` compares `t`, the table, with `s`, the source."""
+    # By name: a table may keep a column that the contract no longer has, or have one that it does not have yet.
+    values: dict[str, str | Column] = {f"`{name}`": F.col(f"s.`{name}`") for name in source.columns}
+    merge = DeltaTable.forPath(source.sparkSession, table).alias("t").merge(source.alias("s"), condition)
+    if changed:
+        merge = merge.whenMatchedUpdate(condition="t.state = 'replayed'", set={**changed})
+    merge.whenNotMatchedInsert(values=values).execute()
 
 
-def _executed(result: DataFrame | None) -> bool:
-    """A MERGE that Delta skips returns no row, an executed one a row of counts."""
-    return result is not None and len(result.collect()) > 0
+def mark_replayed(rows: DataFrame, quarantine: str, mark: Mark) -> None:
+    """Quarantined records that are rows now become `replayed`; `rows` has topic_id, partition, offset and at (the time).
+
+    Without a transaction id: whoever repeats it changes nothing.
+    """
+    condition = "t.topic_id = s.topic_id AND t.`partition` = s.`partition` AND t.`offset` = s.`offset` AND t.state <> 'replayed'"
+    by = {"state": F.lit("replayed"), "state_changed_at": F.col("s.at"), "state_by": F.lit("ingest run")}
+
+    def merge() -> None:
+        table = DeltaTable.forPath(rows.sparkSession, quarantine)
+        table.alias("t").merge(rows.alias("s"), condition).whenMatchedUpdate(set={**by}).execute()
+
+    _unfenced(rows.sparkSession, mark, merge)
 
 
-def append_ledger(rows: DataFrame, log: DeltaLog, mark: Mark) -> Outcome:
-    """Append `rows` (the ledger's columns) that reach up to the batch of `mark`; raises as merge_target."""
+def merge_ledger(session: SparkSession, ledger: str, mark: Mark, rows: Sequence[LedgerRow]) -> None:
+    """Insert the rows that the ledger lacks, by their key; set `stood` where a row of it has one.
 
-    def append(_: SparkSession) -> bool:
-        before = log.newest()
-        rows.write.format("delta").mode("append").save(log.table)
-        # An append says nothing of whether it was skipped; only the log does.
-        return _find(log, mark, "ledger", after=before) is not None
+    Without a transaction id: the ledger only projects commits, so it does not matter who writes a row.
+    """
+    frame = session.createDataFrame([astuple(row) for row in rows], T.StructType(list(LEDGER_FIELDS)))
+    condition = " AND ".join(f"t.`{name}` = s.`{name}`" for name in LEDGER_KEY)
+    for name in ("epoch", "batch"):  # literals let Delta skip files
+        values = [getattr(row, name) for row in rows]
+        condition += f" AND t.{name} BETWEEN {min(values)} AND {max(values)}"
 
-    return _commit(rows.sparkSession, log, mark, "ledger", append)
+    def merge() -> None:
+        table = DeltaTable.forPath(session, ledger).alias("t").merge(frame.alias("s"), condition)
+        table = table.whenMatchedUpdate(condition="s.stood IS NOT NULL", set={"stood": "s.stood"})
+        table.whenNotMatchedInsertAll().execute()
+
+    _unfenced(session, mark, merge)
 
 
 def append_quality(session: SparkSession, contract: Contract, places: Places, rows: Sequence[tuple[object, ...]]) -> None:
@@ -178,76 +197,114 @@ def append_quality(session: SparkSession, contract: Contract, places: Places, ro
     frame.write.format("delta").mode("append").option("userMetadata", json.dumps({**mark, "kind": "quality"})).save(places.quality)
 
 
-def _commit(session: SparkSession, log: DeltaLog, mark: Mark, statement: Statement, write: Callable[[SparkSession], bool]) -> Outcome:
+def _commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit:
+    """As `_try_commit`; raises RunStopped FENCED where that finds no commit."""
+    made: list[Mark] = []
+
+    def again() -> Mark:
+        made.append(still())
+        return made[-1]
+
+    commit = _try_commit(session, log, again, write)
+    if commit is None:
+        raise fenced(log, made[-1])
+    return commit
+
+
+def _try_commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit | None:
+    """Make one statement's commit; None where Delta skipped it or a later epoch came first.
+
+    Whether it was made, only the log tells: a store can report an error after it has committed, and a commit with our transaction id can
+    be another writer's.
+    """
     tries = 0
     while True:
         tries += 1
+        mark = still()
         before = log.newest()
         if before < 0:
-            raise _gone(log.table, mark, statement)
+            raise _gone(log.table, mark)
         try:
-            with _pair(session, mark, statement):
-                executed = write(session)
+            with _transaction(session, mark):
+                write()
         except Exception as error:
-            # The outcome is unknown until the log is read again: a store can report an error after it has committed.
-            commit = _find(log, mark, statement, after=before)
-            if commit is not None:
-                return Written(commit)
+            if (commit := _own(log, mark, before)) is not None:
+                return commit
+            if isinstance(error, delta.ConcurrentTransactionException):
+                return None
             if tries < TRIES_MAX and isinstance(error, CONFLICTS):
                 continue
             raise
-        commit = _find(log, mark, statement, after=before if executed else -1)
-        if commit is None and executed:
-            raise Bug(
-                "COMMIT_MISSING", f"the commit of batch {mark.id} is not in {log.table}.", expected="its pair and its mark in the log."
-            )
-        if commit is None or (not executed and not InForce(log).holds(commit.version)):
-            raise _rewound(log.table, mark, statement, commit)
-        return Written(commit) if executed else AlreadyWritten(commit)
+        return _own(log, mark, before)
 
 
-def _gone(table: str, mark: Mark, statement: Statement) -> RunStopped:
-    """The error for a table that was dropped or moved away while the run was at work: an append would make a new one in its place."""
-    return RunStopped(
-        "QUARANTINE_REWOUND" if statement == "quarantine" else "TABLE_REWOUND",
-        f"{table} has no commit any more: it was dropped or moved away before batch {mark.id} was written. Nothing was written to it.",
-        expected="the table as the batch before left it.",
-        remedy="put it back and start again; preflight says what is missing otherwise, and what mends it.",
-    )
+def _unfenced(session: SparkSession, mark: Mark, write: Callable[[], object]) -> None:
+    """A statement without transaction id that anybody may repeat; tried again on a conflict."""
+    tries = 0
+    while True:
+        tries += 1
+        session.conf.set(METADATA, mark.to_json())
+        try:
+            write()
+            return
+        except CONFLICTS:
+            if tries >= TRIES_MAX:
+                raise
+        finally:
+            session.conf.unset(METADATA)
 
 
-def _rewound(table: str, mark: Mark, statement: Statement, commit: Commit | None) -> RunStopped:
-    """The error for what Delta skips by its pair, though no commit in force has it: a RESTORE keeps the pairs of what it takes away."""
-    which = "the log has no commit of it" if commit is None else f"its version {commit.version} is no longer in force, or has other offsets"
-    name = f"{mark.pipeline}.{mark.table}"
-    remedy = f"bring the table back to its newest state; or `ingest rebase {name} --to table` reads again what it lacks."
-    if statement == "ledger":
-        remedy = "bring the ledger back to its newest state; or move it away: it is made again, as far as the target's log goes back."
-    return RunStopped(
-        "QUARANTINE_REWOUND" if statement == "quarantine" else "TABLE_REWOUND",
-        f"{table} was restored, replaced or overwritten: Delta still keeps the pair of batch {mark.id} or of a later one, and {which}.",
-        expected="the batch in force in the table.",
-        remedy=remedy,
-    )
-
-
-def _find(log: DeltaLog, mark: Mark, statement: Statement, *, after: int) -> Commit | None:
-    """The commit of this very batch. Raises RunStopped if the pair was used for other ranges."""
-    for commit in log.newest_first() if after < 0 else reversed(log.since(after)):
-        # The operation too: another statement on this very session would have carried the pair in our place.
-        if commit.transactions.get(mark.app_id(statement)) == mark.id.number and commit.operation == OPERATION[statement]:
-            if commit.mark is None or commit.mark.ranges != mark.ranges or not one_topic(commit.mark.topic_id, mark.topic_id):
-                # The ledger is no place to rebase for: it is made again.
-                raise _rewound(log.table, mark, statement, commit) if statement == "ledger" else differs(mark, commit.mark, commit.version)
+def _own(log: DeltaLog, mark: Mark, before: int) -> Commit | None:
+    """The commit of this very statement behind version `before`: its transaction id and its writer."""
+    for commit in reversed(log.since(before)):
+        there = commit.mark
+        if there is not None and (there.id, there.writer) == (mark.id, mark.writer):
             return commit
     return None
 
 
+def _newer(log: DeltaLog, mark: Mark) -> BatchId | None:
+    """The transaction id that Delta keeps for the table's app id, if it is not below this statement's own."""
+    state = log.state()
+    kept = state.transactions.get(mark.app_id) if state is not None else None
+    return BatchId.of(kept) if kept is not None and kept >= mark.id.txn_version else None
+
+
+def overtaken(log: DeltaLog, mark: Mark) -> RunStopped | None:
+    """The same as an answer: whether a later epoch than the mark's has fenced the table."""
+    newer = _newer(log, mark)
+    return fenced(log, mark) if newer is not None and newer.epoch > mark.id.epoch else None
+
+
+def fenced(log: DeltaLog, mark: Mark) -> RunStopped:
+    """The error for a statement that Delta did not execute."""
+    newer = _newer(log, mark)
+    if newer is None:
+        raise Bug("COMMIT_MISSING", f"the commit of {mark.kind} {mark.id} is not in {log.table}.", expected="its commit in the log.")
+    return RunStopped(
+        "FENCED",
+        f"another run has taken epoch {newer.epoch} of {mark.name}; this one is epoch {mark.id.epoch}. Its statement "
+        f"({mark.kind} {mark.id}) on {log.table} was not executed.",
+        expected="one run for a table at a time: the later epoch goes on, and reads what this one did not commit.",
+        remedy="nothing, if the other run is wanted; else end the other one first. A scheduler must not start runs that overlap.",
+    )
+
+
+def _gone(table: str, mark: Mark) -> RunStopped:
+    """The error for a table that was dropped or moved away while the run was at work: an append would make a new one in its place."""
+    return RunStopped(
+        "QUARANTINE_REWOUND" if table.endswith("quarantine") else "TABLE_REWOUND",
+        f"{table} has no commit any more: it was dropped or moved away before batch {mark.id} was written. Nothing was written to it.",
+        expected="the table as the batch before left it.",
+        remedy="put it back and start again; the start says what is missing otherwise, and what mends it.",
+    )
+
+
 @contextmanager
-def _pair(session: SparkSession, mark: Mark, statement: Statement) -> Iterator[None]:
-    """Pair and mark on this session for one statement: left set, the next append to any other table is dropped in silence."""
-    session.conf.set(APP_ID, mark.app_id(statement))
-    session.conf.set(VERSION, str(mark.id.number))
+def _transaction(session: SparkSession, mark: Mark) -> Iterator[None]:
+    """Transaction id and mark on this session for one statement: left set, the next append to any other table is dropped in silence."""
+    session.conf.set(APP_ID, mark.app_id)
+    session.conf.set(VERSION, str(mark.id.txn_version))
     session.conf.set(METADATA, mark.to_json())
     try:
         yield

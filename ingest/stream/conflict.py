@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, WindowSpec
 from pyspark.sql import functions as F
 
 from ingest.contract import Contract
 from ingest.stream.columns import PAYLOAD_HASH, event_id_columns
+from ingest.stream.offsets import OffsetRange
 
 CONFLICT = "conflicting_duplicate"
 RAW = ("__key", "__value", "__headers")
@@ -25,36 +26,54 @@ def refuse_losers_of_other_payload(ranked: DataFrame, window: WindowSpec) -> Dat
     return _refuse(found, conflict, where).drop("__winner")
 
 
-def mark_conflicts(ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]]) -> DataFrame:
+def mark_conflicts(
+    ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]], epochs: Sequence[int]
+) -> DataFrame:
     """Against the table: of an id that the target holds its payload decides, for every copy in the batch.
 
     One with another payload that is not the row itself is refused; one with the same is a duplicate, also where it had been
-    refused for the sake of an earlier copy in the batch.
+    refused for the sake of an earlier copy in the batch. `epochs` are those of this topic: positions of others mean nothing here.
     """
-    # What stands in quarantine stays there.
-    refused = F.coalesce(F.col("__reason") == CONFLICT, F.lit(False)) & F.col("__stands").isNull()
-    hashed = F.when(F.col(PAYLOAD_HASH).isNotNull(), F.struct("_topic_id", "_partition", "_offset", F.col(PAYLOAD_HASH).alias("hash")))
-    found = with_row(ranked, contract, target, bounds, F.col("__reason").isNull() | refused, F.min(hashed).alias("__there"))
-    equal = F.coalesce((F.col("__there.hash") == F.col(PAYLOAD_HASH)) | (F.col("__rank") == 0), F.lit(False))
+    refused = F.coalesce(F.col("__reason") == CONFLICT, F.lit(False))
+    row = F.struct("_partition", "_offset", F.col(PAYLOAD_HASH).alias("hash"), F.col("_epoch").isin(*epochs).alias("here"))
+    found = _with_row(ranked, contract, target, bounds, F.col("__reason").isNull() | refused, F.when(F.col(PAYLOAD_HASH).isNotNull(), row))
+    there = F.col("__there")
+    itself = there["here"] & (there["_partition"] == F.col("_partition")) & (there["_offset"] == F.col("_offset"))
+    equal = F.coalesce((there["hash"] == F.col(PAYLOAD_HASH)) | itself, F.lit(False))
     found = found.withColumn("__pardoned", refused & equal)
     found = found.withColumn("__reason", F.when(~F.col("__pardoned"), F.col("__reason")))
     found = found.withColumn("__rank", F.when(F.col("__pardoned"), F.lit(LOSER)).otherwise(F.col("__rank")))
-    where = F.concat(F.lit("differs from partition "), F.col("__there._partition"), F.lit(" offset "), F.col("__there._offset"))
-    conflict = F.col("__there").isNotNull() & ~equal
+    where = F.concat(F.lit("differs from partition "), there["_partition"], F.lit(" offset "), there["_offset"])
+    conflict = there.isNotNull() & ~equal
     return _refuse(found, conflict, where).drop("__there", "__pardoned")
 
 
-def with_row(
+def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange], epochs: Sequence[int]) -> DataFrame:
+    """Records for quarantine that are rows of the target at their own position stay rows: they count as duplicates.
+
+    For offsets that were read before: a changed contract, or other copies in the batch, may refuse them now.
+    """
+    inside = F.lit(False)
+    for each in ranges:
+        inside |= (F.col("_partition") == each.partition) & (F.col("_offset") >= each.start) & (F.col("_offset") < each.end)
+    rows = ranked.sparkSession.read.format("delta").load(target).where(inside & F.col("_epoch").isin(*epochs))
+    positions = rows.select("_partition", "_offset").distinct().withColumn("__row", F.lit(True))
+    found = ranked.join(positions, ["_partition", "_offset"], "left")
+    row = F.col("__row").isNotNull() & F.col("__reason").isNotNull()
+    found = found.withColumn("__rank", F.when(row, F.lit(LOSER)).otherwise(F.col("__rank")))
+    return found.withColumn("__reason", F.when(~row, F.col("__reason"))).drop("__row")
+
+
+def _with_row(
     ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]], which: Column, what: Column
 ) -> DataFrame:
-    """Add `what` of the rows of their event id, an aggregate, to the records that meet `which`; NULL to those whose id the target does
-    not hold, and to all others."""
+    """Add `__there`, the least `what` of the rows of their event id, to the records that meet `which`; NULL to all others."""
     ids = event_id_columns(contract)
     table = ranked.sparkSession.read.format("delta").load(target)
     for name, (least, greatest) in bounds.items():
         table = table.where(F.col(f"`{name}`").between(least, greatest))
     # Somebody's own INSERT may have doubled an id; a join must not double records.
-    rows = table.groupBy(*(F.col(f"`{name}`").alias(f"__id{number}") for number, name in enumerate(ids))).agg(what)
+    rows = table.groupBy(*(F.col(f"`{name}`").alias(f"__id{number}") for number, name in enumerate(ids))).agg(F.min(what).alias("__there"))
     for number, name in enumerate(ids):
         which &= F.col(f"`{name}`") == F.col(f"__id{number}")
     return ranked.join(rows, which, "left").drop(*(f"__id{number}" for number in range(len(ids))))

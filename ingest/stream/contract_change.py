@@ -38,16 +38,16 @@ class Change:
     required: bool = True
 
 
-def changes(contract: Contract, stored: Contract | None, state: State) -> list[Change]:
-    """The differences between a contract and its table; `stored` is the contract that the last batch was done under."""
+def changes(contract: Contract, state: State, last_hash: str | None = None) -> list[Change]:
+    """The differences between a contract and its table; `last_hash` is of the contract that the newest batch was decoded under."""
     wanted = [field_to_delta(column) for column in target_columns(contract)]
     has = json.loads(state.schema)["fields"]
-    found = [*_event_id(contract, stored, state), *_columns("", has, wanted), *_layout(contract, stored, state)]
+    found = [*_event_id(contract, state), *_columns("", has, wanted), *_layout(contract, state)]
     if (state.comment or "") != (contract.description or ""):
         found.append(Change("the description", "apply", f"COMMENT ON TABLE {{table}} IS {_text(contract.description)}", required=False))
-    found += _properties(contract, stored, state)
-    if stored is not None:
-        found += _next_batch(contract, stored)
+    found += _properties(contract, state)
+    if not found and last_hash not in (None, contract.hash):
+        found.append(Change("rules, limits or reading", "next batch", required=False))
     return found
 
 
@@ -72,25 +72,15 @@ def refuse(contract: Contract, table: str, found: Sequence[Change]) -> None:
         )
 
 
-def _event_id(contract: Contract, stored: Contract | None, state: State) -> Iterator[Change]:
-    wants = contract.event_id.document()
-    if stored is not None and stored.event_id.document() != wants:
-        yield Change(f"the event id is {_shown(stored.event_id.document())} in the table, {_shown(wants)} in the contract", "new table")
-    elif stored is None and state.properties.get(EVENT_ID_PROPERTY, event_id_text(contract)) != event_id_text(contract):
-        yield Change(f"the event id is {state.properties[EVENT_ID_PROPERTY]} in the table, {_shown(wants)} in the contract", "new table")
-    if stored is not None and stored.source.format != contract.source.format:
-        yield Change(f"the format was {stored.source.format}, the contract says {contract.source.format}", "new table")
-    if stored is not None and stored.source.topic != contract.source.topic:
-        yield Change(f"the topic was {stored.source.topic}, the contract says {contract.source.topic}", "new table")
+def _event_id(contract: Contract, state: State) -> Iterator[Change]:
+    has = state.properties.get(EVENT_ID_PROPERTY, event_id_text(contract))
+    if has != event_id_text(contract):
+        yield Change(f"the event id is {has} in the table, {event_id_text(contract)} in the contract", "new table")
 
 
 def event_id_text(contract: Contract) -> str:
     """The event id as the table's property keeps it."""
     return json.dumps(contract.event_id.document())
-
-
-def _shown(value: object) -> str:
-    return json.dumps(value)
 
 
 def _columns(parent: str, has: Sequence[Field], wants: Sequence[Field]) -> Iterator[Change]:
@@ -152,39 +142,22 @@ def _type(name: str, shown: str, has: DeltaType, wants: DeltaType) -> Iterator[C
         yield Change(f"the column {shown} is {text_of(has)} in the table, {text_of(wants)} in the contract", "new table")
 
 
-def _layout(contract: Contract, stored: Contract | None, state: State) -> Iterator[Change]:
+def _layout(contract: Contract, state: State) -> Iterator[Change]:
     if tuple(contract.layout.partition_by) != state.partition_by:
         has, wants = (", ".join(names) or "nothing" for names in (state.partition_by, contract.layout.partition_by))
         yield Change(f"the table is partitioned by {has}, the contract says {wants}", "new table")
-    if stored is not None and stored.layout.cluster_by != contract.layout.cluster_by:
+    if tuple(contract.layout.cluster_by) != state.cluster_by:
         columns = ", ".join(f"`{name}`" for name in contract.layout.cluster_by)
         statement = f"ALTER TABLE {{table}} CLUSTER BY {f'({columns})' if columns else 'NONE'}"
         yield Change(f"clustered by {columns.replace('`', '') or 'nothing'}", "apply", statement, required=False)
 
 
-def _properties(contract: Contract, stored: Contract | None, state: State) -> Iterator[Change]:
-    wants = dict(contract.properties)
-    for key, value in wants.items():
+def _properties(contract: Contract, state: State) -> Iterator[Change]:
+    # One that the contract no longer names stays: nothing tells it from one that somebody set by hand.
+    for key, value in dict(contract.properties).items():
         if state.properties.get(key) != value:
             statement = f"ALTER TABLE {{table}} SET TBLPROPERTIES ({_text(key)} = {_text(value)})"
             yield Change(f"{key} = {value}", "apply", statement, required=False)
-    for key in dict(stored.properties) if stored is not None else {}:
-        if key not in wants and key in state.properties:
-            yield Change(f"{key} unset", "apply", f"ALTER TABLE {{table}} UNSET TBLPROPERTIES ({_text(key)})", required=False)
-
-
-def _next_batch(contract: Contract, stored: Contract) -> Iterator[Change]:
-    parts = {
-        "the row rules": (stored.rules, contract.rules),
-        "what happens to unknown fields": (stored.unknown_fields, contract.unknown_fields),
-        "the isolation level": (stored.source.isolation_level, contract.source.isolation_level),
-        "the limit on the quarantined share": (stored.quarantine, contract.quarantine),
-        "the size of a batch": (stored.source.max_records_per_batch, contract.source.max_records_per_batch),
-        "the event time": (stored.event_time, contract.event_time),
-    }
-    for what, (before, after) in parts.items():
-        if before != after:
-            yield Change(what, "next batch", required=False)
 
 
 def _text(value: str | None) -> str:

@@ -19,6 +19,7 @@ from ingest.contract import RAW_COLUMNS, Contract
 from ingest.stream import json_shape
 from ingest.stream import json_value as J
 from ingest.stream.columns import PAYLOAD_HASH, target_fields
+from ingest.stream.mark import BatchId
 from ingest.stream.payload import payload_hash
 
 HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
@@ -42,10 +43,10 @@ Field = tuple[str, T.DataType, bool]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a batch comes from: the topic's identity, and the batch's time, which every attempt shares."""
+    """Where a batch comes from: the topic's id, which batch it is, and its time."""
 
-    topic: str
     topic_id: str
+    id: BatchId
     ingested_at: datetime
 
 
@@ -78,12 +79,13 @@ class Decoder:
             F.col("key").alias("__key"),
             F.col("value").alias("__value"),
             F.col("headers").alias("__headers"),
-            F.lit(source.topic).alias("_topic"),
             F.lit(source.topic_id).alias("_topic_id"),
             F.col("partition").alias("_partition"),
             F.col("offset").alias("_offset"),
             F.col("timestamp").alias("_kafka_timestamp"),
             F.timestamp_micros(F.lit(round(source.ingested_at.timestamp() * 1_000_000))).alias("_ingested_at"),
+            F.lit(source.id.epoch).alias("_epoch"),
+            F.lit(source.id.number).cast("bigint").alias("_batch"),
         )
         return self._steps.apply(frame)
 

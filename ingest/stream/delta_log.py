@@ -5,16 +5,19 @@ Only history is read here (who committed which pair with which ranges and files)
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
 
 from ingest.files import Files
-from ingest.stream import refusals
-from ingest.stream.mark import Mark, Statement
+from ingest.recovery import refusals
+from ingest.stream.mark import Look, Mark
 
 # A data file and, where rows of it are deleted by a deletion vector, which one: together they say what is read of it.
 FileKey = tuple[str, str]
@@ -52,13 +55,9 @@ class Commit:
 
     @property
     def mark(self) -> Mark | None:
-        """The batch that this commit is, if it is one of ours: it must hold both the metadata and the pair."""
+        """The statement of ours that this commit is: it must hold both the metadata and the transaction id (I1)."""
         mark = Mark.from_json(self.user_metadata)
-        if mark is None:
-            return None
-        statements: tuple[Statement, ...] = ("target", "quarantine", "ledger")
-        pairs = {mark.app_id(statement): mark.id.number for statement in statements}
-        return mark if any(pairs.get(app) == version for app, version in self.transactions.items()) else None
+        return mark if mark is not None and self.transactions.get(mark.app_id) == mark.id.txn_version else None
 
     @property
     def deleted_rows(self) -> int:
@@ -68,8 +67,8 @@ class Commit:
 
 @dataclass(frozen=True)
 class State:
-    """What a table's log says of the table at its newest version, rows aside. `pairs` are txnVersion by txnAppId; `stamp` tells the
-    newest commit from any other of its number (empty if its file is gone)."""
+    """What a table's log says of the table at its newest version, rows aside. `transactions` are txnVersion by txnAppId; `stamp` tells
+    the newest commit from any other of its number (empty if its file is gone); `cluster_by` are the clustering columns."""
 
     version: int
     id: str
@@ -77,8 +76,14 @@ class State:
     properties: dict[str, str]
     partition_by: tuple[str, ...]
     comment: str
-    pairs: dict[str, int]
+    transactions: dict[str, int]
     stamp: str = ""
+    cluster_by: tuple[str, ...] = ()
+
+    @property
+    def look(self) -> Look:
+        """Id, version and stamp."""
+        return Look(self.id, self.version, self.stamp)
 
 
 class DeltaLog:
@@ -97,7 +102,7 @@ class DeltaLog:
 
     def versions(self) -> list[int]:
         """The versions whose commit files are still there, ascending (old ones are cleaned up after 30 days by default)."""
-        return _commit_versions(self._files.names(self._folder))
+        return list(_commit_versions(self._files.names(self._folder)))
 
     def newest(self) -> int:
         """The newest version whose commit file is there; -1 if there is none."""
@@ -106,7 +111,7 @@ class DeltaLog:
                 self._tip = self._tip[0] + 1, stamp
             if self._checkpoint_told() <= self._tip[0]:
                 return self._tip[0]
-        newest = max(self.versions(), default=-1)
+        newest = next(_commit_versions(reversed(self._files.names(self._folder))), -1)
         stamp = self._file_stamp(newest) if newest >= 0 else None
         self._tip = (newest, stamp) if stamp is not None else None
         return newest
@@ -146,27 +151,37 @@ class DeltaLog:
         Raises Refused LOG_TORN if one of these commits is missing or damaged.
         """
         names = self._files.names(self._folder)
-        versions = _commit_versions(names)
         checkpoint, rows = self._last_checkpoint(names)
+        # What the checkpoint holds is not looked at: of a table that lives long that is nearly all of the folder.
+        versions = list(_commit_versions(names[bisect_left(names, f"{checkpoint:020}") :]))
+        if versions and (seen := self._file_stamp(versions[-1])) is not None:
+            self._tip = versions[-1], seen
         if not versions and checkpoint < 0:
             return None
         self._refuse_holes(range(checkpoint + 1, max(versions, default=-1)), {*versions})
         metadata: dict[str, Any] = {}
-        pairs: dict[str, int] = {}
+        transactions: dict[str, int] = {}
+        clustering: dict[str, Any] = {}
         stamp = None
+
+        def take(action: dict[str, Any]) -> None:
+            nonlocal metadata, clustering
+            metadata = action.get("metaData") or metadata
+            if txn := action.get("txn"):
+                transactions[txn["appId"]] = int(txn["version"])
+            if (domain := action.get("domainMetadata")) and domain["domain"] == "delta.clustering":
+                clustering = {} if domain.get("removed") else json.loads(domain["configuration"] or "{}")
+
         for row in rows:
-            metadata = row.get("metaData") or metadata
-            if txn := row.get("txn"):
-                pairs[txn["appId"]] = int(txn["version"])
+            take(row)
         for version in versions:
             if version <= checkpoint:
                 continue
-            actions = self._actions(version)
-            stamp = _stamp_in(actions)
+            data = self._data(version)
+            actions = self._parsed(data, self._path(version))
+            stamp = _stamp_in(actions, data)
             for action in actions:
-                metadata = action.get("metaData", metadata)
-                if txn := action.get("txn"):
-                    pairs[txn["appId"]] = int(txn["version"])
+                take(action)
         return State(
             max([checkpoint, *versions]),
             str(metadata.get("id", "")),
@@ -174,16 +189,26 @@ class DeltaLog:
             dict(metadata.get("configuration") or {}),
             tuple(metadata.get("partitionColumns") or ()),
             str(metadata.get("description") or ""),
-            pairs,
+            transactions,
             self.stamp(checkpoint) if stamp is None else stamp,
+            tuple(".".join(names) for names in clustering.get("clusteringColumns", ())),
         )
 
     def stamp(self, version: int) -> str:
-        """What tells this commit from one of the same number in a copy that was put in its place and written to; empty if it is gone."""
+        """What tells this commit from one of the same number in a copy that was put in its place and written to; empty if it is gone.
+
+        Delta's own txnId, else (delta-rs writes none) the SHA-256 of the commit's file.
+        """
         try:
-            return _stamp_in(self._actions(version))
+            data = self._data(version)
         except FileNotFoundError:
             return ""
+        return _stamp_in(self._parsed(data, self._path(version)), data)
+
+    def look(self) -> Look | None:
+        """Id, version and stamp of the table now; None without one. Raises Refused LOG_TORN."""
+        state = self.state()
+        return state.look if state is not None else None
 
     def _refuse_holes(self, needed: range, listed: set[int]) -> None:
         # A listing is no snapshot: what it lacks may have been written while it was made.
@@ -227,17 +252,29 @@ class DeltaLog:
 
     def _checkpointed(self, path: str) -> list[dict[str, Any]]:
         # JSON is what Delta writes under the policy v2, which platforms set by themselves (on clustered tables); its files are elsewhere.
-        return self._lines(path) if path.endswith(".json") else self._files.parquet(path, ("metaData", "txn"))
+        return self._lines(path) if path.endswith(".json") else self._files.parquet(path, ("metaData", "txn", "domainMetadata"))
 
     def _actions(self, version: int) -> list[dict[str, Any]]:
-        return self._lines(self._path(version))
+        return self._parsed(self._data(version), self._path(version))
 
     def _lines(self, path: str) -> list[dict[str, Any]]:
         data = self._files.read(path)
         if data is None:
             raise FileNotFoundError(path)
+        return self._parsed(data, path)
+
+    def _data(self, version: int) -> bytes:
+        data = self._files.read(self._path(version))
+        if data is None:
+            raise FileNotFoundError(self._path(version))
+        return data
+
+    def _parsed(self, data: bytes, path: str) -> list[dict[str, Any]]:
         try:
-            return [json.loads(line) for line in data.splitlines() if line.strip()]
+            actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+            if not all(isinstance(action, dict) for action in actions):
+                raise ValueError("a line is no JSON object")
+            return actions
         except ValueError as error:
             raise refusals.log_damaged(self.table, path) from error
 
@@ -279,25 +316,25 @@ def _vector(file: dict[str, Any]) -> str:
     return f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}" if vector else ""
 
 
-def _stamp_in(actions: list[dict[str, Any]]) -> str:
+def _stamp_in(actions: list[dict[str, Any]], data: bytes) -> str:
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    return f"{info.get('timestamp', '')} {info.get('txnId', '')}".strip()
+    return str(info.get("txnId") or hashlib.sha256(data).hexdigest())
 
 
-def _commit_versions(names: list[str]) -> list[int]:
-    return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit() and len(name) == 25]
+def _commit_versions(names: Iterable[str]) -> Iterator[int]:
+    return (int(name[:-5]) for name in names if name.endswith(".json") and len(name) == 25 and name[:-5].isdecimal())
 
 
 def _newest_whole(names: list[str]) -> tuple[int, list[str]]:
     """The newest checkpoint whose files are all there, and these; -1 for none. Forms: classic, in parts, with a UUID (Parquet or JSON)."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for name in names:
-        words = name.split(".")
-        if len(words) >= 3 and words[0].isdigit() and words[1] == "checkpoint" and words[-1] in ("parquet", "json"):
-            parts = int(words[3]) if len(words) == 5 else 1
-            found.setdefault((int(words[0]), parts), []).append(name)
-    whole = {key: files for key, files in found.items() if len(files) >= key[1]}
-    if not whole:
-        return -1, []
-    key = max(whole)
-    return key[0], whole[key] if key[1] > 1 else whole[key][:1]
+    checkpoints = (name for name in reversed(names) if name[20:32] == ".checkpoint." and name[:20].isdecimal())
+    for version, files in groupby(checkpoints, key=lambda name: int(name[:20])):  # names are sorted
+        found: dict[int, list[str]] = {}
+        for name in files:
+            words = name.split(".")
+            if words[-1] in ("parquet", "json"):
+                found.setdefault(int(words[3]) if len(words) == 5 and words[3].isdecimal() else 1, []).append(name)
+        if whole := [parts for parts, of in found.items() if len(of) >= parts]:
+            parts = max(whole)
+            return version, sorted(found[parts])[:parts]
+    return -1, []

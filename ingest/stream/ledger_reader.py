@@ -1,37 +1,117 @@
-"""The ledger's summary: what it knows of each checkpoint."""
+"""What the ledger remembers, read in a few queries that do not grow with the table's rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
-from ingest.delta_sql import At, engine_for
+from ingest.delta_sql import At, Engine, engine_for
 from ingest.files import files_of
 from ingest.places import Places
-from ingest.stream.delta_log import DeltaLog
-from ingest.stream.ledger_summary import LedgerSummary, summary_of
+from ingest.recovery.facts import LedgerFacts, Newest
+from ingest.stream.delta_log import Commit, DeltaLog
+from ingest.stream.ledger_row import LedgerRow
+from ingest.stream.mark import FENCE, FIRST_BATCH, SEEK, BatchId, Mark, TopicId
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NEWEST = """\
-SELECT * FROM (
-  SELECT *, max(end_offset) OVER (PARTITION BY query_id, topic_id, partition) AS reached,
-         row_number() OVER (PARTITION BY query_id, topic_id, partition ORDER BY batch_id DESC) AS place
-  FROM {ledger} WHERE kind = 'batch'
-) WHERE place = 1"""
-QUARANTINED = """\
-SELECT query_id, topic_id, partition, min(batch_id) AS first_batch, max(batch_id) AS last_batch, min(start_offset) AS start
-FROM {ledger} WHERE kind = 'batch' AND quarantined > 0 GROUP BY query_id, topic_id, partition"""
-REBASES = "SELECT * FROM {ledger} WHERE kind IN ('rebase', 'gap_accepted')"
+EPOCHS = """\
+SELECT epoch, max(topic_id) AS topic_id, max(CASE WHEN kind = 'epoch' AND batch = 1 THEN 1 ELSE 0 END) AS sought,
+       max(CASE WHEN kind = 'batch' THEN batch END) AS last, count(DISTINCT CASE WHEN kind = 'batch' THEN batch END) AS batches
+FROM {ledger} GROUP BY epoch"""
+REACHED = "SELECT topic_id, `partition`, max(end_offset) AS reached FROM {ledger} WHERE kind = 'batch' GROUP BY topic_id, `partition`"
 
 
-def summarise(session: SparkSession | None, places: Places, version: int | None = None) -> LedgerSummary:
-    """What the ledger knows of each checkpoint, at a version or now; empty where there is none. A lake on the machine's own disk needs
-    no session.
+def ledger_facts(session: SparkSession | None, places: Places) -> LedgerFacts:
+    """What the ledger knows now; nothing where there is none. A lake on the machine's own disk needs no session.
 
     Raises Refused LOG_TORN, and Unreadable.
     """
-    if DeltaLog(files_of(places.lake, session), places.ledger).state() is None:
-        return LedgerSummary()
-    engine, ledger = engine_for(places.ledger, session), At(places.ledger, version)
-    return summary_of(*(engine.ask(sql, ledger=ledger) for sql in (NEWEST, REBASES, QUARANTINED)))
+    log = DeltaLog(files_of(places.lake, session), places.ledger)
+    if not log.exists():
+        return LedgerFacts()
+    engine, ledger = engine_for(places.ledger, session), At(places.ledger)
+    epochs = engine.ask(EPOCHS, ledger=ledger)
+    if not epochs:
+        return LedgerFacts()
+    told = (Mark.from_json(commit.user_metadata) for commit in log.newest_first())
+    table_id = next((mark.looked.target.table_id for mark in told if mark is not None and mark.kind == "ledger"), "")
+    highest = max(epochs, key=lambda row: int(row["epoch"]))
+    number = highest["last"] or SEEK
+    newest = f"epoch = {highest['epoch']} AND batch = {number} AND kind IN ('batch', 'epoch')"
+    rows = engine.ask(f"SELECT * FROM {{ledger}} WHERE {newest}", ledger=ledger)
+    reached = {(row["topic_id"], row["partition"]): row["reached"] for row in engine.ask(REACHED, ledger=ledger)}
+    holes = frozenset(id for row in epochs if _has_holes(row) for id in _holes(engine, ledger, row))
+    return LedgerFacts(
+        _newest(rows),
+        int(highest["epoch"]),
+        table_id,
+        reached,
+        {row["epoch"]: row["topic_id"] for row in epochs},
+        frozenset(row["epoch"] for row in epochs if row["sought"]),
+        holes,
+    )
+
+
+def ledger_rows(engine: Engine, places: Places, where: str = "true") -> list[LedgerRow]:
+    """Its rows that meet a condition, in the order of batches. Raises Unreadable."""
+    # By name: somebody may have added a column of his own.
+    columns = ", ".join(f"`{column.name}`" for column in fields(LedgerRow))
+    sql = f"SELECT {columns} FROM {{ledger}} WHERE {where} ORDER BY epoch, batch, kind, `partition`, start_offset"
+    return [LedgerRow(**row) for row in engine.ask(sql, ledger=At(places.ledger))]
+
+
+def unledgered(log: DeltaLog, name: str, known: LedgerFacts) -> list[tuple[Commit, Mark]]:
+    """The target's batches and seeks that the ledger lacks, ascending: those behind its newest one, and in its holes."""
+    # A copy of the table that was put back may have gone on in an earlier epoch: then all that its log has.
+    newest = known.newest.id if known.newest is not None and _there(log, known.newest) else BatchId(0, FENCE)
+    oldest = _oldest(log, name) if known.holes else None  # what Delta has cleaned from the log is not looked for
+    holes = {id for id in known.holes if oldest is not None and id >= oldest}
+    since = min([newest, *(BatchId(id.epoch, id.number - 1) for id in holes)])
+    pending = []
+    for commit in log.newest_first():
+        mark = commit.mark
+        if mark is None or mark.name != name or mark.kind not in ("batch", "seek"):
+            continue
+        if mark.id <= since:
+            break
+        if mark.id > newest or mark.id in holes:
+            pending.append((commit, mark))
+    return pending[::-1]
+
+
+def _there(log: DeltaLog, newest: Newest) -> bool:
+    """Whether the log has this batch or seek at its version, or has been cleaned of it."""
+    assert newest.version is not None, "the ledger has it"
+    if newest.version > log.newest():
+        return False
+    try:
+        mark = log.commit(newest.version).mark
+    except FileNotFoundError:
+        return True
+    return mark is not None and mark.id == newest.id
+
+
+def _oldest(log: DeltaLog, name: str) -> BatchId | None:
+    marks = (log.commit(version).mark for version in log.versions())
+    return next((mark.id for mark in marks if mark is not None and mark.name == name and mark.kind in ("batch", "seek")), None)
+
+
+def _newest(rows: list[dict[str, Any]]) -> Newest:
+    first = rows[0]
+    topic = TopicId(first["topic"], first["topic_id"])
+    ends = {row["partition"]: row["end_offset"] for row in rows}
+    return Newest(BatchId(first["epoch"], first["batch"]), topic, ends, None, first["target_version"])
+
+
+def _has_holes(row: dict[str, Any]) -> bool:
+    return row["last"] is not None and row["batches"] != row["last"] - FIRST_BATCH + 1
+
+
+def _holes(engine: Any, ledger: At, row: dict[str, Any]) -> Iterator[BatchId]:
+    """The batches of an epoch that are missing between others."""
+    sql = f"SELECT DISTINCT batch FROM {{ledger}} WHERE kind = 'batch' AND epoch = {row['epoch']} ORDER BY batch"
+    has = {each["batch"] for each in engine.ask(sql, ledger=ledger)}
+    return (BatchId(row["epoch"], number) for number in range(FIRST_BATCH, row["last"]) if number not in has)

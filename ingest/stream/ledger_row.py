@@ -1,35 +1,34 @@
-"""A ledger row: what became of one partition's offsets in one batch, projected from the target's commit (I7)."""
+"""A ledger row: what became of one partition's offsets in one batch, projected from the target's commits (I4, I7)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest.delta_sql import At, DataFusion, Spark, quoted
+from ingest.delta_sql import At, DataFusion, Spark
 from ingest.files import is_local, local_path
 from ingest.places import Places
-from ingest.stream.binding import Binding, Gap
 from ingest.stream.delta_log import Commit
-from ingest.stream.mark import Counts, Mark
+from ingest.stream.mark import BatchId, Counts, Mark
+from ingest.stream.offsets import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCHEMA_VERSION = 1
-# DataFusion descends a chain of conditions by recursion: some thousands of them end the process.
-RANGES_AT_ONCE = 200
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """What became of the offsets [start_offset, end_offset) of one partition in one batch (columns of the ledger, in order).
+    """What became of the offsets [start_offset, end_offset) of one partition (the ledger's columns, in order).
 
-    `kind` batch: a batch of the target. rebase: an epoch's end (query id of the former, its last batch in force, where that
-    ended) or begin (the new query id, batch 0, the baseline). gap_accepted: offsets that a rebase jumped over on purpose.
+    `kind` batch: in one batch of the target. epoch: where an epoch begins (start_offset = end_offset), `why` first, start or seek.
+    gap_accepted: offsets that a seek left out on purpose. `stood`, of a batch that a later seek reads again: how many of its rows and
+    quarantined records were there when that seek looked.
     """
 
     schema_version: int
@@ -37,8 +36,7 @@ class LedgerRow:
     pipeline: str
     table: str
     epoch: int
-    query_id: str
-    batch_id: int
+    batch: int
     topic: str
     topic_id: str
     partition: int
@@ -48,86 +46,53 @@ class LedgerRow:
     inserted: int
     duplicate: int
     quarantined: int
-    replayed: int
     gap: int
+    stood: int | None
+    why: str | None
     target_version: int
     contract_hash: str
     committed_at: datetime
 
+    @property
+    def key(self) -> tuple[str, int, int, int, int]:
+        """What the ledger's MERGE compares: kind, epoch, batch, partition, start_offset."""
+        return self.kind, self.epoch, self.batch, self.partition, self.start_offset
+
 
 def project(commit: Commit, mark: Mark, inserted: Mapping[int, int]) -> list[LedgerRow]:
-    """The ledger rows of one commit; `inserted` is by partition."""
-    counts = dict(mark.counts)
-    rows = []
+    """The ledger rows of one commit of a batch or a seek; `inserted` is by partition."""
+
+    def row(kind: str, at: OffsetRange, figures: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0), why: str | None = None) -> LedgerRow:
+        identity = (SCHEMA_VERSION, kind, mark.pipeline, mark.table, mark.id.epoch, mark.id.number, mark.topic.name, mark.topic.id)
+        place = (at.partition, at.start, at.end)
+        return LedgerRow(*identity, *place, *figures, None, why, commit.version, mark.contract_hash, commit.committed_at)
+
+    if mark.kind == "seek":
+        rows = [row("epoch", each, why=mark.why) for each in mark.ranges]
+        return rows + [row("gap_accepted", each, (0, 0, 0, 0, len(each))) for each in mark.gaps]
+    counts, rows = dict(mark.counts), []
     for each in mark.ranges:
         count, new = counts.get(each.partition, Counts()), inserted.get(each.partition, 0)
-        rows.append(
-            LedgerRow(
-                SCHEMA_VERSION,
-                "batch",
-                mark.pipeline,
-                mark.table,
-                mark.epoch,
-                mark.id.query_id,
-                mark.id.number,
-                mark.topic,
-                mark.topic_id,
-                each.partition,
-                each.start,
-                each.end,
-                count.read,
-                new,
-                count.losers + count.winners - new,
-                count.quarantined,
-                count.replayed,
-                len(each) - count.read,
-                commit.version,
-                mark.contract_hash,
-                commit.committed_at,
-            )
-        )
+        figures = (count.read, new, count.read - new - count.quarantined, count.quarantined, len(each) - count.read)
+        rows.append(row("batch", each, figures))
     return rows
 
 
-def project_rebase(
-    binding: Binding, query_id: str, places: Places, contract_hash: str, at: datetime, known: Mapping[str, Collection[Gap]]
-) -> list[LedgerRow]:
-    """The ledger rows that a rebase leaves: where the former epoch ended, where the new one begins, what was jumped over.
-
-    What former ones had jumped over too, but for the gaps that the ledger knows, by query id: it may have been lost since, and made again
-    by another rebase.
-    """
-    rebase = binding.rebase
-    assert rebase is not None
-
-    def row(kind: str, query: str, epoch: int, batch: int, topic: tuple[str, str], partition: int, start: int, end: int) -> LedgerRow:
-        head = (SCHEMA_VERSION, kind, places.pipeline, places.table, epoch, query, batch, *topic, partition, start, end)
-        return LedgerRow(*head, 0, 0, 0, 0, 0, end - start, rebase.table_version, contract_hash, at)
-
-    ours = (binding.topic, binding.topic_id)
-    rows = []
-    for former in rebase.former:
-        theirs = (former.topic, former.topic_id)
-        rows += [row("rebase", former.query_id, former.epoch, former.last_batch, theirs, p, end, end) for p, end in former.ends]
-        if not former.ends:  # none of its batches is in force
-            rows.append(row("rebase", former.query_id, former.epoch, former.last_batch, theirs, -1, 0, 0))
-        for gap in former.gaps:
-            if gap not in known.get(former.query_id, ()):
-                topic_id, p, start, end = gap
-                rows.append(row("gap_accepted", former.query_id, former.epoch, 0, (binding.topic, topic_id), p, start, end))
-    rows += [row("rebase", query_id, binding.epoch, 0, ours, p, offset, offset) for p, offset in rebase.baseline]
-    own = [gap for gap in rebase.gaps if (binding.topic_id, *gap) not in known.get(query_id, ())]
-    rows += [row("gap_accepted", query_id, binding.epoch, 0, ours, p, start, end) for p, start, end in own]
-    return rows
+def epoch_begin(commit: Commit, mark: Mark) -> list[LedgerRow]:
+    """Where an epoch without a seek begins: told by its first batch."""
+    begin = tuple(OffsetRange(each.partition, each.start, each.start) for each in mark.ranges)
+    return project(commit, replace(mark, kind="seek", id=BatchId(mark.id.epoch, 0), ranges=begin, gaps=(), why="start"), {})
 
 
 def count_rows(session: SparkSession | None, places: Places, commit: Commit, mark: Mark) -> list[LedgerRow]:
     """The ledger rows of a target commit, with `inserted` counted from its files; a lake on the machine's own disk needs no session."""
-    offered = {partition: counts.winners for partition, counts in mark.counts}
+    if mark.kind == "seek":
+        return project(commit, mark, {})
+    offered = {partition: counts.offered for partition, counts in mark.counts}
     try:
         inserted = inserted_by_partition(session, places.target, commit, offered, "_partition")
     except FileNotFoundError:
-        inserted = _by_position(session, places, commit, mark, offered)
+        inserted = _by_batch(session, places, commit, mark, offered)
     return project(commit, mark, inserted)
 
 
@@ -176,17 +141,13 @@ def _count_in_spark(session: SparkSession, paths: Sequence[str], column: str) ->
     return {row[column]: row["count"] for row in counted}
 
 
-def _by_position(session: SparkSession | None, places: Places, commit: Commit, mark: Mark, offered: Mapping[int, int]) -> dict[int, int]:
+def _by_batch(session: SparkSession | None, places: Places, commit: Commit, mark: Mark, offered: Mapping[int, int]) -> dict[int, int]:
     """The same for a commit whose files OPTIMIZE and VACUUM have taken away: its rows stand elsewhere in the table now."""
     # With a session, since a run has one and it reads what deltalake may not know.
     engine = DataFusion() if session is None else Spark(session)
-    found: dict[int, int] = {}
-    for begin in range(0, len(mark.ranges), RANGES_AT_ONCE):
-        ranges = mark.ranges[begin : begin + RANGES_AT_ONCE]
-        inside = " OR ".join(f"(_partition = {each.partition} AND _offset >= {each.start} AND _offset < {each.end})" for each in ranges)
-        condition = f"_topic_id = {quoted(mark.topic_id)} AND ({inside})"
-        sql = f"SELECT _partition AS p, count(*) AS n FROM {{target}} WHERE {condition} GROUP BY _partition"
-        found |= {row["p"]: row["n"] for row in engine.ask(sql, target=At(places.target))}
+    condition = f"_epoch = {mark.id.epoch} AND _batch = {mark.id.number}"
+    sql = f"SELECT _partition AS p, count(*) AS n FROM {{target}} WHERE {condition} GROUP BY _partition"
+    found = {row["p"]: row["n"] for row in engine.ask(sql, target=At(places.target))}
     return share(sum(added.records or 0 for added in commit.added), offered, found)
 
 

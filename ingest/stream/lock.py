@@ -1,8 +1,7 @@
-"""The driver's locks: held by the JVM, because only the JVM can commit, and it can outlive its Python (I8).
+"""The driver's lock: held by the JVM, because only the JVM can commit, and it can outlive its Python (I8).
 
-POSIX locks on a file `lock`, one in the checkpoint and one beside the tables; the kernel drops them when the JVM is gone,
-however it went. A start waits for the former JVM, which may still be ending a write. On a local disk Delta excludes other
-writers only inside one JVM, so every writer of ours takes them.
+A POSIX lock on a file `lock` beside the tables; the kernel drops it when the JVM is gone, however it went. A start waits for the former
+JVM, which may still be ending a write. On a local disk Delta excludes other writers only inside one JVM, so every writer of ours takes it.
 """
 
 from __future__ import annotations
@@ -52,19 +51,15 @@ class Held:
             self.channel.close()
 
 
-def folders(places: Places) -> list[Path]:
-    """Where the locks of a table are, as far as they are on a local disk: its tables, then its checkpoint.
-
-    In the order in which they are taken: who is kept away by a rebase makes no folder where this will put the new checkpoint.
-    """
-    each = [(places.lake, places.root), (places.checkpoint, places.state)]
-    return [Path(folder) for location, folder in each if is_local(location)]
+def folder(places: Places) -> Path | None:
+    """Where a table's lock is: beside its tables, if they are on a local disk. Its checkpoints need none."""
+    return Path(places.root) if is_local(places.lake) else None
 
 
 def wait_for(places: Places, say: Callable[[str], object] = lambda _: None) -> None:
-    """Return once no JVM holds a lock of this table. Raises as `wait_until_free`."""
-    for folder in folders(places):
-        wait_until_free(folder, say)
+    """Return once no JVM holds the lock of this table. Raises as `wait_until_free`."""
+    if (where := folder(places)) is not None:
+        wait_until_free(where, say)
 
 
 def wait_until_free(folder: Path, say: Callable[[str], object] = lambda _: None) -> None:
@@ -84,18 +79,10 @@ def wait_until_free(folder: Path, say: Callable[[str], object] = lambda _: None)
         time.sleep(0.05)
 
 
-def hold_all(session: SparkSession, places: Places, *, existing: bool = False) -> list[Held]:
-    """Hold all locks of a table, or (Refused LOCKED) none; `existing`: only in folders that are there."""
-    held: list[Held] = []
-    try:
-        for folder in folders(places):
-            if folder.exists() or not existing:
-                held.append(hold(session, folder))
-    except BaseException:
-        for each in held:
-            each.release()
-        raise
-    return held
+def hold_all(session: SparkSession, places: Places) -> list[Held]:
+    """Hold the lock of a table, if it has one. Raises Refused LOCKED."""
+    where = folder(places)
+    return [hold(session, where)] if where is not None else []
 
 
 def hold(session: SparkSession, folder: Path) -> Held:
@@ -131,7 +118,7 @@ def refuse_lost(locks: Sequence[Held]) -> None:
                 "LOCK_LOST",
                 f"{each.path}, which this run had locked, {now}. Of the batch at hand nothing was written.",
                 expected="the lock's file until the run has ended: on a local disk two drivers can write over each other's commits.",
-                remedy="let one run go on, and end the other; then start again: preflight says what is missing. Never delete a lock: "
+                remedy="let one run go on, and end the other; then start again: the start says what is missing. Never delete a lock: "
                 "the kernel drops the lock when its process ends.",
             )
 
@@ -177,6 +164,6 @@ def _locked(path: Path, waited_s: float) -> Refused:
     return Refused(
         "LOCKED",
         f"{path} is held by {who(path)}" + (f", still after {waited_s:.0f} s." if waited_s else "."),
-        expected="no other run on this checkpoint, and no other writer of these tables.",
+        expected="no other run, and no other writer of these tables.",
         remedy="wait until the other run has ended, or end it with SIGTERM.",
     )

@@ -1,17 +1,19 @@
-"""Platform probe: does this runtime skip a pair that it has committed, as the promises need it to? (docs/contract.md, preflight)
+"""Platform probe: does this runtime fence an earlier writer, as the promises need it to? (I8)
 
 The versions of `ingest/jars.lock` with the pinned pyspark are known: the tests run on them. Any other runtime (Databricks, a
-cluster's own Spark) commits one pair twice to a scratch table, through the module that commits batches, before its first run.
+cluster's own Spark) commits a higher and then a lower transaction id to a scratch table before its first run, by append and by MERGE, and
+a higher one while a lower is in flight.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
+import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
+from urllib.parse import urlparse
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,23 +21,28 @@ from pyspark.sql import functions as F
 from ingest import jars
 from ingest.contract import Contract
 from ingest.errors import IngestError, Unfit
-from ingest.files import files_of, is_local
+from ingest.files import files_of
 from ingest.places import Places
 from ingest.stream import commit
 from ingest.stream.columns import target_fields
-from ingest.stream.commit import AlreadyWritten, Written
 from ingest.stream.delta_log import DeltaLog
-from ingest.stream.ledger import append_rows
-from ingest.stream.ledger_row import SCHEMA_VERSION, LedgerRow
-from ingest.stream.mark import Counts, Mark
-from ingest.stream.offsets import BatchId, OffsetRange
+from ingest.stream.mark import FIRST_BATCH, BatchId, Look, Looked, Mark, TopicId
+from ingest.stream.offsets import OffsetRange
 
+# Longer than an append takes in a JVM that has done nothing yet.
+IN_FLIGHT_S = 5
+# Where a file cannot be created exclusively by Delta's own means.
+SHARED_COMMITS = ("s3", "s3a", "s3n")
 PYSPARK = "4.0.1"
 CONTRACT = {"pipeline": "oncelake", "table": "probe", "source": {"topic": "probe", "format": "raw"}, "event_id": "position"}
 
 
 def ensure(session: SparkSession, lake: str) -> None:
-    """Probe an unknown runtime once, and remember it in the cache folder. Raises Unfit PLATFORM_UNFIT."""
+    """Refuse a store whose commits are not exclusive; probe an unknown runtime once, and remember it in the cache folder.
+
+    Raises Unfit PLATFORM_UNFIT.
+    """
+    _refuse_store(session, lake)
     runtime = name(session)
     if runtime == known():
         return
@@ -46,6 +53,22 @@ def ensure(session: SparkSession, lake: str) -> None:
     probe(session, lake)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(sorted({*fit, runtime})), encoding="utf-8")
+
+
+def _refuse_store(session: SparkSession, lake: str) -> None:
+    """S3 lets two drivers write one version of a log, unless a LogStore keeps them apart (Delta's storage configuration)."""
+    scheme = urlparse(lake).scheme
+    if scheme not in SHARED_COMMITS or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return
+    keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
+    stores = [store for key in keys if (store := session.conf.get(key, "")) and not store.endswith("S3SingleDriverLogStore")]
+    if not stores:
+        raise Unfit(
+            "PLATFORM_UNFIT",
+            f"{lake} is on {scheme}://, where two drivers can write the same version of a Delta log.",
+            expected="a LogStore whose commits are exclusive: an earlier run is fenced by the table's own log.",
+            remedy=f"set {keys[0]} to io.delta.storage.S3DynamoDBLogStore (delta-storage-s3-dynamodb), or use another store.",
+        )
 
 
 def known() -> str:
@@ -68,46 +91,83 @@ def name(session: SparkSession) -> str:
 
 
 def probe(session: SparkSession, lake: str) -> str:
-    """Commit a pair twice by MERGE and by append, to tables that are removed again; returns what was seen. Raises Unfit PLATFORM_UNFIT."""
+    """Try the fence on tables that are removed again; returns what was seen. Raises Unfit PLATFORM_UNFIT."""
     root = f"{lake}/.probe-{uuid.uuid4().hex}"
     places = Places(root, root, "oncelake", "probe")
     contract = Contract.model_validate(CONTRACT)
-    log, ledger = (DeltaLog(files_of(places.lake, session), path) for path in (places.target, places.ledger))
+    log = DeltaLog(files_of(places.lake, session), places.target)
+    rows = _row(session, contract)
+    seen = {}
     try:
         commit.create_tables(session, contract, places)
-        mark = Mark(
-            "oncelake", "probe", BatchId(str(uuid.uuid4()), 1), 0, contract.hash, "probe", "", (OffsetRange(0, 0, 1),), ((0, Counts(1)),)
-        )
-        outcomes = [commit.merge_target(_row(session, contract, offset), contract, log, mark, {}) for offset in (0, 1)]
-        rows = session.read.format("delta").load(places.target).count()
-        _append(session, ledger, mark)
-        _append(session, ledger, mark)
-        appended = session.read.format("delta").load(places.ledger).count()
-        seen = f"{' then '.join(type(outcome).__name__ for outcome in outcomes)}, {rows} row merged, {appended} row appended"
-        fit = [type(outcome) for outcome in outcomes] == [Written, AlreadyWritten] and (rows, appended) == (1, 1)
-    except IngestError as error:  # the module that commits found no commit with its pair
-        seen, fit = f"{error.code}: {error.found}", False
+        seen["a first MERGE"] = _merged(rows, contract, log, _mark(contract, 3))
+        seen["a later append"] = _fenced(session, contract, log, 5)
+        seen["an earlier append"] = _fenced(session, contract, log, 4)
+        seen["an earlier MERGE"] = _merged(rows, contract, log, _mark(contract, 4))
+        seen["a MERGE in flight"] = _in_flight(session, rows, contract, log)
     finally:
-        if is_local(lake):
-            shutil.rmtree(Path(places.lake), ignore_errors=True)
-    seen = f"{name(session)}: {seen}"
-    if not fit:
+        files_of(places.lake, session).remove(root)
+    expected = dict(zip(seen, ("committed", "committed", "skipped", "skipped", "skipped"), strict=True))
+    told = f"{name(session)}: {', '.join(f'{what} was {how}' for what, how in seen.items())}"
+    if seen != expected:
         raise Unfit(
             "PLATFORM_UNFIT",
-            f"a pair (txnAppId, txnVersion) committed twice was not skipped the second time ({seen}).",
-            expected="one row, and the second statement skipped: the promises stand on that.",
+            f"an earlier transaction id was not fenced by a later one ({told}).",
+            expected="an earlier statement skipped, and one in flight failed: the promises stand on that.",
             remedy=f"use {known()} or a runtime that passes `ingest doctor --spark`.",
         )
-    return seen
+    return told
 
 
-def _row(session: SparkSession, contract: Contract, offset: int) -> DataFrame:
+def _in_flight(session: SparkSession, rows: DataFrame, contract: Contract, log: DeltaLog) -> str:
+    """What becomes of a MERGE whose source is being read while a later epoch commits."""
+    slow = F.udf(_slowly, "bigint")
+    source = rows.withColumn("_offset", slow(F.col("_offset")))
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        merging = pool.submit(_merged, source, contract, log, _mark(contract, 6))
+        tracker = session.sparkContext.statusTracker()
+        while not tracker.getActiveStageIds() and not merging.done():
+            time.sleep(0.02)
+        fence = commit.fence(session.newSession(), log, _mark(contract, 7))
+        became = merging.result()
+    last = [each.mark.id.epoch for each in log.newest_first() if each.mark is not None][:2]
+    return "over too soon" if fence is not None and last == [7, 6] else became
+
+
+def _slowly(offset: int) -> int:
+    time.sleep(IN_FLIGHT_S)
+    return offset
+
+
+def _fenced(session: SparkSession, contract: Contract, log: DeltaLog, epoch: int) -> str:
+    return "skipped" if commit.fence(session, log, _mark(contract, epoch)) is None else "committed"
+
+
+def _merged(rows: DataFrame, contract: Contract, log: DeltaLog, mark: Mark) -> str:
+    try:
+        commit.merge_target(rows, contract, log, {}, lambda: mark)
+    except IngestError as error:
+        return "skipped" if error.code == "FENCED" else error.code
+    return "committed"
+
+
+def _mark(contract: Contract, epoch: int) -> Mark:
+    nowhere = Look("", 0, "")
+    id, ranges = BatchId(epoch, FIRST_BATCH), (OffsetRange(0, 0, 1),)
+    looked = Looked(nowhere, nowhere)
+    return Mark("batch", "oncelake", "probe", id, uuid.uuid4().hex, looked, contract.hash, TopicId("probe", ""), ranges)
+
+
+def _row(session: SparkSession, contract: Contract) -> DataFrame:
+    """One event."""
     now = F.lit(datetime.now(UTC))
-    values = {"_topic": F.lit("probe"), "_topic_id": F.lit(""), "_partition": F.lit(0), "_offset": F.lit(offset), "_ingested_at": now}
+    values = {
+        "_topic_id": F.lit(""),
+        "_partition": F.lit(0),
+        "_offset": F.lit(0),
+        "_ingested_at": now,
+        "_epoch": F.lit(0),
+        "_batch": F.lit(0),
+    }
     fields = target_fields(contract)
     return session.range(1).select(*(values.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in fields))
-
-
-def _append(session: SparkSession, log: DeltaLog, mark: Mark) -> None:
-    head = (SCHEMA_VERSION, "batch", "oncelake", "probe", 0, mark.id.query_id, 1, "probe", "", 0, 0, 1)
-    append_rows(session, [LedgerRow(*head, 1, 1, 0, 0, 0, 0, 1, mark.contract_hash, datetime.now(UTC))], log, mark)

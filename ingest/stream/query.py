@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -19,13 +21,14 @@ from ingest.errors import IngestError, RunStopped
 from ingest.files import files_of, is_local
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
+from ingest.recovery.epoch import open_epoch
+from ingest.recovery.facts import BrokerFacts
 from ingest.spark import jvm_pid
+from ingest.stream import commit as commits
 from ingest.stream import kafka_trouble, lock
 from ingest.stream.batch import BatchReport, Table, process
-from ingest.stream.offsets import CheckpointFiles
-from ingest.stream.opening import Opening
 from ingest.stream.rules import check_rules
-from ingest.stream.topic import Ends, Topic, diagnose, still_the_same
+from ingest.stream.topic import Ends, Topic, describe, diagnose, facts_of, still_the_same
 
 # A broker that is gone ends a run within about 95 s (three calls of 30 s), one that is started again within that does not. Spark's and
 # Kafka's own numbers (60 s a call, 120 s a poll) make that three minutes, even for a topic that was deleted.
@@ -38,8 +41,9 @@ PROMPT = {"kafka.fetch.max.wait.ms": "50"}
 # A batch is read at once and as a whole: larger fetches than Kafka's own 500 records and 1 MB take a sixth less of the reading.
 LARGE = {"kafka.max.poll.records": "5000", "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024)}
 
-# Spark writes commits/N right after foreachBatch has returned; only a broken disk makes that take seconds.
-COMMIT_LOG_WITHIN_S = 30.0
+# What ends a query and may pass: a new epoch reads again what was not committed. More often than this it does not pass.
+PASSING = ("QUERY_FAILED", "CHECKPOINT_GONE")
+REOPENED_MAX = 3
 
 # In the words of Java's files, which name the path or do not.
 DISK_FULL = re.compile(r"(?:(?P<path>/[^\n()]+) \()?(?P<what>No space left on device|Disk quota exceeded)")
@@ -62,7 +66,7 @@ class StopRequested(Exception):
 
 
 class TableQuery:
-    """A table's query; `error` is what ended it, None while all is well, `note` what its start had to say."""
+    """A table's query; `error` is what ended it, None while all is well, `said` what its starts have put right."""
 
     def __init__(
         self, contract: Contract, places: Places, kafka: KafkaOptions, topic: Topic, on_batch: Callable[[BatchReport], None]
@@ -70,7 +74,6 @@ class TableQuery:
         self.contract = contract
         self.places = places
         self.error: BaseException | None = None
-        self.note: str | None = None
         self._locks: list[lock.Held] = []
         self._kafka = kafka
         self._topic = topic
@@ -78,65 +81,70 @@ class TableQuery:
         self._on_batch = on_batch
         self._stop = threading.Event()
         self._in_batch = False
-        self._finished = -1
-        self._until: int | None = None
         self._query: StreamingQuery | None = None
         self._table: Table | None = None
+        self._again: Callable[[], None]
+        self._reopened = 0
+        self.said: list[str] = []
 
     def start(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
-        """Take the locks, let preflight decide, make sure of tables and ledger, then start the query.
-
-        A batch that was begun under another contract is finished under that one first (I9). Raises IngestError; nothing runs then.
-        """
+        """Take the lock, open an epoch, then start the query. Raises IngestError; nothing runs then."""
         self._locks = lock.hold_all(session, self.places)
         try:
+            check_rules(session, self.contract)
+            if self._local:
+                faults.arm(Path(self.places.lake), jvm_pid(session))  # once: a fault that has struck does not strike the next epoch
             self._open(session, trigger, max_records)
         except BaseException:
             self._release()
             raise
 
     def _open(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
-        if is_local(self.places.lake) and is_local(self.places.checkpoint):
-            faults.arm(Path(self.places.lake), Path(self.places.checkpoint), Path(self.places.target), jvm_pid(session))
-        check_rules(session, self.contract)
-        opening = Opening(session, self.contract, self.places, self._kafka, self._topic)
-        opening.refuse()
-        self.note = opening.begins_late
-        if finished := (former := opening.unfinished_contract()) is not None:
-            assert former is not None
-            self._finish_under(session, former, opening, max_records)
-            opening = Opening(session, self.contract, self.places, self._kafka, self._topic)
-            opening.refuse()
-        opening.make_tables()
-        faults.at("start_tables", 0)
-        opening.refuse_changed_contract()
-        opening.bind(anew=finished)
-        faults.at("start_bound", 0)
-        self._launch(session, self.contract, opening, trigger, max_records)
-
-    def _launch(self, session: SparkSession, contract: Contract, opening: Opening, trigger: Trigger, max_records: int | None) -> None:
-        ledger = opening.ledger()
-        checkpoint = CheckpointFiles(files_of(self.places.checkpoint, session), self.places.checkpoint)
-        self._table = Table(contract, self.places, self._topic, opening.epoch, checkpoint, ledger, self._still_ours)
-        faults.at("start_ledger", 0)
-        records = session.readStream.format("kafka").options(**self._source_options(contract, max_records)).load()
-        writer = records.writeStream.foreachBatch(self._batch).option("checkpointLocation", self.places.checkpoint)
+        epoch = open_epoch(session, self.contract, self.places, self._facts)
+        self.said += [f"{self.places.name}: {each}" for each in epoch.healed]
+        if self._local:
+            faults.watch(Path(epoch.checkpoint), Path(self.places.target))
+        self._again = partial(self._open, session, trigger, max_records)
+        self._table = Table(self.contract, self.places, epoch, files_of(self.places.checkpoints, session), self._still_ours)
+        records = session.readStream.format("kafka").options(**self._source_options(epoch.starts, max_records)).load()
+        writer = records.writeStream.foreachBatch(self._batch).option("checkpointLocation", epoch.checkpoint)
         self._query = writer.queryName(self.places.name).trigger(**trigger.options()).start()
 
-    def _finish_under(self, session: SparkSession, former: Contract, opening: Opening, max_records: int | None) -> None:
-        """Do the one batch that was begun under `former`, then stop."""
-        self._until = opening.unfinished
-        opening.make_tables()
-        self._launch(session, former, opening, Trigger(), max_records)
-        while not self.poll():
-            time.sleep(0.02)
-        if (failure := self.finish(session)) is not None:
-            raise failure
-        self._stop.clear()
-        self._until, self._query, self._table = None, None, None
+    @property
+    def _local(self) -> bool:
+        return is_local(self.places.lake) and is_local(self.places.checkpoints)
 
-    def _source_options(self, contract: Contract, max_records: int | None) -> dict[str, str]:
-        source = contract.source
+    def _facts(self) -> BrokerFacts:
+        self._topic = describe(self._kafka, self.contract.source.topic)  # again: partitions may have been added
+        return facts_of(self._kafka, self._topic, self.contract.source.isolation_level)
+
+    def reopen(self) -> str | None:
+        """Open another epoch where the query was ended by something that may pass: an executor that was lost with the batch at hand, a
+        checkpoint that was deleted beneath it. Returns what to say, None where the query's end stands.
+
+        A batch that was committed is not read again, one that was not is.
+        """
+        failure = None if self._stop.is_set() else self._failure()
+        if failure is None or failure.code not in PASSING or self._reopened >= REOPENED_MAX:
+            return None
+        if (
+            self._table is not None
+            and (later := commits.overtaken(self._table.epoch.look_back.target, self._table.epoch.fence)) is not None
+        ):
+            self.error = later  # whoever stood still until its checkpoint was removed must not fence the run that went on
+            return None
+        self._reopened += 1
+        self.error, self._query = None, None
+        try:
+            self._again()
+        except Py4JNetworkError:
+            raise  # the JVM is gone, and with it all tables
+        except Exception as error:
+            self.error = error
+        return f"{failure.found} A new epoch is opened ({self._reopened} of {REOPENED_MAX})."
+
+    def _source_options(self, starts: Mapping[int, int], max_records: int | None) -> dict[str, str]:
+        source = self.contract.source
         options = {
             # Kafka refuses a call's time limit below the request's; whoever sets that has thought about both.
             **({} if "request.timeout.ms" in self._kafka.options else PATIENCE),
@@ -144,7 +152,7 @@ class TableQuery:
             **LARGE,
             **self._kafka.for_spark(),
             "subscribe": source.topic,
-            "startingOffsets": source.starting_offsets,
+            "startingOffsets": json.dumps({source.topic: {str(partition): offset for partition, offset in starts.items()}}),
             "failOnDataLoss": "true",
             "includeHeaders": "true",
             # Without it Spark reads records of aborted transactions too.
@@ -160,9 +168,6 @@ class TableQuery:
                 raise StopRequested
             assert self._table is not None
             report = process(records, number, self._table)
-            self._finished = number
-            if number == self._until:
-                self._stop.set()
             self._on_batch(report)
         except BaseException as error:
             # Kept here: on its way through the JVM an exception becomes text.
@@ -184,7 +189,6 @@ class TableQuery:
         if self._query is None or not self._query.isActive:
             return True
         if self._stop.is_set() and not self._in_batch:
-            self._await_commit_log()
             self._query.stop()
             return True
         return False
@@ -193,18 +197,17 @@ class TableQuery:
         """Offsets in the topic behind the end of this batch; None if the broker does not say. Call it from one thread."""
         return self._ends.lag(report.ends)
 
-    def finish(self, session: SparkSession) -> IngestError | None:
-        """Append what the ledger lacks and let the locks go; returns what ended the query, if it did not end well."""
+    def finish(self) -> IngestError | None:
+        """Append what the ledger lacks and let the lock go; returns what ended the query, if it did not end well."""
         failure = self._failure()
         self._ends.close()
         try:
             if self._table is not None:
-                self._table.ledger.append(session)
+                self._table.epoch.ledger.append()
                 faults.at("finish_ledger", 0)
         except Exception as error:
             failure = failure or stopped(self.contract, self._kafka, error)
-        if self._until is None:
-            self._release()
+        self._release()
         return failure
 
     def _release(self) -> None:
@@ -223,13 +226,6 @@ class TableQuery:
             return stopped(self.contract, self._kafka, self.error)
         exception = self._query.exception() if self._query is not None else None
         return stopped(self.contract, self._kafka, exception) if exception is not None else None
-
-    def _await_commit_log(self) -> None:
-        """A batch that foreachBatch has ended is in Spark's commit log a moment later; without it a restart would look at it again."""
-        assert self._table is not None
-        deadline = time.monotonic() + COMMIT_LOG_WITHIN_S
-        while self._finished >= 0 and self._finished not in self._table.checkpoint.numbers("commits") and time.monotonic() < deadline:
-            time.sleep(0.01)
 
 
 def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> RunStopped:

@@ -16,13 +16,14 @@ from pyspark.sql import SparkSession
 from ingest import spark
 from ingest.contract import Contract
 from ingest.errors import IngestError, RunStopped
-from ingest.files import unfit
+from ingest.files import is_local, unfit
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places, refuse_nested, spark_log
+from ingest.recovery.idle import idle
 from ingest.stream import lock, platform
 from ingest.stream.batch import BatchReport
 from ingest.stream.query import TableQuery, Trigger, stopped
-from ingest.stream.topic import describe
+from ingest.stream.topic import Topic, describe, facts_of
 
 POLL_S = 0.1
 # A dying JVM's sockets close a moment before the process is gone.
@@ -78,12 +79,10 @@ class TableResult:
 
     table: str
     batches: int = 0
-    skipped: int = 0
     records_read: int = 0
     inserted: int = 0
     duplicate: int = 0
     quarantined: int = 0
-    replayed: int = 0
     error: IngestError | None = None
 
 
@@ -125,9 +124,8 @@ class Run:
                     break
                 try:
                     query.start(session, self.trigger, self.max_records)
-                    if query.note is not None:
-                        display.note(query.note)
                     started.append(query)
+                    self._say(query, display)
                 except IngestError as error:
                     results[query.contract.name].error = error
                 except Exception as error:
@@ -156,10 +154,19 @@ class Run:
                 if not topic.id:
                     display.note(f"{contract.name}: the broker tells no topic id, so a topic that is made anew cannot be noticed")
                 lock.wait_for(places, display.note)
+                if self._idle(contract, places, topic):
+                    continue
                 queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch))
             except IngestError as error:
                 results[contract.name].error = error
         return queries
+
+    def _idle(self, contract: Contract, places: Places, topic: Topic) -> bool:
+        """Look without Spark, where that can be done: a refusal comes in a second, and a schedule that finds nothing to read ends."""
+        if not is_local(self.lake):
+            return False
+        nothing = idle(contract, places, facts_of(self.kafka, topic, contract.source.isolation_level))
+        return nothing and self.trigger.once and self.checks is None
 
     def _listen(self, *, at_once: bool) -> None:
         """Let SIGTERM and Ctrl-C end the run: `at_once` wherever it is, else after the batch at hand."""
@@ -185,11 +192,11 @@ class Run:
                     told = True
                 for query in active:
                     query.ask_to_stop()
-            ended = [query for query in active if query.poll()]
+            ended = [query for query in active if query.poll() and not self._reopened(session, query, display)]
             active = [query for query in active if query not in ended]
             self._show(queries, display, results)
             for query in ended:
-                failure = query.finish(session) or refused.get(query.contract.name)
+                failure = query.finish() or refused.get(query.contract.name)
                 if failure is None and self.trigger.once and self.interrupted is None:
                     failure = self._checked(session, query, at_work=False)
                 results[query.contract.name].error = failure
@@ -200,6 +207,18 @@ class Run:
             display.tick()
             if active:
                 time.sleep(POLL_S)
+
+    def _reopened(self, session: SparkSession, query: TableQuery, display: Display) -> bool:
+        if self.interrupted is not None or spark.jvm_exit(session) is not None or (said := query.reopen()) is None:
+            return False
+        display.note(said)
+        self._say(query, display)
+        return True
+
+    def _say(self, query: TableQuery, display: Display) -> None:
+        for each in query.said:
+            display.note(each)
+        query.said.clear()
 
     def _due(self, active: Sequence[TableQuery]) -> list[TableQuery]:
         return [query for query in active if self.checks and self.interrupted is None and self.checks.due(query.contract.name)]
@@ -216,13 +235,10 @@ class Run:
         for report in reports:
             result = results[report.table]
             result.batches += 1
-            result.skipped += report.skipped
-            if not report.skipped:
-                result.records_read += report.records_read
-                result.inserted += report.inserted
-                result.duplicate += report.duplicate
-                result.quarantined += report.quarantined
-                result.replayed += report.replayed
+            result.records_read += report.records_read
+            result.inserted += report.inserted
+            result.duplicate += report.duplicate
+            result.quarantined += report.quarantined
             display.batch(report, of_table[report.table].lag(report))
             if self.checks is not None:
                 self.checks.saw(report)

@@ -25,8 +25,8 @@ QUARANTINE_FIELDS = (
     T.StructField("reason_detail", T.StringType()),
     T.StructField("event_id", T.StringType()),
     T.StructField("contract_hash", T.StringType(), False),
-    T.StructField("query_id", T.StringType(), False),
-    T.StructField("batch_id", T.LongType(), False),
+    T.StructField("epoch", T.IntegerType(), False),
+    T.StructField("batch", T.LongType(), False),
     T.StructField("state", T.StringType(), False),
     T.StructField("state_changed_at", T.TimestampType(), False),
     T.StructField("state_by", T.StringType(), False),
@@ -38,8 +38,7 @@ LEDGER_FIELDS = (
     T.StructField("pipeline", T.StringType(), False),
     T.StructField("table", T.StringType(), False),
     T.StructField("epoch", T.IntegerType(), False),
-    T.StructField("query_id", T.StringType(), False),
-    T.StructField("batch_id", T.LongType(), False),
+    T.StructField("batch", T.LongType(), False),
     T.StructField("topic", T.StringType(), False),
     T.StructField("topic_id", T.StringType(), False),
     T.StructField("partition", T.IntegerType(), False),
@@ -49,8 +48,9 @@ LEDGER_FIELDS = (
     T.StructField("inserted", T.LongType(), False),
     T.StructField("duplicate", T.LongType(), False),
     T.StructField("quarantined", T.LongType(), False),
-    T.StructField("replayed", T.LongType(), False),
     T.StructField("gap", T.LongType(), False),
+    T.StructField("stood", T.LongType()),
+    T.StructField("why", T.StringType()),
     T.StructField("target_version", T.LongType(), False),
     T.StructField("contract_hash", T.StringType(), False),
     T.StructField("committed_at", T.TimestampType(), False),
@@ -106,7 +106,16 @@ def definitions(contract: Contract, places: Places) -> tuple[TableDefinition, Ta
     """Target, quarantine and ledger of a contract."""
     layout = contract.layout
     # Statistics cost a fifth of a write; these columns are the ones that MERGE, verify and readers prune by.
-    pruned = [*event_id_columns(contract), contract.event_time, "_partition", "_offset", "_ingested_at", *layout.cluster_by]
+    pruned = [
+        *event_id_columns(contract),
+        contract.event_time,
+        "_partition",
+        "_offset",
+        "_ingested_at",
+        "_epoch",
+        "_batch",
+        *layout.cluster_by,
+    ]
     # Delta keeps none of BINARY, and none where the folder tells.
     without = {*layout.partition_by, *(each.name for each in target_fields(contract) if isinstance(each.dataType, T.BinaryType))}
     kept = dict.fromkeys(name for name in pruned if name and name not in without)
@@ -126,7 +135,7 @@ def definitions(contract: Contract, places: Places) -> tuple[TableDefinition, Ta
             layout.cluster_by,
             contract.description,
         ),
-        TableDefinition(places.quarantine, QUARANTINE_FIELDS, {**common, "delta.dataSkippingStatsColumns": "partition,offset,batch_id"}),
+        TableDefinition(places.quarantine, QUARANTINE_FIELDS, {**common, "delta.dataSkippingStatsColumns": "partition,offset,epoch,batch"}),
         TableDefinition(places.ledger, LEDGER_FIELDS, common),
     )
 

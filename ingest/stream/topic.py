@@ -29,7 +29,7 @@ from ingest.stream.conversation import ask
 from ingest.stream.kafka_trouble import Trouble
 
 if TYPE_CHECKING:
-    from ingest.stream.situation import BrokerFacts
+    from ingest.recovery.facts import BrokerFacts
 
 # A cluster that answers at all answers in a second or two; longer silence is a wrong address.
 ANSWER_WITHIN_S = 15.0
@@ -106,7 +106,7 @@ def refuse_another(now: Topic, topic: Topic, table: str) -> None:
     """Raises RunStopped TOPIC_RECREATED if `now`, what the broker knows by that name, is not the topic that `table` was read from."""
     if now.id in ("", topic.id):
         return
-    from ingest.stream import refusals  # here: `ingest status` counts its imports
+    from ingest.recovery import refusals  # here: `ingest status` counts its imports
 
     raise RunStopped(
         "TOPIC_RECREATED",
@@ -152,19 +152,19 @@ def bounds(kafka: KafkaOptions, topic: Topic, within_s: float = ANSWER_WITHIN_S)
     return {each.partition: (int(first[each]), int(end[each])) for each in partitions}
 
 
-def facts_of(kafka: KafkaOptions, topic: Topic, isolation_level: str) -> BrokerFacts:
-    """What preflight and rebase ask of the broker, for a reader of this isolation level. Raises Unfit BROKER_UNREACHABLE."""
-    from ingest.stream.situation import BrokerFacts  # here: `ingest status` counts its imports
+def facts_of(kafka: KafkaOptions, topic: Topic, isolation_level: str, within_s: float = ANSWER_WITHIN_S) -> BrokerFacts:
+    """What a start and a seek ask of the broker, for a reader of this isolation level. Raises Unfit BROKER_UNREACHABLE."""
+    from ingest.recovery.facts import BrokerFacts  # here: `ingest status` counts its imports
+    from ingest.stream.mark import TopicId
 
-    known = bounds(kafka, topic)
+    known, id = bounds(kafka, topic, within_s), TopicId(topic.name, topic.id, topic.cluster)
     if isolation_level != "read_committed":
-        return BrokerFacts(topic.name, topic.id, known, cluster=topic.cluster)
+        return BrokerFacts(id, known)
     partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
-    with _consumer(kafka, ANSWER_WITHIN_S, isolation_level) as consumer:
-        decided = consumer.end_offsets(partitions, timeout_ms=ANSWER_WITHIN_S * 1000)
+    with _consumer(kafka, within_s, isolation_level) as consumer:
+        decided = consumer.end_offsets(partitions, timeout_ms=within_s * 1000)
     # Asked later than the bounds: what was decided in between is no matter.
-    ends = {p.partition: min(int(decided[p]), known[p.partition][1]) for p in partitions}
-    return BrokerFacts(topic.name, topic.id, known, ends, topic.cluster)
+    return BrokerFacts(id, known, {p.partition: min(int(decided[p]), known[p.partition][1]) for p in partitions})
 
 
 def offsets_at(kafka: KafkaOptions, topic: Topic, milliseconds: int) -> dict[int, int | None]:

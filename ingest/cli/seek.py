@@ -1,0 +1,158 @@
+"""`ingest seek`: go on elsewhere than where the table ends, or read again what it lacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_json
+
+if TYPE_CHECKING:
+    from ingest.contract import Contract
+    from ingest.kafka_options import KafkaOptions
+    from ingest.places import Places
+    from ingest.recovery.facts import BrokerFacts
+    from ingest.recovery.seek import Aim, SeekPlan
+    from ingest.stream.topic import Topic
+
+To = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        help="Where to begin: table (the first offset that it lacks), earliest, latest, offsets (0:12,1:9), or a time (2026-11-21T08:00Z).",
+    ),
+]
+
+
+@app.command()
+def seek(
+    table: Annotated[str, typer.Argument(help="The table (name or pipeline.name).")],
+    to: To,
+    accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Offsets may be left out; the ledger keeps which.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Let the next run go on elsewhere: an epoch is opened there. No event id that the table holds is added again."""
+    from ingest.contract import load_contracts
+    from ingest.kafka_options import KafkaOptions
+    from ingest.places import Places, refuse_nested
+    from ingest.stream import lock
+    from ingest.stream.topic import describe, facts_of
+
+    (contract,) = load_contracts(project, [table])
+    kafka = KafkaOptions.from_environment(bootstrap_servers)
+    places = Places(lake, checkpoints, contract.pipeline, contract.table)
+    refuse_nested(places)
+    topic = describe(kafka, contract.source.topic)
+    aim = parse_aim(to, kafka, topic)
+    broker = facts_of(kafka, topic, contract.source.isolation_level)
+    lock.wait_for(places)
+    planned, epoch = _do(contract, places, broker, master, aim, f"--to {to}", accept_gap=accept_gap, dry_run=dry_run)
+    if as_json:
+        print_json("seek", ok=True, tables=[{"table": places.name, "dry_run": dry_run, "epoch": epoch, **_row(planned)}])
+        return
+    print_plan(places.name, planned)
+    print(
+        "dry run: nothing was changed"
+        if dry_run
+        else f"{places.name}: epoch {epoch} is open; `ingest run {places.name}` goes on from there"
+    )
+
+
+def _do(
+    contract: Contract, places: Places, broker: BrokerFacts, master: str, aim: Aim, reason: str, *, accept_gap: bool, dry_run: bool
+) -> tuple[SeekPlan, int | None]:
+    """Plan the seek and, unless it is a dry run, open its epoch. A dry run on the machine's own disk needs no Spark."""
+    from pathlib import Path
+
+    from ingest import faults, spark
+    from ingest.delta_sql import engine_for
+    from ingest.files import is_local
+    from ingest.places import spark_log
+    from ingest.prove.coverage import coverage
+    from ingest.recovery.look import look
+    from ingest.recovery.seek import plan
+
+    local = is_local(places.lake) and is_local(places.checkpoints)
+    session = None if local and dry_run else spark.start(master, spark_log(places.lake, "seek"))
+    try:
+        if dry_run:
+            covered = coverage(engine_for(places.lake, session), places, broker.topic.id)
+            return plan(look(session, places, broker), aim, covered, accept_gap=accept_gap), None
+        from ingest.recovery.epoch import Seeking, open_epoch
+        from ingest.stream import lock
+
+        assert session is not None
+        held = lock.hold_all(session, places)
+        try:
+            if local:
+                faults.arm(Path(places.lake), spark.jvm_pid(session))
+            epoch = open_epoch(session, contract, places, lambda: broker, Seeking(aim, accept_gap, reason))
+            epoch.ledger.append()
+        finally:
+            for each in held:
+                each.release()
+        assert epoch.sought is not None
+        return epoch.sought, epoch.writer.epoch
+    finally:
+        if session is not None:
+            spark.end(session)
+
+
+def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
+    """What --to says. Raises InvalidInput AIM_INVALID, and Unfit BROKER_UNREACHABLE for a time, which the broker must turn into offsets."""
+    from datetime import UTC, datetime
+
+    from ingest.errors import InvalidInput
+    from ingest.recovery.seek import Aim
+    from ingest.stream.topic import bounds, offsets_at
+
+    if text == "table":
+        return Aim("table")
+    if text == "earliest":
+        return Aim("earliest")
+    if text == "latest":
+        return Aim("latest")
+    try:
+        pairs = [word.split(":") for word in text.split(",")]
+        if all(len(pair) == 2 and pair[0].isdigit() and pair[1].isdigit() for pair in pairs):
+            offsets = tuple((int(partition), int(offset)) for partition, offset in pairs)
+            if len(dict(offsets)) != len(offsets):
+                raise ValueError("a partition is named twice")
+            return Aim("offsets", offsets)
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(
+            "AIM_INVALID",
+            f"--to {text!r}.",
+            expected="table, earliest, latest, offsets as 0:1200,1:900, or a time as 2026-11-21T08:00Z.",
+            remedy="correct --to.",
+        ) from error
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    ends = bounds(kafka, topic)  # first: what comes in between is not older than the time, and must not lie before the end that is taken
+    found = offsets_at(kafka, topic, max(0, round(moment.timestamp() * 1000)))  # to Kafka -1 is no time: it is the end
+    return Aim("offsets", tuple((p, ends[p][1] if offset is None else offset) for p, offset in found.items()))
+
+
+def print_plan(name: str, planned: SeekPlan) -> None:
+    """What will be done, the unpleasant things first."""
+    for gap in planned.gaps:
+        print(f"{name}: LEFT OUT: partition {gap.partition} [{gap.start}, {gap.end}), {len(gap)} offsets that no whole batch has read")
+    if planned.again:
+        print(f"{name}: {sum(map(len, planned.again))} offsets are read again. No event id that the table holds is added twice;")
+        print("  rows that were deleted from the table on purpose can come back")
+    print(f"{name}: begins at {' '.join(f'{partition}:{offset}' for partition, offset in sorted(planned.starts.items()))}")
+
+
+def _row(planned: SeekPlan) -> dict[str, Any]:
+    def ranges(each: Any) -> list[list[int]]:
+        return [[r.partition, r.start, r.end] for r in each]
+
+    return {"starts": sorted([p, o] for p, o in planned.starts.items()), "gaps": ranges(planned.gaps), "read_again": ranges(planned.again)}

@@ -1,0 +1,267 @@
+"""Opening an epoch: the one operation behind a first start, every later start and a seek (I8, DESIGN section 5).
+
+1 look and decide, for a start that is refused fences nobody · 2 fence the target with (epoch, 0) · 3 fence the quarantine · 4 look again:
+nobody else can commit any more, so what is seen now is what counts · 5 roll back what an uncommitted batch left in the quarantine ·
+6 a first start or a seek commits its offsets · 7 make the new checkpoint's folder. A crash anywhere is met by the next start, which takes
+a higher epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import SparkSession
+
+from ingest import faults
+from ingest.contract import Contract
+from ingest.delta_sql import engine_for
+from ingest.errors import RunStopped
+from ingest.files import files_of
+from ingest.places import Places
+from ingest.recovery.decide import Refuse, Start, decide
+from ingest.recovery.facts import BrokerFacts, Facts
+from ingest.recovery.look import EPOCH_FILE, look
+from ingest.recovery.look_back import LookBack
+from ingest.recovery.replay import pending, replay
+from ingest.recovery.roll_back import roll_back
+from ingest.recovery.seek import Aim, SeekPlan, plan
+from ingest.stream import commit as commits
+from ingest.stream import contract_change
+from ingest.stream.delta_log import DeltaLog
+from ingest.stream.ledger import Ledger
+from ingest.stream.mark import FENCE, SEEK, BatchId, Kind, Looked, Mark, TopicId
+from ingest.stream.offsets import OffsetRange
+
+# Two starts that want one epoch: the later one looks again. More rounds than this mean that starts are made faster than they end.
+ROUNDS_MAX = 5
+# Checkpoints of earlier epochs are kept to be looked at.
+CHECKPOINTS_KEPT = 3
+
+
+@dataclass(frozen=True)
+class Seeking:
+    """What a seek asks for, and how the user said it."""
+
+    aim: Aim
+    accept_gap: bool
+    reason: str
+
+    def begin(self, facts: Facts, session: SparkSession, places: Places) -> Beginning:
+        """Where it begins. Raises as `plan`."""
+        from ingest.prove.coverage import coverage  # a start that seeks nothing counts nothing
+
+        assert facts.broker is not None
+        sought = plan(
+            facts, self.aim, coverage(engine_for(places.lake, session), places, facts.broker.topic.id), accept_gap=self.accept_gap
+        )
+        return Beginning(sought.starts, "seek" if facts.was_read else "first", self.reason, sought)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """One start of one process: the identity that its commits carry."""
+
+    pipeline: str
+    table: str
+    epoch: int
+    id: str
+    topic: TopicId
+    contract_hash: str
+
+    def mark(self, kind: Kind, number: int, looked: Looked) -> Mark:
+        """A mark of this writer, without offsets."""
+        return Mark(kind, self.pipeline, self.table, BatchId(self.epoch, number), self.id, looked, self.contract_hash, self.topic)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """An epoch that is open: who writes, where it begins, how far batches have read this topic before, and which epochs read it.
+
+    `healed` says what was put right.
+    """
+
+    writer: Writer
+    starts: Mapping[int, int]
+    read_before: Mapping[int, int]
+    epochs_of_topic: tuple[int, ...]
+    checkpoint: str
+    look_back: LookBack
+    ledger: Ledger
+    sought: SeekPlan | None = None
+    healed: tuple[str, ...] = ()
+
+    @property
+    def fence(self) -> Mark:
+        """The mark with which it was opened."""
+        return self.writer.mark("epoch", FENCE, self.look_back.seen)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where an epoch begins. `why` it commits that as a seek: first or seek; a later start commits nothing, the table tells."""
+
+    starts: Mapping[int, int]
+    why: str = ""
+    reason: str = ""
+    sought: SeekPlan | None = None
+
+    def mark(self, mark: Mark) -> Mark:
+        """The same with these offsets."""
+        ranges = tuple(OffsetRange(p, start, start) for p, start in sorted(self.starts.items()))
+        gaps = self.sought.gaps if self.sought is not None else ()
+        return replace(mark, ranges=ranges, gaps=gaps, why=self.why, reason=self.reason)
+
+
+def open_epoch(
+    session: SparkSession, contract: Contract, places: Places, broker: Callable[[], BrokerFacts], seeking: Seeking | None = None
+) -> Epoch:
+    """Open the next epoch of a table, where the table ends or where `seeking` says.
+
+    Raises the refusals of `decide` and `plan`, Refused CONTRACT_CHANGED, and RunStopped FENCED if others keep taking the epoch.
+    """
+    opening = _Opening(session, contract, places, broker, seeking)
+    for _ in range(ROUNDS_MAX):
+        if (opened := opening.once()) is not None:
+            return opened
+    raise RunStopped(
+        "FENCED",
+        f"{ROUNDS_MAX} times another start of {places.name} took the epoch first.",
+        expected="one run for a table at a time.",
+        remedy="end the others: a scheduler must not start runs that overlap.",
+    )
+
+
+@dataclass
+class _Opening:
+    """What the steps of an opening share."""
+
+    session: SparkSession
+    contract: Contract
+    places: Places
+    broker: Callable[[], BrokerFacts]
+    seeking: Seeking | None
+    target: DeltaLog = field(init=False)
+    quarantine: DeltaLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        files = files_of(self.places.lake, self.session)
+        self.target, self.quarantine = DeltaLog(files, self.places.target), DeltaLog(files, self.places.quarantine)
+
+    def once(self) -> Epoch | None:
+        """Open the epoch; None where another writer has taken it, or a later one."""
+        # 1 Look and decide.
+        facts = self._look()
+        if self._made_tables(facts):
+            facts = self._look()
+        self._begin(facts)
+        faults.at("start_tables", 0)
+
+        # 2 Fence the target, 3 the quarantine.
+        assert facts.broker is not None
+        epoch, topic = facts.next_epoch, facts.broker.topic
+        writer = Writer(self.places.pipeline, self.places.table, epoch, str(uuid.uuid4()), topic, self.contract.hash)
+        for log, point in ((self.target, "start_target_fenced"), (self.quarantine, "start_fenced")):
+            if commits.fence(self.session, log, writer.mark("epoch", FENCE, _looked(facts))) is None:
+                return None
+            faults.at(point, 0)
+
+        # 4 Look again: nobody else can commit any more.
+        facts = self._look()
+        if facts.next_epoch != writer.epoch + 1 or facts.broker is None or facts.broker.topic != writer.topic:
+            return None
+        beginning = self._begin(facts)
+        look_back = LookBack(self.places.name, self.target, self.quarantine, _looked(facts))
+
+        # 5 Finish what a crash left: quarantined records that became rows; what an uncommitted batch put into the quarantine goes.
+        self._finish_replay(facts)
+        healed = list(_lost_checkpoints(facts, writer))
+        if (undone := roll_back(facts, writer.epoch, beginning.starts)) is not None:
+            commit = commits.delete(self.session, self.quarantine, writer.mark("rollback", SEEK, look_back.again()), undone.condition)
+            number = commit.deleted_rows if commit is not None else 0
+            healed += [f"{number} quarantined records of a batch that was not committed are rolled back, and read again"] if number else []
+            faults.at("start_rolled_back", 0)
+
+        # 6 Commit the offsets of a first start or a seek.
+        ledger = Ledger.of(self.session, self.places, facts.ledger)
+        if beginning.why:
+            seek = beginning.mark(writer.mark("seek", SEEK, look_back.again()))
+            ledger.saw(commits.commit_seek(self.session, self.target, seek), seek)
+            faults.at("start_sought", 0)
+        look_back.again()
+
+        # 7 The new checkpoint's folder.
+        checkpoint = self._make_checkpoint(writer, look_back.seen.target.table_id)
+        faults.at("start_checkpoint", 0)
+        reached, epochs = _read_before(facts, ledger, writer)
+        return Epoch(writer, beginning.starts, reached, epochs, checkpoint, look_back, ledger, beginning.sought, tuple(healed))
+
+    def _look(self) -> Facts:
+        return look(self.session, self.places, self.broker())
+
+    def _made_tables(self, facts: Facts) -> bool:
+        """Create the tables that are missing, unless a start is refused; whether any was."""
+        if self.seeking is None and isinstance(decision := decide(facts), Refuse):
+            raise decision.error
+        made = None in (facts.target.look, facts.quarantine.look, facts.ledger_look)
+        if made:
+            commits.create_tables(self.session, self.contract, self.places)
+        state = self.target.state()
+        assert state is not None, "it is there, or was made a moment ago"
+        contract_change.refuse(self.contract, self.places.target, contract_change.changes(self.contract, state))
+        return made
+
+    def _begin(self, facts: Facts) -> Beginning:
+        """Where the epoch begins, by a start's decision or a seek's plan. Raises what they refuse with."""
+        return _started(facts, self.contract) if self.seeking is None else self.seeking.begin(facts, self.session, self.places)
+
+    def _finish_replay(self, facts: Facts) -> None:
+        """What a crash behind the newest batch's commit may have left to be done."""
+        newest = facts.target.newest
+        if newest is None or newest.looked is None or newest.version is None:
+            return
+        mark = self.target.commit(newest.version).mark
+        if mark is not None and mark.kind == "batch" and pending(engine_for(self.places.lake, self.session), self.places, mark):
+            replay(self.session, self.places, mark)
+
+    def _make_checkpoint(self, writer: Writer, table_id: str) -> str:
+        """The folder of a new checkpoint; older ones than a few are removed."""
+        files, folder = files_of(self.places.checkpoints, self.session), self.places.checkpoint_of(writer.epoch)
+        earlier = sorted(int(name) for name in files.names(self.places.checkpoint) if name.isdigit())
+        for epoch in earlier[: -(CHECKPOINTS_KEPT - 1)]:
+            files.remove(self.places.checkpoint_of(epoch))
+        about = {"epoch": writer.epoch, "table_id": table_id, "topic": writer.topic.name, "topic_id": writer.topic.id}
+        files.write(f"{folder}/{EPOCH_FILE}", json.dumps(about).encode())
+        return folder
+
+
+def _started(facts: Facts, contract: Contract) -> Beginning:
+    decision = decide(facts, contract.source.starting_offsets)
+    if isinstance(decision, Refuse):
+        raise decision.error
+    assert isinstance(decision, Start), "the tables were made a moment ago"
+    why = ("first", f"starting_offsets: {contract.source.starting_offsets}") if decision.first else ("", "")
+    return Beginning(decision.offsets, *why)
+
+
+def _lost_checkpoints(facts: Facts, writer: Writer) -> Iterator[str]:
+    if 0 < facts.checkpoint.epoch < writer.epoch - 1 or (facts.checkpoint.epoch == 0 and facts.target.newest is not None):
+        yield f"no checkpoint of epoch {writer.epoch - 1} is there: nothing is lost by that, the table says where to go on"
+
+
+def _looked(facts: Facts) -> Looked:
+    assert facts.target.look is not None and facts.quarantine.look is not None, "the tables were made before"
+    return Looked(facts.target.look, facts.quarantine.look)
+
+
+def _read_before(facts: Facts, ledger: Ledger, writer: Writer) -> tuple[dict[int, int], tuple[int, ...]]:
+    """How far this topic was read before, by partition, and the epochs that read it: by the ledger, and by what it lacks yet."""
+    reached, epochs = facts.read_before(writer.topic.id), {e for e, topic_id in facts.ledger.topics.items() if topic_id == writer.topic.id}
+    for _, mark in ledger.pending:
+        if mark.topic.id == writer.topic.id:
+            epochs.add(mark.id.epoch)
+            if mark.kind == "batch":
+                reached |= {p: max(end, reached.get(p, 0)) for p, end in mark.ends.items()}
+    return reached, tuple(sorted({*epochs, writer.epoch}))

@@ -1,0 +1,171 @@
+"""Looks at target, quarantine, ledger and checkpoints: reads the facts that `decide` decides on. It writes nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from ingest.delta_sql import Unreadable, engine_for
+from ingest.files import Files, files_of
+from ingest.places import Places
+from ingest.recovery import refusals
+from ingest.recovery.facts import (
+    BrokerFacts,
+    CheckpointFacts,
+    Count,
+    Facts,
+    LedgerFacts,
+    Newest,
+    QuarantineFacts,
+    Replaced,
+    TargetFacts,
+)
+from ingest.stream.delta_log import Commit, DeltaLog, State
+from ingest.stream.in_force import leaves_out
+from ingest.stream.ledger_reader import ledger_facts
+from ingest.stream.mark import BatchId, Look, app_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RETENTION = "delta.setTransactionRetentionDuration"
+EPOCH_FILE = "oncelake/epoch.json"
+EPOCH_DIGITS = 10
+
+
+def look(session: SparkSession | None, places: Places, broker: BrokerFacts | None) -> Facts:
+    """Read all that a start has to know; a lake on the machine's own disk needs no session.
+
+    Raises Refused LOG_TORN or LEDGER_UNREADABLE.
+    """
+    files = files_of(places.lake, session)
+    target_log, quarantine_log, ledger_log = (DeltaLog(files, path) for path in (places.target, places.quarantine, places.ledger))
+    # A run beside this look (status, another driver) commits meanwhile. What tells of the target is read before it, what the target tells
+    # of is read after it: so that what came in between is never taken for a loss.
+    checkpoint = checkpoint_facts(files_of(places.checkpoints, session), places.checkpoint)
+    ledger_state = ledger_log.state()
+    try:
+        ledger = ledger_facts(session, places)
+    except Unreadable as error:
+        raise refusals.ledger_unreadable(places.name, places.ledger, str(error)) from error
+    target_state = target_log.state()
+    target = target_facts(target_log, target_state, places, ledger)
+    quarantine_state = quarantine_log.state()
+    quarantine = quarantine_facts(quarantine_log, quarantine_state, places, target.newest)
+    target = replace(target, copy=copied(target_log, target_state, target.newest, quarantine))
+    states = {target_log.table: target_state, quarantine_log.table: quarantine_state, ledger_log.table: ledger_state}
+    retention = tuple(path for path, state in states.items() if state is not None and RETENTION in state.properties)
+    ledger_look = ledger_state.look if ledger_state is not None else None
+    facts = Facts(places.name, target, quarantine, ledger, checkpoint, broker, retention, None, ledger_look)
+    return replace(facts, count=_count(session, places)) if facts.needs_count else facts
+
+
+def target_facts(log: DeltaLog, state: State | None, places: Places, ledger: LedgerFacts) -> TargetFacts:
+    """What the target's log says, from the newest commit back to the newest batch or seek that the ledger has."""
+    if state is None:
+        return TargetFacts(log.table)
+    newest, other = ledger.newest, None
+    for commit in log.newest_first():
+        if (mark := commit.mark) is None:
+            continue
+        if mark.name != places.name:
+            other = other or mark.name
+        elif mark.kind in ("batch", "seek"):
+            if newest is None or mark.id > newest.id or (mark.id == newest.id and newest.looked is None):
+                newest = Newest(mark.id, mark.topic, mark.ends, mark.looked, commit.version)
+            if ledger.newest is not None and mark.id <= ledger.newest.id:
+                break
+    txn = state.transactions.get(app_id(places.pipeline, places.table))
+    since = (
+        newest.looked.target.version if newest is not None and newest.looked is not None else newest.version if newest is not None else None
+    )
+    told = newest is not None and newest.looked is not None  # then nobody asks how far the log goes back
+    whole = told or log.versions()[:1] == [0]
+    return TargetFacts(
+        log.table,
+        state.look,
+        BatchId.of(txn) if txn is not None else None,
+        newest,
+        other,
+        not told and whole and _blank(log, places),
+        whole,
+        replaced_since(log, since) if since is not None else None,
+    )
+
+
+def copied(log: DeltaLog, state: State | None, newest: Newest | None, quarantine: QuarantineFacts) -> str | None:
+    """Why the target is not the one that its newest batch or seek, or our newest commit on the quarantine, looked at: its id, or the stamp
+    of that version, differs. A version that is cleaned from the log tells nothing; one that the table has not reached does."""
+    for then in (newest.looked.target if newest is not None and newest.looked is not None else None, quarantine.saw):
+        if then is None or state is None:
+            continue
+        if then.table_id != state.look.table_id:
+            return f"its table id is {state.look.table_id}, and was {then.table_id}"
+        # The newest of now: the quarantine was read after the target's state, and a run beside this look may have gone on.
+        if then.version > log.newest() or log.stamp(then.version) not in ("", then.stamp):
+            return f"it is a copy: its version {then.version} is missing, or another than was seen"
+    return None
+
+
+def quarantine_facts(log: DeltaLog, state: State | None, places: Places, target: Newest | None) -> QuarantineFacts:
+    """What the quarantine's log says, beside the target's newest batch or seek."""
+    if state is None:
+        return QuarantineFacts(log.table)
+    txn = state.transactions.get(app_id(places.pipeline, places.table))
+    newest, saw, settled = None, None, False
+    for commit in log.newest_first():
+        if (mark := commit.mark) is None or mark.name != places.name:
+            continue
+        saw = saw or mark.looked.target
+        if mark.kind == "batch":
+            newest = mark.id
+        # Transaction ids rise in a log: behind this one stands nothing that is not committed.
+        settled = target is not None and mark.id <= target.id
+        if newest is not None or settled:
+            break
+    whole = settled or log.versions()[:1] == [0]
+    looked: Look | None = target.looked.quarantine if target is not None and target.looked is not None else None
+    stamp = log.stamp(looked.version) if looked is not None else ""
+    replaced = replaced_since(log, looked.version) if looked is not None else None
+    return QuarantineFacts(log.table, state.look, BatchId.of(txn).epoch if txn is not None else 0, newest, whole, stamp, replaced, saw)
+
+
+def checkpoint_facts(files: Files, folder: str) -> CheckpointFacts:
+    """The highest epoch in the folder of checkpoints. A file that is missing or torn says nothing: the folder is a cache."""
+    # A longer number was never an epoch of ours, and no transaction id could hold it.
+    epochs = sorted((int(name) for name in files.names(folder) if name.isdecimal() and len(name) < EPOCH_DIGITS), reverse=True)
+    if not epochs:
+        return CheckpointFacts()
+    try:
+        table_id = str(json.loads(files.read(f"{folder}/{epochs[0]}/{EPOCH_FILE}") or b"")["table_id"])
+    except (ValueError, KeyError, TypeError):
+        table_id = ""
+    return CheckpointFacts(epochs[0], table_id)
+
+
+def replaced_since(log: DeltaLog, version: int) -> Replaced | None:
+    """The first RESTORE, REPLACE or full overwrite after a version; None where the log has none."""
+    found = [commit for commit in takewhile(lambda commit: commit.version > version, log.newest_first()) if leaves_out(commit)]
+    return Replaced(found[-1].version, found[-1].operation) if found else None
+
+
+def _blank(log: DeltaLog, places: Places) -> bool:
+    """Whether the log holds nothing but our own marked creation, and fences."""
+    return _created_by(log.commit(0), places) and not any(commit.added for commit in log.newest_first())
+
+
+def _created_by(commit: Commit, places: Places) -> bool:
+    try:
+        told = json.loads(commit.user_metadata or "")
+        return (told["kind"], told["pipeline"], told["table"]) == ("created", places.pipeline, places.table)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _count(session: SparkSession | None, places: Places) -> Count:
+    from ingest.prove.coverage import shortage
+
+    missing, unknown = shortage(engine_for(places.lake, session), places)
+    return Count(missing, unknown)

@@ -1,0 +1,45 @@
+"""The look back: whether somebody has restored, replaced or overwritten target or quarantine beneath a run (I1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingest.errors import RunStopped
+from ingest.stream.delta_log import DeltaLog
+from ingest.stream.in_force import leaves_out
+from ingest.stream.mark import Look, Looked
+
+
+@dataclass
+class LookBack:
+    """Target and quarantine as they were last seen; `again` looks from there on."""
+
+    name: str
+    target: DeltaLog
+    quarantine: DeltaLog
+    seen: Looked
+
+    def again(self) -> Looked:
+        """Look at both tables from the last look on. Raises RunStopped TABLE_REWOUND or QUARANTINE_REWOUND."""
+        target = self._since(self.target, self.seen.target, "TABLE_REWOUND")
+        quarantine = self._since(self.quarantine, self.seen.quarantine, "QUARANTINE_REWOUND")
+        self.seen = Looked(target, quarantine)
+        return self.seen
+
+    def _since(self, log: DeltaLog, seen: Look, code: str) -> Look:
+        newest = log.newest()
+        if newest == seen.version and log.stamp(newest) == seen.stamp:
+            return seen
+        found = None
+        if newest < seen.version or log.stamp(seen.version) not in ("", seen.stamp):
+            found = f"its version {seen.version} is gone or another: it was dropped, or a copy was put in its place"
+        elif (commit := next((each for each in log.since(seen.version) if leaves_out(each)), None)) is not None:
+            found = f"version {commit.version} is a {commit.operation}"
+        if found is not None:
+            raise RunStopped(
+                code,
+                f"{log.table} was changed beneath the run: {found}.",
+                expected="nobody else to take committed batches out of the table.",
+                remedy=f"`ingest seek {self.name} --to table` reads again what is missing; or bring the table back to its newest state.",
+            )
+        return Look(seen.table_id, newest, log.stamp(newest))
