@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import psutil
 
 from ingest.chaos import clock, upkeep
-from ingest.chaos.scene import Scene
+from ingest.chaos.scene import Scene, codes_of, last_of
 from ingest.chaos.schedule import Strike
 from ingest.chaos.worker import Worker, until
+from ingest.errors import Refused
 from ingest.local.proxy import Api
 
 # A start takes 10 s on a quiet machine of two cores; what takes this long hangs.
-WORKING_WITHIN_S: Final = 300.0
+WORKING_WITHIN_S: Final = 600.0
 FENCED_WITHIN_S: Final = 120.0
 JVM_ENDS_WITHIN_S: Final = 60.0
+REMOVED_WITHIN_S: Final = 10.0
 # So often a strike on the driver waits for a batch first, lest a round be nothing but starts.
 PROGRESS_EVERY: Final = 3
-ON_DRIVER: Final = ("kill-driver", "kill-python", "kill-jvm", "pause-driver", "optimize", "delete", "clock", "disk-full")
+REFUSED_WITHIN_S: Final = 120.0
+# These wait for a driver that has its locks; of the first ones some strike a start before.
+AT_ANY_TIME: Final = ("kill-driver", "kill-python", "kill-jvm", "lose-checkpoints")
+ON_DRIVER: Final = (*AT_ANY_TIME, "second-driver", "optimize", "delete", "clock", "disk-full")
 Blow = Callable[[Scene, Strike], None]
 
 
 def strike(scene: Scene, blow: Strike) -> None:
     """Wait for what the blow waits for, let it fall, and count it; what it killed is started again by `scene.tend`."""
     scene.tend()
-    if blow.fault in ON_DRIVER and not (blow.starting and blow.fault.startswith("kill-")) and not _at_work(scene, blow):
+    if blow.fault in ON_DRIVER and not (blow.starting and blow.fault in AT_ANY_TIME) and not _at_work(scene, blow):
         return
     scene.pass_time(blow.wait_s)
     if scene.findings:
@@ -94,11 +101,41 @@ def _kill_jvm(scene: Scene, _: Strike) -> None:
         scene.findings.append(f"ingest run goes on {WORKING_WITHIN_S:.0f} s after its JVM was killed ({driver.output.name})")
 
 
-def _pause_driver(scene: Scene, blow: Strike) -> None:
+def _lose_checkpoints(scene: Scene, blow: Strike) -> None:
+    """Beneath the run half of the times: it opens another epoch by itself. Else between two runs."""
+    if blow.chance < 0.5:
+        _kill_all_of(scene, _driver(scene))
+    # What Spark writes this very moment may bring a folder back.
+    until(lambda: _removed(scene.checkpoints), REMOVED_WITHIN_S)
+
+
+def _removed(folder: Path) -> bool:
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
+def _second_driver(scene: Scene, blow: Strike) -> None:
     driver = _driver(scene)
-    driver.signal_all(signal.SIGSTOP)
-    time.sleep(blow.hold_s)
-    driver.signal_all(signal.SIGCONT)
+    driver.stop()
+    try:
+        began = time.monotonic()
+        # Only a table whose lock the stopped one holds refuses: in the midst of its start, or of its end, it holds some or none.
+        if all(scene.held(contract, driver) for contract in scene.contracts):
+            _refused(scene, scene.another_driver())
+        time.sleep(max(0.0, blow.hold_s - (time.monotonic() - began)))
+    finally:
+        driver.signal_all(signal.SIGCONT)
+
+
+def _refused(scene: Scene, second: Worker) -> None:
+    try:
+        code = second.ended(REFUSED_WITHIN_S)
+        if code != Refused.exit_code or set(codes_of(second)) != {"LOCKED"}:
+            scene.findings.append(
+                f"beside a stopped driver another one was not refused as LOCKED: {code} {last_of(second)} ({second.output.name})"
+            )
+    finally:
+        second.kill()
 
 
 def _kill_broker(scene: Scene, blow: Strike) -> None:
@@ -193,7 +230,8 @@ BLOWS: Final[dict[str, Blow]] = {
     "kill-driver": _kill_driver,
     "kill-python": _kill_python,
     "kill-jvm": _kill_jvm,
-    "pause-driver": _pause_driver,
+    "lose-checkpoints": _lose_checkpoints,
+    "second-driver": _second_driver,
     "kill-broker": _kill_broker,
     "pause-broker": _pause_broker,
     "kill-producer": _kill_producer,

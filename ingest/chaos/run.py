@@ -248,7 +248,7 @@ def _allowed(report: Report, *, has_disk: bool, has_clock: bool) -> tuple[str, .
     if "disk-full" in asked and not has_disk:
         report.left_out["disk-full"] = "no tmpfs can be mounted in a mount namespace of ours (root, or CAP_SYS_ADMIN, on Linux)"
     if "clock" in asked and not has_clock:
-        report.left_out["clock"] = "neither a C compiler (cc) nor libfaketime is here, or this is no Linux"
+        report.left_out["clock"] = "no C compiler (cc) is here, or this is no Linux"
     return tuple(fault for fault in asked if fault not in report.left_out)
 
 

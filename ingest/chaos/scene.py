@@ -23,7 +23,8 @@ from ingest.files import LocalFiles
 from ingest.local.broker import Broker
 from ingest.local.proxy import Proxy
 from ingest.places import Places
-from ingest.stream.offsets import CheckpointFiles
+from ingest.stream.delta_log import DeltaLog
+from ingest.stream.lock_file import is_free
 
 POLL_S: Final = 0.05
 PARTITIONS: Final = 3
@@ -32,7 +33,9 @@ JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCode
 # A run that did nothing wrong may end so while a broker, a disk or its own JVM is taken away; every other end is a finding, also where
 # a run stopped by itself (exit 5): nobody restores a table here, and none of ours is another's.
 ENDS: Final = (3, 4, 5)
-ALLOWED: Final = {"LOCKED", "BROKER_UNREACHABLE", "DISK_FULL", "NOT_WRITABLE", "SPARK_NOT_STARTED", "JVM_GONE"}
+ALLOWED: Final = {"LOCKED", "BROKER_UNREACHABLE", "DISK_FULL", "NOT_WRITABLE", "SPARK_NOT_STARTED", "JVM_GONE", "CHECKPOINT_GONE"}
+# Of the second driver, which only has to see that the lock is held.
+LOCK_WAIT_S: Final = 1.0
 # As often as that in a row without a batch in between, a run will not come up again by itself.
 FRUITLESS_MAX: Final = 12
 # What strikes last can end one driver that is asked to stop, and the one that has just been started; no third.
@@ -98,6 +101,8 @@ class Scene:
         self.read_to_the_end = False
         self._fruitless = 0
         self._done_at_start = 0
+        self._logs: dict[str, DeltaLog] = {}
+        self._counted: dict[str, tuple[int, int]] = {}
         self._write_project(contracts, batch_records)
         self.contracts = load_contracts(self.project)
         for contract in self.contracts:
@@ -119,12 +124,18 @@ class Scene:
         return Places(str(self.lake), str(self.checkpoints), contract.pipeline, contract.table)
 
     def batches_done(self) -> int:
-        """How many batches all checkpoints have behind them."""
+        """How many batches all targets hold."""
         return sum(map(self.batches_done_of, self.contracts))
 
     def batches_done_of(self, contract: Contract) -> int:
-        """How many batches the checkpoint of one table has behind it."""
-        return max(CheckpointFiles(LocalFiles(), self.places(contract).checkpoint).numbers("commits"), default=-1) + 1
+        """How many batches the log of one target tells of. It is asked often, so what was counted is remembered."""
+        log = self._logs.setdefault(contract.name, DeltaLog(LocalFiles(), self.places(contract).target))
+        version, batches = self._counted.get(contract.name, (-1, 0))
+        for commit in log.since(version):
+            version = commit.version
+            batches += commit.mark is not None and commit.mark.kind == "batch"
+        self._counted[contract.name] = version, batches
+        return batches
 
     def tend(self) -> None:
         """Start again whoever has ended. Never blocks for long."""
@@ -160,13 +171,33 @@ class Scene:
     def working(self) -> bool:
         """Whether the present driver's JVM has taken the lock of a table, and lives: its name stays in the lock of one that was killed."""
         driver = self.driver
-        named = driver is not None and any(
-            f'"python_pid": {driver.pid}' in _text(Path(self.places(c).state) / "lock") for c in self.contracts
-        )
-        return driver is not None and named and bool(driver.jvms())
+        return driver is not None and any(self._named(each, driver) for each in self.contracts) and bool(driver.jvms())
+
+    def held(self, contract: Contract, driver: Worker) -> bool:
+        """Whether this driver's JVM holds the lock of this table now."""
+        return self._named(contract, driver) and not is_free(self.lock(contract))
+
+    def lock(self, contract: Contract) -> Path:
+        """The file of a table's lock."""
+        return Path(self.places(contract).root) / "lock"
+
+    def _named(self, contract: Contract, driver: Worker) -> bool:
+        return f'"python_pid": {driver.pid}' in _text(self.lock(contract))
 
     def start_driver(self, *arguments: str) -> Worker:
         """`ingest run` with these arguments, on this round's places, with the clock that it is to live with."""
+        self.counts.starts += 1
+        self._done_at_start = self.batches_done()
+        # A run is seldom left alone for the minute after which the ledger is due: every other one appends to it after each batch.
+        every = {"INGEST_LEDGER_EVERY_S": "60" if self.counts.starts % 2 else "0"}
+        self.driver = self._run(arguments, f"{self.counts.starts:04d}", {**every, **self.clock})
+        return self.driver
+
+    def another_driver(self) -> Worker:
+        """A second one beside `driver`, which is to find the lock held; who starts it sees to its end."""
+        return self._run((), f"{self.counts.starts:04d}-second", {"INGEST_LOCK_WAIT_S": f"{LOCK_WAIT_S}"})
+
+    def _run(self, arguments: Sequence[str], name: str, more: Mapping[str, str]) -> Worker:
         words = ["run", *arguments, "--project", str(self.project), "--lake", str(self.lake), "--checkpoints", str(self.checkpoints)]
         words += ["--bootstrap-servers", self.broker.bootstrap_servers, "--master", "local[2]"]
         temporary = self.folder / "tmp"
@@ -176,16 +207,11 @@ class Scene:
             "TMPDIR": str(temporary),
             "SPARK_LOCAL_DIRS": str(temporary),
             "INGEST_DRIVER_JAVA_OPTIONS": f"{JAVA_OPTIONS} -Djava.io.tmpdir={temporary}",
-            # A run is seldom left alone for the minute after which the ledger is due: every other one appends to it after each batch.
-            "INGEST_LEDGER_EVERY_S": "0" if self.counts.starts % 2 else "60",
-            **self.clock,
+            **more,
         }
-        self.counts.starts += 1
-        self._done_at_start = self.batches_done()
-        output = self.folder / "runs" / f"{self.counts.starts:04d}.log"
+        output = self.folder / "runs" / f"{name}.log"
         output.parent.mkdir(exist_ok=True)
-        self.driver = Worker([sys.executable, "-m", "ingest", *words], output=output, environment=environment)
-        return self.driver
+        return Worker([sys.executable, "-m", "ingest", *words], output=output, environment=environment)
 
     def start_writer(self, *, again: bool = False) -> Worker:
         """The next producer; `again` sends what the one before it sent from its beginning, as after a replay upstream."""
@@ -204,18 +230,18 @@ class Scene:
             self._fruitless = 0
         else:
             self._fruitless += 1
-        codes = re.findall(r"^ingest: ([A-Z_]+):", driver.said, re.MULTILINE)
         if code < 0:
             return
+        codes = codes_of(driver)
         self.counts.ends[f"{code} {' '.join(sorted(set(codes))) or '-'}"] += 1
         # At a start the broker that was just taken away is Unfit (4), or the JVM that was just killed.
         if code in ENDS and codes and set(codes) <= ALLOWED:
             if self._fruitless >= FRUITLESS_MAX:
                 self.findings.append(
-                    f"ingest run does not come up again: {self._fruitless} starts in a row without a batch, the last: {_last(driver)}"
+                    f"ingest run does not come up again: {self._fruitless} starts in a row without a batch, the last: {last_of(driver)}"
                 )
             return
-        self.findings.append(f"ingest run ended with exit code {code}, which no fault explains: {_last(driver)} ({driver.output.name})")
+        self.findings.append(f"ingest run ended with exit code {code}, which no fault explains: {last_of(driver)} ({driver.output.name})")
 
     def finish(self) -> None:
         """The producer stops, the driver stops in order, and what is left is read to the end, also after a finding: the oracle
@@ -226,7 +252,7 @@ class Scene:
         last = self.start_driver("--once")
         code = last.ended(END_WITHIN_S)
         if code != 0:
-            self.findings.append(f"with no fault left, ingest run --once ended with {code}: {_last(last)} ({last.output.name})")
+            self.findings.append(f"with no fault left, ingest run --once ended with {code}: {last_of(last)} ({last.output.name})")
             last.kill()
         self.read_to_the_end = code == 0
         self.driver = None
@@ -245,7 +271,7 @@ class Scene:
             self.driver = None
             if code == 0 or self.findings:
                 return
-            ended = f"asked to stop, ingest run ended with {code}: {_last(driver)} ({driver.output.name})"
+            ended = f"asked to stop, ingest run ended with {code}: {last_of(driver)} ({driver.output.name})"
             if code is None or code < 0:
                 break
             self.note_end(driver, code)
@@ -300,7 +326,12 @@ def _has_committed(writer: Worker, manifest: Path) -> bool:
     return writer.poll() is not None or '"committed"' in _tail(manifest)
 
 
-def _last(worker: Worker) -> str:
+def codes_of(worker: Worker) -> list[str]:
+    """The codes of all errors that a process named."""
+    return re.findall(r"^ingest: ([A-Z_]+):", worker.said, re.MULTILINE)
+
+
+def last_of(worker: Worker) -> str:
     """The error that a process ended with."""
     lines = [line for line in worker.said.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ingest: ")]

@@ -25,15 +25,13 @@ LOCK_WITHIN_S: Final = 90.0
 
 @contextmanager
 def locked(scene: Scene) -> Iterator[None]:
-    """Hold the locks of all tables (`ingest.stream.lock`), as every other writer on a local disk has to."""
+    """Hold the lock of every table (`ingest.stream.lock`), as every other writer on a local disk has to."""
     with ExitStack() as stack:
         for contract in scene.contracts:
-            places = scene.places(contract)
-            for folder in (places.state, places.root):
-                path = Path(folder) / "lock"
-                if path.exists():
-                    file = stack.enter_context(path.open("r+b"))
-                    assert until(partial(_taken, file.fileno()), LOCK_WITHIN_S), f"{path} is held by a driver that was killed"
+            path = scene.lock(contract)
+            if path.exists():
+                file = stack.enter_context(path.open("r+b"))
+                assert until(partial(_taken, file.fileno()), LOCK_WITHIN_S), f"{path} is held by a driver that was killed"
         yield
 
 

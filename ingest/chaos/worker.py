@@ -79,6 +79,11 @@ class Worker:
         if self.poll() is None:
             self._process.send_signal(number)
 
+    def stop(self) -> None:
+        """SIGSTOP to all, and wait until they stand still."""
+        self.signal_all(signal.SIGSTOP)
+        until(lambda: all(map(_stands_still, self.members())), GONE_WITHIN_S)
+
     def kill(self) -> None:
         """SIGKILL to all, and wait until they are gone."""
         self.signal_all(signal.SIGKILL)
@@ -93,6 +98,12 @@ class Worker:
         if self.ended(GONE_WITHIN_S) is None:
             self.signal_all(signal.SIGKILL)
             until(lambda: self.poll() is not None and not self.members(), GONE_WITHIN_S)
+
+
+def _stands_still(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE))
+    return True
 
 
 def until(look: Callable[[], object], within_s: float) -> bool:

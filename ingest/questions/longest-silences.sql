@@ -1,14 +1,14 @@
 -- The longest silences
--- Per partition the longest times between one row's record and the next one's, as Kafka noted them: when nothing was sent, or
+-- Per partition the longest times between one row's record and the next one's, by Kafka's timestamps: when nothing was sent, or
 -- nothing that became a row. Only rows ingested since the time given by --since (24 hours ago without it).
 WITH times AS (
-  SELECT _topic_id, _partition, _offset, _kafka_timestamp AS until,
-         lag(_kafka_timestamp) OVER (PARTITION BY _topic_id, _partition ORDER BY _offset) AS since
+  SELECT _partition, _offset, _kafka_timestamp AS until,
+         lag(_kafka_timestamp) OVER (PARTITION BY _partition ORDER BY _kafka_timestamp, _epoch, _offset) AS since
   FROM {target}
   WHERE _ingested_at >= {since}
 )
 SELECT _partition, since, until, until - since AS silence, _offset AS offset_after
 FROM times
 WHERE since IS NOT NULL
-ORDER BY silence DESC, _topic_id, _partition, _offset
+ORDER BY silence DESC, until, _partition, _offset
 LIMIT 20

@@ -1,13 +1,18 @@
 -- How far each partition is
 -- Per partition: the offset that is read next, how many batches had records of it, records and gaps so far, and when a record last
 -- came. A partition whose last record is much older than the others' is idle or stuck; `ingest status` asks the broker for the lag.
+WITH ranked AS (
+  SELECT topic, topic_id, `partition`, end_offset, records_read, gap, committed_at,
+         row_number() OVER (PARTITION BY topic_id, `partition` ORDER BY epoch DESC, batch DESC) AS place
+  FROM {ledger}
+  WHERE kind IN ('batch', 'epoch')
+)
 SELECT topic, `partition`,
-       max(end_offset) AS next_offset,
+       max(CASE WHEN place = 1 THEN end_offset END) AS next_offset,
        count(CASE WHEN records_read > 0 THEN 1 END) AS batches_with_records,
        sum(records_read) AS records_read,
        sum(gap) AS gap,
        max(CASE WHEN records_read > 0 THEN committed_at END) AS last_record_committed_at
-FROM {ledger}
-WHERE kind = 'batch'
+FROM ranked
 GROUP BY topic, topic_id, `partition`
 ORDER BY topic, topic_id, `partition`

@@ -1,13 +1,12 @@
 -- Rows and duplicates by hour
--- How many records each hour's batches read, and what became of them: rows added to the table, events that were there
--- already (sent again), records in quarantine, and records read a second time from another checkpoint (replayed).
--- The hour is that of the batch's commit. read = inserted + duplicate + quarantined + replayed.
+-- How many records each hour's batches read, and what became of them: rows added to the table, duplicates (their event id was there
+-- already, or they were read a second time), and records that went to quarantine. The hour is that of the batch's commit.
+-- read = inserted + duplicate + quarantined.
 SELECT date_trunc('hour', committed_at) AS hour,
        sum(records_read) AS records_read,
        sum(inserted) AS inserted,
        sum(duplicate) AS duplicate,
-       sum(quarantined) AS quarantined,
-       sum(replayed) AS replayed
+       sum(quarantined) AS quarantined
 FROM {ledger}
 WHERE kind = 'batch'
 GROUP BY date_trunc('hour', committed_at)

@@ -12,6 +12,7 @@ from ingest.contract import Contract
 from ingest.contract_problem import one_of
 from ingest.errors import InvalidInput
 from ingest.sql.catalog import KINDS, Catalog
+from ingest.stream.columns import event_id_columns
 
 FOLDER = Path(__file__).parents[1] / "questions"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -89,14 +90,6 @@ def contract_named(contracts: Sequence[Contract], table: str | None) -> Contract
         expected = f"{one_of([contract.name for contract in named or contracts], table)}."
         raise InvalidInput("SQL_TABLE_NEEDED", found, expected=expected, remedy="name one of them with --table.")
     return named[0]
-
-
-def event_id_columns(contract: Contract) -> tuple[str, ...]:
-    """The target's columns that hold the event id; the same as in stream/decode.py, which takes PySpark and half a second."""
-    kind = contract.event_id.kind
-    if kind == "columns":
-        return tuple(contract.event_id.columns)
-    return ("_topic_id", "_partition", "_offset") if kind == "position" else ("_event_id",)
 
 
 def _read(path: Path) -> Question:
