@@ -1,13 +1,13 @@
-"""A lake that deltalake wrote, for `ingest verify` without Spark: batches, rebases, and what somebody does to it."""
+"""A lake that deltalake wrote, for `ingest verify` without Spark: epochs, seeks and batches, and what somebody does to them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from datetime import timedelta
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from ingest.contract import Contract
@@ -15,13 +15,13 @@ from ingest.delta_sql import DataFusion
 from ingest.files import LocalFiles
 from ingest.places import Places
 from ingest.prove.balance import Finding
-from ingest.prove.verify import verify
-from ingest.stream.binding import Binding, FormerEpoch, Rebase
+from ingest.prove.coverage import Coverage, coverage
+from ingest.prove.found import found
+from ingest.prove.verify import Verified, verify
 from ingest.stream.delta_log import DeltaLog
-from ingest.stream.ledger_row import LedgerRow, count_rows, project_rebase
-from ingest.stream.mark import Counts, Mark, Statement
-from ingest.stream.offsets import BatchId, OffsetRange
-from tests.unit.test_balance import row
+from ingest.stream.ledger_row import LedgerRow, count_rows, epoch_begin
+from ingest.stream.mark import FIRST_BATCH, SEEK, BatchId, Counts, Kind, Look, Looked, Mark, TopicId
+from ingest.stream.offsets import OffsetRange
 
 CONTRACT = Contract.model_validate(
     {
@@ -32,71 +32,139 @@ CONTRACT = Contract.model_validate(
         "event_id": ["id"],
     }
 )
-AT = row(0, 0, 1).committed_at
-FIRST = BatchId("q1", 0)
-SECOND = BatchId("q2", 1)
+TOPIC = TopicId("orders", "id")
+ENGINE = DataFusion()
+KINDS = {"int": pa.int64(), "str": pa.string(), "datetime": pa.timestamp("us", "UTC")}
+LEDGER = pa.schema([(each.name, KINDS[str(each.type).split(" ")[0]]) for each in fields(LedgerRow)])
 
 
 class Lake:
-    """Target, quarantine and ledger; every offset holds a record whose id is its offset."""
+    """Target, quarantine and ledger of one topic; every record's event id is its offset. An epoch is open from the first batch on."""
 
     def __init__(self, folder: Path) -> None:
         self.places = Places(str(folder / "lake"), str(folder / "checkpoints"), "shop", "orders")
         self.ledger: list[LedgerRow] = []
-        for write in (self.rows, self.records):
-            write((), None)
+        self.topic, self.epoch, self.number, self.sought = TOPIC, 1, FIRST_BATCH, False
+        self.rows(())
+        self.records(())
+
+    @property
+    def target(self) -> DeltaTable:
+        return DeltaTable(self.places.target)
+
+    @property
+    def quarantine(self) -> DeltaTable:
+        return DeltaTable(self.places.quarantine)
+
+    @property
+    def here(self) -> BatchId:
+        """The batch at hand."""
+        return BatchId(self.epoch, self.number)
+
+    def start(self) -> None:
+        """The next epoch begins, where the table ends."""
+        self.epoch, self.number, self.sought = self.epoch + 1, FIRST_BATCH, False
+
+    def seek(self, start: int, gaps: Sequence[tuple[int, int]] = ()) -> None:
+        """The next epoch begins elsewhere; the ledger counts what stands of the batches that it reads again from their beginning."""
+        self.start()
+        self.sought = True
+        accepted = tuple(OffsetRange(0, *gap) for gap in gaps)
+        mark = replace(self.mark("seek", SEEK), ranges=(OffsetRange(0, start, start),), gaps=accepted, why="seek")
+        there = found(ENGINE, self.places, None, None)
+        again = min([start, *(gap for gap, _ in gaps)])
+        for at, row in enumerate(self.ledger):
+            if row.kind == "batch" and row.topic_id == self.topic.id and row.start_offset >= again:
+                self.ledger[at] = replace(row, stood=sum(there.get((row.epoch, row.batch, row.partition), (0, 0))))
+        self.rows((), mark=mark)
+        self._project(mark)
 
     def batch(
-        self, id: BatchId, epoch: int, start: int, end: int, rows: Sequence[int], poison: Sequence[int], losers: int = 0, gap: int = 0
+        self, start: int, end: int, rows: Sequence[int], poison: Sequence[int] = (), *, losers: int = 0, gap: int = 0, partition: int = 0
     ) -> None:
-        """A batch of [start, end) that adds these; what stands there already it counts as replayed."""
-        read = end - start - gap
-        counts = ((0, Counts(read, len(poison), losers, read - len(rows) - len(poison) - losers)),)
-        mark = Mark("shop", "orders", id, epoch, "hash", "orders", "id", (OffsetRange(0, start, end),), counts)
-        self.records(poison, mark)
-        self.rows(rows, mark)
-        log = DeltaLog(LocalFiles(), self.places.target)
-        self.ledger += count_rows(None, self.places, log.commit(log.newest()), mark)
+        """The next batch reads [start, end) and adds these; what is neither row nor poison is a duplicate."""
+        self.put(self.cut_off(start, end, poison, losers=losers, gap=gap, partition=partition), rows)
 
-    def rebase(self, former: Sequence[tuple[str, int, int]], query: str, start: int) -> None:
-        """A rebase to `start`; `former` are the query ids before it, the last batch of each and where that ended."""
-        epochs = tuple(FormerEpoch(each, n, last, "orders", "id", ((0, end),) if end else ()) for n, (each, last, end) in enumerate(former))
-        rebase = Rebase(epochs, ((0, start),), (), DeltaTable(self.places.target).version())
-        binding = Binding("orders", "id", "", len(former), tuple(each for each, _, _ in former), rebase)
-        self.ledger += project_rebase(binding, query, self.places, "hash", AT + timedelta(days=len(former)), {})
+    def cut_off(self, start: int, end: int, poison: Sequence[int] = (), *, losers: int = 0, gap: int = 0, partition: int = 0) -> Mark:
+        """The next batch puts its records into quarantine, and does not come to its target."""
+        counts = Counts(end - start - gap, len(poison), losers)
+        ranges = (OffsetRange(partition, start, end),)
+        mark = replace(self.mark("batch", self.number), ranges=ranges, counts=((partition, counts),))
+        if poison:
+            self.records(poison, mark=mark, partition=partition)
+        return mark
 
-    def rows(self, offsets: Sequence[int], mark: Mark | None) -> None:
-        columns = {"id": pa.array(offsets, pa.int64()), "_topic_id": pa.array(["id"] * len(offsets), pa.string())}
-        self._write("target", {**columns, "_partition": pa.array([0] * len(offsets), pa.int32()), "_offset": columns["id"]}, mark)
+    def put(self, mark: Mark, rows: Sequence[int]) -> None:
+        """The target's commit of a batch."""
+        self.rows(rows, mark=mark, partition=mark.ranges[0].partition)
+        self._project(mark)
+        self.number += 1
 
-    def records(self, offsets: Sequence[int], mark: Mark | None) -> None:
-        batches = [-1 if mark is None else mark.id.number] * len(offsets)
-        columns = {"topic_id": pa.array(["id"] * len(offsets), pa.string()), "partition": pa.array([0] * len(offsets), pa.int32())}
-        columns |= {"offset": pa.array(offsets, pa.int64()), "state": pa.array(["open"] * len(offsets), pa.string())}
-        columns |= {"query_id": pa.array([mark.id.query_id if mark else ""] * len(offsets), pa.string())}
-        self._write("quarantine", {**columns, "batch_id": pa.array(batches, pa.int64())}, mark)
+    def rows(self, offsets: Sequence[int], *, mark: Mark | None = None, of: BatchId | None = None, partition: int = 0) -> None:
+        """Rows of a batch; without a mark somebody adds them by hand."""
+        id = of or (mark.id if mark else BatchId(1, FIRST_BATCH))
+        columns = {"id": pa.array(offsets, pa.int64()), "_partition": pa.array([partition] * len(offsets), pa.int32())}
+        columns |= {"_offset": columns["id"], "_epoch": pa.array([id.epoch] * len(offsets), pa.int32())}
+        self._write("target", {**columns, "_batch": pa.array([id.number] * len(offsets), pa.int64())}, mark)
 
-    def _write(self, table: Statement, columns: dict[str, pa.Array], mark: Mark | None) -> None:
-        properties = None
-        if mark is not None:
-            pair = Transaction(mark.app_id(table), mark.id.number)
-            properties = CommitProperties(custom_metadata={"userMetadata": mark.to_json()}, app_transactions=[pair])
-        write_deltalake(f"{self.places.root}/{table}", pa.table(columns), mode="append", commit_properties=properties)
+    def records(self, offsets: Sequence[int], *, mark: Mark | None = None, of: BatchId | None = None, partition: int = 0) -> None:
+        """Records of a batch in quarantine."""
+        id = of or (mark.id if mark else BatchId(1, FIRST_BATCH))
+        columns = {"topic_id": pa.array([self.topic.id] * len(offsets), pa.string())}
+        columns |= {"partition": pa.array([partition] * len(offsets), pa.int32()), "offset": pa.array(offsets, pa.int64())}
+        columns |= {"state": pa.array(["open"] * len(offsets), pa.string()), "epoch": pa.array([id.epoch] * len(offsets), pa.int32())}
+        self._write("quarantine", {**columns, "batch": pa.array([id.number] * len(offsets), pa.int64())}, mark)
 
-    def codes(self) -> list[str]:
-        """What verify finds, with all that the ledger was told."""
-        return [found.code for found in self.findings()]
-
-    def findings(self) -> tuple[Finding, ...]:
-        write_deltalake(self.places.ledger, pa.Table.from_pylist([asdict(each) for each in self.ledger]), mode="overwrite")
-        return verify(DataFusion(), CONTRACT, self.places).findings
-
-    def take(self, offset: int) -> None:
-        """A row goes with an overwrite of a part, which is no DELETE."""
-        rows = DeltaTable(self.places.target).to_pyarrow_table()
-        kept = rows.filter(pa.compute.not_equal(rows["_offset"], offset))
+    def take(self, *offsets: int) -> None:
+        """Rows go with an overwrite of a part, which is no DELETE."""
+        rows = self.target.to_pyarrow_table()
+        kept = rows.filter(pc.invert(pc.is_in(rows["_offset"], pa.array(offsets, pa.int64()))))
         write_deltalake(self.places.target, kept, mode="overwrite", predicate="_offset >= 0")
 
-    def vacuum(self) -> None:
-        """Of the target, at once."""
-        DeltaTable(self.places.target).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    def vacuum(self, table: str = "target") -> None:
+        """At once."""
+        DeltaTable(f"{self.places.root}/{table}").vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+    def verified(self) -> Verified:
+        """What verify says, with all that the ledger was told; its sums add up, and a table that balances lacks nothing."""
+        self._keep_ledger()
+        said = verify(ENGINE, CONTRACT, self.places)
+        for held in (said.target, said.quarantine):
+            less, more = held.removed + held.replaced + held.missing, held.surplus + held.uncommitted
+            assert held.found == held.put - less + more and min(asdict(held).values()) >= 0, held
+            assert said.findings or held.missing == held.surplus == 0, held
+        return said
+
+    def findings(self) -> tuple[Finding, ...]:
+        return self.verified().findings
+
+    def codes(self) -> list[str]:
+        return [each.code for each in self.findings()]
+
+    def coverage(self) -> Coverage:
+        self._keep_ledger()
+        return coverage(ENGINE, self.places, self.topic.id)
+
+    def _keep_ledger(self) -> None:
+        rows = pa.Table.from_pylist([asdict(each) for each in self.ledger], LEDGER)
+        write_deltalake(self.places.ledger, rows, mode="overwrite")
+
+    def mark(self, kind: Kind, number: int) -> Mark:
+        """What a statement of this epoch carries."""
+        target, quarantine = (Look("id", table.version(), "") for table in (self.target, self.quarantine))
+        id = BatchId(self.epoch, number)
+        return Mark(kind, "shop", "orders", id, "writer", Looked(target, quarantine), "hash", self.topic)
+
+    def _project(self, mark: Mark) -> None:
+        log = DeltaLog(LocalFiles(), self.places.target)
+        commit = log.commit(log.newest())
+        if mark.id.number == FIRST_BATCH and not self.sought:
+            self.ledger += epoch_begin(commit, mark)
+        self.ledger += count_rows(None, self.places, commit, mark)
+
+    def _write(self, table: str, columns: dict[str, pa.Array], mark: Mark | None) -> None:
+        properties = None
+        if mark is not None:
+            transaction = Transaction(mark.app_id, mark.id.txn_version)
+            properties = CommitProperties(custom_metadata={"userMetadata": mark.to_json()}, app_transactions=[transaction])
+        write_deltalake(f"{self.places.root}/{table}", pa.table(columns), mode="append", commit_properties=properties)

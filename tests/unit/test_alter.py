@@ -30,11 +30,11 @@ def test_a_table_of_somebody_else_is_refused_and_what_we_have_made_or_written_is
     write_deltalake(places.target, ROWS)
     with pytest.raises(Refused, match="TABLE_FOREIGN"):
         refuse_foreign(LocalFiles(), places)
-    others = CommitProperties(app_transactions=[Transaction("oncelake/shop/payments/q/target", 0)])
+    others = CommitProperties(app_transactions=[Transaction("oncelake/shop/payments", 0)])
     write_deltalake(places.target, ROWS, mode="append", commit_properties=others)
     with pytest.raises(Refused, match="TABLE_FOREIGN"):
         refuse_foreign(LocalFiles(), places)
-    ours = CommitProperties(app_transactions=[Transaction("oncelake/shop/orders/q/target", 0)])
+    ours = CommitProperties(app_transactions=[Transaction("oncelake/shop/orders", 0)])
     write_deltalake(places.target, ROWS, mode="append", commit_properties=ours)
     refuse_foreign(LocalFiles(), places)
 

@@ -18,7 +18,6 @@ import pytest
 from ingest.chaos import clock
 from ingest.chaos import run as chaos_run
 from ingest.chaos.blows import BLOWS
-from ingest.chaos.guard import clear
 from ingest.chaos.scene import Counts, Scene
 from ingest.chaos.schedule import FAULTS, HOLD_S_MAX, MEANINGS, WEIGHTS, WORK_S_MAX, chosen, schedule
 from ingest.chaos.worker import MARK, Worker, marked
@@ -64,11 +63,6 @@ def test_faults_are_chosen_by_name_and_an_unknown_one_is_refused() -> None:
         assert refused.value.code == "CHAOS_FAULT"
 
 
-def test_a_moved_clock_is_up_to_a_day_off() -> None:
-    library = Path("/lib/x.so")
-    assert [clock.moved(library, chance)["FAKETIME"] for chance in (0, 0.5, 1)] == ["-86400", "+0", "+86400"]
-
-
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_our_library_moves_the_wall_clock_and_not_the_monotonic_one(tmp_path: Path) -> None:
     library = clock.library(tmp_path)
@@ -77,16 +71,8 @@ def test_our_library_moves_the_wall_clock_and_not_the_monotonic_one(tmp_path: Pa
     environment = {**os.environ, **clock.moved(library, 0.25)}
     out = subprocess.run([sys.executable, "-c", look], env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     wall, day, monotonic = map(float, out.split())
-    assert abs(wall + clock.DAY_S / 2 - time.time()) < 60
-    assert abs(day - wall) < 60
-    assert abs(monotonic - time.monotonic()) < 60
-
-
-def test_libfaketime_is_where_the_variable_says_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INGEST_CHAOS_LIBFAKETIME", str(tmp_path / "none.so"))
-    assert clock.library(tmp_path) is None
-    (tmp_path / "none.so").touch()
-    assert clock.library(tmp_path) == tmp_path / "none.so"
+    moved = (wall + clock.DAY_S / 2 - time.time(), day - wall, monotonic - time.monotonic())
+    assert max(map(abs, moved)) < 60, moved
 
 
 SLEEPER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); time.sleep(600)"
@@ -159,33 +145,19 @@ def test_the_guard_ends_what_carries_the_mark_stopped_ones_too_and_removes_the_f
     psutil.Process(worker.pid).suspend()
     guard = subprocess.Popen([sys.executable, "-m", "ingest.chaos.guard", mark, str(folder)], stdin=subprocess.PIPE, cwd=PROJECT)
     guard.communicate(b"")  # the pipe ends without a word, as when its owner is killed
-    assert not marked(mark)
-    assert not folder.exists()
+    assert not marked(mark) and not folder.exists()
     worker.kill()
-
-
-def test_a_guard_that_is_dismissed_removes_nothing(tmp_path: Path) -> None:
-    guard = subprocess.Popen([sys.executable, "-m", "ingest.chaos.guard", "no-mark", str(tmp_path)], stdin=subprocess.PIPE, cwd=PROJECT)
-    guard.communicate(b"done")
-    assert tmp_path.exists()
-    clear("no-mark", str(tmp_path / "missing"))
+    dismissed = subprocess.Popen([sys.executable, "-m", "ingest.chaos.guard", mark, str(tmp_path)], stdin=subprocess.PIPE, cwd=PROJECT)
+    dismissed.communicate(b"done")
+    assert tmp_path.exists(), "a guard that is dismissed removes nothing"
 
 
 def test_counts_of_rounds_are_added_up_and_become_json() -> None:
-    one, other = Counts(sigkills=2, records=10), Counts(sigkills=3, batches=4)
-    one.strikes.update({"kill-jvm": 2})
-    other.strikes.update({"kill-jvm": 1, "clock": 1})
-    other.ends.update({"5 JVM_GONE": 3})
-    one.add(other)
-    assert json.loads(json.dumps(one.as_dict())) == {
-        "strikes": {"kill-jvm": 3, "clock": 1},
-        "sigkills": 5,
-        "starts": 0,
-        "writers": 0,
-        "batches": 4,
-        "records": 10,
-        "ends": {"5 JVM_GONE": 3},
-    }
+    one = Counts(strikes=Counter({"kill-jvm": 2}), sigkills=2, records=10)
+    one.add(Counts(strikes=Counter({"kill-jvm": 1, "clock": 1}), sigkills=3, batches=4, ends=Counter({"5 JVM_GONE": 3})))
+    told = json.loads(json.dumps(one.as_dict()))
+    assert (told["strikes"], told["ends"]) == ({"kill-jvm": 3, "clock": 1}, {"5 JVM_GONE": 3})
+    assert (told["sigkills"], told["starts"], told["batches"], told["records"]) == (5, 0, 4, 10)
 
 
 @pytest.mark.parametrize("whole", [0, 2])
@@ -212,29 +184,3 @@ def test_a_run_that_is_broken_off_tells_what_its_judged_rounds_came_to_and_leave
         assert (report.counts.sigkills, report.counts.records) == (6, 20)
     assert len(folders) == whole + 1
     assert not list(tmp_path.iterdir())
-
-
-TWO_DISKS = """
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from ingest.chaos.disk import small_disk
-
-folder = Path(sys.argv[1])
-with ThreadPoolExecutor(1) as kept:
-    for name in ("one", "two"):
-        with small_disk(folder / name) as disk:
-            if disk is None:
-                sys.exit(3)
-            (folder / name / "file").touch()
-            print(kept.submit(lambda: (folder / name / "file").exists()).result())
-print([path.name for path in folder.rglob("file")])
-"""
-
-
-def test_a_thread_that_a_library_keeps_sees_the_second_small_disk_too(tmp_path: Path) -> None:
-    """deltalake's did not, and the oracle found no table in the second round."""
-    done = subprocess.run([sys.executable, "-c", TWO_DISKS, str(tmp_path)], capture_output=True, text=True, check=False)
-    if done.returncode == 3:
-        pytest.skip("no tmpfs can be mounted here")
-    assert done.stdout.split("\n") == ["True", "True", "[]", ""], done.stderr

@@ -35,7 +35,7 @@ CONTRACT: dict[str, Any] = {
 
 
 def contract(**changes: object) -> Contract:
-    return Contract.from_json(json.dumps({**CONTRACT, **changes}))
+    return Contract.model_validate_json(json.dumps({**CONTRACT, **changes}))
 
 
 def test_events_of_the_repositorys_contracts_are_the_shops_with_ids_of_their_own() -> None:

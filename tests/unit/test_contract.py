@@ -77,7 +77,7 @@ def test_the_event_id_may_come_from_the_record_itself(written: str, kind: str, h
 
 
 def test_the_hash_of_this_contract_never_changes() -> None:
-    # Pinned: a changed hash looks like a changed contract to every checkpoint in production.
+    # Pinned: with another hash every table in production would look as if its contract had changed.
     assert contract().hash == "7fb95a2d4558e84a"
 
 
@@ -129,7 +129,7 @@ def test_a_contract_and_its_parts_are_frozen() -> None:
 
 def test_json_and_back_gives_an_equal_contract_and_the_same_text() -> None:
     for made in (*load_contracts(PROJECT), contract(event_id="header:id", properties={"delta.checkpointInterval": 20})):
-        again = Contract.from_json(made.to_json())
+        again = Contract.model_validate_json(made.to_json())
         assert again == made and hash(again) == hash(made) and again.hash == made.hash
         assert again.to_json() == made.to_json()
         assert again.path is None
@@ -144,15 +144,6 @@ def test_where_a_contract_was_read_from_is_no_part_of_it(tmp_path: Path) -> None
     shutil.copytree(PROJECT / "tables", tmp_path / "tables")
     here, there = load_contracts(PROJECT, ["orders"])[0], load_contracts(tmp_path, ["orders"])[0]
     assert here == there and here.path != there.path
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"pipeline":"shop"}'])
-def test_a_damaged_stored_contract_is_named_with_its_place(text: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        Contract.from_json(text, where="checkpoints/shop/orders/oncelake/contract.json")
-    assert caught.value.code == "CONTRACT_DAMAGED"
-    assert caught.value.found.startswith("checkpoints/shop/orders/oncelake/contract.json: ")
-    assert "ingest rebase" in caught.value.remedy
 
 
 def test_a_contract_made_in_python_is_checked_like_one_from_a_file() -> None:

@@ -35,7 +35,8 @@ def lake(folder: Path, *, scratch: bool) -> Path:
 
 
 def arm(folder: Path) -> None:
-    faults.arm(folder, folder / "checkpoint", folder / "target", JVM)
+    faults.arm(folder, JVM)
+    faults.watch(folder / "checkpoint", folder / "target")
 
 
 def strikes(point: str, batch: int) -> bool:

@@ -56,7 +56,7 @@ def test_a_volume_is_given_to_spark_as_it_was_written_and_no_lock_log_or_page_is
     places = Places(f"{VOLUME}/lake/", f"{VOLUME}/checkpoints", "shop", "orders")
     assert places.target == f"{VOLUME}/lake/shop/orders/target"
     assert places.checkpoint == f"{VOLUME}/checkpoints/shop/orders"
-    assert lock.folders(places) == []
+    assert lock.folder(places) is None
     assert not str(log_folder(f"{VOLUME}/lake")).startswith("/Volumes")
     assert pages_folder(places) == Path.cwd() / "data_docs/shop/orders", "GX writes plain files, and the pages of the docs say where"
 

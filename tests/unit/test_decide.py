@@ -1,87 +1,240 @@
-"""Write, skip or refuse (I2), tried for every small case."""
+"""What a start does: each row of the table in DESIGN section 5, each of its clauses, and which is told first (I2, I6)."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from ingest.errors import RunStopped
-from ingest.stream.decide import LastWritten, Skip, Write, decide, differs
-from ingest.stream.mark import Counts, Mark
-from ingest.stream.offsets import BatchId, OffsetRange
+from ingest.recovery.decide import Create, Refuse, Start, decide, refusals_of, topic_refused
+from ingest.recovery.facts import (
+    BrokerFacts,
+    CheckpointFacts,
+    Count,
+    Facts,
+    LedgerFacts,
+    Newest,
+    QuarantineFacts,
+    Replaced,
+    TargetFacts,
+)
+from ingest.stream.mark import FENCE, SEEK, BatchId, Look, Looked, TopicId
+
+TOPIC = TopicId("orders", "id", "cluster")
+LOOKED = Looked(Look("T", 8, "t8"), Look("Q", 4, "q4"))
+NEWEST = Newest(BatchId(3, 5), TOPIC, {0: 20, 1: 7}, LOOKED, 9)
+TARGET = TargetFacts("/target", Look("T", 9, "t9"), NEWEST.id, NEWEST)
+QUARANTINE = QuarantineFacts("/quarantine", Look("Q", 4, "q4"), 3, BatchId(3, 5), True, "q4")
+LEDGER = LedgerFacts(replace(NEWEST, id=BatchId(3, 4), looked=None), 3, "T")
+BROKER = BrokerFacts(TOPIC, {0: (0, 25), 1: (3, 7)})
+GOOD = Facts("shop.orders", TARGET, QUARANTINE, LEDGER, CheckpointFacts(3, "T"), BROKER)
+
+NO_TARGET, NO_QUARANTINE = TargetFacts("/target"), QuarantineFacts("/quarantine")
+NOTHING = Facts("shop.orders", NO_TARGET, NO_QUARANTINE, broker=BROKER)
+BLANK = TargetFacts("/target", Look("T", 0, "t0"), blank=True)
+
+Change = Callable[[Facts], Facts]
 
 
-def mark(number: int, more: int = 0, topic_id: str = "t", begin: int | None = None) -> Mark:
-    """Ten offsets of partition 0 a batch, and `more`; partition 1 is there from the beginning and brings nothing new."""
-    start = 10 * number if begin is None else begin
-    ranges = (OffsetRange(0, start, 10 * number + 10 + more), OffsetRange(1, 4, 4))
-    return Mark("shop", "orders", BatchId("q", number), 0, "hash", "orders", topic_id, ranges, ())
+def target(**fields: Any) -> Change:
+    return lambda facts: replace(facts, target=replace(facts.target, **fields))
 
 
-@pytest.mark.parametrize("planned, written", list(itertools.product(range(5), (None, *range(5)))))
-def test_only_the_next_batch_is_written_only_the_same_is_skipped_all_else_is_refused(planned: int, written: int | None) -> None:
-    """I2: `written` is the last batch that the table holds, None for none."""
-    last = None if written is None else LastWritten(mark(written), 42)
-    before = -1 if written is None else written
-    if planned == before + 1:
-        assert decide(mark(planned), last) == Write()
-    elif planned == before:
-        assert last is not None
-        assert decide(mark(planned), last) == Skip(last.mark, 42)
-    else:
-        with pytest.raises(RunStopped) as stopped:
-            decide(mark(planned), last)
-        assert stopped.value.code == ("BATCHES_MISSING" if planned > before else "BATCH_DIFFERS")
-        assert stopped.value.exit_code == 5
+def quarantine(**fields: Any) -> Change:
+    return lambda facts: replace(facts, quarantine=replace(facts.quarantine, **fields))
 
 
-@pytest.mark.parametrize("theirs", [mark(3, more=1), mark(3, topic_id="another")])
-def test_the_same_number_with_other_ranges_or_of_another_topic_is_refused_and_both_are_named(theirs: Mark) -> None:
+def newest(**fields: Any) -> Change:
+    return lambda facts: replace(facts, target=replace(facts.target, newest=replace(NEWEST, **fields)))
+
+
+def ledger(**fields: Any) -> Change:
+    return lambda facts: replace(facts, ledger=replace(facts.ledger, **fields))
+
+
+def checkpoint(epoch: int, table_id: str = "T") -> Change:
+    return lambda facts: replace(facts, checkpoint=CheckpointFacts(epoch, table_id))
+
+
+def broker(topic: TopicId = TOPIC, decided: dict[int, int] | None = None, **bounds: tuple[int, int]) -> Change:
+    known = {int(name[1:]): bound for name, bound in bounds.items()}
+    return lambda facts: replace(facts, broker=BrokerFacts(topic, {**BROKER.bounds, **known}, decided or {}))
+
+
+def all_of(*changes: Change) -> Change:
+    def change(facts: Facts) -> Facts:
+        for each in changes:
+            facts = each(facts)
+        return facts
+
+    return change
+
+
+def code(facts: Facts) -> str:
+    decision = decide(facts)
+    return decision.error.code if isinstance(decision, Refuse) else type(decision).__name__
+
+
+REPLACED = Replaced(10, "RESTORE")
+ONLY_LEDGER = newest(looked=None)
+CASES: dict[str, tuple[Change, str]] = {
+    "as it was left": (lambda facts: facts, "Start"),
+    "no checkpoints at all": (checkpoint(0, ""), "Start"),
+    "an older checkpoint of the same table": (checkpoint(1), "Start"),
+    "a checkpoint that tells no table": (checkpoint(3, ""), "Start"),
+    "no ledger": (lambda facts: replace(facts, ledger=LedgerFacts()), "Start"),
+    "a fence that led nowhere": (target(txn=BatchId(4, FENCE)), "Start"),
+    "a fence on both": (all_of(target(txn=BatchId(4, FENCE)), quarantine(epoch=4)), "Start"),
+    "an uncommitted batch in the quarantine": (quarantine(newest=BatchId(3, 6)), "Start"),
+    "a seek is the newest": (all_of(newest(id=BatchId(3, SEEK)), target(txn=BatchId(3, SEEK)), ledger(newest=None)), "Start"),
+    # TABLE_REPLACED
+    "no table, and the ledger knows it": (target(look=None), "TABLE_REPLACED"),
+    "another table id than the ledger's": (target(look=Look("X", 9, "t9")), "TABLE_REPLACED"),
+    "another table id than the checkpoint's": (all_of(checkpoint(4, "X"), target(txn=BatchId(4, FENCE))), "TABLE_REPLACED"),
+    "an older checkpoint of another table": (checkpoint(2, "X"), "Start"),
+    # TABLE_FOREIGN
+    "another pipeline's commits": (target(other="lab.orders"), "TABLE_FOREIGN"),
+    "no commit of ours": (all_of(target(txn=None, newest=None), lambda f: replace(f, ledger=LedgerFacts())), "TABLE_FOREIGN"),
+    "only the ledger knows it": (all_of(target(txn=None), newest(looked=None)), "TABLE_FOREIGN"),
+    # TABLE_REWOUND
+    "replaced since the newest look": (target(replaced=REPLACED), "TABLE_REWOUND"),
+    "a copy was put in its place": (target(copy="its version 8 is missing"), "TABLE_REWOUND"),
+    "no batch, and the quarantine tells of one": (
+        all_of(target(txn=BatchId(4, FENCE), newest=None), checkpoint(0, ""), lambda f: replace(f, ledger=LedgerFacts())),
+        "TABLE_REWOUND",
+    ),
+    "replaced, then fenced": (target(replaced=REPLACED, txn=BatchId(4, FENCE)), "TABLE_REWOUND"),
+    "the ledger knows a later epoch": (ledger(epoch=4), "TABLE_REWOUND"),
+    "the checkpoints know a later epoch": (checkpoint(4), "TABLE_REWOUND"),
+    "the quarantine knows a later epoch": (quarantine(epoch=4), "TABLE_REWOUND"),
+    "the ledger knows a later batch": (ledger(newest=replace(NEWEST, id=BatchId(3, 6))), "TABLE_REWOUND"),
+    "the ledger knows the same batch": (ledger(newest=NEWEST), "Start"),
+    "only the ledger vouches, and rows are missing": (
+        all_of(ONLY_LEDGER, lambda f: replace(f, count=Count(("batch 3/5: 2",)))),
+        "TABLE_REWOUND",
+    ),
+    "only the ledger vouches, and all is there": (all_of(ONLY_LEDGER, lambda f: replace(f, count=Count())), "Start"),
+    # QUARANTINE_REWOUND
+    "no quarantine": (lambda f: replace(f, quarantine=NO_QUARANTINE), "QUARANTINE_REWOUND"),
+    "no quarantine, and only the ledger vouches": (
+        all_of(ONLY_LEDGER, lambda f: replace(f, quarantine=NO_QUARANTINE)),
+        "QUARANTINE_REWOUND",
+    ),
+    "another quarantine": (quarantine(look=Look("X", 4, "q4")), "QUARANTINE_REWOUND"),
+    "another commit of its number": (quarantine(stamp_then="other"), "QUARANTINE_REWOUND"),
+    "a lower version": (quarantine(look=Look("Q", 3, "q3"), stamp_then=""), "QUARANTINE_REWOUND"),
+    "its commit of then was cleaned up": (quarantine(look=Look("Q", 9, "q9"), stamp_then=""), "Start"),
+    "the quarantine restored": (quarantine(replaced=REPLACED), "QUARANTINE_REWOUND"),
+    "the quarantine's epoch is lower": (quarantine(epoch=2), "QUARANTINE_REWOUND"),
+    "its epoch is lower, for the fence was cut off": (target(txn=BatchId(4, FENCE)), "Start"),
+    # HISTORY_GONE
+    "a batch that nobody has": (target(txn=BatchId(3, 6)), "HISTORY_GONE"),
+    "a seek that nobody has": (target(txn=BatchId(4, SEEK)), "HISTORY_GONE"),
+    "a fence, and neither log nor ledger": (
+        all_of(target(txn=BatchId(4, FENCE), newest=None, whole_log=False), lambda f: replace(f, ledger=LedgerFacts())),
+        "HISTORY_GONE",
+    ),
+    "rows of unknown batches where only the ledger vouches": (
+        all_of(ONLY_LEDGER, lambda f: replace(f, count=Count((), ("batch 2/9",)))),
+        "HISTORY_GONE",
+    ),
+    # TXN_RETENTION
+    "transaction ids expire": (lambda f: replace(f, retention=("/target",)), "TXN_RETENTION"),
+    # The broker
+    "another topic in the contract": (broker(TopicId("payments", "id")), "TOPIC_CHANGED"),
+    "the topic made again": (broker(TopicId("orders", "new", "cluster")), "TOPIC_RECREATED"),
+    "another cluster, which tells ids": (broker(TopicId("orders", "id", "other")), "Start"),
+    "another cluster without ids": (broker(TopicId("orders", "", "other")), "TOPIC_RECREATED"),
+    "a partition gone": (lambda f: replace(f, broker=BrokerFacts(TOPIC, {0: (0, 25)})), "PARTITIONS_LOST"),
+    "the next offset expired": (broker(p0=(21, 25)), "RECORDS_EXPIRED"),
+    "all before the next offset expired": (broker(p0=(20, 25)), "Start"),
+    "an added partition whose first records expired": (broker(p2=(1, 5)), "RECORDS_EXPIRED"),
+    "the topic ends before the table": (broker(p0=(0, 19)), "BROKER_BEHIND"),
+    "the topic ends with the table": (broker(p0=(0, 20)), "Start"),
+    "behind an open transaction": (broker(decided={0: 19, 1: 7}), "OFFSETS_UNDECIDED"),
+    "at an open transaction": (broker(decided={0: 20, 1: 7}), "Start"),
+    "nobody asked the broker": (lambda f: replace(f, broker=None), "Start"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_found_decides(case: str) -> None:
+    change, expected = CASES[case]
+    assert code(change(GOOD)) == expected
+
+
+def test_of_several_refusals_the_first_of_the_table_is_told() -> None:
+    """Each row's change is made, the last row's first; with each more the refusal is another."""
+    rows: list[tuple[Change, str]] = [
+        (broker(p0=(0, 1)), "BROKER_BEHIND"),
+        (broker(p0=(0, 1), p1=(9, 9)), "RECORDS_EXPIRED"),
+        (broker(TopicId("orders", "new", "cluster")), "TOPIC_RECREATED"),
+        (lambda f: replace(f, retention=("/target",)), "TXN_RETENTION"),
+        (target(txn=BatchId(3, 6)), "HISTORY_GONE"),
+        (quarantine(replaced=REPLACED), "QUARANTINE_REWOUND"),
+        (target(replaced=REPLACED), "TABLE_REWOUND"),
+        (target(other="lab.orders"), "TABLE_FOREIGN"),
+        (ledger(table_id="X"), "TABLE_REPLACED"),
+    ]
+    facts = GOOD
+    for change, expected in rows:
+        facts = change(facts)
+        assert code(facts) == expected
+    assert [each.code for each in refusals_of(facts)] == [expected for _, expected in reversed(rows[2:])]
+
+
+def test_nothing_at_all_is_created_unless_something_tells_of_a_table() -> None:
+    assert decide(NOTHING) == Create()
+    assert code(quarantine(look=Look("Q", 0, "q0"))(NOTHING)) == "Create", "a first start that was cut off"
+    for change in (ledger(epoch=1), checkpoint(1), quarantine(epoch=1)):
+        assert code(change(NOTHING)) == "TABLE_REPLACED"
+
+
+@pytest.mark.parametrize(("txn", "epoch"), [(None, 0), (BatchId(2, FENCE), 1), (BatchId(2, FENCE), 2)])
+def test_a_blank_table_is_begun_where_the_contract_says(txn: BatchId | None, epoch: int) -> None:
+    """I2: a first start may have been cut off behind each of its fences."""
+    facts = replace(NOTHING, target=replace(BLANK, txn=txn), quarantine=replace(QUARANTINE, epoch=epoch, newest=None))
+    facts = broker(decided={0: 24, 1: 7})(facts)
+    assert decide(facts, "earliest") == Start({0: 0, 1: 3}, first=True)
+    assert decide(facts, "latest") == Start({0: 24, 1: 7}, first=True)
+    assert decide(replace(facts, broker=None), "latest") == Start({}, first=True)
+
+
+def test_a_start_goes_on_at_the_tables_ends_and_with_a_new_partition_at_0_whatever_the_contract_says() -> None:
     """I2"""
-    with pytest.raises(RunStopped, match="BATCH_DIFFERS") as stopped:
-        decide(mark(3), LastWritten(theirs, 42))
-    for one in (mark(3), theirs):
-        assert f"0:[30,{one.ranges[0].end}) 1:[4,4)" in stopped.value.found
-        assert f"topic id {one.topic_id}" in stopped.value.found
-    assert "version 42" in stopped.value.found
+    assert decide(broker(p2=(0, 9))(GOOD), "latest") == Start({0: 20, 1: 7, 2: 0})
 
 
-@pytest.mark.parametrize("begin", [25, 31])
-def test_the_next_batch_is_refused_if_it_does_not_begin_where_the_table_ends(begin: int) -> None:
-    """I1: in between offsets would be in no batch, or in two."""
-    with pytest.raises(RunStopped, match="BATCH_DIFFERS") as stopped:
-        decide(mark(3, begin=begin), LastWritten(mark(2), 42))
-    assert f"0:[{begin},40)" in stopped.value.found and "version 42, is 0:[20,30)" in stopped.value.found
+def test_an_epoch_is_greater_than_any_that_somebody_knows() -> None:
+    """I8"""
+    assert [change(NOTHING).next_epoch for change in (target(txn=BatchId(7, 3)), quarantine(epoch=7), ledger(epoch=7), checkpoint(7))] == [
+        8
+    ] * 4
 
 
-def test_a_partition_that_the_batch_before_did_not_have_begins_at_0() -> None:
-    """I1"""
-    for start in (0, 5):
-        new = dataclasses.replace(mark(3), ranges=(*mark(3).ranges, OffsetRange(2, start, 9)))
-        if start == 0:
-            assert decide(new, LastWritten(mark(2), 42)) == Write()
-        else:
-            with pytest.raises(RunStopped, match="BATCH_DIFFERS"):
-                decide(new, LastWritten(mark(2), 42))
+def test_exact_ranges_are_told() -> None:
+    refused = list(refusals_of(broker(p0=(22, 25), p1=(0, 5))(GOOD)))
+    assert "partition 0 [20, 22): 2 offsets" in refused[0].found
+    assert "partition 1 ends at 5, shop.orders stands at 7" in refused[1].found
 
 
-def test_the_next_batch_is_refused_if_it_is_of_another_topic_and_an_id_that_is_not_known_is_no_difference() -> None:
-    """I2: offsets of the one mean nothing in the other, also where they join. A broker that is upgraded begins to tell ids."""
-    with pytest.raises(RunStopped, match=r"BATCH_DIFFERS.*topic id t, but .* of topic id another"):
-        decide(mark(3), LastWritten(mark(2, topic_id="another"), 42))
-    for ours, theirs in (("", "t"), ("t", ""), ("", "")):
-        before, same = mark(2, topic_id=theirs), mark(3, topic_id=theirs)
-        assert decide(mark(3, topic_id=ours), LastWritten(before, 42)) == Write()
-        assert decide(mark(3, topic_id=ours), LastWritten(same, 42)) == Skip(same, 42)
-
-
-def test_counts_and_contract_do_not_decide() -> None:
-    """I2, I9: ranges do; the counts of an attempt before are those that the table proves."""
-    written = dataclasses.replace(mark(3), counts=((0, Counts(5, 1)),), contract_hash="older")
-    assert decide(mark(3), LastWritten(written, 42)) == Skip(written, 42)
-
-
-def test_a_pair_without_a_mark_of_ours_is_named_as_such() -> None:
-    assert "no ranges of ours" in differs(mark(3), None, 9).found
+@pytest.mark.parametrize(
+    ("now", "before", "expected"),
+    [
+        (("id", "c"), ("id", "c"), None),
+        (("id", "c"), ("", "c"), None),  # brokers that were upgraded
+        (("", "c"), ("id", "c"), None),
+        (("", "c"), ("", ""), None),
+        (("", ""), ("", ""), None),
+        (("id", ""), ("", ""), None),
+        (("", ""), ("id", ""), "TOPIC_RECREATED"),
+        (("", "c"), ("id", ""), "TOPIC_RECREATED"),  # of the ledger, which keeps no cluster
+        (("", "c"), ("", "d"), "TOPIC_RECREATED"),
+        (("new", "c"), ("id", "c"), "TOPIC_RECREATED"),
+    ],
+)
+def test_topics_are_compared_by_id_else_by_cluster(now: tuple[str, str], before: tuple[str, str], expected: str | None) -> None:
+    refused = topic_refused("shop.orders", TopicId("orders", *now), TopicId("orders", *before))
+    assert (refused.code if refused is not None else None) == expected

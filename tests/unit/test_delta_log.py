@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -16,8 +17,8 @@ import pytest
 from ingest.errors import Refused
 from ingest.files import LocalFiles
 from ingest.stream.delta_log import AddedFile, DeltaLog
-from ingest.stream.mark import Mark
-from ingest.stream.offsets import BatchId, OffsetRange
+from ingest.stream.mark import BatchId, Look, Looked, Mark, TopicId, app_id
+from ingest.stream.offsets import OffsetRange
 
 Put = Callable[..., None]
 
@@ -32,7 +33,9 @@ class Counted(LocalFiles):
         return super().names(folder)
 
 
-MARK = Mark("shop", "orders", BatchId("q-1", 7), 0, "hash", "orders", "topic-id", (OffsetRange(0, 5, 9),), ())
+LOOK = Look("T", 1, "t1")
+MARK = Mark("batch", "shop", "orders", BatchId(2, 7), "w", Looked(LOOK, LOOK), "hash", TopicId("orders", "id"), (OffsetRange(0, 5, 9),))
+TXN = MARK.id.txn_version
 
 
 @pytest.fixture
@@ -54,16 +57,15 @@ def put(tmp_path: Path) -> Put:
     return write
 
 
-def test_a_commit_is_ours_only_with_both_metadata_and_pair(log: DeltaLog, put: Put) -> None:
-    """I1: an auto-compaction's OPTIMIZE carries the session's metadata, a commit of another table's query its pair."""
-    put(0, mark=MARK, pair=(MARK.app_id("target"), 7))
+def test_a_commit_is_ours_only_with_both_metadata_and_transaction_id(log: DeltaLog, put: Put) -> None:
+    """I1: an auto-compaction's OPTIMIZE carries the session's metadata; another statement of ours the app id."""
+    put(0, mark=MARK, pair=(MARK.app_id, TXN))
     put(1, mark=MARK)
-    put(2, pair=(MARK.app_id("target"), 7))
-    put(3, mark=MARK, pair=(MARK.app_id("target"), 8))
-    put(4, mark=MARK, pair=("oncelake/shop/orders/q-2/target", 7))
-    put(5, mark=MARK, pair=(MARK.app_id("quarantine"), 7))
-    put(6)
-    assert [commit.mark for commit in log.since(-1)] == [MARK, None, None, None, None, MARK, None]
+    put(2, pair=(MARK.app_id, TXN))
+    put(3, mark=MARK, pair=(MARK.app_id, TXN + 1))
+    put(4, mark=MARK, pair=(app_id("shop", "payments"), TXN))
+    put(5)
+    assert [commit.mark for commit in log.since(-1)] == [MARK, None, None, None, None, None]
 
 
 def test_added_files_tell_their_rows_and_partition(log: DeltaLog, put: Put) -> None:
@@ -118,7 +120,7 @@ def test_a_log_with_a_hole_is_refused_by_the_commit_that_it_lacks(log: DeltaLog,
         log.state()
 
 
-@pytest.mark.parametrize("data", [b'{"commitInfo": {"timest', b"\xff\xfe{}"])
+@pytest.mark.parametrize("data", [b'{"commitInfo": {"timest', b"\xff\xfe{}", b"\0" * 64, b"3\n", b"null"])
 def test_a_file_of_the_log_that_is_cut_off_or_no_json_is_named(log: DeltaLog, put: Put, tmp_path: Path, data: bytes) -> None:
     put(0)
     put(1)
@@ -172,7 +174,7 @@ def test_a_checkpoint_of_the_policy_v2_is_json_and_holds_what_was_before_it(put:
     log = DeltaLog(LocalFiles(), str(tmp_path))
     state = log.state()
     assert state is not None and (state.version, state.id, state.properties) == (6, "t", {"a": "b"})
-    assert state.pairs == {"of before": 2, "of another": 4} and log.versions() == [5, 6]
+    assert state.transactions == {"of before": 2, "of another": 4} and log.versions() == [5, 6]
 
 
 def test_a_commit_that_was_written_while_the_folder_was_listed_is_no_hole(put: Put, tmp_path: Path) -> None:
@@ -224,7 +226,7 @@ def test_a_table_made_again_is_seen_whatever_version_it_has(followed: DeltaLog, 
     for version in range(1, 7):
         put(version)
     shutil.rmtree(tmp_path / "_delta_log")
-    put(0, mark=MARK, pair=(MARK.app_id("target"), 7))
+    put(0, mark=MARK, pair=(MARK.app_id, TXN))
     put(6)  # another file under the name of the newest that was seen
     put(9)
     assert followed.newest() == 9
@@ -248,3 +250,71 @@ def test_a_checkpoint_ahead_of_the_newest_commit_found_asks_for_a_listing(follow
     (tmp_path / "_delta_log" / "_last_checkpoint").write_text('{"version": 8, "size": 3}')
     assert followed.newest() == 9
     assert [c.version for c in followed.since(3)] == [9]
+
+
+def test_a_stamp_is_deltas_own_id_of_the_commit_else_the_hash_of_its_file(log: DeltaLog, put: Put, tmp_path: Path) -> None:
+    """I1: it tells a commit from one of the same number in a copy that was written to; delta-rs writes no txnId."""
+    put(0)
+    file = tmp_path / "_delta_log" / f"{0:020}.json"
+    assert log.stamp(0) == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert log.stamp(1) == ""
+    file.write_text('{"add":{"path":"x"}}\n{"commitInfo":{"txnId":"a"}}\n')
+    assert log.stamp(0) == "a"
+    look = log.look()
+    assert look is not None and (look.version, look.stamp) == (0, "a")
+
+
+def test_a_look_at_no_table_is_none_and_at_one_whose_newest_commit_is_gone_has_no_stamp(put: Put, tmp_path: Path) -> None:
+    log = DeltaLog(LocalFiles(), str(tmp_path))
+    assert log.look() is None
+    put(0)
+    write_checkpoint(tmp_path, 3, {"metaData": {"id": "t"}})
+    assert log.look() == Look("t", 3, "")
+
+
+def write_checkpoint(table: Path, version: int, *actions: dict[str, Any], part: str = "") -> None:
+    columns = {name: [action.get(name) for action in actions] for action in actions for name in action}
+    pq.write_table(pa.table(columns), table / "_delta_log" / f"{version:020}.checkpoint{part}.parquet")
+
+
+def test_transactions_come_from_the_checkpoint_and_from_the_commits_behind_it_also_lower_ones(put: Put, tmp_path: Path) -> None:
+    """I8: delta-rs lets a lower one stand; it is what Delta goes by."""
+    txn = [{"txn": {"appId": app, "version": version}} for app, version in (("a", 9), ("b", 5), ("c", 1))]
+    write = [{"add": {"path": str(n)}} for n in range(50)]
+    for version in range(7):
+        put(version, pair=("a", version))
+    write_checkpoint(tmp_path, 4, *write, *txn, {"metaData": {"id": "t"}})
+    log = DeltaLog(LocalFiles(), str(tmp_path))
+    state = log.state()
+    assert state is not None and (state.transactions, state.version, state.id) == ({"a": 6, "b": 5, "c": 1}, 6, "t")
+
+
+def test_a_checkpoint_counts_only_if_all_its_parts_are_there_else_the_one_before_it_does(put: Put, tmp_path: Path) -> None:
+    for version in range(8):
+        put(version, actions=({"metaData": {"id": f"of {version}"}},))
+    for version, part in ((2, ""), (4, f".{1:010}.{2:010}"), (4, f".{2:010}.{2:010}"), (6, f".{1:010}.{2:010}")):
+        write_checkpoint(tmp_path, version, {"txn": {"appId": f"{version}{part[10:11]}", "version": 1}}, part=part)
+    (tmp_path / "_delta_log" / f"{6:020}.checkpoint.crc").touch()
+    state = DeltaLog(LocalFiles(), str(tmp_path)).state()
+    assert state is not None and (sorted(state.transactions), state.id) == (["41", "42"], "of 7")
+
+
+def test_clustering_is_what_the_newest_statement_says(log: DeltaLog, put: Put) -> None:
+    def clustering(*columns: list[str], removed: bool = False) -> dict[str, Any]:
+        configuration = json.dumps({"clusteringColumns": columns, "domainName": "delta.clustering"})
+        return {"domainMetadata": {"domain": "delta.clustering", "configuration": configuration, "removed": removed}}
+
+    then = [(clustering(["id"], ["a", "b"]), ("id", "a.b")), ({}, ("id", "a.b")), (clustering(removed=True), ()), (clustering(), ())]
+    for version, (action, expected) in enumerate(then):
+        put(version, actions=(action,))
+        state = log.state()
+        assert state is not None and state.cluster_by == expected
+
+
+def test_after_a_look_nothing_is_listed_again(files: Counted, put: Put, tmp_path: Path) -> None:
+    """Half a million names take a second to list and sort."""
+    for version in range(3):
+        put(version)
+    log = DeltaLog(files, str(tmp_path))
+    assert log.look() is not None and [c.version for c in log.newest_first()] == [2, 1, 0]
+    assert files.listings == 1

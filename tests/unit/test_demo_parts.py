@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import shlex
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +14,8 @@ from rich.console import Console
 
 from ingest.cli import demo
 from ingest.local.demo_folder import IN_USE, run_folder
-from ingest.local.demo_quality import Quality
+from ingest.local.demo_pipeline import Killed
 from ingest.local.demo_sent import Sent, measure, read_manifest
-from ingest.local.producer import Produced
 
 pytestmark = pytest.mark.unit
 
@@ -91,24 +89,23 @@ def test_the_next_demo_removes_folders_of_demos_that_have_ended_and_no_others(tm
     assert (tmp_path / "busy").exists()
 
 
-def reported(lake: str = "demo/[1]/oncelake/lake") -> Any:
-    """A report as far as its last part needs it."""
-    ours = SimpleNamespace(lake=lake, checkpoints="c")
-    produced = Produced(**dict.fromkeys(Produced.__dataclass_fields__, 1))
-    judged = Quality(1, ["shop.payments: FAILED"], {"failed-expectations (payments)": ["1 row"]}, 30.0)
-    given = {"folder": Path("f"), "produced": produced, "kills": [], "seconds": {"broker": 1.0}, "verify_exit": 0, "verify_output": []}
-    return SimpleNamespace(**given, quality=judged, pipelines={"oncelake": ours}, project=Path("."), results=[], ok=True)
+@pytest.mark.parametrize(("verify_exit", "said"), [(0, "every record is accounted for"), (1, "the balance does NOT hold")])
+def test_the_kill_the_lost_checkpoints_and_the_balance_are_told_in_one_line(verify_exit: int, said: str) -> None:
+    kills = [Killed("by hand", 1, 2, 3.0, 4, ()), Killed("oncelake", 1, 2, 3.0, 31, ())]
+    line = demo.survived(SimpleNamespace(kills=kills, verify_exit=verify_exit))  # type: ignore[arg-type]
+    assert "SIGKILL" in line and "whole checkpoints folder (31 files) was deleted" in line and said in line and "\n" not in line
 
 
-def test_the_quality_part_tells_its_own_time_which_the_whole_does_not_hold() -> None:
-    document = demo._more(reported(), 150.0)
-    assert (document["seconds"], document["quality"]["seconds"]) == (120.0, 30.0)
-
-
-def test_the_questions_of_the_demo_are_shown_so_that_they_can_be_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
-    demo._print_quality(Console(width=demo.WIDTH, highlight=False, soft_wrap=True), reported())
-    said = capsys.readouterr().out
-    assert "Data quality, in 30 s more" in said and "shop.payments: FAILED" in said
-    (command,) = (line for line in said.splitlines() if line.startswith("`ingest sql"))
-    asked = "ingest sql --question failed-expectations --table payments --project . --lake demo/[1]/oncelake/lake"
-    assert shlex.split(command.strip("`:")) == asked.split()
+def test_what_the_check_said_is_shown_and_the_questions_so_that_they_can_be_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+    output = ["12:00:00Z shop.payments batch 2: read 9", "shop.payments: FAILED (1 of 2)", "  ! critical: a set"]
+    ours = SimpleNamespace(exit_code=1, output=output, contracts=[SimpleNamespace(name="shop.payments")])
+    command = "ingest sql --question failed-expectations --table payments --lake demo/[1]/oncelake/lake"
+    console = Console(width=demo.WIDTH, highlight=False, soft_wrap=True)
+    demo._print_quality(console, SimpleNamespace(pipelines={"oncelake": ours}, answers={command: ["1 row"]}))  # type: ignore[arg-type]
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "  shop.payments: FAILED (1 of 2)",
+        "    ! critical: a set",
+        "",
+        f"`{command}`:",
+        "  1 row",
+    ]

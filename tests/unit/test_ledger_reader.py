@@ -1,24 +1,172 @@
-"""The ledger's summary on its edges, without Spark."""
+"""What the ledger knows, and what it lacks; what a run appends to it (I7)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
-from ingest.errors import Refused
 from ingest.places import Places
-from ingest.stream.ledger_reader import summarise
-from ingest.stream.ledger_summary import LedgerSummary
+from ingest.recovery.facts import LedgerFacts
+from ingest.stream import commit as commits
+from ingest.stream.ledger import Ledger
+from ingest.stream.ledger_reader import ledger_facts, unledgered
+from ingest.stream.ledger_row import LedgerRow
+from ingest.stream.mark import BatchId, Mark, TopicId
+from tests.unit.engine_scene import Scene
 
 
-def test_a_ledger_that_is_not_there_is_empty_and_one_with_a_hole_is_named(tmp_path: Path) -> None:
-    """I6: deltalake would say it in words of its own."""
-    places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
-    assert summarise(None, places) == LedgerSummary()
-    log = Path(places.ledger) / "_delta_log"
-    log.mkdir(parents=True)
-    for version in (0, 2):
-        (log / f"{version:020}.json").write_text('{"commitInfo": {}}', encoding="utf-8")
-    with pytest.raises(Refused, match=r"LOG_TORN.*lacks the commit of version 1"):
-        summarise(None, places)
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Epoch 1: four batches of ten. Epoch 2 was cut off. Epoch 3: one batch."""
+    scene = Scene(tmp_path)
+    scene.first()
+    for start in (0, 10, 20, 30):
+        scene.batch(start, start + 10, range(start, start + 9), (start + 9,))
+    scene.start()
+    scene.start()
+    scene.batch(40, 50, range(40, 50))
+    scene.keep()
+    return scene
+
+
+def known(scene: Scene) -> LedgerFacts:
+    return ledger_facts(None, scene.places)
+
+
+def lacks(scene: Scene) -> list[BatchId]:
+    return [mark.id for _, mark in unledgered(scene.log(), "shop.orders", known(scene))]
+
+
+def lose(scene: Scene, *batches: tuple[int, int]) -> None:
+    scene.ledger = [row for row in scene.ledger if (row.epoch, row.batch) not in batches]
+    scene.keep()
+
+
+def test_a_ledger_that_is_not_there_or_empty_knows_nothing(tmp_path: Path) -> None:
+    assert ledger_facts(None, Places(str(tmp_path / "none"), str(tmp_path), "shop", "orders")) == LedgerFacts()
+    scene = Scene(tmp_path)
+    scene.keep()
+    assert known(scene) == LedgerFacts()
+
+
+def test_the_newest_batch_of_the_highest_epoch_is_the_newest(scene: Scene) -> None:
+    facts = known(scene)
+    assert facts.newest is not None and (facts.newest.id, facts.newest.ends) == (BatchId(3, 2), {0: 50})
+    assert (facts.newest.looked, facts.newest.version, facts.epoch) == (None, scene.looked().version, 3)
+    assert (facts.table_id, facts.reached, facts.holes) == (scene.looked().table_id, {("id", 0): 50}, frozenset())
+    assert (facts.topics, facts.sought) == ({1: "id", 3: "id"}, frozenset({1}))
+    assert lacks(scene) == []
+
+
+def test_a_seek_without_batches_is_the_newest_and_what_was_read_stays(scene: Scene) -> None:
+    scene.topic = TopicId("orders", "new")
+    scene.seek(5, gaps=((0, 5),))
+    scene.keep()
+    facts = known(scene)
+    assert facts.newest is not None and (facts.newest.id, facts.newest.ends, facts.newest.topic.id) == (BatchId(4, 1), {0: 5}, "new")
+    assert (facts.reached, facts.sought) == ({("id", 0): 50}, frozenset({1, 4}))
+    assert lacks(scene) == []
+    scene.batch(5, 9, range(5, 9))
+    scene.keep()
+    assert known(scene).reached == {("id", 0): 50, ("new", 0): 9}
+
+
+def test_a_ledger_that_somebody_altered_still_tells_its_table(scene: Scene) -> None:
+    DeltaTable(scene.places.ledger).alter.set_table_properties({"delta.appendOnly": "false"})
+    assert known(scene).table_id == scene.looked().table_id
+
+
+@pytest.mark.parametrize(
+    ("lost", "holes"),
+    [
+        ([(3, 2), (3, 0)], ()),
+        ([(3, 2), (3, 0), (1, 5)], ()),
+        ([(1, 3)], (3,)),
+        ([(1, 2), (1, 4)], (2, 4)),
+        ([(1, 4), (3, 2), (3, 0)], (4,)),
+    ],
+)
+def test_what_it_lacks_is_taken_from_the_log_and_nothing_else(scene: Scene, lost: list[tuple[int, int]], holes: tuple[int, ...]) -> None:
+    """I7. Whoever RESTOREs the ledger beneath a run makes a hole."""
+    lose(scene, *lost)
+    assert known(scene).holes == {BatchId(1, number) for number in holes}
+    assert lacks(scene) == sorted(BatchId(*id) for id in lost if id[1])
+
+
+def test_a_hole_that_the_log_no_longer_holds_is_not_looked_for_at_each_start(scene: Scene) -> None:
+    lose(scene, (1, 3), (1, 4), (3, 2), (3, 0))
+    scene.clean("target", 5)  # batch 3 was version 4
+    assert lacks(scene) == [BatchId(1, 4), BatchId(3, 2)]
+
+
+def test_without_a_ledger_the_whole_log_is_projected(scene: Scene) -> None:
+    everything = [BatchId(1, n) for n in (1, 2, 3, 4, 5)] + [BatchId(3, 2)]
+    assert [mark.id for _, mark in unledgered(scene.log(), "shop.orders", LedgerFacts())] == everything
+    assert unledgered(scene.log(), "shop.payments", LedgerFacts()) == []
+
+
+@pytest.fixture
+def merged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Mark, Sequence[LedgerRow]]]:
+    """What is merged into the ledger."""
+    found: list[tuple[Mark, Sequence[LedgerRow]]] = []
+    monkeypatch.setattr(commits, "merge_ledger", lambda _, __, mark, rows: found.append((mark, rows)))
+    return found
+
+
+def appended(scene: Scene, facts: LedgerFacts) -> Ledger:
+    session: Any = None
+    ledger = Ledger.of(session, scene.places, facts)
+    ledger.append()
+    return ledger
+
+
+def keys(rows: Iterable[LedgerRow]) -> list[tuple[object, ...]]:
+    return sorted((row.epoch, row.batch, row.kind, row.inserted, row.quarantined, row.stood) for row in rows)
+
+
+def test_a_lost_ledger_is_made_again_from_the_log(scene: Scene, merged: list[tuple[Mark, Sequence[LedgerRow]]]) -> None:
+    """I7: row for row."""
+    ledger = appended(scene, LedgerFacts())
+    ((mark, rows),) = merged
+    assert (mark.kind, mark.id, mark.ranges) == ("ledger", BatchId(3, 2), ())
+    assert keys(rows) == keys(scene.ledger) and ledger.pending == []
+    ledger.append()
+    assert len(merged) == 1, "nothing is pending any more"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_stood_when_a_seek_looked_is_counted_then(scene: Scene, merged: list[tuple[Mark, Sequence[LedgerRow]]], kept: bool) -> None:
+    """DESIGN: also of batches that the ledger lacks yet, and not what stands when it is appended."""
+    before = known(scene) if kept else LedgerFacts()
+    scene.target.delete('"_offset" IN (31, 32, 33)')
+    scene.seek(30)
+    scene.target.delete("true")
+    appended(scene, before)
+    ((_, rows),) = merged
+    stood = {(row.epoch, row.batch): row.stood for row in rows if row.stood is not None}
+    assert stood == {(1, 5): 10 - 3, (3, 2): 10}
+
+
+def test_what_vacuum_took_before_a_seek_was_appended_holds_no_run_up(scene: Scene, merged: list[tuple[Mark, Sequence[LedgerRow]]]) -> None:
+    """Each batch of each run after it would have ended in an error."""
+    before = known(scene)
+    scene.seek(30)
+    scene.target.delete("true")
+    scene.vacuum()
+    appended(scene, before)
+    ((_, rows),) = merged
+    assert keys(rows) == [(4, 1, "epoch", 0, 0, None)]
+
+
+def test_a_first_start_reads_nothing_again(tmp_path: Path, merged: list[tuple[Mark, Sequence[LedgerRow]]]) -> None:
+    scene = Scene(tmp_path)
+    scene.first(7)
+    appended(scene, LedgerFacts())
+    ((_, rows),) = merged
+    assert [(row.kind, row.start_offset, row.why) for row in rows] == [("epoch", 7, "first")]
+    assert keys(rows) == keys(replace(row) for row in scene.ledger)

@@ -3,101 +3,95 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.stream.mark import Counts, Mark, app_id
-from ingest.stream.offsets import BatchId, OffsetRange
+from ingest.stream.mark import EPOCH_BITS, BatchId, Counts, Look, Looked, Mark, TopicId
+from ingest.stream.offsets import OffsetRange
 
-MARK = Mark(
-    "shop",
-    "orders",
-    BatchId("q-1", 7),
-    2,
-    "0123456789abcdef",
-    "orders",
-    "topic-id",
-    (OffsetRange(0, 5, 9), OffsetRange(10, 0, 2**62)),
-    ((0, Counts(4, 1, 1, 1)), (10, Counts())),
-)
+LOOKED = Looked(Look("T", 4, "t4"), Look("Q", 2, "q2"))
+TOPIC = TopicId("orders", "topic-id", "cluster")
+FENCE = Mark("epoch", "shop", "orders", BatchId(3, 0), "w", LOOKED)
+BATCH = replace(FENCE, kind="batch", id=BatchId(3, 7), contract_hash="h", topic=TOPIC)
+BATCH = replace(BATCH, ranges=(OffsetRange(0, 5, 9), OffsetRange(10, 0, 2**62)), counts=((0, Counts(4, 1, 1)), (10, Counts())))
+SEEK = replace(BATCH, kind="seek", id=BatchId(3, 1), ranges=(OffsetRange(0, 5, 5),), counts=(), why="seek", reason="--to 0:5")
+SEEK = replace(SEEK, gaps=(OffsetRange(0, 1, 2), OffsetRange(0, 3, 5)))
 
-natural = st.integers(0, 2**40)
-counts = st.builds(lambda winners, *others: Counts(winners + sum(others), *others), natural, natural, natural, natural)
-ranges = st.dictionaries(st.integers(0, 1000), st.tuples(natural, natural).map(sorted), max_size=5)
+HEAD = {"oncelake": 1, "pipeline": "shop", "table": "orders", "epoch": 3, "writer": "w"}
+HEAD["looked"] = {
+    "target": {"table_id": "T", "version": 4, "stamp": "t4"},
+    "quarantine": {"table_id": "Q", "version": 2, "stamp": "q2"},
+}
+OF_TOPIC = {"contract_hash": "h", "topic": "orders", "topic_id": "topic-id", "cluster": "cluster"}
+DOCUMENTED = {
+    FENCE: HEAD | {"kind": "epoch", "batch": 0},
+    BATCH: HEAD
+    | OF_TOPIC
+    | {"kind": "batch", "batch": 7, "ranges": {"0": [5, 9], "10": [0, 2**62]}}
+    | {
+        "counts": {
+            "0": {"read": 4, "quarantined": 1, "duplicate_in_batch": 1},
+            "10": {"read": 0, "quarantined": 0, "duplicate_in_batch": 0},
+        }
+    },
+    SEEK: HEAD
+    | OF_TOPIC
+    | {"kind": "seek", "batch": 1, "starts": {"0": 5}, "gaps": {"0": [[1, 2], [3, 5]]}, "why": "seek", "reason": "--to 0:5"},
+}
 
 
-@given(st.text(), st.integers(0, 2**31), ranges, st.dictionaries(st.integers(0, 1000), counts, max_size=5))
-def test_a_mark_survives_its_json(topic: str, number: int, parts: dict[int, list[int]], known: dict[int, Counts]) -> None:
-    """I1"""
-    of_parts = tuple(OffsetRange(p, start, end) for p, (start, end) in parts.items())
-    mark = Mark("shop", "orders", BatchId("q", number), 0, "hash", topic, "id", of_parts, tuple(known.items()))
+@pytest.mark.parametrize("mark", DOCUMENTED, ids=lambda mark: mark.kind)
+def test_its_json_is_the_documented_one_and_is_read_back(mark: Mark) -> None:
+    assert json.loads(mark.to_json()) == DOCUMENTED[mark]
     assert Mark.from_json(mark.to_json()) == mark
 
 
-def test_its_json_is_the_documented_one() -> None:
-    assert json.loads(MARK.to_json()) == {
-        "oncelake": 1,
-        "pipeline": "shop",
-        "table": "orders",
-        "query_id": "q-1",
-        "batch_id": 7,
-        "epoch": 2,
-        "contract_hash": "0123456789abcdef",
-        "topic": "orders",
-        "topic_id": "topic-id",
-        "ranges": {"0": [5, 9], "10": [0, 2**62]},
-        "counts": {
-            "0": {"read": 4, "quarantined": 1, "losers": 1, "replayed": 1},
-            "10": {"read": 0, "quarantined": 0, "losers": 0, "replayed": 0},
-        },
-    }
+def changed(mark: Mark = BATCH, **fields: object) -> str:
+    return json.dumps({**json.loads(mark.to_json()), **fields})
 
 
-def changed(**fields: object) -> str:
-    return json.dumps({**json.loads(MARK.to_json()), **fields})
+OTHERS = [None, "", "somebody's own note", "{}", "[]", "1", "null", '{"oncelake":1}', BATCH.to_json()[:-1]]
+OTHERS += ['{"oncelake":1,"kind":"created","pipeline":"shop","table":"orders","contract_hash":"x"}', '{"a":' * 100_000]
+OTHERS += [changed(oncelake=2), changed(kind="rebase"), changed(batch=-1), changed(batch=None), changed(batch="7"), changed(batch=2**32)]
+OTHERS += [changed(epoch=-1), changed(epoch=1.5), changed(looked={}), changed(looked={"target": {}})]
+OTHERS += [changed(ranges={"0": [9, 5]}), changed(ranges={"x": [0, 1]}), changed(ranges={"0": [1]}), changed(ranges=[])]
+OTHERS += [changed(counts={"0": {"read": 1, "quarantined": 2, "duplicate_in_batch": 0}}), changed(counts={"0": {"unknown": 1}})]
+OTHERS += [changed(SEEK, starts=None), changed(SEEK, gaps={"0": [[2, 1]]})]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        None,
-        "",
-        "somebody's own note",
-        "{}",
-        "[]",
-        "1",
-        "null",
-        '"oncelake"',
-        '{"oncelake":1}',
-        '{"oncelake":1,"kind":"created","pipeline":"shop","table":"orders","contract_hash":"x"}',
-        changed(oncelake=2),
-        changed(batch_id=-1),
-        changed(batch_id=None),
-        changed(ranges={"0": [9, 5]}),
-        changed(ranges={"x": [0, 1]}),
-        changed(ranges={"0": [1]}),
-        changed(ranges=[]),
-        changed(counts={"0": {"read": 1, "quarantined": 2, "losers": 0, "replayed": 0}}),
-        changed(counts={"0": {"unknown": 1}}),
-        MARK.to_json()[:-1],
-    ],
-)
+@pytest.mark.parametrize("text", OTHERS, ids=lambda text: str(text)[-60:])
 def test_other_metadata_is_no_mark(text: str | None) -> None:
     """I1: a commit is ours only if it says so completely."""
     assert Mark.from_json(text) is None
 
 
-@pytest.mark.parametrize("nonsense", [(1, 2, 0, 0), (1, 0, 2, 0), (1, 0, 0, 2), (3, 1, 1, 2), (-1, 0, 0, 0), (1, -1, 0, 0), (0, 0, 1, -1)])
-def test_counts_refuse_what_does_not_add_up(nonsense: tuple[int, int, int, int]) -> None:
+ids = st.builds(BatchId, st.integers(0, 2**31 - 1), st.integers(0, 2**EPOCH_BITS - 1))
+
+
+@given(ids, ids)
+def test_transaction_ids_are_ordered_as_epoch_and_number_are_and_delta_can_hold_them(one: BatchId, other: BatchId) -> None:
+    """I8"""
+    assert (one < other) == (one.txn_version < other.txn_version)
+    assert BatchId.of(one.txn_version) == one and 0 <= one.txn_version < 2**63
+
+
+@pytest.mark.parametrize("nonsense", [(-1, 0), (0, -1), (0, 2**32)])
+def test_a_batch_id_refuses_nonsense(nonsense: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="not a batch id"):
+        BatchId(*nonsense)
+
+
+@pytest.mark.parametrize("nonsense", [(1, 2, 0), (1, 0, 2), (3, 2, 2), (-1, 0, 0), (1, -1, 0), (1, 0, -1)])
+def test_counts_refuse_what_does_not_add_up(nonsense: tuple[int, int, int]) -> None:
     """I4"""
     with pytest.raises(ValueError, match="not counts"):
         Counts(*nonsense)
 
 
-def test_each_statement_has_an_app_id_of_its_own() -> None:
-    """A second statement with the same pair would be skipped by Delta."""
-    ids = {MARK.app_id("target"), MARK.app_id("quarantine"), MARK.app_id("ledger")}
-    assert ids == {f"oncelake/shop/orders/q-1/{statement}" for statement in ("target", "quarantine", "ledger")}
-    assert app_id("shop", "orders", "q-2", "target") not in ids
+def test_a_batch_and_a_seek_both_say_where_to_go_on() -> None:
+    """I2"""
+    assert (BATCH.ends, SEEK.ends, FENCE.ends) == ({0: 9, 10: 2**62}, {0: 5}, {})
+    assert BATCH.app_id == "oncelake/shop/orders" == FENCE.app_id

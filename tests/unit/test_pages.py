@@ -19,7 +19,9 @@ from ingest.cli import register
 from ingest.cli.app import USAGE_ERROR, app, print_error
 from ingest.quality import gx
 from ingest.quality.suite import PARAMETERS
-from ingest.stream import refusals
+from ingest.recovery import refusals
+from ingest.recovery.facts import Newest
+from ingest.stream.mark import BatchId, TopicId
 
 pytestmark = pytest.mark.unit
 
@@ -43,7 +45,7 @@ NO_CODES = {
     "TRY_CAST",  # a function of SQL
     "END_TXN",  # a request of Kafka's protocol
     *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP", "SPARK_DAEMON_MEMORY", "SPARK_DAEMON_JAVA_OPTS"),
-    *("LD_PRELOAD", "FAKETIME_DONT_FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC"),
+    "LD_PRELOAD",
 }
 ENVIRONMENT = "INGEST_"
 # Options of pip, uv, databricks, Chromium and bench.
@@ -204,7 +206,8 @@ def test_no_code_is_made_where_this_test_does_not_look() -> None:
 
 
 def test_the_message_on_the_page_of_errors_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    print_error(refusals.checkpoint_lost("shop.orders", "…/checkpoints/shop/orders", "…/lake/shop/orders/target", "table"))
+    newest = Newest(BatchId(3, 41), TopicId("orders", "id"), {0: 1200})
+    print_error(refusals.table_rewound("shop.orders", "…/lake/shop/orders/target", "version 57 is a RESTORE", newest))
     assert capsys.readouterr().err in blocks(ERRORS)
 
 

@@ -20,9 +20,9 @@ PROJECT = Path(__file__).parents[2]
 
 
 def report(**fields: Any) -> BatchReport:
-    known: dict[str, Any] = {"records_read": 1000, "inserted": 900, "duplicate": 60, "quarantined": 30, "replayed": 10, "skipped": False}
+    known: dict[str, Any] = {"epoch": 2, "records_read": 1000, "inserted": 900, "duplicate": 70, "quarantined": 30}
     known |= {"target_version": 4, "seconds": 0.5, "ends": {0: 700, 1: 300}}
-    return BatchReport(table="shop.orders", number=3, **{**known, **fields})
+    return BatchReport(table="shop.orders", **{"number": 3, **known, **fields})
 
 
 def test_the_rate_is_records_by_seconds() -> None:
@@ -35,30 +35,28 @@ def test_a_line_says_what_became_of_the_batch(capsys: pytest.CaptureFixture[str]
     lines = Lines()
     lines.ready(["shop.orders"], Path("lake/logs/spark.log"))
     lines.batch(report(), 5)
-    lines.batch(report(skipped=True), None)
+    lines.batch(report(number=4), None)
     lines.stopping()
     lines.tick()
+    became = "read 1000 · inserted 900 · duplicate 70 · quarantined 30 · 2,000 rows/s"
     assert capsys.readouterr().out.splitlines() == [
         "running: shop.orders · Spark's output: lake/logs/spark.log",
-        "10:00:00Z shop.orders batch 3: read 1000 · inserted 900 · duplicate 60 · quarantined 30 · replayed 10 · 2,000 rows/s"
-        " · lag 5 · version 4",
-        "10:00:00Z shop.orders batch 3: was written before, skipped · lag unknown · version 4",
+        f"10:00:00Z shop.orders batch 3: {became} · lag 5 · version 4",
+        f"10:00:00Z shop.orders batch 4: {became} · lag unknown · version 4",
         "stopping: the batch at hand is ended first",
     ]
 
 
-def test_the_panel_sums_what_was_written_and_not_what_was_skipped() -> None:
+def test_the_panel_sums_what_was_written() -> None:
     console = Console(width=140, force_terminal=True, record=True)
     with Live(console=console, auto_refresh=False) as live:
         panel = Panel(live)
         panel.ready(["shop.orders", "shop.payments"], Path("spark.log"))
         panel.batch(report(), 5)
         panel.batch(report(), None)
-        panel.batch(report(skipped=True), None)
     text = console.export_text()
-    assert "2,000" in text and "1,800" in text and "120" in text
+    assert "2,000" in text and "1,800" in text and "140" in text
     assert "shop.payments" in text and "unknown" in text and "spark.log" in text
-    assert "3,000" not in text
 
 
 def test_silence_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,21 +10,24 @@ from ingest.cli.check import print_checked
 from ingest.quality.check import Checked
 from ingest.quality.scope import Last, Scope, Slice, decide, joined
 from ingest.stream.delta_log import AddedFile, Commit
-from ingest.stream.mark import Mark
-from ingest.stream.offsets import BatchId, OffsetRange
+from ingest.stream.mark import FIRST_BATCH, BatchId, Kind, Look, Looked, Mark
 
 pytestmark = pytest.mark.unit
 
 LAST = Last(3, "table", "suite")
 
 
+LOOK = Look("table", 3, "stamp")
+
+
 def commit(
-    version: int, operation: str = "MERGE", start: int = 0, end: int = 10, rows: int = 1, *, ours: bool = True, table: str = "events"
+    version: int, operation: str = "MERGE", id: tuple[int, int] = (1, FIRST_BATCH), rows: int = 1, *, ours: bool = True, **other: str
 ) -> Commit:
-    mark = Mark("t", table, BatchId("query", version), 0, "hash", "topic", "id", (OffsetRange(0, start, end),), ())
-    pairs = {mark.app_id("target"): version} if ours else {}
+    kind: Kind = "seek" if id[1] == 1 else "epoch" if id[1] == 0 else "batch"
+    mark = Mark(kind, "t", other.get("table", "events"), BatchId(*id), "writer", Looked(LOOK, LOOK))
+    transactions = {mark.app_id: mark.id.txn_version} if ours else {}
     added = (AddedFile(f"{version}.parquet", rows),) if rows else ()
-    return Commit(version, datetime.now(UTC), operation, pairs, mark.to_json() if ours else None, added)
+    return Commit(version, datetime.now(UTC), operation, transactions, mark.to_json() if ours else None, added)
 
 
 def scope(*commits: Commit, version: int | None = None, **more: bool) -> tuple[str, tuple[Slice, ...], str]:
@@ -34,8 +37,11 @@ def scope(*commits: Commit, version: int | None = None, **more: bool) -> tuple[s
 
 
 def test_only_what_batches_added_since_is_new() -> None:
-    found = scope(commit(4, start=0, end=10), commit(5, start=10, end=25), commit(6, start=25, end=30, rows=0))
-    assert found == ("new", (Slice("id", 0, 0, 25),), "")
+    """Batch 4 added nothing; a new epoch begins with a fence and, where somebody sought, with its offsets."""
+    found = scope(commit(4, id=(1, 2)), commit(5, id=(1, 3)), commit(6, id=(1, 4), rows=0), commit(7, id=(1, 5)))
+    assert found == ("new", (Slice(1, 2, 3), Slice(1, 5, 5)), "")
+    found = scope(commit(4, "WRITE", id=(2, 0), rows=0), commit(5, "WRITE", id=(2, 1), rows=0), commit(6, id=(2, 2)))
+    assert found == ("new", (Slice(2, 2, 2),), "")
 
 
 def test_nothing_since_is_nothing_new() -> None:
@@ -77,16 +83,9 @@ def test_another_table_another_suite_an_older_version_or_no_run_make_it_the_whol
     assert scope(everything=True)[0] == "whole"
 
 
-def test_slices_join_within_a_partition_and_topic() -> None:
-    parts = [
-        Slice("b", 0, 0, 5),
-        Slice("a", 1, 5, 9),
-        Slice("a", 1, 0, 5),
-        Slice("a", 1, 3, 4),
-        Slice("a", 2, 9, 12),
-        Slice("a", 1, 20, 21),
-    ]
-    assert joined(parts) == (Slice("a", 1, 0, 9), Slice("a", 1, 20, 21), Slice("a", 2, 9, 12), Slice("b", 0, 0, 5))
+def test_slices_join_within_an_epoch() -> None:
+    parts = [Slice(2, 2, 4), Slice(1, 5, 9), Slice(1, 2, 4), Slice(1, 3, 3), Slice(1, 11, 12), Slice(3, 5, 6)]
+    assert joined(parts) == (Slice(1, 2, 9), Slice(1, 11, 12), Slice(2, 2, 4), Slice(3, 5, 6))
 
 
 @pytest.mark.parametrize(("after", "said"), [(None, False), (3, True), (2, True)], ids=["whole", "nothing new", "new"])
@@ -94,6 +93,6 @@ def test_a_verdict_on_what_is_new_says_that_rows_before_were_not_looked_at(
     after: int | None, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Twenty bad rows of before are still there when the next run says passed."""
-    slices = (Slice("id", 0, 4, 9),) if after == 2 else ()
+    slices = (Slice(1, 4, 9),) if after == 2 else ()
     print_checked(Checked("shop.orders", Scope(3, after, slices, "asked for"), (), None, None, 0.1))
     assert ("ingest check --all" in capsys.readouterr().out) is said

@@ -92,7 +92,10 @@ class Query:
     def poll(self) -> bool:
         return self.asked > 0
 
-    def finish(self, _: Any) -> None:
+    def reopen(self) -> None:
+        """It ended because it was asked to."""
+
+    def finish(self) -> None:
         return None
 
 
@@ -116,6 +119,7 @@ class Critical:
 
 def test_a_critical_failure_ends_the_query_of_its_table_and_is_why_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ingest.stream.run.POLL_S", 0.0)
+    monkeypatch.setattr("ingest.spark.jvm_exit", lambda _: None)
     checks, query, result = Critical(None, STOP), Query(), TableResult(PLACES.name)
     job = Run([CONTRACT], "/lake", "/checkpoints", KafkaOptions("x:1"), "local", Trigger(once=False, every_s=0.0), checks=checks)
     screen: Any = SimpleNamespace(gone=False, tick=lambda: None)

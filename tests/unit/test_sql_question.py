@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,7 +14,7 @@ from ingest.errors import InvalidInput
 from ingest.sql.catalog import Catalog, Kind, LakeTable
 from ingest.sql.engine import without_spark
 from ingest.sql.guard import refuse_writes
-from ingest.sql.question import contract_named, event_id_columns, question, questions
+from ingest.sql.question import contract_named, question, questions
 
 PROJECT = Path(__file__).parents[2]
 ORDERS = load_contracts(PROJECT, ["orders"])[0]
@@ -80,18 +78,6 @@ def test_every_questions_text_passes_the_guard() -> None:
     for each in questions().values():
         refuse_writes(each.filled({**NAMES, "event_time": "a", "event_id": "b", "since": "c"}))
         assert each.title and each.explanation
-
-
-@pytest.mark.parametrize("event_id", ["position", "key", "header:id", ["order_id"]])
-def test_event_id_columns_are_those_of_the_target(event_id: Any) -> None:
-    from ingest.stream.columns import event_id_columns as of_the_target
-
-    columns: Iterable[Any] = [{"name": "order_id", "type": "STRING", "nullable": False}]
-    raw = event_id == "position"
-    source = {"topic": "x", "format": "raw" if raw else "json"}
-    given = {"pipeline": "p", "table": "x", "source": source, "columns": [] if raw else columns, "event_id": event_id}
-    made = Contract.model_validate(given)
-    assert event_id_columns(made) == of_the_target(made)
 
 
 def test_a_question_is_of_the_named_table_or_of_the_only_one() -> None:

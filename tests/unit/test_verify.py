@@ -1,225 +1,349 @@
-"""`ingest verify` on a lake that deltalake wrote, without Spark: two checkpoints that have read the same offsets (I4, I5)."""
+"""`ingest verify` on a lake that deltalake wrote, without Spark: each kind of wrong is found, what is right is not (I4, I5)."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ingest.delta_sql import DataFusion
-from ingest.files import LocalFiles
-from ingest.prove import taken
-from ingest.prove.verify import verify
-from ingest.stream.binding import Binding, FormerEpoch, Rebase
-from ingest.stream.delta_log import DeltaLog
-from ingest.stream.ledger_row import project_rebase
-from ingest.stream.mark import Mark
-from ingest.stream.offsets import BatchId, OffsetRange
-from tests.unit.proof_lake import AT, CONTRACT, FIRST, SECOND, Lake
+from ingest.errors import InvalidInput
+from ingest.prove.count import Held
+from ingest.prove.verify import Uncommitted, verify
+from ingest.stream.ledger_row import LedgerRow
+from ingest.stream.mark import BatchId, TopicId
+from tests.unit.proof_lake import CONTRACT, ENGINE, Lake
 
 
-def test_a_stretch_that_was_read_twice_balances(lake: Lake) -> None:
+def filled(lake: Lake) -> Lake:
+    """Two batches of ten offsets, each with poison; the second has a duplicate and a marker's gap."""
+    lake.batch(0, 10, range(8), (8, 9))
+    lake.batch(10, 20, range(10, 17), (17,), losers=1, gap=1)
+    return lake
+
+
+def reset_five_times(lake: Lake) -> Lake:
+    """Five seeks to the earliest after the first reading: nothing is new but what is behind it."""
+    filled(lake)
+    for _ in range(5):
+        lake.seek(0)
+        lake.batch(0, 20, (), losers=0, gap=1)
+    return lake
+
+
+def test_what_batches_put_there_balances(lake: Lake) -> None:
+    said = filled(lake).verified()
+    assert said.findings == ()
+    assert (said.total.batches, said.total.offsets, said.total.read, said.total.gap) == (2, 20, 19, 1)
+    assert (said.total.inserted, said.total.duplicate, said.total.quarantined) == (15, 1, 3)
+    assert (said.target.found, said.quarantine.found, said.epochs, said.unledgered_batches) == (15, 3, 1, 0)
+
+
+def test_after_five_resets_the_figures_add_up_to_all_that_the_tables_hold(lake: Lake) -> None:
+    """I4: what stands of former epochs is counted as theirs, and what is read again as duplicate."""
+    said = reset_five_times(lake).verified()
+    assert said.findings == () and said.epochs == 6
+    assert (said.target, said.quarantine) == (Held(15, 0, 0, 0, 0, 0, 15), Held(3, 0, 0, 0, 0, 0, 3))
+    assert said.total.duplicate == 1 + 5 * 19
+
+
+def test_what_the_ledger_lacks_comes_from_the_log(lake: Lake) -> None:
+    """I7: batches, a seek with its gaps, and where an epoch begins."""
+    filled(lake)
+    kept = list(lake.ledger)
+    lake.seek(10, gaps=[(20, 25)])
+    lake.batch(10, 20, (), gap=1)
+    lake.start()
+    lake.batch(25, 30, range(25, 30))
+    lake.ledger = kept
+    said = lake.verified()
+    assert (said.findings, said.unledgered_batches, said.epochs) == ((), 2, 3)
+    assert said.gaps_accepted == ((0, 20, 25),)
+    lake.ledger = []
+    assert lake.verified().unledgered_batches == 4
+
+
+def test_a_seek_that_the_ledger_lacks_is_known_with_what_stood_when_it_looked(lake: Lake) -> None:
+    """I7: killed before the ledger was appended, and read on."""
+    filled(lake).take(3, 4)
+    kept = list(lake.ledger)
+    lake.seek(0)
+    lake.batch(0, 20, (3, 4), gap=1)
+    lake.ledger = kept
     assert lake.codes() == []
-
-
-@pytest.mark.parametrize("gone", ["offset < 3", "offset = 1", "offset >= 10", "offset IN (0, 11)"])
-def test_a_record_that_the_quarantine_lost_is_found_though_its_offsets_were_read_twice(lake: Lake, gone: str) -> None:
-    """Of the first checkpoint's three and the second one's four, the sum of the stretch would not tell."""
-    DeltaTable(lake.places.quarantine).delete(gone)
-    assert set(lake.codes()) == {"RECORDS_MISSING"}
-
-
-def test_a_record_that_stands_twice_excuses_none_that_is_lost(lake: Lake) -> None:
-    """I4, I5: a DELETE in the quarantine that was taken back with the wrong record."""
-    DeltaTable(lake.places.quarantine).delete("offset = 1")
-    lake.records([2], Mark("shop", "orders", FIRST, 0, "hash", "orders", "id", (OffsetRange(0, 0, 10),), ()))
-    assert set(lake.codes()) == {"ROW_TWICE", "RECORDS_MISSING"}
-
-
-def test_a_row_that_was_lost_is_found_though_its_offsets_were_read_twice(lake: Lake) -> None:
     lake.take(5)
-    assert set(lake.codes()) == {"RECORDS_MISSING"}
+    assert lake.codes() == ["ROWS_DIFFER"]
 
 
-def test_a_record_that_was_found_standing_and_stands_no_more_is_found(behind: Lake) -> None:
-    """I4: no batch of the ledger has put it there, so that no sum tells of it."""
-    assert behind.codes() == []
-    DeltaTable(behind.places.quarantine).delete("offset = 1")
-    assert behind.codes() == ["RECORDS_MISSING"]
+@pytest.mark.parametrize("offset", [0, 16])
+def test_a_row_that_is_gone_without_a_delete_is_found_in_its_batch(lake: Lake, offset: int) -> None:
+    filled(lake).take(offset)
+    said = lake.verified()
+    (found,) = said.findings
+    assert (found.code, found.epoch, found.batch, found.partition) == ("ROWS_DIFFER", 1, 2 + offset // 10, 0)
+    assert (found.start_offset, found.end_offset, said.target.missing) == (offset // 10 * 10, offset // 10 * 10 + 10, 1)
 
 
-def test_a_column_that_somebody_added_to_the_ledger_is_none_of_ours(read_once: Lake) -> None:
-    assert read_once.codes() == []
-    rows = pa.Table.from_pylist([asdict(each) | {"note": "audited"} for each in read_once.ledger])
-    write_deltalake(read_once.places.ledger, rows, mode="overwrite", schema_mode="overwrite")
-    assert verify(DataFusion(), CONTRACT, read_once.places).findings == ()
+def test_a_record_that_the_quarantine_lost_is_found_in_its_batch(lake: Lake) -> None:
+    filled(lake)
+    rows = lake.quarantine.to_pyarrow_table().slice(0, 2)
+    write_deltalake(lake.places.quarantine, rows, mode="overwrite", predicate="offset >= 0")
+    (found,) = lake.findings()
+    assert (found.code, found.epoch) == ("QUARANTINE_DIFFERS", 1)
 
 
-def test_batches_that_a_restore_of_all_took_away_are_told_by_their_pair(read_once: Lake) -> None:
-    """I2, I4: target and ledger of one day, and no checkpoint that would say that it has done more."""
-    version = DeltaTable(read_once.places.target).version()
-    of_that_day = list(read_once.ledger)
-    read_once.batch(BatchId("q1", 1), 0, 10, 12, (10, 11), ())
-    assert read_once.codes() == []
-    DeltaTable(read_once.places.target).restore(version)
-    read_once.ledger = of_that_day
-    assert read_once.codes() == ["BATCH_MISSING"]
-    rebase = Rebase((FormerEpoch("q1", 0, 0, "orders", "id", ((0, 10),)),), ((0, 10),), (), DeltaTable(read_once.places.target).version())
-    read_once.ledger += project_rebase(Binding("orders", "id", "", 1, ("q1",), rebase), "q2", read_once.places, "hash", AT, {})
-    assert read_once.codes() == [], "the rebase that a start names is the mend"
+def test_a_row_too_many_is_found_in_its_batch(lake: Lake) -> None:
+    filled(lake).rows([18], of=BatchId(1, 3))
+    said = lake.verified()
+    assert [found.code for found in said.findings] == ["ROWS_DIFFER"] and said.target.surplus == 1
+    lake.take(18)
+    lake.records([18], of=BatchId(1, 3))
+    assert lake.codes() == ["QUARANTINE_DIFFERS"]
 
 
-def test_a_record_that_became_a_row_excuses_none_that_the_quarantine_lost(tmp_path: Path) -> None:
-    """I4, I5: cut off after its quarantine, and read again under a looser contract: one record stands in both, and counted twice."""
-    one = Lake(tmp_path)
-    one.records(range(3), Mark("shop", "orders", FIRST, 0, "hash", "orders", "id", (OffsetRange(0, 0, 10),), ()))
-    one.batch(BatchId("q3", 0), 0, 0, 10, (0, *range(5, 10)), (3, 4))
-    assert one.codes() == ["IN_BOTH"]
-    DeltaTable(one.places.quarantine).update(updates={"state": "'replayed'"}, predicate="offset = 0")
-    assert one.codes() == []
-    DeltaTable(one.places.quarantine).delete("offset = 1")
-    assert one.codes() == ["RECORDS_MISSING"]
+@pytest.mark.parametrize("of", [BatchId(1, 9), BatchId(7, 2)])
+def test_rows_of_no_batch_are_found(lake: Lake, of: BatchId) -> None:
+    filled(lake).rows([50], of=of)
+    assert lake.codes() == ["ROWS_OF_NO_BATCH"]
+    assert f"epoch {of.epoch} batch {of.number} partition 0: 1, offsets 50 to 50" in lake.findings()[0].what
 
 
-def test_a_later_checkpoint_of_which_a_ledger_put_back_knows_nothing_is_told_by_its_pair(read_once: Lake) -> None:
-    """I2, I4: the same where the ledger of that day already knows a rebase, but not the last one."""
-    former = [("q1", 0, 10)]
-    read_once.rebase(former, "q2", 10)
-    read_once.batch(SECOND, 1, 10, 12, (10, 11), ())
-    version, of_that_day = DeltaTable(read_once.places.target).version(), list(read_once.ledger)
-    former.append(("q2", 1, 12))
-    read_once.rebase(former, "q3", 12)
-    read_once.batch(BatchId("q3", 1), 2, 12, 14, (12, 13), ())
-    assert read_once.codes() == []
-    DeltaTable(read_once.places.target).restore(version)
-    read_once.ledger = of_that_day
-    assert read_once.codes() == ["BATCH_MISSING"]
-    read_once.rebase(former, "q4", 12)
-    assert read_once.codes() == [], "the rebase that a start names is the mend"
+def test_a_row_at_an_offset_outside_of_its_batch_is_found(lake: Lake) -> None:
+    filled(lake).take(3)
+    lake.rows([33], of=BatchId(1, 2))
+    assert lake.codes() == ["ROWS_OF_NO_BATCH"]
 
 
-def test_a_duplicate_that_a_rebase_has_put_into_quarantine_stands_for_no_record_that_is_lost(tmp_path: Path) -> None:
-    """I4, I5: with `conflicts: table` since, the rebase began in the midst of the batch; what is lost lies before that."""
-    one = Lake(tmp_path)
-    one.batch(FIRST, 0, 0, 10, (3, 4, 5, 6, 8, 9), range(3), losers=1)
-    one.rebase([("q1", 0, 10)], "q2", 6)
-    one.batch(SECOND, 1, 6, 10, (), (7,))
-    assert one.codes() == []
-    DeltaTable(one.places.quarantine).delete("offset = 1")
-    assert one.codes() == ["RECORDS_MISSING"]
+def test_a_row_of_somebody_elses_without_provenance_is_of_no_batch(lake: Lake) -> None:
+    filled(lake)
+    write_deltalake(lake.places.target, pa.table({"id": pa.array([99], pa.int64())}), mode="append", schema_mode="merge")
+    assert lake.codes() == ["ROWS_OF_NO_BATCH"]
 
 
-def test_records_that_the_quarantine_lost_and_a_rebase_has_put_there_again_balance(tmp_path: Path) -> None:
-    one = Lake(tmp_path)
-    one.batch(FIRST, 0, 0, 10, (3, 4, 5, 6, 8, 9), range(3), losers=1)
-    DeltaTable(one.places.quarantine).delete("offset IN (1, 2)")
-    assert one.codes() == ["QUARANTINE_DIFFERS"]
-    one.rebase([("q1", 0, 10)], "q2", 0)
-    one.batch(SECOND, 1, 0, 6, (), (1, 2))
-    assert one.codes() == ["RECORDS_MISSING"], "not all of the batch has been read again"
-    one.batch(BatchId("q2", 2), 1, 6, 12, (10, 11), (), losers=1)
-    assert one.codes() == []
+def test_an_event_id_and_a_position_that_two_rows_have_are_found(lake: Lake) -> None:
+    """I3."""
+    filled(lake).rows([3])
+    assert sorted(lake.codes()) == ["ROWS_DIFFER", "ROW_TWICE", "ROW_TWICE"]
+    words = " ".join(found.what for found in lake.findings())
+    assert "event id (3) has 2 rows in the target: partition 0 offset 3, partition 0 offset 3" in words
+    assert "partition 0 offset 3 of topic id id has 2 rows" in words
 
 
-def test_a_copy_of_a_lost_row_that_another_partition_has_put_in_is_no_loss(tmp_path: Path) -> None:
-    """The event stands: to the checkpoint that has read all again the first copy is a duplicate."""
-    one = Lake(tmp_path)
-    one.batch(FIRST, 0, 0, 10, range(9), (), losers=1)
-    one.take(4)
-    one.rebase([("q1", 0, 10)], "q2", 0)
-    one.batch(SECOND, 1, 0, 10, (), (), losers=2)
-    assert one.codes() == []
-    one.take(5)
-    assert set(one.codes()) == {"RECORDS_MISSING"}
+def test_a_position_that_stands_in_quarantine_twice_is_found(lake: Lake) -> None:
+    filled(lake).records([8])
+    assert sorted(lake.codes()) == ["QUARANTINE_DIFFERS", "ROW_TWICE"]
 
 
-def test_a_record_that_was_put_back_into_quarantine_is_missed_no_more(lake: Lake) -> None:
-    DeltaTable(lake.places.quarantine).delete("offset = 12")
-    assert set(lake.codes()) == {"RECORDS_MISSING"}
-    lake.records([12], Mark("shop", "orders", SECOND, 1, "hash", "orders", "id", (OffsetRange(0, 0, 20),), ()))
+def test_a_record_in_target_and_quarantine_is_found_unless_it_is_replayed(lake: Lake) -> None:
+    """I4: a looser contract has made it a row."""
+    filled(lake)
+    lake.seek(0)
+    lake.batch(0, 10, (8,), gap=0)
+    lake.batch(10, 20, (), gap=1)
+    assert lake.codes() == ["IN_BOTH"]
+    lake.quarantine.update(updates={"state": "'replayed'"}, predicate="offset = 8")
     assert lake.codes() == []
 
 
-def test_a_row_by_hand_where_two_checkpoints_had_a_duplicate_is_one_too_many(tmp_path: Path) -> None:
-    one = Lake(tmp_path)
-    one.batch(FIRST, 0, 0, 10, range(9), (), losers=1)
-    one.rebase([("q1", 0, 10)], "q2", 0)
-    one.batch(SECOND, 1, 0, 10, (), (), losers=1)
-    assert one.codes() == []
-    one.rows([9], None)
-    assert one.codes() == ["ROWS_DIFFER"]
+def test_the_same_position_of_another_topic_is_another_one(lake: Lake) -> None:
+    """A topic that was made again: its offsets begin anew, and the quarantine of the former one has a record there."""
+    lake.batch(0, 10, range(8), (8, 9))
+    lake.topic = TopicId("orders", "made-again")
+    lake.seek(0)
+    lake.target.update(updates={"id": "id + 100"})
+    lake.batch(0, 10, range(10))
+    assert lake.codes() == []
+    lake.rows([8], of=BatchId(1, 2))  # of the first topic: its event id and its place in quarantine
+    assert sorted(lake.codes()) == ["IN_BOTH", "ROWS_DIFFER", "ROW_TWICE"]
 
 
-def test_a_duplicate_that_one_rebase_has_made_a_row_and_a_delete_has_taken_stands_for_none_that_is_lost(tmp_path: Path) -> None:
-    """I4: the batch in whose midst two rebases began lacks a record, whatever the later ones have put there."""
-    one = Lake(tmp_path)
-    one.batch(FIRST, 0, 0, 10, (3, 4, 5, 6, 8, 9), range(3), losers=1)
-    one.rebase([("q1", 0, 10)], "q2", 6)
-    one.batch(SECOND, 1, 6, 20, (*range(10, 15), *range(16, 20)), (7,), losers=1)
-    one.rebase([("q1", 0, 10), ("q2", 1, 20)], "q3", 15)
-    one.batch(BatchId("q3", 1), 2, 15, 20, (15,), ())
-    assert one.codes() == []
-    DeltaTable(one.places.quarantine).delete("offset = 1")
-    assert one.codes() == ["RECORDS_MISSING"]
+def test_a_batch_at_hand_or_cut_off_is_uncommitted_and_no_finding(lake: Lake) -> None:
+    """I7: the quarantine comes first."""
+    filled(lake).cut_off(20, 30, (21, 22))
+    said = lake.verified()
+    assert (said.findings, said.uncommitted) == ((), (Uncommitted(1, 4, 2),))
+    assert said.quarantine == Held(3, 0, 0, 0, 0, 2, 5)
+    lake.start()
+    lake.batch(20, 25, range(23, 25), gap=3)
+    said = lake.verified()
+    assert (said.findings, said.uncommitted) == ((), (Uncommitted(1, 4, 2),)), "also behind a later epoch"
 
 
-def test_a_row_that_is_lost_is_found_also_where_a_record_that_kafka_has_compacted_stands_in_its_place(tmp_path: Path) -> None:
-    """I4: by number nothing is missing; which positions a commit took is known."""
-    one = Lake(tmp_path)
-    one.batch(FIRST, 0, 0, 10, (0, *range(2, 10)), (1,))
-    one.rebase([("q1", 0, 10)], "q2", 0)
-    one.batch(SECOND, 1, 0, 12, (10, 11), (), gap=1)
-    one.take(11)
-    assert one.codes() == ["RECORDS_MISSING"]
-    one.rows([11], None)
-    assert one.codes() == []
+def test_a_record_in_quarantine_of_a_batch_that_should_be_known_is_of_no_batch(lake: Lake) -> None:
+    """No run leaves a batch behind that is not the next of its epoch."""
+    filled(lake)
+    lake.start()
+    lake.batch(20, 30, range(20, 30))
+    lake.records([21], of=BatchId(1, 7))
+    assert "ROWS_OF_NO_BATCH" in lake.codes()
 
 
-def test_a_merge_that_says_it_took_nothing_is_not_compared(read_once: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody's own column, filled each day: that costs verify nothing."""
-    target = DeltaTable(read_once.places.target)
-    source = pa.table({"o": pa.array([3], pa.int64())})
-    target.merge(source, "target._offset = source.o", "source", "target").when_matched_update({"id": "target.id"}).execute()
-    assert DeltaLog(LocalFiles(), read_once.places.target).commit(target.version()).removed
-    monkeypatch.setattr(taken, "_positions", lambda *_: pytest.fail("compared"))
-    assert read_once.codes() == []
+def test_a_batch_that_only_its_transaction_id_tells_of_is_found(lake: Lake) -> None:
+    """I4: the ledger was lost, and Delta has cleaned the log."""
+    lake.batch(0, 10, range(10))
+    lake.batch(10, 20, range(10, 20))
+    lake.target.create_checkpoint()
+    version = lake.target.version()
+    (Path(lake.places.target) / f"_delta_log/{version:020}.json").unlink()
+    assert lake.codes() == []
+    lake.ledger = [row for row in lake.ledger if row.batch != 3]
+    assert sorted(lake.codes()) == ["BATCH_MISSING", "ROWS_OF_NO_BATCH"]
 
 
-def test_what_kafka_has_compacted_stands_all_the_same_and_only_its_own_batch_can_miss_it(tmp_path: Path) -> None:
-    one = Lake(tmp_path)
-    one.batch(FIRST, 0, 0, 10, range(3, 10), range(3))
-    one.rebase([("q1", 0, 10)], "q2", 0)
-    one.batch(SECOND, 1, 0, 12, (10, 11), (), gap=1)
-    assert one.codes() == []
-    DeltaTable(one.places.quarantine).delete("offset = 1")
-    assert [(found.code, found.batch_id) for found in one.findings()] == [("RECORDS_MISSING", 0)]
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"end_offset": 11, "gap": 1},
+        {"target_version": 0},
+        {"inserted": 7, "duplicate": 1},
+        {"quarantined": 1, "duplicate": 1},
+        {"topic_id": "other"},
+    ],
+)
+def test_a_ledger_that_says_other_than_the_commit_is_found(lake: Lake, changes: dict[str, object]) -> None:
+    """I4: rows are counted, the ledger is not believed."""
+    filled(lake)
+    lake.ledger = [_changed(row, changes) if (row.kind, row.batch) == ("batch", 2) else row for row in lake.ledger]
+    assert "LEDGER_DIFFERS" in lake.codes()
 
 
-def test_each_batch_that_has_read_what_is_lost_is_named(lake: Lake) -> None:
-    DeltaTable(lake.places.quarantine).delete("offset = 1")
-    lake.codes()
-    assert [found.batch_id for found in lake.findings()] == [0, 1]
+def _changed(row: LedgerRow, changes: dict[str, object]) -> LedgerRow:
+    return replace(row, **changes)  # type: ignore[arg-type]
 
 
-def test_what_a_batch_at_hand_has_put_into_quarantine_is_none_too_many_for_the_one_before(tmp_path: Path) -> None:
-    one = Lake(tmp_path)
-    one.batch(FIRST, 0, 0, 10, range(9), (), losers=1)
-    one.rebase([("q1", 0, 10)], "q2", 0)
-    one.batch(SECOND, 1, 0, 10, (), (), losers=1)
-    one.rebase([("q1", 0, 10), ("q2", 1, 10)], "q3", 5)
-    one.records([9], Mark("shop", "orders", BatchId("q3", 1), 2, "hash", "orders", "id", (OffsetRange(0, 5, 10),), ()))
-    assert one.codes() == []
+def test_an_accepted_gap_that_no_seek_accepted_is_found(lake: Lake) -> None:
+    lake.seek(0)
+    lake.batch(0, 10, range(10))
+    begin = next(row for row in lake.ledger if row.kind == "epoch")
+    lake.ledger.append(replace(begin, kind="gap_accepted", start_offset=20, end_offset=25, gap=5))
+    assert lake.codes() == ["LEDGER_DIFFERS"]
 
 
-def test_a_record_that_a_batch_has_put_into_quarantine_is_told_by_its_batch_whatever_stands_in_its_place(tmp_path: Path) -> None:
-    """I4: Kafka has compacted the record that was refused before, which stands there all the same."""
-    one = Lake(tmp_path)
-    one.batch(FIRST, 0, 0, 10, (0, *range(2, 10)), (1,))
-    one.rebase([("q1", 0, 10)], "q2", 0)
-    one.batch(SECOND, 1, 0, 12, (10,), (11,), gap=1)
-    assert one.codes() == []
-    DeltaTable(one.places.quarantine).delete("offset = 11")
-    assert one.codes() == ["RECORDS_MISSING"]
+def test_a_re_read_that_is_not_done_is_pending_and_no_finding(lake: Lake) -> None:
+    filled(lake).seek(0)
+    assert (lake.verified().findings, lake.verified().pending) == ((), ((0, 0, 20),))
+    lake.batch(0, 10, ())
+    lake.start()
+    assert lake.verified().pending == ((0, 10, 20),)
+    lake.batch(10, 20, (), gap=1)
+    assert (lake.verified().findings, lake.verified().pending) == ((), ())
+
+
+def test_offsets_that_no_batch_has_read_and_nobody_accepted_are_found(lake: Lake) -> None:
+    filled(lake).start()
+    lake.batch(25, 30, range(25, 30))
+    (found,) = lake.findings()
+    assert found.code == "RANGE_MISSING" and "[20, 25)" in found.what
+    lake.seek(30, gaps=[(20, 25)])
+    assert lake.codes() == []
+
+
+def test_rows_that_were_lost_and_came_back_with_a_re_read_balance_again(lake: Lake) -> None:
+    """The batch that lost them is held to what stood when it was read again; more must not go."""
+    filled(lake).take(3, 4)
+    assert lake.codes() == ["ROWS_DIFFER"]
+    lake.seek(0)
+    assert lake.codes() == ["ROWS_DIFFER"], "they are still missing"
+    lake.batch(0, 10, (3, 4))
+    said = lake.verified()
+    assert (said.findings, said.target.replaced, said.target.found) == ((), 2, 15)
+    lake.batch(10, 20, (), gap=1)
+    assert lake.codes() == []
+    lake.take(5)
+    (found,) = lake.findings()
+    assert (found.code, found.epoch, found.batch) == ("ROWS_DIFFER", 1, 2)
+    assert "of 8 rows and quarantined records that stood" in found.what
+    lake.seek(0)
+    lake.batch(0, 20, (5,), gap=1)
+    assert lake.codes() == []
+
+
+def test_a_batch_that_was_read_again_in_part_is_still_held_to_all_of_it(lake: Lake) -> None:
+    filled(lake).take(3, 7)
+    lake.seek(6)
+    lake.batch(6, 20, (7,), gap=1)
+    assert lake.codes() == ["ROWS_DIFFER"]
+    lake.seek(0)
+    lake.batch(0, 20, (3,), gap=1)
+    assert lake.codes() == []
+
+
+def test_what_is_lost_after_the_first_of_two_seeks_is_missed_until_the_second_has_read_it(lake: Lake) -> None:
+    """I4: that later batches cover it proves nothing: they came before the loss."""
+    filled(lake).seek(0)
+    lake.batch(0, 20, (), gap=1)
+    lake.take(4)
+    lake.seek(0)
+    assert lake.codes() == ["ROWS_DIFFER"]
+    lake.batch(0, 20, (4,), gap=1)
+    assert lake.codes() == []
+
+
+def test_records_that_the_quarantine_lost_and_a_re_read_has_put_there_again_balance(lake: Lake) -> None:
+    filled(lake)
+    rows = lake.quarantine.to_pyarrow_table()
+    write_deltalake(lake.places.quarantine, rows.filter(pa.compute.equal(rows["offset"], 17)), mode="overwrite", predicate="offset >= 0")
+    assert lake.codes() == ["QUARANTINE_DIFFERS"]
+    lake.seek(0)
+    lake.batch(0, 20, (), (8, 9), gap=1)
+    said = lake.verified()
+    assert (said.findings, said.quarantine) == ((), Held(5, 0, 2, 0, 0, 0, 3))
+
+
+def test_what_a_restore_took_is_missing_batch_by_batch_until_it_was_read_again(lake: Lake) -> None:
+    """Every batch in the log counts, RESTOREd away or not."""
+    lake.batch(0, 10, range(10))
+    version = lake.target.version()
+    lake.batch(10, 20, range(10, 20))
+    lake.batch(20, 30, range(20, 30))
+    lake.target.restore(version)
+    assert [(found.code, found.batch) for found in lake.findings()] == [("ROWS_DIFFER", 3), ("ROWS_DIFFER", 4)]
+    lake.seek(10)
+    lake.batch(10, 30, range(10, 30))
+    said = lake.verified()
+    assert (said.findings, said.target) == ((), Held(50, 0, 20, 0, 0, 0, 30))
+
+
+def test_what_a_seek_left_out_for_good_is_no_finding_but_a_line(lake: Lake) -> None:
+    """Kafka has expired what the table lost, and somebody said that it may."""
+    filled(lake).take(3)
+    lake.seek(20, gaps=[(0, 10)])
+    assert (lake.codes(), lake.verified().gaps_accepted) == ([], ((0, 0, 10),))
+    lake.batch(20, 30, range(20, 30))
+    assert lake.verified().target.replaced == 1
+    kept = list(lake.ledger)
+    lake.take(4)
+    assert lake.codes() == ["ROWS_DIFFER"], "it stood when the seek looked"
+    lake.ledger = [replace(row, stood=None) for row in kept]
+    assert lake.codes() == [], "and if nobody counted that, nothing of it is missed"
+    lake.take(16)
+    assert lake.codes() == ["ROWS_DIFFER"], "what was not left out counts"
+
+
+def test_partitions_that_came_later_are_told_apart(lake: Lake) -> None:
+    filled(lake).batch(0, 5, range(100, 105), partition=3)
+    assert "ROWS_OF_NO_BATCH" in lake.codes(), "offsets outside of the batch"
+
+
+def test_a_column_that_somebody_added_to_the_ledger_is_none_of_ours(lake: Lake) -> None:
+    assert filled(lake).codes() == []
+    ledger = DeltaTable(lake.places.ledger).to_pyarrow_table()
+    write_deltalake(
+        lake.places.ledger, ledger.append_column("note", pa.array(["audited"] * len(ledger))), mode="overwrite", schema_mode="overwrite"
+    )
+    assert verify(ENGINE, CONTRACT, lake.places).findings == ()
+
+
+def test_a_missing_table_is_named(lake: Lake) -> None:
+    with pytest.raises(InvalidInput, match="TABLE_MISSING"):
+        verify(ENGINE, CONTRACT, lake.places)
+
+
+def test_a_time_in_the_ledger_is_no_matter_of_the_balance(lake: Lake) -> None:
+    """Fault 28: the clock."""
+    filled(lake)
+    lake.ledger = [replace(row, committed_at=row.committed_at - timedelta(days=1)) for row in lake.ledger]
+    assert lake.codes() == []

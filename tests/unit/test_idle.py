@@ -1,0 +1,100 @@
+"""`run --once` with nothing to read and nothing left undone opens no epoch; anything else does (I8)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import Refused
+from ingest.recovery.facts import BrokerFacts
+from ingest.recovery.idle import idle
+from ingest.stream import contract_change
+from tests.unit.engine_scene import Scene
+from tests.unit.proof_lake import CONTRACT, TOPIC
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr(contract_change, "changes", lambda *_: [])  # the scene's tables have fewer columns than a contract's
+    scene = Scene(tmp_path)
+    scene.first()
+    scene.batch(0, 10, range(8), (8, 9))
+    scene.keep()
+    return scene
+
+
+def is_idle(scene: Scene, first: int = 0, end: int = 10, decided: int | None = None, **more: tuple[int, int]) -> bool:
+    bounds = {0: (first, end), **{int(name[1:]): bound for name, bound in more.items()}}
+    return idle(CONTRACT, scene.places, BrokerFacts(TOPIC, bounds, {0: decided} if decided is not None else {}))
+
+
+def test_nothing_to_read_is_idle_and_one_offset_more_is_not(scene: Scene) -> None:
+    assert is_idle(scene) and is_idle(scene, first=10) and is_idle(scene, end=12, decided=10) and is_idle(scene, p1=(0, 0))
+    assert not is_idle(scene, end=11) and not is_idle(scene, end=12, decided=11) and not is_idle(scene, p1=(0, 1))
+
+
+def sought(scene: Scene, rows: tuple[int, ...]) -> None:
+    """A seek has read offset 8 again."""
+    scene.seek(8)
+    scene.batch(8, 10, rows)
+    scene.keep()
+
+
+def cut_off(scene: Scene) -> None:
+    scene.start()
+    scene.cut_off(10, 20, (10,))
+
+
+def sought_alone(scene: Scene) -> None:
+    scene.seek(4)
+    scene.keep()
+
+
+UNDONE: dict[str, Callable[[Scene], object]] = {
+    "an uncommitted batch": cut_off,
+    "the ledger lacks a batch": lambda scene: scene.keep(but=1),
+    "no ledger": lambda scene: shutil.rmtree(scene.places.ledger),
+    "a record that is a row now, behind a fence": lambda scene: sought(scene, (8,)),
+    "a seek that was not read yet": sought_alone,
+}
+
+
+@pytest.mark.parametrize("undone", UNDONE)
+def test_what_was_left_undone_opens_an_epoch(scene: Scene, undone: str) -> None:
+    UNDONE[undone](scene)
+    assert not is_idle(scene)
+
+
+def test_fences_and_seeks_that_leave_nothing_to_do_are_idle(scene: Scene) -> None:
+    scene.start()
+    assert is_idle(scene)
+    sought(scene, ())
+    assert is_idle(scene)
+    scene.seek(10)
+    scene.keep()
+    assert is_idle(scene)
+
+
+def test_a_first_start_is_never_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its offsets are to be kept, also of an empty topic."""
+    monkeypatch.setattr(contract_change, "changes", lambda *_: [])
+    scene = Scene(tmp_path)
+    assert not is_idle(scene, end=0)
+    shutil.rmtree(scene.places.root)
+    assert not is_idle(scene, end=0)
+
+
+def test_a_start_that_would_be_refused_is_refused_before_spark(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I6"""
+    with pytest.raises(Refused, match="BROKER_BEHIND"):
+        is_idle(scene, end=9)
+
+    def changed(*_: object) -> None:
+        raise Refused("CONTRACT_CHANGED", "x", expected="y", remedy="z")
+
+    monkeypatch.setattr(contract_change, "refuse", changed)
+    with pytest.raises(Refused, match="CONTRACT_CHANGED"):
+        is_idle(scene)

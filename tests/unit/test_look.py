@@ -1,0 +1,274 @@
+"""The facts of a start, out of real logs that deltalake wrote: who vouches for what, and what is gone (DESIGN section 5)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import write_deltalake
+
+from ingest.errors import Refused
+from ingest.files import LocalFiles
+from ingest.places import Places
+from ingest.recovery.facts import Facts, LedgerFacts, Replaced
+from ingest.recovery.look import checkpoint_facts, look
+from ingest.stream.mark import FENCE, BatchId
+from tests.unit.engine_scene import Scene
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+@pytest.fixture
+def read(scene: Scene) -> Scene:
+    """Two batches. The target: created 0, fence 1, seek 2, batches 3 and 4. The quarantine: created 0, fence 1, batch 2."""
+    scene.first()
+    scene.batch(0, 10, range(10))
+    scene.batch(10, 20, range(10, 18), (18, 19))
+    scene.keep()
+    return scene
+
+
+def test_nothing_at_all_is_no_table_and_no_epoch(tmp_path: Path) -> None:
+    facts = look(None, Places(str(tmp_path), str(tmp_path), "shop", "orders"), None)
+    assert (facts.target.look, facts.quarantine.look, facts.ledger_look, facts.next_epoch) == (None, None, None, 1)
+    assert (facts.ledger, facts.retention, facts.count) == (LedgerFacts(), (), None)
+
+
+def test_a_table_that_is_read(read: Scene) -> None:
+    """I2: where it goes on, and what tells this very state of both tables from a copy's."""
+    facts = read.facts()
+    newest, ledger = facts.target.newest, facts.ledger
+    assert newest is not None and newest.looked is not None and ledger.newest is not None
+    assert (newest.id, newest.ends, newest.version, newest.topic.id) == (BatchId(1, 3), {0: 20}, 4, "id")
+    assert (newest.looked.target.version, newest.looked.quarantine) == (3, read.looked("quarantine"))
+    assert (facts.target.look, facts.target.txn) == (read.looked(), BatchId(1, 3))
+    assert (facts.target.other, facts.target.replaced, facts.quarantine.replaced) == (None, None, None)
+    assert (facts.quarantine.epoch, facts.quarantine.newest) == (1, BatchId(1, 3))
+    assert facts.quarantine.stamp_then == newest.looked.quarantine.stamp != ""
+    assert (ledger.newest.id, ledger.newest.ends, ledger.table_id) == (BatchId(1, 3), {0: 20}, read.looked().table_id)
+    assert (facts.next_epoch, facts.needs_count, facts.read_before("id"), facts.read_before("other")) == (2, False, {0: 20}, {})
+
+
+@pytest.mark.parametrize("fences", [(), ("target",), ("target", "quarantine")])
+def test_created_tables_and_fences_that_lead_nowhere_are_blank(scene: Scene, fences: tuple[str, ...]) -> None:
+    """A first start that was cut off, twice."""
+    for _ in range(2):
+        if fences:
+            scene.start(quarantine="quarantine" in fences)
+    facts = scene.facts()
+    assert (facts.target.blank, facts.target.newest, facts.target.whole_log) == (True, None, True)
+    assert (facts.target.epoch, facts.quarantine.epoch) == (2 * len(fences[:1]), 2 * len(fences[1:]))
+    scene.rows([1])
+    assert not scene.facts().target.blank, "somebody's own rows"
+
+
+def test_a_table_that_somebody_else_made_is_not_blank(scene: Scene) -> None:
+    shutil.rmtree(scene.places.target)
+    write_deltalake(scene.places.target, scene.quarantine.to_pyarrow_table())
+    facts = scene.facts()
+    assert (facts.target.blank, facts.target.txn, facts.target.newest) == (False, None, None)
+
+
+def test_our_creation_in_place_of_a_table_that_the_ledger_knows_is_blank(read: Scene) -> None:
+    """What `seek --to earliest` made after TABLE_REPLACED, before it was cut off."""
+    shutil.rmtree(read.places.target)
+    read.rows(())
+    facts = read.facts()
+    assert facts.target.blank and facts.target.newest == facts.ledger.newest
+    assert facts.ledger.table_id not in ("", read.looked().table_id)
+
+
+def test_another_pipelines_commit_is_named_however_old(read: Scene) -> None:
+    shutil.rmtree(read.places.ledger)
+    other = replace(read.mark("batch", 9), pipeline="lab")
+    assert read.facts().target.other is None
+    read.rows([7], mark=other)
+    read.batch(20, 30, range(20, 30))
+    assert read.facts().target.other == "lab.orders"
+
+
+def test_the_highest_batch_counts_and_not_the_highest_version(read: Scene) -> None:
+    """I2: only delta-rs lets an older one in behind it."""
+    old = read.mark("batch", 2)
+    read.rows([1], mark=replace(old, ranges=()))
+    shutil.rmtree(read.places.ledger)
+    newest = read.facts().target.newest
+    assert newest is not None and (newest.id, newest.version) == (BatchId(1, 3), 4)
+
+
+def test_a_fence_moves_the_epoch_and_nothing_else(read: Scene) -> None:
+    read.start(quarantine=False)
+    facts = read.facts()
+    assert (facts.target.txn, facts.quarantine.epoch, facts.next_epoch) == (BatchId(2, FENCE), 1, 3)
+    assert facts.target.newest is not None and facts.target.newest.id == BatchId(1, 3)
+
+
+@pytest.mark.parametrize("ledger", [True, False])
+def test_where_the_log_was_cleaned_only_the_ledger_vouches(read: Scene, ledger: bool) -> None:
+    """I2, and HISTORY_GONE without it."""
+    read.target.optimize.compact()
+    read.clean("target", 5)
+    if not ledger:
+        shutil.rmtree(read.places.ledger)
+    facts = read.facts()
+    assert (facts.target.txn, facts.target.whole_log, facts.target.blank) == (BatchId(1, 3), False, False)
+    if not ledger:
+        assert (facts.target.newest, facts.count) == (None, None)
+        return
+    newest = facts.target.newest
+    assert newest is not None and (newest.id, newest.ends, newest.looked) == (BatchId(1, 3), {0: 20}, None)
+    assert facts.count is not None and (facts.count.missing, facts.count.unknown) == ((), ())
+
+
+def test_what_is_missing_is_counted_where_only_the_ledger_vouches(read: Scene) -> None:
+    read.take(3, 4)
+    read.clean("target", 5)
+    count = read.facts().count
+    assert count is not None and len(count.missing) == 1 and "2" in count.missing[0]
+
+
+@pytest.mark.parametrize("table", ["target", "quarantine"])
+def test_a_restore_is_seen_only_behind_the_newest_batchs_look(read: Scene, table: str) -> None:
+    """I1. A fence behind it settles nothing; a batch or a seek that saw it does."""
+    version = 5 if table == "target" else 3
+    (read.target if table == "target" else read.quarantine).restore(1)
+
+    def seen() -> Replaced | None:
+        facts = read.facts()
+        assert not (facts.target.replaced and facts.quarantine.replaced)
+        return facts.target.replaced if table == "target" else facts.quarantine.replaced
+
+    assert seen() == Replaced(version, "RESTORE")
+    read.start()
+    assert seen() == Replaced(version, "RESTORE")
+    read.seek(0)
+    assert seen() is None
+
+
+def test_a_restore_between_a_batchs_look_and_its_commit_is_seen(read: Scene) -> None:
+    """I1: the batch began before it, and Delta let it in behind it."""
+    mark = read.cut_off(20, 30)
+    read.target.restore(1)
+    read.rows(range(20, 30), mark=mark)
+    assert read.facts().target.replaced == Replaced(5, "RESTORE")
+
+
+def test_a_quarantine_that_was_put_back_has_another_stamp_or_too_low_a_version(read: Scene) -> None:
+    then = read.looked("quarantine")
+    files = Path(read.places.quarantine) / "_delta_log"
+    commit = files / f"{then.version:020}.json"
+    kept = commit.read_bytes()
+    commit.write_bytes(kept + b"\n")  # another commit of this number
+    assert read.facts().quarantine.stamp_then not in ("", then.stamp)
+    commit.unlink()
+    facts = read.facts()
+    assert facts.quarantine.look is not None and (facts.quarantine.stamp_then, facts.quarantine.look.version) == ("", then.version - 1)
+
+
+def test_a_target_that_was_put_back_is_told_by_what_quarantine_and_newest_batch_looked_at(read: Scene) -> None:
+    """I6: the copy holds all that its own log tells of; behind it somebody may have written."""
+    copy = f"{read.places.target}-copy"
+    shutil.copytree(read.places.target, copy)
+    assert read.facts().target.copy is None
+    for start in (20, 30):
+        read.batch(start, start + 10, range(start, start + 9), (start + 9,))
+    assert read.facts().target.copy is None
+    shutil.rmtree(read.places.target)
+    shutil.move(copy, read.places.target)
+    assert "its version 5 is missing" in (read.facts().target.copy or "")
+    read.rows([77])
+    assert "or another than was seen" in (read.facts().target.copy or "")
+    shutil.rmtree(read.places.target)
+    read.rows(())
+    assert "its table id is" in (read.facts().target.copy or "")
+    read.start()
+    assert read.facts().target.copy is None, "a seek has seen it"
+
+
+def test_the_quarantines_batches_are_looked_for_only_as_far_as_the_target_settles_them(read: Scene) -> None:
+    """I7: what is behind a commit that the target's newest batch follows is committed, or left on purpose."""
+
+    def quarantine(facts: Facts) -> tuple[BatchId | None, bool]:
+        return facts.quarantine.newest, facts.quarantine.whole_log
+
+    read.start()
+    read.records([77], mark=replace(read.mark("batch", 9), pipeline="lab"))
+    read.cut_off(20, 30, (20,))
+    read.records([78], mark=replace(read.mark("batch", 9), pipeline="lab"))
+    assert quarantine(read.facts()) == (BatchId(2, 2), True)
+    read.start()
+    assert quarantine(read.facts()) == (BatchId(2, 2), True), "not rolled back yet"
+    read.batch(20, 30, range(20, 30))
+    assert quarantine(read.facts()) == (None, True)
+    read.clean("quarantine", 6)
+    assert quarantine(read.facts()) == (None, True), "the fence of this epoch is still there"
+    read.records([99])  # somebody's own
+    read.clean("quarantine", 8)
+    assert quarantine(read.facts()) == (None, False), "nobody can tell"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "{}"])
+def test_a_checkpoint_whose_file_is_torn_tells_its_epoch_and_no_table(scene: Scene, text: str) -> None:
+    """I2: it never holds a start up; but no checkpoint of Spark's is begun in a folder that is there."""
+    scene.checkpoint(3)
+    scene.checkpoint(12, text)
+    for name in ("x", "13.tmp", "²", "99999999999", "-14"):
+        (Path(scene.places.checkpoint) / name).mkdir()
+    facts = scene.facts()
+    assert (facts.checkpoint.epoch, facts.checkpoint.table_id, facts.next_epoch) == (12, "", 13)
+
+
+def test_the_newest_checkpoint_tells_its_table(scene: Scene) -> None:
+    scene.checkpoint(9, table_id="a")
+    scene.checkpoint(10, table_id="b")
+    found = checkpoint_facts(LocalFiles(), scene.places.checkpoint)
+    assert (found.epoch, found.table_id) == (10, "b")
+
+
+@pytest.mark.parametrize("table", ["target", "quarantine", "ledger"])
+def test_a_table_whose_transaction_ids_may_expire_is_named(read: Scene, table: str) -> None:
+    folder = Path(read.places.root) / table / "_delta_log"
+    first = folder / f"{0:020}.json"
+    actions = [json.loads(line) for line in first.read_text().splitlines()]
+    (metadata,) = (action["metaData"] for action in actions if "metaData" in action)
+    metadata["configuration"]["delta.setTransactionRetentionDuration"] = "interval 7 days"
+    first.write_text("\n".join(map(json.dumps, actions)))
+    assert read.facts().retention == (f"{read.places.root}/{table}",)
+
+
+@pytest.mark.parametrize("table", ["target", "quarantine", "ledger"])
+def test_a_torn_log_is_named_and_so_is_a_ledger_without_its_files(read: Scene, table: str) -> None:
+    """I6: deltalake would say it in words of its own."""
+    if table == "ledger":
+        for path in Path(read.places.ledger).glob("*.parquet"):
+            path.unlink()
+        with pytest.raises(Refused, match="LEDGER_UNREADABLE"):
+            read.facts()
+        read.keep()
+    (Path(read.places.root) / table / "_delta_log" / f"{0:020}.json").unlink()
+    with pytest.raises(Refused, match=rf"LOG_TORN: the log of {read.places.root}/{table} lacks the commit of version 0"):
+        read.facts()
+
+
+def test_what_a_run_commits_during_a_look_is_never_taken_for_a_loss(read: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ingest status` beside a run said TABLE_REWOUND: it had read the target before a batch, and the ledger behind it."""
+    from ingest.recovery import look as module
+    from ingest.recovery.decide import Start, decide
+
+    for name in ("checkpoint_facts", "ledger_facts", "target_facts", "quarantine_facts"):
+        real = getattr(module, name)
+
+        def beside(*words: object, real: object = real) -> object:
+            before = read.number * 10 - 20
+            read.batch(before, before + 10, range(before, before + 9), (before + 9,))
+            read.keep()
+            return real(*words)  # type: ignore[operator]
+
+        monkeypatch.setattr(module, name, beside)
+    assert isinstance(decide(read.facts()), Start)

@@ -1,0 +1,54 @@
+"""Whether a row that a batch inserted stands in quarantine too: that batch is the newest of the target, and the rule of one event id."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ingest.delta_sql import DataFusion
+from ingest.recovery.replay import pending
+from ingest.stream.mark import BatchId, Mark, TopicId
+from ingest.stream.offsets import OffsetRange
+from tests.unit.engine_scene import Scene
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Offset 8 was poison; a seek has read it again, and it is a row now. Offset 9 still is poison."""
+    scene = Scene(tmp_path)
+    scene.first()
+    scene.batch(0, 10, range(8), (8, 9))
+    scene.seek(5)
+    scene.batch(5, 10, (8,))
+    return scene
+
+
+def newest(scene: Scene) -> Mark:
+    mark = scene.log().commit(scene.looked().version).mark
+    assert mark is not None and mark.kind == "batch"
+    return mark
+
+
+def is_pending(scene: Scene, mark: Mark) -> bool:
+    return pending(DataFusion(), scene.places, mark)
+
+
+def test_a_record_that_is_a_row_now_is_pending_until_its_state_says_so(scene: Scene) -> None:
+    assert is_pending(scene, newest(scene))
+    scene.quarantine.update(new_values={"state": "discarded"}, predicate='"offset" = 8')
+    assert is_pending(scene, newest(scene)), "whatever somebody thought of it"
+    scene.quarantine.update(new_values={"state": "replayed"}, predicate='"offset" = 8')
+    assert not is_pending(scene, newest(scene))
+    scene.records([8], partition=1)
+    assert not is_pending(scene, replace(newest(scene), ranges=(OffsetRange(0, 5, 10), OffsetRange(1, 5, 10))))
+
+
+def test_only_rows_of_this_very_batch_topic_and_range_count(scene: Scene) -> None:
+    mark = newest(scene)
+    others = [replace(mark, id=BatchId(1, 2)), replace(mark, topic=TopicId("orders", "it's {another}"))]
+    others += [replace(mark, ranges=ranges) for ranges in ((OffsetRange(0, 5, 8), OffsetRange(1, 8, 9)), (OffsetRange(0, 8, 8),), ())]
+    for other in others:
+        assert not is_pending(scene, other), other
+    assert is_pending(scene, replace(mark, ranges=(OffsetRange(1, 0, 3), OffsetRange(0, 8, 9))))
