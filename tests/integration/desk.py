@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,18 +13,17 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from ingest.contract import Contract
 from ingest.files import LocalFiles
 from ingest.places import Places
-from ingest.stream import commit
-from ingest.stream.assessment import assess
+from ingest.recovery.epoch import Seeking, open_epoch
+from ingest.recovery.facts import BrokerFacts
 from ingest.stream.batch import BatchReport, Table, process
-from ingest.stream.ledger import Ledger
-from ingest.stream.ledger_reader import summarise
-from ingest.stream.mark import Counts, Mark
-from ingest.stream.offsets import BatchId, CheckpointFiles, OffsetRange
-from ingest.stream.topic import Topic
+from ingest.stream.delta_log import DeltaLog
+from ingest.stream.mark import BatchId, Counts, Look, Looked, Mark, TopicId
+from ingest.stream.offsets import OffsetRange
 from tests.integration.records import KAFKA_TIME, SCHEMA
 
-QUERY = "11111111-2222-3333-4444-555555555555"
 TOPIC_ID = "topic-id"
+# What no table is ever filled to.
+FAR = 1_000_000
 
 
 class Desk:
@@ -35,20 +35,23 @@ class Desk:
         self.topic = contract.source.topic
         self.places = Places(str(folder / "lake"), str(folder / "checkpoints"), contract.pipeline, contract.table)
         self.ends = dict.fromkeys(range(partitions), 0)
-        self.number = 0
-        self._write("metadata", json.dumps({"id": QUERY}))
-        self._write("sources/0/0", "v1\n" + json.dumps({self.topic: {str(p): 0 for p in self.ends}}), before="\0")
-        commit.create_tables(session, contract, self.places)
+        self.far = FAR
         self.table = self.open()
 
-    def open(self) -> Table:
-        """As the start of a run does: the ledger is completed from the target's log."""
-        ledger = Ledger.of(self.places, LocalFiles())
-        summary = summarise(self.session, self.places)
-        known = assess(LocalFiles(), LocalFiles(), self.places, summary, None)
-        ledger.complete(self.session, QUERY, known.table.last, summary)
-        checkpoint = CheckpointFiles(LocalFiles(), self.places.checkpoint)
-        return Table(self.contract, self.places, Topic(self.topic, TOPIC_ID, tuple(self.ends)), 0, checkpoint, ledger)
+    def open(self, seeking: Seeking | None = None) -> Table:
+        """As the start of a run or a seek does: a new epoch, whose batches are numbered from 0 by Spark."""
+        broker = BrokerFacts(TopicId(self.topic, TOPIC_ID), dict.fromkeys(self.ends, (0, self.far)))
+        epoch = open_epoch(self.session, self.contract, self.places, lambda: broker, seeking)
+        self.number = 0
+        self.ends = {**self.ends, **epoch.starts}
+        return Table(self.contract, self.places, epoch, LocalFiles())
+
+    def rival(self) -> Desk:
+        """Another writer of the same tables, which takes a later epoch; a session of its own, as another driver has."""
+        other = copy.copy(self)
+        other.session = self.session.newSession()
+        other.table = other.open()
+        return other
 
     def frame(self, *values: bytes | str | None, partition: int = 0, key: bytes | None = None) -> DataFrame:
         """Records behind those that came before; `partition` holds them all."""
@@ -74,21 +77,27 @@ class Desk:
         self.number += 1
         return process(records, self.number - 1, self.table)
 
-    def again(self, records: DataFrame) -> BatchReport:
-        """Process the last batch once more, as after a crash."""
-        return process(records, self.number - 1, self.table)
-
     def plan(self, number: int, ends: dict[int, int]) -> None:
-        """Write offsets/`number`."""
+        """Write offsets/`number`, as Spark does."""
         by_partition = {str(p): end for p, end in ends.items()}
         lines = ["v1", json.dumps({"batchTimestampMs": 1_735_787_100_123, "conf": {}}), json.dumps({self.topic: by_partition})]
-        self._write(f"offsets/{number}", "\n".join(lines))
+        path = Path(self.table.epoch.checkpoint) / f"offsets/{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines), encoding="utf-8")
 
-    def mark(self, number: int, start: int = 0, end: int = 1, **counts: int) -> Mark:
-        """The mark of a batch of this query, partition 0 only."""
-        ranges = (OffsetRange(0, start, end),)
-        hash_, id = self.contract.hash, BatchId(QUERY, number)
-        return Mark("t", "events", id, 0, hash_, self.topic, TOPIC_ID, ranges, ((0, Counts(**counts)),))
+    def mark(self, number: int, start: int = 0, end: int = 1, *, epoch: int | None = None, **counts: int) -> Mark:
+        """The mark of a batch of this desk's writer, or of another's in `epoch`, partition 0 only."""
+        writer = self.table.epoch.writer
+        id = BatchId(writer.epoch if epoch is None else epoch, number)
+        looks = [DeltaLog(LocalFiles(), path).look() for path in (self.places.target, self.places.quarantine)]
+        looked = Looked(*(look or Look("", 0, "") for look in looks))
+        ranges, hash_ = (OffsetRange(0, start, end),), self.contract.hash
+        counted = ((0, Counts(**counts)),)
+        who = writer.id if epoch is None else "another"
+        return Mark("batch", "t", "events", id, who, looked, hash_, writer.topic, ranges, counted)
+
+    def log(self, table: str = "target") -> DeltaLog:
+        return DeltaLog(LocalFiles(), f"{self.places.root}/{table}")
 
     def target(self) -> DataFrame:
         return self.session.read.format("delta").load(self.places.target)
@@ -102,11 +111,7 @@ class Desk:
         return self.session.read.format("delta").load(self.places.quarantine).orderBy("partition", "offset").collect()
 
     def ledger(self) -> list[Row]:
-        """The ledger's rows, after what is pending was appended."""
-        self.table.ledger.append(self.session)
-        return self.session.read.format("delta").load(self.places.ledger).orderBy("batch_id", "partition").collect()
-
-    def _write(self, name: str, text: str, before: str = "") -> None:
-        path = Path(self.places.checkpoint) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(before + text, encoding="utf-8")
+        """The ledger's rows of batches, after what is pending was appended."""
+        self.table.epoch.ledger.append()
+        rows = self.session.read.format("delta").load(self.places.ledger).where("kind = 'batch'")
+        return rows.orderBy("epoch", "batch", "partition").collect()

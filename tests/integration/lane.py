@@ -7,27 +7,33 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest import faults
 from ingest.contract import Contract
 from ingest.delta_sql import DataFusion
-from ingest.errors import IngestError
+from ingest.errors import IngestError, Refused
 from ingest.files import LocalFiles
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
-from ingest.prove.verify import Verified, verify
+from ingest.recovery.epoch import Epoch, Seeking, open_epoch
+from ingest.recovery.seek import Aim
+from ingest.stream import lock
 from ingest.stream.batch import BatchReport
 from ingest.stream.delta_log import Commit, DeltaLog
 from ingest.stream.mark import Mark
 from ingest.stream.query import TableQuery, Trigger
-from ingest.stream.rebase import Rebased, Rebaser
-from ingest.stream.rebase_plan import Aim, Kind
-from ingest.stream.topic import describe
+from ingest.stream.topic import describe, facts_of
+
+if TYPE_CHECKING:
+    from ingest.prove.verify import Verified
+
+Kind = Literal["table", "earliest", "latest", "offsets"]
+DEADLINE_S = 60
 
 
 class Record(NamedTuple):
@@ -83,26 +89,32 @@ class Lane:
         topic = describe(kafka, self.contract.source.topic)
         self.query = query = TableQuery(self.contract, self.places, kafka, topic, reports.append)
         query.start(self.session, Trigger(once=True), max_records)
-        while not query.poll():
+        while not query.poll() or query.reopen() is not None:
             time.sleep(0.02)
-        error = query.finish(self.session)
+        error = query.finish()
         if error is not None:
             raise error
         return reports
 
-    def rebase(self, kind: Kind = "table", offsets: dict[int, int] | None = None, *, accept_gap: bool = False) -> Rebased:
-        """As `ingest rebase` does it."""
-        kafka = KafkaOptions(self.bootstrap_servers)
-        rebaser = Rebaser(self.session, self.contract, self.places, kafka, describe(kafka, self.contract.source.topic))
+    def seek(self, to: Aim | Kind = "table", *, accept_gap: bool = False, offsets: dict[int, int] | None = None) -> Epoch:
+        """As `ingest seek` does."""
+        kafka, level = KafkaOptions(self.bootstrap_servers), self.contract.source.isolation_level
+        topic = describe(kafka, self.contract.source.topic)
+        aim = to if isinstance(to, Aim) else Aim(to, tuple((offsets or {}).items()))
+        held = lock.hold_all(self.session, self.places)
         try:
-            aim = Aim(kind, tuple((offsets or {}).items()))
-            return rebaser.finish() if rebaser.interrupted else rebaser.publish(rebaser.plan(aim, accept_gap=accept_gap))
+            asked = lambda: facts_of(kafka, topic, level)  # noqa: E731
+            epoch = open_epoch(self.session, self.contract, self.places, asked, Seeking(aim, accept_gap, f"--to {aim.kind}"))
+            epoch.ledger.append()
+            return epoch
         finally:
-            for held in rebaser.locks:
-                held.release()
+            for each in held:
+                each.release()
 
     def verified(self) -> Verified:
         """As `ingest verify` sees it, without a JVM."""
+        from ingest.prove.verify import verify
+
         return verify(DataFusion(), self.contract, self.places)
 
     def sql(self, statement: str, table: str = "target") -> None:
@@ -123,6 +135,19 @@ class Lane:
             return error
         raise AssertionError(f"the run was not stopped: {reports}")
 
+    def refused(self, code: str) -> Refused:
+        """A start is refused with this code, and changes nothing."""
+        before = self.versions()
+        error = self.stopped()
+        assert isinstance(error, Refused), error
+        assert (error.code, error.exit_code) == (code, 3), error
+        assert self.versions() == before
+        return error
+
+    def balanced(self) -> None:
+        findings = self.verified().findings
+        assert not findings, "\n".join(map(str, findings))
+
     def target(self) -> DataFrame:
         return self.session.read.format("delta").load(self.places.target)
 
@@ -132,7 +157,7 @@ class Lane:
     def ledger(self) -> list[Row]:
         """The ledger's rows by batch and partition."""
         rows = self.session.read.format("delta").load(self.places.ledger)
-        return rows.orderBy("committed_at", "batch_id", "partition").collect()
+        return rows.orderBy("epoch", "batch", "kind", "partition").collect()
 
     def ids(self) -> list[Any]:
         return sorted(row["id"] for row in self.target().select("id").collect())
@@ -142,25 +167,12 @@ class Lane:
 
     def batches(self, table: str = "target") -> list[tuple[Commit, Mark]]:
         """The commits that are batches of ours, in the order of their versions."""
-        return [(commit, commit.mark) for commit in self.log(table).since(-1) if commit.mark is not None]
+        found = [(commit, commit.mark) for commit in self.log(table).since(-1)]
+        return [(commit, mark) for commit, mark in found if mark is not None and mark.kind == "batch"]
 
     def versions(self) -> dict[str, int]:
         """The newest version of each table."""
         return {table: max(self.log(table).versions(), default=-1) for table in ("target", "quarantine", "ledger")}
-
-    def checkpoint(self, name: str) -> Path:
-        return Path(self.places.checkpoint) / name
-
-    def forget_commit(self, number: int) -> None:
-        """As a crash between the batch's commits and Spark's commit log leaves the checkpoint."""
-        for name in (str(number), f".{number}.crc"):
-            (self.checkpoint("commits") / name).unlink(missing_ok=True)
-
-    def forget_batch(self, number: int) -> None:
-        """As a checkpoint of before batch `number` was planned."""
-        self.forget_commit(number)
-        for name in (str(number), f".{number}.crc"):
-            (self.checkpoint("offsets") / name).unlink(missing_ok=True)
 
     def clean_log(self) -> None:
         """As Delta does after 30 days: a checkpoint of the target's log stays, the commits before it go."""
@@ -170,8 +182,36 @@ class Lane:
         for version in self.log().versions()[:-1]:
             (Path(self.places.target) / f"_delta_log/{version:020}.json").unlink()
 
-    def lose_checkpoint(self) -> None:
-        shutil.rmtree(self.places.checkpoint)
+    def lose_checkpoints(self) -> None:
+        shutil.rmtree(self.places.checkpoints)
+
+    def forget_tables(self) -> None:
+        """Delta keeps what it has read of a table; the next start has a JVM of its own."""
+        jvm: Any = self.session._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+    def admin(self) -> KafkaAdminClient:
+        return KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
+
+    def expire(self, before: int, partition: int = 0) -> None:
+        """Let Kafka delete the records before this offset."""
+        client = self.admin()
+        client.delete_records({TopicPartition(self.contract.source.topic, partition): before})
+        client.close()
+
+    def make_topic_again(self) -> None:
+        """Delete the topic and make it anew, with one partition."""
+        client, topic = self.admin(), self.contract.source.topic
+        client.delete_topics([topic])
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                client.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
+                break
+            except Exception:  # the broker is still deleting
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        client.close()
 
 
 def order(id: Any, **fields: Any) -> str:
@@ -180,7 +220,7 @@ def order(id: Any, **fields: Any) -> str:
 
 
 def two_batches(lane: Callable[..., Lane], **more: object) -> Lane:
-    """a in batch 0, b and a poison record in batch 1."""
+    """a in epoch 1, b and a poison record in epoch 2."""
     one = lane(**more)
     one.send(order("a"))
     one.run()

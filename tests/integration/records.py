@@ -13,11 +13,12 @@ from pyspark.sql import types as T
 
 from ingest.contract import Contract
 from ingest.stream.decode import Decoder, Source
+from ingest.stream.mark import BatchId
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
 SCHEMA += "headers array<struct<key:string,value:binary>>"
 KAFKA_TIME = datetime(2025, 1, 2, 3, 4, 5, 678000, UTC)
-SOURCE = Source("events", "topic-id", datetime(2025, 1, 2, 3, 5, 0, 123456, UTC))
+SOURCE = Source("topic-id", BatchId(3, 2), datetime(2025, 1, 2, 3, 5, 0, 123456, UTC))
 Headers = Sequence[tuple[str, bytes | None]]
 
 

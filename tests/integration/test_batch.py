@@ -1,15 +1,13 @@
-"""Batches on a real topic: one commit each (I1), proven skips (I2), quarantine before target (I7), every record accounted for (I4, I5)."""
+"""Batches on a real topic: one commit each (I1), quarantine before target (I7), every record accounted for (I4, I5)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
 from deltalake import DeltaTable as Reader
 from deltalake import QueryBuilder
-from kafka import TopicPartition
-from kafka.admin import KafkaAdminClient
+from kafka.admin import NewPartitions
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.errors import InvalidInput, RunStopped
@@ -24,106 +22,61 @@ pytestmark = pytest.mark.integration
 MakeLane = Callable[..., Lane]
 
 
-def pairs(lane: Lane, table: str = "target") -> list[tuple[str, int]]:
-    """The pair in the log of each batch's commit."""
-    return [(app, version) for commit, _ in lane.batches(table) for app, version in commit.transactions.items()]
-
-
-def test_every_batch_is_one_target_commit_with_pair_mark_and_contiguous_ranges_also_without_a_row(lane: MakeLane) -> None:
+def test_every_batch_is_one_target_commit_with_transaction_id_and_contiguous_ranges_also_without_a_row(lane: MakeLane) -> None:
     """I1, I4, I7: rows, only duplicates, only quarantine, only an aborted transaction: a commit each, and a balance each."""
     one = lane({"n": "INT"})
     one.send(order("a"), order("b"), order("a"))
     one.run()
-    one.send(order("b"), order("a"))
-    one.run()
-    one.send("no JSON", Record(None, key=b"k"))
-    one.run()
+    one.send(order("b"), order("a"), "no JSON", Record(None, key=b"k"))
+    one.run(max_records=2)
     one.transaction(order("never"), commit=False)
     one.run()
     one.transaction(order("c"), "{")
     one.run()
 
     commits = one.batches()
-    assert [mark.id.number for _, mark in commits] == [0, 1, 2, 3, 4]
-    assert [commit.version for commit, _ in commits] == [1, 2, 3, 4, 5]  # version 0 is the creation
-    query_id = json.loads(one.checkpoint("metadata").read_text())["id"]
-    app = f"oncelake/t/events/{query_id}/target"
-    assert pairs(one) == [(app, number) for number in range(5)]
+    assert [str(mark.id) for _, mark in commits] == ["1/2", "2/2", "2/3", "3/2", "4/2"]
+    assert [commit.transactions for commit, _ in commits] == [{"oncelake/t/events": mark.id.txn_version} for _, mark in commits]
     assert [[(r.start, r.end) for r in mark.ranges] for _, mark in commits] == [[(0, 3)], [(3, 5)], [(5, 7)], [(7, 9)], [(9, 12)]]
-    assert {mark.topic_id for _, mark in commits} != {""}
-    assert {mark.contract_hash for _, mark in commits} == {one.contract.hash}
+    assert {(mark.topic.id != "", mark.contract_hash) for _, mark in commits} == {(True, one.contract.hash)}
+    assert len({mark.writer for _, mark in commits}) == 4, "one a start"
     assert one.ids() == ["a", "b", "c"]
-    # read, inserted, duplicate, quarantined, replayed, gap
-    columns = ("records_read", "inserted", "duplicate", "quarantined", "replayed", "gap")
-    assert [tuple(row[c] for c in columns) for row in one.ledger()] == [
-        (3, 2, 1, 0, 0, 0),
-        (2, 0, 2, 0, 0, 0),
-        (2, 0, 0, 2, 0, 0),
-        (0, 0, 0, 0, 0, 2),
-        (2, 1, 0, 1, 0, 1),
+    # read, inserted, duplicate, quarantined, gap
+    columns = ("records_read", "inserted", "duplicate", "quarantined", "gap")
+    assert [tuple(row[c] for c in columns) for row in one.ledger() if row["kind"] == "batch"] == [
+        (3, 2, 1, 0, 0),
+        (2, 0, 2, 0, 0),
+        (2, 0, 0, 2, 0),
+        (0, 0, 0, 0, 2),
+        (2, 1, 0, 1, 1),
     ]
     # I7: the quarantine's commit of a batch comes before the target's.
-    target_at = {mark.id.number: commit.committed_at for commit, mark in commits}
-    quarantined = {mark.id.number: commit.committed_at for commit, mark in one.batches("quarantine")}
-    assert quarantined.keys() == {2, 4}
-    assert all(quarantined[number] < target_at[number] for number in quarantined)
-
-
-def test_a_batch_that_was_written_is_skipped_only_when_its_ranges_are_the_same(lane: MakeLane) -> None:
-    """I2: a crash before Spark's commit log is a verified skip; a restored older checkpoint is refused and nothing is written."""
-    one = lane()
-    one.send(order("a"), "{")
-    one.run()
-    one.send(order("b"))
-    one.run()
-    before, rows = one.versions(), one.ledger()
-
-    one.forget_commit(1)
-    skipped = one.run()
-    assert [(report.number, report.skipped, report.target_version) for report in skipped] == [(1, True, before["target"])]
-    assert one.versions() == before
-    assert one.ledger() == rows
-
-    # The older checkpoint would plan batch 1 anew, and by now Kafka holds more.
-    one.forget_batch(1)
-    one.send(order("c"), "{")
-    error = one.stopped()
-    assert (error.code, error.exit_code) == ("CHECKPOINT_OLD", 3)
-    assert "0:[0,2)" in error.found and "0:[2,3)" in error.found
-    assert one.versions() == before
-    assert one.ids() == ["a", "b"]
-
-    # The same where batch 1 is planned already, with other ranges, when preflight looks.
-    lines = one.checkpoint("offsets/0").read_text().splitlines()
-    one.checkpoint("offsets/1").write_text("\n".join([*lines[:2], lines[2].replace(":2", ":5")]))
-    error = one.stopped()
-    assert error.code == "CHECKPOINT_OLD" and "0:[2,5)" in error.found and "0:[2,3)" in error.found
-    assert one.versions() == before
+    target_at = {mark.id: commit.committed_at for commit, mark in commits}
+    quarantined = {mark.id: commit.committed_at for commit, mark in one.batches("quarantine")}
+    assert [str(id) for id in quarantined] == ["2/3", "4/2"]
+    assert all(quarantined[id] < target_at[id] for id in quarantined)
 
 
 @pytest.mark.slow
-def test_read_again_from_the_earliest_what_is_there_is_replayed_and_nothing_is_added(lane: MakeLane) -> None:
-    """I3, I4, I5: what target and quarantine hold at its own position is `replayed`; a duplicate stays a duplicate."""
+def test_read_again_from_the_earliest_nothing_is_added_that_is_there(lane: MakeLane) -> None:
+    """I3, I4, I5: what target and quarantine hold at its own position counts as a duplicate."""
     one = lane({"n": "INT"}, partitions=2)
     one.send(order("a"), order("b"), order("a"), "{", Record(order("c"), 1), Record(b"\xff", 1))
     one.run()
-    rows = sorted(one.target().collect())
-    kept = one.quarantine().collect()
-    one.rebase("earliest")
+    rows, kept = sorted(one.target().collect()), one.quarantine().collect()
+    one.seek("earliest")
     one.send(Record(order("d"), 1), Record("[]", 1), order("b"))
     one.run()
-    assert one.ids() == ["a", "b", "c", "d"]
-    assert sorted(one.target().where("id <> 'd'").collect()) == rows
+    assert sorted(one.target().where("id <> 'd'").collect()) == rows and one.ids() == ["a", "b", "c", "d"]
     assert one.quarantine().count() == len(kept) + 1
-    columns = ("partition", "start_offset", "end_offset", "records_read", "inserted", "duplicate", "quarantined", "replayed", "gap")
-    again = [tuple(row[c] for c in columns) for row in one.ledger() if (row["kind"], row["epoch"]) == ("batch", 1)]
-    assert again == [(0, 0, 5, 5, 0, 2, 0, 3, 0), (1, 0, 4, 4, 1, 0, 1, 2, 0)]
-    assert len({row["query_id"] for row in one.ledger()}) == 2
+    columns = ("partition", "start_offset", "end_offset", "records_read", "inserted", "duplicate", "quarantined", "gap")
+    again = [tuple(row[c] for c in columns) for row in one.ledger() if (row["kind"], row["epoch"]) == ("batch", 3)]
+    assert again == [(0, 0, 5, 5, 0, 5, 0, 0), (1, 0, 4, 4, 1, 2, 1, 0)]
 
 
 @pytest.mark.slow
 def test_the_ledger_equals_a_recount_of_the_tables_over_many_batches_and_partitions(lane: MakeLane) -> None:
-    """I4: read = inserted + duplicate + quarantined + replayed; range = read + gap; tables hold what the ledger says."""
+    """I4: read = inserted + duplicate + quarantined; range = read + gap; tables hold what the ledger says."""
     one = lane({"n": "INT"}, partitions=3)
     sent = 0
     for round_number in range(3):
@@ -133,15 +86,15 @@ def test_the_ledger_equals_a_recount_of_the_tables_over_many_batches_and_partiti
         one.send(Record(order(f"late-{round_number}"), partition=2))
         sent += len(records) + 2
     one.run(max_records=11)
-    rows = one.ledger()
-    assert len({row["batch_id"] for row in rows}) >= 4
-    assert len(rows) == 3 * len({row["batch_id"] for row in rows})
+    rows = [row for row in one.ledger() if row["kind"] == "batch"]
+    assert len({row["batch"] for row in rows}) >= 4
+    assert len(rows) == 3 * len({row["batch"] for row in rows})
     for row in rows:
-        assert row["records_read"] == row["inserted"] + row["duplicate"] + row["quarantined"] + row["replayed"]
+        assert row["records_read"] == row["inserted"] + row["duplicate"] + row["quarantined"]
         assert row["end_offset"] - row["start_offset"] == row["records_read"] + row["gap"]
         place = f"{{}}partition = {row['partition']} AND {{}}offset >= {row['start_offset']} AND {{}}offset < {row['end_offset']}"
         assert one.target().where(place.format("_", "_", "_")).count() == row["inserted"]
-        assert one.quarantine().where(place.format("", "", "") + f" AND batch_id = {row['batch_id']}").count() == row["quarantined"]
+        assert one.quarantine().where(place.format("", "", "") + f" AND batch = {row['batch']}").count() == row["quarantined"]
     assert sum(row["records_read"] for row in rows) == sent
     assert sum(row["gap"] for row in rows) > 0
     assert one.target().where("id = 'aborted'").count() == 0
@@ -173,7 +126,8 @@ def test_quarantine_keeps_bytes_headers_position_and_reason_exactly(lane: MakeLa
     sent = source.load().select("partition", "offset", "timestamp").collect()
     assert sorted((r["partition"], r["offset"], r["kafka_timestamp"]) for r in rows) == sorted(map(tuple, sent))
     assert {r["state"] for r in rows} == {"open"}
-    assert {(r["topic"], r["topic_id"], r["batch_id"]) for r in rows} == {(one.contract.source.topic, one.batches()[0][1].topic_id, 0)}
+    topic = one.batches()[0][1].topic
+    assert {(r["topic"], r["topic_id"], r["epoch"], r["batch"]) for r in rows} == {(topic.name, topic.id, 1, 2)}
     assert one.target().count() == 0
 
 
@@ -184,13 +138,13 @@ def test_a_batch_beyond_the_quarantine_limit_stops_the_run_and_writes_nothing(la
     one.run()
     one.send(*["{"] * 2, *[order(f"b{n}") for n in range(6)])  # exactly a quarter
     one.run()
-    before = one.versions()
+    before, kept = one.ids(), one.quarantine().count()
     one.send(*["{"] * 3, *[order(f"c{n}") for n in range(6)])
     error = one.stopped()
     assert isinstance(error, RunStopped)
     assert (error.code, error.exit_code) == ("QUARANTINE_LIMIT", 5)
     assert "3 of the 9 records of batch 2" in error.found and "0:[11,20)" in error.found
-    assert one.versions() == before
+    assert (one.ids(), one.quarantine().count()) == (before, kept)
     one.contract = one.contract.model_copy(update={"quarantine": one.contract.quarantine.model_copy(update={"max_share": 0.5})})
     one.run()
     assert len(one.ids()) == 13 and one.quarantine().count() == 7
@@ -198,15 +152,12 @@ def test_a_batch_beyond_the_quarantine_limit_stops_the_run_and_writes_nothing(la
 
 def test_a_partition_added_later_is_read_from_its_first_record(lane: MakeLane) -> None:
     """I1: its range starts at offset 0."""
-    from kafka import KafkaAdminClient
-    from kafka.admin import NewPartitions
-
     one = lane()
     one.send(order("a"))
     one.run()
-    admin = KafkaAdminClient(bootstrap_servers=one.bootstrap_servers)
-    admin.create_partitions({one.contract.source.topic: NewPartitions(total_count=2)})
-    admin.close()
+    client = one.admin()
+    client.create_partitions({one.contract.source.topic: NewPartitions(total_count=2)})
+    client.close()
     one.send(Record(order("b"), 1), Record(order("c"), 1))
     one.run()
     assert one.ids() == ["a", "b", "c"]
@@ -224,8 +175,9 @@ def test_deltalake_opens_the_tables_of_a_contract_with_every_type_and_both_layou
         one = Lane(one.session, one.contract, one.bootstrap_servers, one.folder)
         one.send(value, "{", value)
         one.run()
-        assert [tuple(row[c] for c in ("inserted", "duplicate", "quarantined")) for row in one.ledger()] == [(1, 1, 1)]
-        for table, rows in (("target", 1), ("quarantine", 1), ("ledger", 1)):
+        (row,) = [row for row in one.ledger() if row["kind"] == "batch"]
+        assert (row["inserted"], row["duplicate"], row["quarantined"]) == (1, 1, 1)
+        for table, rows in (("target", 1), ("quarantine", 1), ("ledger", 2)):
             reader = Reader(f"{one.places.root}/{table}")
             assert QueryBuilder().register("t", reader).execute("SELECT * FROM t").read_all().num_rows == rows
             assert reader.metadata().configuration["delta.isolationLevel"] == "Serializable"
@@ -240,7 +192,7 @@ def test_a_rule_that_spark_cannot_evaluate_is_refused_before_the_first_batch(lan
     error = one.stopped()
     assert (error.code, error.exit_code) == ("RULE_INVALID", 2)
     assert "odd" in error.found and check in error.found
-    assert not list(one.checkpoint("offsets").glob("*"))
+    assert not one.log().exists()
 
 
 CHANGING = {
@@ -275,18 +227,13 @@ def test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_w
     one.send(order("a"))
     one.run()
     one.send(*(order(name) for name in "bcd"))
-    partition = TopicPartition(one.contract.source.topic, 0)
 
     def expired_meanwhile(records: DataFrame, number: int, table: Table) -> BatchReport:
-        client = KafkaAdminClient(bootstrap_servers=one.bootstrap_servers)
-        client.delete_records({partition: 3})
-        client.close()
+        one.expire(before=3)
         return process(records, number, table)
 
     monkeypatch.setattr("ingest.stream.query.process", expired_meanwhile)
-    error = one.stopped()
-    assert (error.code, error.exit_code) == ("QUERY_FAILED", 5)
-    assert [mark.id.number for _, mark in one.batches()] == [0] and one.ids() == ["a"]
+    assert one.stopped().code == "RECORDS_EXPIRED", "told by the epoch that is opened for it"
+    assert len(one.batches()) == 1 and one.ids() == ["a"]
     monkeypatch.undo()
-    error = one.stopped()
-    assert error.code == "RECORDS_EXPIRED" and "partition 0 [1, 3): 2 offsets" in error.found
+    assert "partition 0 [1, 3): 2 offsets" in one.refused("RECORDS_EXPIRED").found

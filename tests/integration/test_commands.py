@@ -1,4 +1,4 @@
-"""Verbs as they are typed, on a table that a run has left: `rebase --to`, `--dry-run`, `status`, `verify --against-kafka`."""
+"""Verbs as they are typed, on a table that a run has left: `seek --to`, `--dry-run`, `status`, `verify --against-kafka`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ingest.cli.rebase import parse_aim
+from ingest.cli.seek import parse_aim
 from ingest.errors import InvalidInput
 from ingest.kafka_options import KafkaOptions
-from ingest.stream.rebase_plan import Aim
+from ingest.recovery.seek import Aim
 from ingest.stream.topic import describe
 from tests.integration.lane import Lane, Record, order, two_batches
 from tests.integration.records import contract
@@ -40,7 +41,7 @@ def typed(lane: Lane, *words: str) -> tuple[int, Any]:
     return done.returncode, json.loads(done.stdout)
 
 
-def test_a_rebase_begins_where_it_is_told_by_words_offsets_or_a_time(lane: MakeLane) -> None:
+def test_a_seek_begins_where_it_is_told_by_words_offsets_or_a_time(lane: MakeLane) -> None:
     """I6: a time is where the first record that is not older stands; behind the last record it is the end."""
     one = lane(partitions=2)
     one.send(order("a"), Record(order("b"), 1))
@@ -67,28 +68,36 @@ def test_status_says_where_a_table_stands_and_what_a_start_would_do_without_spar
     one.send(order("c"))
     code, told = typed(one, "status")
     (table,) = told["tables"]
-    assert (code, told["ok"], table["next"], table["refusal"]) == (0, True, "go on with batch 2", None)
-    assert [table[name] for name in ("planned", "committed", "last_batch", "ledger_batch", "lag", "running")] == [1, 1, 1, 1, 1, None]
-    one.lose_checkpoint()
+    assert (code, told["ok"], table["next"], table["refusal"]) == (0, True, "go on at 0:3", None)
+    assert [table[name] for name in ("epoch", "last_batch", "ledger_batch", "lag", "running")] == [2, "2/2", "2/2", 1, None]
+    one.lose_checkpoints()
+    assert typed(one, "status")[1]["tables"] == [table], "a cache"
+    one.sql("RESTORE TABLE {} TO VERSION AS OF 1")
     code, told = typed(one, "status")
     assert (code, told["ok"], told["tables"][0]["next"]) == (3, False, "refuse")
-    assert told["tables"][0]["refusal"]["code"] == "CHECKPOINT_LOST"
+    assert told["tables"][0]["refusal"]["code"] == "TABLE_REWOUND"
 
 
 @pytest.mark.slow
-def test_a_dry_run_changes_nothing_and_the_rebase_does_what_it_said(lane: MakeLane) -> None:
+def test_a_dry_run_changes_nothing_and_the_seek_does_what_it_said(lane: MakeLane) -> None:
     one = two_batches(lane)
-    before = sorted(str(path) for path in one.folder.rglob("*") if "logs" not in path.parts)
-    code, told = typed(one, "rebase", "events", "--to", "earliest", "--dry-run")
+
+    def files() -> list[str]:
+        folders = (one.places.root, one.places.checkpoint)
+        return sorted(str(path) for folder in folders for path in Path(folder).rglob("*"))
+
+    before = files()
+    code, told = typed(one, "seek", "events", "--to", "earliest", "--dry-run")
     (planned,) = told["tables"]
-    assert (code, planned["dry_run"], planned["baseline"], planned["read_again"]) == (0, True, [[0, 0]], [[0, 0, 3]])
-    project = one.folder / "project"
-    assert [p for p in sorted(map(str, one.folder.rglob("*"))) if "/logs" not in p and not p.startswith(str(project))] == before
-    code, told = typed(one, "rebase", "events", "--to", "earliest")
+    assert (code, planned["dry_run"], planned["starts"], planned["read_again"]) == (0, True, [[0, 0]], [[0, 0, 3]])
+    assert files() == before
+    code, told = typed(one, "seek", "events", "--to", "earliest")
     (done,) = told["tables"]
-    assert (code, done["baseline"], done["epoch"]) == (0, planned["baseline"], 1) and done["aside"]
+    assert (code, done["starts"], done["epoch"]) == (0, planned["starts"], 3)
     one.send(order("a", n=1))
     assert typed(one, "run", "--once")[0] == 0
+    version = one.log().newest()
+    assert typed(one, "run", "--once")[0] == 0 and one.log().newest() == version, "with nothing to read no epoch is opened"
     code, told = typed(one, "verify", "--against-kafka")
     # A duplicate has to be decoded: in a process that has no Spark until then.
     kafka = told["tables"][0]["kafka"]

@@ -4,105 +4,114 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
-from ingest.errors import RunStopped
 from ingest.files import LocalFiles
+from ingest.recovery.epoch import Seeking
+from ingest.recovery.seek import Aim
 from ingest.stream import commit
-from ingest.stream.decide import Skip, decide
-from ingest.stream.tally import rank
-from tests.integration.desk import QUERY, Desk
+from tests.integration.desk import Desk
 from tests.integration.lane import order
 
 pytestmark = pytest.mark.integration
 
 MakeDesk = Callable[..., Desk]
-BALANCE = ("batch_id", "partition", "start_offset", "end_offset", "records_read", "inserted", "duplicate", "quarantined", "replayed", "gap")
+BALANCE = ("epoch", "batch", "partition", "start_offset", "end_offset", "records_read", "inserted", "duplicate", "quarantined", "gap")
+
+
+def stored(desk: Desk) -> list[Row]:
+    """The rows that stand in the ledger, without what is pending."""
+    return desk.session.read.format("delta").load(desk.places.ledger).orderBy("epoch", "batch", "kind", "partition").collect()
 
 
 def balance(desk: Desk) -> list[tuple[int, ...]]:
-    return [tuple(row[column] for column in BALANCE) for row in desk.ledger()]
+    return [tuple(row[column] for column in BALANCE) for row in stored(desk) if row["kind"] == "batch"]
 
 
-@pytest.mark.parametrize(
-    ("old", "at_start"),
-    [pytest.param(timedelta(hours=1), 0, id="young"), pytest.param(timedelta(0), 6, id="old", marks=pytest.mark.slow)],
-)
-def test_the_next_run_completes_the_ledger_from_the_targets_log_exactly_once(
-    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, old: timedelta, at_start: int
-) -> None:
-    """I7: what a killed driver did not append comes from the commits, with the same figures; a second start adds nothing. What the
-    log may soon lose is appended before the first batch, the rest with the run's own."""
-    monkeypatch.setattr("ingest.stream.ledger.APPEND_AT_ONCE_AFTER", old)
+def test_the_next_run_completes_the_ledger_from_the_targets_log_each_row_once(desk: MakeDesk) -> None:
+    """I7: what a killed driver did not append comes from the commits, with the same figures; whoever appends it again adds nothing."""
     one = desk({"n": "INT"}, partitions=2)
-    one.table.ledger._appended_at = float("inf")  # the minute has not passed
     one.batch(order("a"), order("b"), "{")
     one.process(one.frame_of([(0, order("a"), None), (1, order("c"), None)]), gap=3)
     one.process(one.frame(), gap=2)
-    ledger = one.session.read.format("delta").load(one.places.ledger)
-    assert ledger.count() == 0
-    one.table = one.open()
-    assert ledger.count() == at_start
-    one.table.ledger.append_if_due(one.session)
-    assert ledger.count() == at_start, "a minute has not passed"
+    assert stored(one) == []
+    killed, one.table = one.table, one.open()
+    one.table.epoch.ledger.append_if_due(one.session)
+    assert stored(one) == [], "a minute has not passed"
+    one.table.epoch.ledger.append()
     expected = [
-        (0, 0, 0, 3, 3, 2, 0, 1, 0, 0),
-        (0, 1, 0, 0, 0, 0, 0, 0, 0, 0),
-        (1, 0, 3, 7, 1, 0, 1, 0, 0, 3),
-        (1, 1, 0, 1, 1, 1, 0, 0, 0, 0),
-        (2, 0, 7, 9, 0, 0, 0, 0, 0, 2),
-        (2, 1, 1, 1, 0, 0, 0, 0, 0, 0),
+        (1, 2, 0, 0, 3, 3, 2, 0, 1, 0),
+        (1, 2, 1, 0, 0, 0, 0, 0, 0, 0),
+        (1, 3, 0, 3, 7, 1, 0, 1, 0, 3),
+        (1, 3, 1, 0, 1, 1, 1, 0, 0, 0),
+        (1, 4, 0, 7, 9, 0, 0, 0, 0, 2),
+        (1, 4, 1, 1, 1, 0, 0, 0, 0, 0),
     ]
     assert balance(one) == expected
-    assert [row["target_version"] for row in one.ledger()] == [1, 1, 2, 2, 3, 3]
-    one.table = one.open()
-    assert balance(one) == expected
+    rows = stored(one)
+    killed.epoch.ledger.append()
+    assert stored(one) == rows, "the MERGE compares keys"
     one.batch(order("d"))
-    assert balance(one)[6:] == [(3, 0, 9, 10, 1, 1, 0, 0, 0, 0), (3, 1, 1, 1, 0, 0, 0, 0, 0, 0)]
+    one.table.epoch.ledger.append()
+    assert balance(one)[6:] == [(2, 2, 0, 9, 10, 1, 1, 0, 0, 0), (2, 2, 1, 1, 1, 0, 0, 0, 0, 0)]
 
 
-def test_the_next_run_knows_the_last_batch_even_when_the_log_files_are_gone(desk: MakeDesk) -> None:
-    """I2, I7: Delta cleans up commit files after 30 days; the ledger then proves the skip."""
+@pytest.mark.slow
+def test_a_hole_between_other_batches_is_filled_from_the_log(desk: MakeDesk) -> None:
     one = desk()
-    frame = one.frame(order("a"), order("a"))
-    one.process(frame)
-    one.ledger()
-    one.session.sql(f"ALTER TABLE delta.`{one.places.target}` SET TBLPROPERTIES (somebody = 'else')")
-    jvm: Any = one.session._jvm
-    jvm.org.apache.spark.sql.delta.DeltaLog.forTable(one.session._jsparkSession, one.places.target).checkpoint()
-    for version in (0, 1):
-        (Path(one.places.target) / f"_delta_log/{version:020}.json").unlink()
+    for name in "abc":
+        one.batch(order(name))
+    one.table.epoch.ledger.append()
+    rows = balance(one)
+    one.session.sql(f"DELETE FROM delta.`{one.places.ledger}` WHERE batch = 3").collect()
     one.table = one.open()
-    last = one.table.ledger.last_written(QUERY)
-    assert last is not None
-    assert isinstance(decide(one.table.mark(one.table.checkpoint.planned(QUERY, 0)), last), Skip)
-    assert one.again(frame).skipped
-    assert one.rows("id") == [("a",)]
+    one.table.epoch.ledger.append()
+    assert balance(one) == rows
+
+
+def test_a_seek_notes_what_stood_of_the_batches_that_it_reads_again_and_the_gap_that_it_accepts(desk: MakeDesk) -> None:
+    """I4: what was deleted before it is no loss once the offsets are read again."""
+    one = desk()
+    one.batch(order("a"))
+    one.batch(order("b"), order("c"), "{")
+    one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id = 'c'").collect()
+    one.table = one.open(Seeking(Aim("offsets", ((0, 1),)), accept_gap=False, reason="--to 0:1"))
+    one.table.epoch.ledger.append()
+    batches = {row["batch"]: row["stood"] for row in stored(one) if row["kind"] == "batch"}
+    assert batches == {2: None, 3: 2}, "one row and one quarantined record"
+    one.batch(order("b"), order("c"), "{")
+    one.table = one.open(Seeking(Aim("offsets", ((0, 7),)), accept_gap=True, reason="--to 0:7"))
+    one.table.epoch.ledger.append()
+    assert balance(one)[2:] == [(2, 2, 0, 1, 4, 3, 1, 2, 0, 0)]
+    found = [(row["kind"], row["epoch"], row["batch"], row["why"], row["start_offset"], row["gap"]) for row in stored(one)]
+    assert [each for each in found if each[0] != "batch"] == [
+        ("epoch", 1, 1, "first", 0, 0),
+        ("epoch", 2, 1, "seek", 1, 0),
+        ("epoch", 3, 1, "seek", 7, 0),
+        ("gap_accepted", 3, 1, None, 4, 3),
+    ]
 
 
 @pytest.mark.slow
 def test_metadata_that_a_commit_of_somebody_else_carries_is_no_batch(desk: MakeDesk) -> None:
-    """an OPTIMIZE on the session can carry our userMetadata; without the pair it is not ours."""
+    """An OPTIMIZE on the session can carry our userMetadata; without the transaction id it is not ours."""
     one = desk()
     one.batch(order("a"))
     one.batch(order("b"))
-    mark = one.mark(7, 5, 9)
+    mark = one.mark(9, 5, 9)
     one.session.conf.set(commit.METADATA, mark.to_json())
     try:
         one.session.sql(f"OPTIMIZE delta.`{one.places.target}`").collect()
     finally:
         one.session.conf.unset(commit.METADATA)
-    newest = one.table.ledger.target_log.since(2)[-1]
+    newest = one.log().commit(one.log().newest())
     assert (newest.operation, newest.user_metadata, newest.mark) == ("OPTIMIZE", mark.to_json(), None)
     one.table = one.open()
-    last = one.table.ledger.last_written(QUERY)
-    assert last is not None and last.mark.id.number == 1
-    assert one.batch(order("c")).inserted == 1
-    assert [row[0] for row in balance(one)] == [0, 1, 2]
+    assert one.table.epoch.starts == {0: 2}
 
 
 def test_inserted_by_partition_is_exact_where_only_some_winners_are_new(desk: MakeDesk) -> None:
@@ -114,41 +123,10 @@ def test_inserted_by_partition_is_exact_where_only_some_winners_are_new(desk: Ma
 
     one.process(one.frame_of([(p, event(f"{p}{n}", 1 + n % 2), None) for p in range(3) for n in range(4)]))
     one.process(one.frame_of([(p, event(f"{(p + 1) % 3}{n}", 1 + n % 3), None) for p in range(3) for n in range(3 + p)]))
-    rows = [(row["batch_id"], row["partition"], row["inserted"], row["duplicate"]) for row in one.ledger()]
+    rows = [(row["batch"], row["partition"], row["inserted"], row["duplicate"]) for row in one.ledger()]
     # Ids 00 to 23 are there; partitions 1 and 2 offer ids up to 23 and 04.
-    assert rows == [(0, 0, 4, 0), (0, 1, 4, 0), (0, 2, 4, 0), (1, 0, 0, 3), (1, 1, 0, 4), (1, 2, 1, 4)]
+    assert rows == [(2, 0, 4, 0), (2, 1, 4, 0), (2, 2, 4, 0), (3, 0, 0, 3), (3, 1, 0, 4), (3, 2, 1, 4)]
     assert one.target().count() == 13
-
-
-@pytest.mark.parametrize("names", [["a"], []], ids=["the next", "the first"])
-def test_another_query_on_the_table_is_noticed_before_the_next_batch(desk: MakeDesk, names: list[str]) -> None:
-    """I2, I8: two checkpoints on one table never write it at the same time unseen, also when one of them has just begun."""
-    one = desk()
-    for name in names:
-        one.batch(order(name))
-    stranger = one.mark(0, 0, 1)
-    object.__setattr__(stranger.id, "query_id", "99999999-aaaa")
-    commit.merge_target(one.target().where("false"), one.contract, one.table.ledger.target_log, stranger, {})
-    with pytest.raises(RunStopped, match="TABLE_OWNED"):
-        one.batch(order("b"))
-    assert one.rows("id") == [(name,) for name in names]
-
-
-@pytest.mark.slow
-def test_a_restore_in_the_middle_of_a_batch_stops_it_before_it_is_written(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I2: the batch was decided on a table that is no longer so; behind the RESTORE it would hide what this took away."""
-    one = desk()
-    one.batch(order("a"))
-    one.batch(order("b"))
-
-    def restored_meanwhile(*arguments: Any, **named: Any) -> Any:
-        one.session.sql(f"RESTORE TABLE delta.`{one.places.target}` TO VERSION AS OF 1").collect()
-        return rank(*arguments, **named)
-
-    monkeypatch.setattr("ingest.stream.batch.rank", restored_meanwhile)
-    with pytest.raises(RunStopped, match="TABLE_REWOUND"):
-        one.batch(order("c"))
-    assert one.rows("id") == [("a",)]
 
 
 @pytest.mark.slow
@@ -163,24 +141,32 @@ def test_a_batch_lists_no_folder_of_a_log(desk: MakeDesk, monkeypatch: pytest.Mo
             listed.append(folder)
         return names(self, folder)
 
-    monkeypatch.setattr(LocalFiles, "names", counted)
     one.batch(order("a"), "no JSON")
-    one.table.ledger.append(one.session)
-    assert len(listed) <= 3, "once each of target, quarantine and ledger"
-    listed.clear()
+    one.table.epoch.ledger.append()
+    monkeypatch.setattr(LocalFiles, "names", counted)
     one.batch(order("b"), "no JSON")
     one.batch(order("c"))
-    one.table.ledger.append(one.session)
+    one.table.epoch.ledger.append()
     assert listed == []
     assert one.rows("id") == [("a",), ("b",), ("c",)]
 
 
-def test_a_table_that_is_dropped_in_the_middle_of_a_batch_is_not_made_anew_by_it(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I2: an append to a folder without a log would make a table of its own there."""
+def test_a_ledger_that_is_gone_is_made_again_by_the_next_start_from_the_targets_log(desk: MakeDesk) -> None:
     one = desk()
-    one.batch(order("a"))
+    one.batch(order("a"), "{")
+    one.table.epoch.ledger.append()
+    rows = balance(one)
     shutil.rmtree(one.places.ledger)
-    one.batch(order("b"))
-    with pytest.raises(RunStopped, match=r"TABLE_REWOUND.*was dropped or moved away"):
-        one.table.ledger.append(one.session)
-    assert not Path(one.places.ledger).exists()
+    with pytest.raises(Exception, match=r"(?i)delta"):
+        one.table.epoch.ledger.saw(*one_batch(one))
+        one.table.epoch.ledger.append()
+    assert not Path(one.places.ledger, "_delta_log").exists(), "nobody makes it by an append"
+    one.table = one.open()
+    one.table.epoch.ledger.append()
+    assert balance(one) == rows
+
+
+def one_batch(desk: Desk) -> Any:
+    """Commit and mark of the newest batch."""
+    found = [(each, each.mark) for each in desk.log().since(-1) if each.mark is not None and each.mark.kind == "batch"]
+    return found[-1]

@@ -115,7 +115,7 @@ def test_what_fails_is_named_with_its_ids_and_severities_decide(desk: Callable[.
     capfd.readouterr()
     assert check_all(table.session, [(suite, table.places)], everything=True, as_json=False) == 1
     said = capfd.readouterr().out
-    assert "t.events: FAILED (0 of 2 expectations; all rows at version 1 (asked for)" in said
+    assert "t.events: FAILED (0 of 2 expectations; all rows at version 3 (asked for)" in said
     assert "! critical: expect_column_values_to_be_in_set (status): 1 of 11 rows, such as bad" in said
     assert "/docs/t/events/validations/" in said
     # Of a severity that is not critical it says so, and ends well.

@@ -15,11 +15,13 @@ from pyspark.sql import functions as F
 
 from ingest import faults
 from ingest.delta_sql import At, DataFusion, Spark
-from ingest.errors import InvalidInput, Refused, RunStopped
+from ingest.errors import InvalidInput, Refused
 from ingest.prove.against_kafka import _removed_positions
-from ingest.prove.taken import deletes
+from ingest.prove.count import Held
+from ingest.prove.found import TARGET, in_target
 from ingest.prove.verify import Verified, verify
-from ingest.stream.ledger_reader import summarise
+from ingest.stream.in_force import deletes
+from ingest.stream.ledger_reader import ledger_facts
 from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.lane import order
 
@@ -47,7 +49,7 @@ def found(desk: Desk) -> Verified:
 
 
 def where(verified: Verified) -> set[tuple[str, int | None, int | None, int | None, int | None]]:
-    return {(f.code, f.batch_id, f.partition, f.start_offset, f.end_offset) for f in verified.findings}
+    return {(f.code, f.batch, f.partition, f.start_offset, f.end_offset) for f in verified.findings}
 
 
 @pytest.mark.slow
@@ -59,7 +61,8 @@ def test_a_right_table_balances_also_before_the_ledger_is_appended(desk: MakeDes
     assert result.findings == ()
     t = result.total
     assert (t.offsets, t.read, t.inserted, t.duplicate, t.quarantined, t.gap) == (8, 8, 5, 2, 1, 0)
-    assert (result.target_rows, result.quarantine_rows, result.unledgered_batches, result.removed) == (5, 1, 1, 0)
+    assert (result.target, result.quarantine) == (Held(5, 0, 0, 0, 0, 0, 5), Held(1, 0, 0, 0, 0, 0, 1))
+    assert result.unledgered_batches == 1
 
 
 @pytest.mark.slow
@@ -68,21 +71,21 @@ def test_a_row_that_a_delete_took_is_removed_and_no_finding_one_that_an_overwrit
     one = filled(desk)
     one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id = 'a'")
     result = found(one)
-    assert (result.findings, result.removed) == ((), 1)
+    assert (result.findings, result.target.removed) == ((), 1)
     one.target().where("id != 'c'").write.format("delta").mode("overwrite").save(one.places.target)
-    assert where(found(one)) == {("ROWS_DIFFER", 1, 0, 3, 5)}
+    assert where(found(one)) == {("ROWS_DIFFER", 3, 0, 3, 5)}
 
 
 @pytest.mark.slow
 def test_a_delete_that_a_restore_undid_has_removed_nothing(desk: MakeDesk) -> None:
     """I4: one that is in force is told from it, though both are in the log."""
     one = filled(desk)
-    version = one.table.ledger.target_log.versions()[-1]
+    version = one.log().newest()
     one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id = 'a'")
     one.session.sql(f"RESTORE TABLE delta.`{one.places.target}` TO VERSION AS OF {version}")
     one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id IN ('a', 'c')")
     result = found(one)
-    assert (result.findings, result.removed, result.target_rows) == ((), 2, 2)
+    assert (result.findings, result.target.removed, result.target.found) == ((), 2, 2)
 
 
 class BusyHere(DataFusion):
@@ -132,14 +135,15 @@ def test_a_doubled_row_a_row_of_no_batch_and_a_lost_quarantine_record_are_found(
     again = one.target().where("id = 'd'")
     again.write.format("delta").mode("append").save(one.places.target)
     result = found(one)
-    assert {("ROWS_DIFFER", 2, 0, 5, 6), ("ROW_TWICE", None, None, None, None)} == where(result)
+    assert {("ROWS_DIFFER", 4, 0, 5, 6), ("ROW_TWICE", None, None, None, None)} == where(result)
     assert any("event id (d)" in f.what and "offset 5" in f.what for f in result.findings)
     again.withColumn("id", F.lit("x")).withColumn("_offset", F.lit(99).cast("bigint")).write.format("delta").mode("append").save(
         one.places.target
     )
     assert "ROWS_OF_NO_BATCH" in {f.code for f in found(one).findings}
-    one.session.sql(f"DELETE FROM delta.`{one.places.quarantine}`")
-    assert ("QUARANTINE_DIFFERS", 0, 0, 0, 3) in where(found(one))
+    records = one.session.read.format("delta").load(one.places.quarantine).where("false")
+    records.write.format("delta").mode("overwrite").save(one.places.quarantine)
+    assert ("QUARANTINE_DIFFERS", 2, 0, 0, 3) in where(found(one))
 
 
 @pytest.mark.slow
@@ -154,50 +158,28 @@ def test_a_record_in_target_and_quarantine_is_found(desk: MakeDesk) -> None:
 def test_a_ledger_that_was_changed_is_found(desk: MakeDesk) -> None:
     """I4: rows are counted, the ledger is not believed."""
     one = filled(desk)
-    one.session.sql(f"UPDATE delta.`{one.places.ledger}` SET inserted = inserted + 1, duplicate = duplicate - 1 WHERE batch_id = 1")
-    assert where(found(one)) == {("ROWS_DIFFER", 1, 0, 3, 5), ("LEDGER_DIFFERS", 1, None, None, None)}
+    one.session.sql(
+        f"UPDATE delta.`{one.places.ledger}` SET inserted = inserted + 1, duplicate = duplicate - 1 WHERE batch = 3 AND kind = 'batch'"
+    )
+    assert where(found(one)) == {("ROWS_DIFFER", 3, 0, 3, 5), ("LEDGER_DIFFERS", 3, None, None, None)}
 
 
 @pytest.mark.slow
-def test_a_batch_that_the_checkpoint_has_done_and_the_table_lacks_is_found(desk: MakeDesk) -> None:
-    """I2."""
+def test_killed_between_quarantine_and_target_the_records_are_uncommitted_until_the_next_start(
+    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I7: the quarantine comes first; what stands there of a batch that was cut off is a line, and the next start rolls it back."""
     one = filled(desk)
-    one._write("commits/3", "v1\n{}")
-    assert ("BATCH_MISSING", 3, None, None, None) in where(found(one))
-
-
-@pytest.mark.slow
-def test_killed_between_quarantine_and_target_the_table_still_balances(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I7: the quarantine comes first; what stands there of an unfinished batch is no fault, and the next attempt ends it."""
-    one = filled(desk)
-    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", 3))
-    frame = one.frame(order("e"), "{")
+    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", one.number))
     with pytest.raises(faults.InjectedFault):
-        one.process(frame)
+        one.batch(order("e"), "{")
     monkeypatch.setattr(faults, "_armed", None)
-    assert found(one).findings == ()
-    one.again(frame)
-    assert found(one).findings == ()
-
-
-@pytest.mark.slow
-def test_a_batch_begun_under_another_contract_is_not_ended_under_this_one(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I5: a record that fails only now would be in neither table; the run stops instead, and goes on once the contract is back."""
-    one = filled(desk)
-    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", 3))
-    frame = one.frame(order("e"), "{")
-    with pytest.raises(faults.InjectedFault):
-        one.process(frame)
-    monkeypatch.setattr(faults, "_armed", None)
-    stricter = desk({"n": "INT"}, rules=[{"name": "never", "check": "id != 'e'"}]).contract
-    before, one.contract = one.contract, stricter
+    result = found(one)
+    assert (result.findings, [each.records for each in result.uncommitted], result.quarantine.found) == ((), [1], 2)
     one.table = one.open()
-    with pytest.raises(RunStopped, match="CONTRACT_CHANGED"):
-        one.again(frame)
-    one.contract = before
-    one.table = one.open()
-    assert one.again(frame).inserted == 1
-    assert found(one).findings == ()
+    one.batch(order("e"), "{")
+    result = found(one)
+    assert (result.findings, result.uncommitted, result.quarantine.found) == ((), (), 2)
 
 
 def test_a_missing_table_is_named(desk: MakeDesk, tmp_path: Path) -> None:
@@ -218,9 +200,10 @@ def test_rows_of_a_delete_whose_files_a_vacuum_took_are_counted_by_its_own_figur
     finally:
         one.session.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
     result = found(one)
-    assert (result.findings, result.removed, result.target_rows) == ((), 1, 3)
+    assert (result.findings, result.target.removed, result.target.found) == ((), 1, 3)
+    deleted, where = list(deletes(one.log(), one.log().newest())), in_target({1: TOPIC_ID}, TOPIC_ID)
     for engine in (DataFusion(), Spark(one.session)):
-        assert _removed_positions(engine, one.places.target, list(deletes(one.table.ledger.target_log)), TOPIC_ID) == {}
+        assert _removed_positions(engine, one.places.target, TARGET, where, deleted) == {}
 
 
 @pytest.mark.slow
@@ -242,6 +225,6 @@ def test_a_ledger_with_a_hole_is_named_before_it_is_asked(desk: MakeDesk) -> Non
     one.ledger()
     log = Path(one.places.ledger) / "_delta_log"
     (log / f"{1:020}.json").unlink()
-    for ask in (lambda: summarise(None, one.places), lambda: found(one)):
+    for ask in (lambda: ledger_facts(None, one.places), lambda: found(one)):
         with pytest.raises(Refused, match=r"LOG_TORN.*lacks the commit of version 1"):
             ask()

@@ -1,0 +1,274 @@
+"""What was lost, put back or changed between two runs (I2, I6): refused by name or simply gone on with, and mended by one command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame
+
+from ingest import faults
+from ingest.errors import Refused
+from ingest.kafka_options import KafkaOptions
+from ingest.recovery.idle import idle
+from ingest.stream import commit, lock, lock_file
+from ingest.stream.batch import BatchReport, Table, process
+from ingest.stream.topic import describe, facts_of
+from tests.integration.lane import Kind, Lane, Record, order, two_batches
+
+pytestmark = pytest.mark.integration
+
+MakeLane = Callable[..., Lane]
+Damage = Callable[[Lane], object]
+slow = pytest.mark.slow
+
+
+def nothing_to_do(lane: Lane) -> bool:
+    kafka = KafkaOptions(lane.bootstrap_servers)
+    topic = describe(kafka, lane.contract.source.topic)
+    return idle(lane.contract, lane.places, facts_of(kafka, topic, lane.contract.source.isolation_level))
+
+
+def test_with_the_checkpoints_deleted_between_runs_nothing_is_lost_doubled_or_asked(lane: MakeLane) -> None:
+    """I2: and what is there to do is told without Spark."""
+    one = lane(partitions=2)
+    one.send(order("a"), Record(order("b"), 1), "{")
+    one.run()
+    assert nothing_to_do(one)
+    one.lose_checkpoints()
+    one.send(order("b"), Record(order("c"), 1), Record("}", 1))
+    assert not nothing_to_do(one)
+    one.run()
+    assert one.ids() == ["a", "b", "c"] and one.quarantine().count() == 2
+    one.balanced()
+
+
+def restored(table: str) -> Damage:
+    def damage(one: Lane) -> None:
+        version = one.batches(table)[0][0].version
+        one.sql(f"RESTORE TABLE {{}} TO VERSION AS OF {version}", table)
+
+    return damage
+
+
+def overwritten(table: str) -> Damage:
+    def damage(one: Lane) -> None:
+        path = f"{one.places.root}/{table}"
+        rows = one.session.read.format("delta").load(path).where("false").write.format("delta").mode("overwrite")
+        rows.option("partitionOverwriteMode", "dynamic").save(path)  # none for a table without partitions
+
+    return damage
+
+
+def replaced(table: str) -> Damage:
+    def damage(one: Lane) -> None:
+        path = f"{one.places.root}/{table}"
+        schema = one.session.read.format("delta").load(path).schema
+        builder = DeltaTable.replace(one.session).location(path)
+        for column in schema.fields:
+            builder = builder.addColumn(column.name, column.dataType, nullable=column.nullable)
+        builder.execute()
+
+    return damage
+
+
+def dropped(table: str) -> Damage:
+    def damage(one: Lane) -> None:
+        shutil.rmtree(f"{one.places.root}/{table}")
+        one.forget_tables()
+
+    return damage
+
+
+def put_back(*tables: str) -> Damage:
+    """A copy of the folder, made before the last run."""
+
+    def damage(one: Lane) -> None:
+        for table in tables:
+            shutil.rmtree(f"{one.places.root}/{table}")
+            shutil.copytree(one.folder / "kept" / table, f"{one.places.root}/{table}")
+        one.forget_tables()
+
+    return damage
+
+
+def damaged(make: MakeLane, *damages: Damage) -> Lane:
+    """Two runs, each with a row and a poison record, and what somebody did then."""
+    one = make()
+    one.send(order("a"), "[")
+    one.run()
+    shutil.copytree(one.places.root, one.folder / "kept")
+    one.send(order("b"), "{")
+    one.run()
+    for damage in damages:
+        damage(one)
+    return one
+
+
+def mended(one: Lane) -> None:
+    one.run()
+    assert one.ids() == ["a", "b"] and one.quarantine().count() == 2
+    one.balanced()
+    one.send(order("a"), order("c"))
+    one.run()
+    assert one.ids() == ["a", "b", "c"]
+    one.balanced()
+
+
+@pytest.mark.parametrize(
+    ("damages", "code", "to"),
+    [
+        pytest.param([restored("target")], "TABLE_REWOUND", "table", id="target restored"),
+        pytest.param([overwritten("target")], "TABLE_REWOUND", "table", id="target overwritten", marks=slow),
+        pytest.param([replaced("target")], "TABLE_REPLACED", "earliest", id="target replaced", marks=slow),
+        pytest.param([dropped("target")], "TABLE_REPLACED", "earliest", id="target dropped", marks=slow),
+        pytest.param([put_back("target")], "TABLE_REWOUND", "table", id="target put back", marks=slow),
+        pytest.param([restored("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine restored", marks=slow),
+        pytest.param([overwritten("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine overwritten", marks=slow),
+        pytest.param([replaced("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine replaced", marks=slow),
+        pytest.param([dropped("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine dropped"),
+        pytest.param([put_back("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine put back", marks=slow),
+        pytest.param([restored("target"), restored("quarantine")], "TABLE_REWOUND", "table", id="both restored", marks=slow),
+        pytest.param([put_back("target", "quarantine")], "TABLE_REWOUND", "table", id="both put back", marks=slow),
+    ],
+)
+def test_a_table_that_lacks_what_was_committed_is_refused_and_one_seek_mends_it(
+    lane: MakeLane, damages: list[Damage], code: str, to: Kind
+) -> None:
+    """I6: ids once, quarantined records once, and verify finds nothing afterwards."""
+    one = damaged(lane, *damages)
+    assert f"ingest seek {one.places.name} --to {to}" in one.refused(code).remedy
+    one.seek(to)
+    mended(one)
+
+
+@slow
+def test_a_whole_lake_that_is_put_back_is_gone_on_with_where_it_ends(lane: MakeLane) -> None:
+    """Nothing tells that there was more, and nothing need: all of it is read again."""
+    one = damaged(lane, put_back("target", "quarantine", "ledger"))
+    one.lose_checkpoints()
+    mended(one)
+
+
+@slow
+def test_a_ledger_that_was_restored_is_completed_by_the_next_run(lane: MakeLane) -> None:
+    one = damaged(lane)
+    rows = one.ledger()
+    one.sql("RESTORE TABLE {} TO VERSION AS OF 0", "ledger")
+    assert one.ledger() == []
+    one.send(order("c"))
+    one.run()
+    assert one.ledger()[: len(rows)] == rows
+    one.balanced()
+
+
+@slow
+def test_with_the_log_cleaned_the_ledger_tells_where_to_go_on_and_without_it_the_start_is_refused(lane: MakeLane) -> None:
+    one = two_batches(lane)
+    one.clean_log()
+    one.send(order("c"))
+    (report,) = one.run()
+    assert (report.records_read, report.inserted) == (1, 1)
+    one.balanced()
+    one.clean_log()
+    shutil.rmtree(one.places.ledger)
+    one.refused("HISTORY_GONE")
+    one.seek("earliest")
+    one.send(order("d"))
+    one.run()
+    assert one.ids() == ["a", "b", "c", "d"] and one.quarantine().count() == 1
+
+
+@slow
+def test_of_a_seek_that_was_cut_off_a_fence_settles_nothing_and_its_commit_does(lane: MakeLane) -> None:
+    """I6: behind a fence alone the RESTORE would seem to be older than the newest look."""
+    one = damaged(lane, restored("target"))
+
+    class Cut(Exception):
+        pass
+
+    for point in ("start_target_fenced", "start_fenced", "start_sought"):
+
+        def cut(reached: str, _: int, *__: str, point: str = point) -> None:
+            if reached == point:
+                raise Cut
+
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Cut):
+            patch.setattr(faults, "at", cut)
+            one.seek()
+        if point != "start_sought":
+            one.refused("TABLE_REWOUND")
+    mended(one)
+
+
+@slow
+def test_a_table_of_somebody_else_and_transaction_ids_that_expire_are_refused_also_by_a_seek(lane: MakeLane) -> None:
+    one = lane()
+    one.send(order("a"))
+    one.session.range(3).selectExpr("cast(id as string) as id").write.format("delta").save(one.places.target)
+    one.refused("TABLE_FOREIGN")
+    with pytest.raises(Refused, match="TABLE_FOREIGN"):
+        one.seek()
+    shutil.rmtree(one.places.target)
+    one.forget_tables()
+    one.run()
+    one.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 7 days')")
+    assert "UNSET TBLPROPERTIES" in one.refused("TXN_RETENTION").remedy
+    with pytest.raises(Refused, match="TXN_RETENTION"):
+        one.seek()
+    one.sql("ALTER TABLE {} UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')")
+    one.send(order("c"))
+    one.run()
+    assert one.ids() == ["a", "c"]
+
+
+def test_a_table_that_another_writer_holds_is_locked_and_its_holder_is_named(lane: MakeLane) -> None:
+    """I8: on a local disk Delta excludes other writers only inside one JVM."""
+    one = lane()
+    commit.create_tables(one.session, one.contract, one.places)
+    held = lock.hold(one.session, Path(one.places.root))
+    error = one.refused("LOCKED")
+    assert socket.gethostname() in error.found and str(os.getpid()) in error.found
+    with pytest.raises(Refused, match="LOCKED"):
+        one.seek()
+    assert lock_file.holder(one.places.root) is not None, "a refusal in this JVM has dropped the kernel's lock"
+    held.release()
+    one.send(order("a"))
+    one.run()
+    assert one.ids() == ["a"]
+
+
+def test_a_run_whose_checkpoint_is_deleted_beneath_it_opens_a_new_epoch_by_itself(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I2: it is a cache, also of the run at work."""
+    one = lane()
+    one.send(order("a"), "{", order("b"))
+    checkpoints: list[str] = []
+
+    def deleted_once(records: DataFrame, number: int, table: Table) -> BatchReport:
+        if len(checkpoints) == 1:
+            shutil.rmtree(checkpoints[0])
+        checkpoints.append(table.epoch.checkpoint)
+        return process(records, number, table)
+
+    monkeypatch.setattr("ingest.stream.query.process", deleted_once)
+    assert [report.epoch for report in one.run(max_records=1)] == [1, 2, 2]
+    assert one.ids() == ["a", "b"] and one.quarantine().count() == 1
+    one.balanced()
+
+
+@slow
+def test_a_batch_that_failed_between_its_commits_is_rolled_back_and_done_once_by_a_new_epoch(
+    lane: MakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I7: whatever passes, such as an executor that was lost, ends no run."""
+    one = lane()
+    one.send(order("a"), "{")
+    one.arm(monkeypatch, "after_quarantine:raise@2")
+    assert [report.epoch for report in one.run()] == [2]
+    assert one.ids() == ["a"] and [row["epoch"] for row in one.quarantine().collect()] == [2]
+    one.balanced()
