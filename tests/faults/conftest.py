@@ -62,8 +62,8 @@ def shared_pipeline(tmp_path_factory: pytest.TempPathFactory, broker: Broker, qu
 
 
 def broker_killed(own: Broker, lake: Pipeline) -> Driver:
-    """A driver that is to go on in the middle of batch 1 and finds its broker gone."""
-    driver = lake.start("--every", "0s", fault="after_offset_log:hang@1")
+    """A driver that is to go on in the middle of its second batch and finds its broker gone."""
+    driver = lake.start("--every", "0s", fault="after_offset_log:hang@3")
     driver.stopped()
     own.kill()
     driver.proceed()
@@ -74,7 +74,7 @@ def broker_back(own: Broker, lake: Pipeline, driver: Driver, commits: int) -> bo
     """The broker comes back: whether the driver has gone on, past so many commits, and ended on SIGTERM; else it has stopped by name."""
     own.start()
     until(
-        lambda: driver.process.poll() is not None or len(lake.numbers("commits")) > commits,
+        lambda: driver.process.poll() is not None or len(lake.batches()) > commits,
         lambda: f"batches after the broker came back; {driver.said}",
     )
     if driver.process.poll() is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -150,11 +149,6 @@ def holder(lock: Path) -> tuple[int, int]:
     """The process ids of Python and JVM that the lock file names."""
     told = json.loads(lock.read_text(encoding="utf-8"))
     return told["python_pid"], told["jvm_pid"]
-
-
-def batch_lines(said: str, table: str) -> dict[int, str]:
-    """What a run printed of each batch of a table."""
-    return {int(number): text for number, text in re.findall(rf"{re.escape(table)} batch (\d+): (.*)", said)}
 
 
 def left(folder: Path) -> list[str]:

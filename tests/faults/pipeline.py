@@ -8,11 +8,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet as parquet
+from deltalake import DeltaTable
+
+from ingest.faults import FIRST_BATCH
 from ingest.local.poison import POISON_KINDS
 from ingest.local.producer import Produced, produce_sample
 from ingest.local.sample import ORDERS
-from ingest.oracle.judge import Run, Verdict, judge, judge_live
-from ingest.oracle.sources import Commit, KafkaView, read_log
+from ingest.oracle import Run, Verdict, judge, judge_live
+from ingest.oracle.sources import Commit, KafkaView, Number, read_kafka, read_log
+from ingest.oracle.tables import select
 from tests.faults.driver import REPOSITORY, Driver
 
 # Few columns, so that a batch takes a moment.
@@ -50,6 +56,13 @@ def with_jvm(*options: str) -> dict[str, str]:
     """
     quick = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC", *options)
     return {"INGEST_DRIVER_JAVA_OPTIONS": " ".join(quick), "INGEST_DRIVER_MEMORY": "1g", "INGEST_MASTER": "local[2]"}
+
+
+def _without_rows(path: Path) -> bool:
+    try:
+        return int(parquet.read_metadata(path).num_rows) == 0
+    except pyarrow.ArrowInvalid:  # torn
+        return False
 
 
 @dataclass
@@ -141,6 +154,10 @@ class Pipeline:
         assert said["ok"] is True, said
         return list(said["tables"])
 
+    def seek(self, *to: str, table: str = "orders") -> str:
+        """`ingest seek` to where the table ends, or as these words say; what it said."""
+        return self.command("seek", table, "--to", *(to or ("table",))).ended(0)
+
     def crash(self, fault: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Driver:
         """Run until the fault kills it; neither Python nor JVM is left."""
         driver = self.start(*arguments, fault=fault, environment=environment)
@@ -152,54 +169,84 @@ class Pipeline:
         for driver in self.drivers:
             driver.kill_all()
 
-    def checkpoint(self, table: str | None = None) -> Path:
-        return self.checkpoints / "shop" / (table or self.tables[0])
+    def root(self, table: str | None = None) -> Path:
+        """The folder of a table's Delta tables."""
+        return self.lake / "shop" / (table or self.tables[0])
 
     def lock(self, table: str | None = None) -> Path:
-        return self.checkpoint(table) / "oncelake" / "lock"
+        return self.root(table) / "lock"
 
     def locked_by(self, driver: Driver) -> bool:
-        """Whether the checkpoint's lock names this driver, which must not have ended."""
+        """Whether the lock names this driver, which must not have ended."""
         assert driver.process.poll() is None, driver.said
         return self.lock().exists() and f'"python_pid": {driver.pid}' in self.lock().read_text(encoding="utf-8")
 
-    def numbers(self, log: str, table: str | None = None) -> list[int]:
-        """The batches in Spark's `offsets` or `commits`."""
-        folder = self.checkpoint(table) / log
-        return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit()) if folder.is_dir() else []
+    def checkpoint(self, table: str | None = None) -> Path:
+        """The newest epoch's checkpoint; the folder of all where there is none."""
+        folder = self.checkpoints / "shop" / (table or self.tables[0])
+        return max((each for each in folder.glob("*") if each.name.isdigit()), key=lambda each: int(each.name), default=folder)
+
+    def numbers(self, log: str) -> list[int]:
+        """The batches in Spark's `offsets` or `commits` of the newest epoch, numbered as the epoch does."""
+        return sorted(int(path.name) + FIRST_BATCH for path in (self.checkpoint() / log).glob("*") if path.name.isdigit())
 
     def planned(self, batch: int) -> dict[int, int]:
-        """Where a batch of the first table is to end, by partition, as its offset log has it; empty if it has none."""
-        path = self.checkpoint() / "offsets" / str(batch)
-        ends = json.loads(path.read_text(encoding="utf-8").splitlines()[2])[self.topic] if path.exists() else {}
-        return {int(partition): end for partition, end in ends.items()}
+        """Where a batch of the newest epoch is to end, by partition, as its offset log has it."""
+        lines = (self.checkpoint() / "offsets" / str(batch - FIRST_BATCH)).read_text(encoding="utf-8").splitlines()
+        return {int(partition): end for partition, end in json.loads(lines[2])[self.topic].items()}
 
     def spark_log(self) -> str:
         """What Spark has said in all runs."""
         return "".join(path.read_text(encoding="utf-8", errors="replace") for path in (self.lake / "logs").rglob("*.log"))
 
     def delta(self, kind: str = "target", table: str | None = None) -> Path:
-        return self.lake / "shop" / (table or self.tables[0]) / kind
+        return self.root(table) / kind
 
     def commits(self, kind: str = "target", table: str | None = None) -> list[Commit]:
         return read_log(self.delta(kind, table))
 
-    def written(self, kind: str = "target", table: str | None = None) -> list[int]:
-        """The batches that the table's commits carry the pair of, in the order of the commits."""
-        return [version for commit in self.commits(kind, table) for app_id, version in commit.txns if app_id.endswith(f"/{kind}")]
+    def batches(self, kind: str = "target", table: str | None = None) -> list[Commit]:
+        """The commits of target or quarantine that are batches."""
+        return [commit for commit in self.commits(kind, table) if commit.kind == "batch"]
 
-    def version_of(self, batch: int, table: str | None = None) -> int:
-        """The version of the target that is this batch."""
-        return next(c.version for c in self.commits("target", table) for app, n in c.txns if app.endswith("/target") and n == batch)
+    def written(self, kind: str = "target", table: str | None = None) -> list[Number]:
+        """Epoch and number of those batches, in the order of the commits."""
+        return [commit.number for commit in self.batches(kind, table)]
+
+    def ledgered(self, table: str | None = None) -> set[Number]:
+        """The batches that the ledger has."""
+        rows = select(self.delta("ledger", table), ["kind", "epoch", "batch"])
+        return {(epoch, batch) for kind, epoch, batch in rows if kind == "batch"}
+
+    def epoch(self, table: str | None = None) -> int:
+        """The newest epoch that the target knows."""
+        return max((commit.number[0] for commit in self.commits("target", table)), default=0)
+
+    def epochs(self) -> set[int]:
+        """Those that have written batches."""
+        return {epoch for epoch, _ in self.written()}
+
+    def ends(self) -> dict[int, int]:
+        """How far the newest batch has read, by partition."""
+        return {partition: end for partition, (_, end) in self.batches()[-1].ranges.items()}
+
+    def restore(self, kind: str, version: int, table: str | None = None) -> int:
+        """Another engine restores one of the tables; the version that this is."""
+        DeltaTable(str(self.delta(kind, table))).restore(version)
+        return self.commits(kind, table)[-1].version
 
     def orphans(self) -> set[str]:
-        """Data files of the target that no commit knows."""
+        """Data files of the target that no commit knows; not those without a row, which a fence leaves."""
         known: set[str] = set()
         for log in (self.delta() / "_delta_log").glob("*.json"):
             for line in log.read_text().splitlines():
                 action = json.loads(line)
                 known.update(Path(action[kind]["path"]).name for kind in ("add", "remove") if kind in action)
-        return {path.name for path in self.delta().rglob("*.parquet") if "_delta_log" not in path.parts} - known
+        return {path.name for path in self.delta().glob("**/part-*.parquet") if path.name not in known and not _without_rows(path)}
+
+    def shown(self) -> KafkaView:
+        """All that the topic holds now."""
+        return read_kafka(self.bootstrap_servers, self.topic, ("order_id",), PAYLOAD)
 
     def judge(self, table: str | None = None, *, kafka: KafkaView | None = None, **changes: Any) -> Verdict:
         """Ask the oracle, of what Kafka shows now or has shown (`kafka`)."""

@@ -21,41 +21,60 @@ def plain(lake: Pipeline) -> None:
 
 
 def killed_after_target(lake: Pipeline) -> None:
-    run(lake, fault="after_target:kill@1")
+    run(lake, fault="after_target:kill@3")
+    run(lake)
+
+
+def killed_after_quarantine(lake: Pipeline) -> None:
+    run(lake, fault="after_quarantine:kill@3")
     run(lake)
 
 
 def killed_during_target(lake: Pipeline) -> None:
     """Judged as the kill left it: what is in the ledger must be in the target at any time."""
-    run(lake, fault="during_target:kill@1")
+    run(lake, fault="during_target:kill@3")
 
 
 def raised_after_quarantine(lake: Pipeline) -> None:
-    run(lake, fault="after_quarantine:raise@1")
-    run(lake)
-
-
-def planned_larger(lake: Pipeline) -> None:
-    """The checkpoint is as old as batch 0, and the next batch is planned larger than the one that the table holds."""
-    run(lake, fault="after_target:kill@1")
-    for name in ("1", ".1.crc"):
-        (lake.checkpoint() / "offsets" / name).unlink(missing_ok=True)
-    run(lake, "--once", "--max-records-per-batch", "100000")
+    run(lake, fault="after_quarantine:raise@3")
 
 
 def read_again(lake: Pipeline) -> None:
-    """Another checkpoint reads everything once more, poison too."""
+    """A seek to the earliest reads everything once more, poison too."""
     run(lake)
-    end(lake.command("rebase", "orders", "--to", "earliest"))
+    end(lake.command("seek", "orders", "--to", "earliest"))
     run(lake)
 
 
-def rebased(lake: Pipeline) -> None:
-    """The checkpoint is lost with most of the topic unread; another one begins where the table ends, and reads the rest."""
-    run(lake, fault="after_target:kill@0")
-    shutil.rmtree(lake.checkpoint())
-    end(lake.command("rebase", "orders", "--to", "table"))
+def read_again_strictly(lake: Pipeline) -> None:
+    """The same under a rule that refuses some of the rows."""
     run(lake)
+    least_amount(lake, 100)
+    end(lake.command("seek", "orders", "--to", "earliest"))
+    run(lake)
+
+
+def read_again_kindly(lake: Pipeline) -> None:
+    """The same under one that takes what another has refused."""
+    least_amount(lake, 100)
+    run(lake)
+    least_amount(lake, 0)
+    end(lake.command("seek", "orders", "--to", "earliest"))
+    run(lake)
+
+
+def sought(lake: Pipeline) -> None:
+    """Most of the topic is unread; a seek to where the table ends, and the rest."""
+    run(lake, fault="after_target:kill@2")
+    end(lake.command("seek", "orders", "--to", "table"))
+    run(lake)
+
+
+def least_amount(lake: Pipeline, amount: int) -> None:
+    """What the rule asks for; a batch may put more into quarantine than usual."""
+    lake.write_contracts(max_share=0.9)
+    contract = lake.project / "tables" / "orders.yml"
+    contract.write_text(contract.read_text(encoding="utf-8").replace("amount >= 0", f"amount >= {amount}"), encoding="utf-8")
 
 
 def run(lake: Pipeline, *arguments: str, fault: str | None = None) -> None:
@@ -70,79 +89,60 @@ def end(driver: Driver) -> None:
 
 @dataclass(frozen=True)
 class Change:
-    """Each change is (old, new) in one file of the package; `promise` is what it breaks."""
+    """(old, new) once or more in one file of the package; `promise` is what it breaks."""
 
     promise: str
     file: str
     changes: tuple[tuple[str, str], ...]
 
-    @property
-    def all(self) -> tuple[tuple[str, str, str], ...]:
-        return tuple((self.file, old, new) for old, new in self.changes)
-
 
 @dataclass(frozen=True)
 class Bug(Change):
-    """One that a run under the oracle shows; `found` is a part of what the oracle must say.
-
-    `also` are changes (file, old, new) that take away what else would have stopped the bug; `mix` is what is produced otherwise than
-    elsewhere.
-    """
+    """One that a run under the oracle shows; `found` is a part of what the oracle must say, `mix` what is produced otherwise."""
 
     scenario: Callable[[Pipeline], None]
     found: str
-    poison: int = 40
     mix: Mapping[str, Any] = field(default_factory=dict)
-    also: tuple[tuple[str, str, str], ...] = ()
-
-    @property
-    def all(self) -> tuple[tuple[str, str, str], ...]:
-        return (*super().all, *self.also)
 
 
 @dataclass(frozen=True)
 class Caught(Change):
-    """One that a test of the repository, `path::name`, must fail on; `says` is a part of what it says then."""
+    """One that a test of the repository, `path::name` below tests/, must fail on."""
 
     test: str
-    says: str = ""
 
 
-MERGE = (
-    "outcome = commit.merge_target(winners, table.contract, table.ledger.target_log, mark, tally.bounds, lambda: _decide(table, planned))"
-)
-QUARANTINE = "counts = _quarantine(with_bytes(ranked, records, tally.conflicts), tally, table, planned, begun=begun)"
-NO_QUARANTINE = "counts = tally.counts"
+def one(promise: str, file: str, old: str, new: str, scenario: Callable[[Pipeline], None], found: str, **mix: Any) -> Bug:
+    """A bug of one change for the oracle."""
+    return Bug(promise, file, ((old, new),), scenario, found, mix)
+
+
+def by(test: str, promise: str, file: str, *changed: str) -> Caught:
+    """A bug for a test; old and new in turn."""
+    return Caught(promise, file, tuple(zip(changed[::2], changed[1::2], strict=True)), test)
+
+
+COMMIT, BATCH, QUERY, EPOCH, LOOK = "stream/commit.py", "stream/batch.py", "stream/query.py", "recovery/epoch.py", "recovery/look.py"
+MERGE = "commit = commits.merge_target(winners, table.contract, table.epoch.look_back.target, tally.bounds, still)"
+QUARANTINE = "stored = _quarantine(with_bytes(ranked, records, tally.conflicts), tally, table, number, plan, again=again)"
+NO_QUARANTINE = "stored: Mapping[int, int] = {}"
 AFTER_TARGET = 'faults.at("after_target", number)'
-SET_PAIR = ("session.conf.set(APP_ID, mark.app_id(statement))", "session.conf.set(VERSION, str(mark.id.number))")
-SET_MARK = "session.conf.set(METADATA, mark.to_json())"
-RANGE = "OffsetRange(partition, before.get(partition, 0), end)"
-SAME_RANGES = "written == number and last.mark.ranges == batch.ranges and one_topic(batch.topic_id, last.mark.topic_id)"
+SET_PAIR = ("session.conf.set(APP_ID, mark.app_id)", "session.conf.set(VERSION, str(mark.id.txn_version))")
+SET_MARK = "session.conf.set(METADATA, mark.to_json())\n    try:\n        yield"
+OUTER = f"session = SparkSession._instantiatedSession or session\n    {SET_PAIR[0]}"
+RANGE = "OffsetRange(p, starts.get(p, 0), end)"
 RAISE = "            raise\n        finally:\n            self._in_batch = False"
-# Preflight, before the first batch, would refuse this checkpoint as too old.
-OLD = "def _checkpoint_old(known: _Known) -> Refused | None:\n"
-NO_LOOK_BEFORE = ("stream/preflight.py", OLD, f"{OLD}    return None\n")
-# The next batch would be refused for not beginning where the table ends.
-NO_LOOK_AT_THE_LAST = ("stream/decide.py", "if last is not None and not joins(batch.ranges, last.mark):", "if False:")
 LEDGER_FIRST = f"""from ingest.stream.delta_log import Commit
 
-        pair = {{mark.app_id("target"): number}}
-        version = table.ledger.target_log.versions()[-1] + 1
-        table.ledger.saw(Commit(version, planned.planned_at, "MERGE", pair, mark.to_json()))
-        table.ledger.append(records.sparkSession)
+        early, version = still(), table.epoch.look_back.target.newest() + 1
+        table.epoch.ledger.saw(Commit(version, plan.planned_at, "MERGE", {{early.app_id: early.id.txn_version}}, early.to_json()), early)
+        table.epoch.ledger.append()
         {MERGE}"""
-PLAN = "planned = table.checkpoint.planned(query_id, number)"
+PLAN = "plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts)"
 PLAN_FROM_DATA = f"""{PLAN}
     seen = records.groupBy("partition").agg(F.min("offset"), F.max("offset")).collect()
-    from dataclasses import replace
-    from ingest.stream.offsets import OffsetRange
-    planned = replace(planned, ranges=tuple(OffsetRange(p, first, last + 1) for p, first, last in sorted(map(tuple, seen))))"""
+    plan = replace(plan, ranges=tuple(OffsetRange(p, first, last + 1) for p, first, last in sorted(map(tuple, seen))))"""
 PROCESS = "report = process(records, number, self._table)"
-ONE_LATE = f"""begun, self._begun = getattr(self, "_begun", None), (records, number)
-            if begun is None:
-                return
-            records, number = begun
-            {PROCESS}"""
 BOUNDS = """    for name, (least, greatest) in bounds.items():
         condition &= F.col(f"t.`{name}`").between(least, greatest)
 """
@@ -153,170 +153,132 @@ TIMES = """    if contract.event_time:
         first, last = source.agg(F.min(time), F.max(time)).first() or (0, 0)
         condition &= F.unix_micros(F.col(f"t.{contract.event_time}")).between(first, last)
 """
-BY_POSITION = """    condition = F.lit(True)
-    for name in ("topic_id", "partition", "offset"):"""
-BASELINE = "Rebase(end.former, tuple(sorted(baseline.items())), gaps, end.version, regain, end.stamp)"
-# Without these every offset below a batch's end but a transaction's marker holds a record that is nowhere else.
-NO_COPIES = {"aborted_share": 0, "duplicate_share": 0}
-FIRST = 'own.desc(), "_partition", "_offset")'
-LAST = 'own.desc(), F.desc("_partition"), F.desc("_offset"))'
-APP_ID = 'f"oncelake/{pipeline}/{table}/{query_id}/{statement}"'
+ALL, NONE = "    condition = F.lit(True)\n", "    condition = F.lit(False)\n"
+BY_ID = "    for name in event_id_columns(contract):"
+BY_POSITION = '    for name in ("topic_id", "partition", "offset"):'
+FENCES = 'for log, point in ((self.target, "start_target_fenced"), (self.quarantine, "start_fenced")):'
+ONLY_TARGET = 'for log, point in ((self.target, "start_target_fenced"),):'
+ONLY_QUARANTINE = 'for log, point in ((self.quarantine, "start_fenced"),):'
+UNDONE = "(undone := roll_back(facts, writer.epoch, beginning.starts)) is not None"
+START = "Start({p: newest.ends.get(p, 0) for p in sorted(partitions)})"
+APP_ID = 'return f"oncelake/{pipeline}/{table}"'
+BYTES = 'F.col("__value").alias("value")'
+ORDER, LAST_FIRST = '.orderBy("_partition", "_offset")', '.orderBy(F.desc("_partition"), F.desc("_offset"))'
+STRICT, LEVEL = '"kafka.isolation.level": source.isolation_level', '"kafka.isolation.level": "read_uncommitted"'
+TWICE, OPEN_TOO, UNFENCED = "in the target 2 times", "and, open, in the quarantine", "and no fence of that comes before"
+# Without copies and aborted records every offset but a transaction's marker holds a record that is nowhere else.
+LONELY = {"aborted_share": 0, "duplicate_share": 0, "poison": 0}
 PLANTED = {
-    "no pair is set": Bug("I1", "stream/commit.py", tuple((line, "pass") for line in SET_PAIR), plain, "adds data without a pair"),
-    "no mark is set": Bug("I1", "stream/commit.py", ((SET_MARK, "pass"),), plain, "no userMetadata of ours", poison=0),
-    "ranges begin one late": Bug(
-        "I1",
-        "stream/offsets.py",
-        ((RANGE, RANGE.replace("0), end", "-1) + 1, end")),),
-        plain,
-        "expected to start",
-        also=(NO_LOOK_AT_THE_LAST,),
+    "no pair is set": Bug("I1", COMMIT, tuple((x, f'if mark.kind != "batch": {x}') for x in SET_PAIR), plain, "adds data without a pair"),
+    "no mark is set": one("I1", COMMIT, SET_MARK, SET_MARK[SET_MARK.index("try") :], plain, "no userMetadata of ours"),
+    "the pair on the session outside of the batch": one("I1", COMMIT, SET_PAIR[0], OUTER, plain, "adds data without a pair"),
+    "an app id that is not tied to the table": one(
+        "I1", "stream/mark.py", APP_ID, APP_ID.replace("/{table}", ""), plain, "adds data without a pair of oncelake/shop/orders"
     ),
-    "a skip without a look at the ranges": Bug(
-        "I2", "stream/decide.py", ((SAME_RANGES, "written == number"),), planned_larger, "is lost", also=(NO_LOOK_BEFORE,)
+    "ranges begin one late": one("I1", "stream/offsets.py", RANGE, RANGE.replace("0), end", "-1) + 1, end"), plain, "expected to start"),
+    "ranges taken from the data": one("I1", BATCH, PLAN, PLAN_FROM_DATA, plain, "expected to start"),
+    "a start behind where the table ends": one(
+        "I2", "recovery/decide.py", START, START.replace("0) for", "-1) + 1 for"), killed_after_target, "expected to start"
     ),
-    "no dedup inside a batch": Bug("I3", "stream/batch.py", (('"__rank = 1"', '"__rank >= 1"'),), plain, "in the target 2 times"),
-    "no look into the target": Bug(
-        "I3", "stream/commit.py", (("condition = F.lit(True)", "condition = F.lit(False)"),), plain, "in the target 2 times"
+    "no dedup inside a batch": one("I3", BATCH, '"__rank = 1"', '"__rank >= 1"', plain, TWICE),
+    "no look into the target": one("I3", COMMIT, ALL + BY_ID, NONE + BY_ID, plain, TWICE),
+    "bounds by the wall clock": one("I3", COMMIT, BOUNDS, RECENT, plain, TWICE),
+    "the last copy of a batch wins": one("I3", "stream/tally.py", ORDER, LAST_FIRST, plain, "was read by version"),
+    "aborted records are read": one("I4", QUERY, STRICT, LEVEL, plain, "aborted transaction"),
+    "a row is quarantined when it is read again": one(
+        "I4", BATCH, "if again and (looks or tally.failed):", "if False:", read_again_strictly, OPEN_TOO
     ),
-    "aborted records are read": Bug(
-        "I4", "stream/query.py", (('tion.level": source.isolation_level', 'tion.level": "read_uncommitted"'),), plain, "aborted transaction"
+    "what becomes a row stays open in the quarantine": one(
+        "I4", BATCH, "replay(records.sparkSession, table.places, mark)", "pass", read_again_kindly, OPEN_TOO
     ),
-    "poison is dropped": Bug("I5", "stream/batch.py", ((QUARANTINE, NO_QUARANTINE),), plain, "dropped"),
-    "an exception is swallowed": Bug("I5", "stream/query.py", ((RAISE, RAISE[18:]),), raised_after_quarantine, "is lost"),
+    "poison is dropped": one("I5", BATCH, QUARANTINE, NO_QUARANTINE, plain, "dropped"),
+    "an exception is swallowed": one("I5", QUERY, RAISE, RAISE[18:], raised_after_quarantine, "is lost"),
+    "no look into the quarantine": one("I5", COMMIT, ALL + BY_POSITION, NONE + BY_POSITION, read_again, "in the quarantine 2 times"),
+    "no rule is asked": one("I5", "stream/decode.py", "for rule in contract.rules:", "for rule in ():", plain, "its record was broken"),
+    "the quarantine keeps no bytes": one(
+        "I5", BATCH, BYTES, 'F.lit(None).cast("binary").alias("value")', plain, "other bytes than Kafka holds"
+    ),
+    "a seek begins one late": one(
+        "I6", "recovery/seek.py", "starts[partition] = start\n", "starts[partition] = start + 1\n", sought, "is lost", **LONELY
+    ),
     "quarantine after the target": Bug(
         "I7",
-        "stream/batch.py",
+        BATCH,
         ((QUARANTINE, NO_QUARANTINE), (AFTER_TARGET, f"{AFTER_TARGET}\n        {QUARANTINE}")),
         killed_after_target,
         "is in neither target nor quarantine",
     ),
-    "ledger ahead of the target": Bug("I7", "stream/batch.py", ((MERGE, LEDGER_FIRST),), killed_during_target, "no target commit of that"),
-    "an app id that is not tied to the checkpoint": Bug(
-        "I1", "stream/mark.py", ((APP_ID, APP_ID.replace("{query_id}", "always")),), plain, "its pair is (oncelake/shop/orders/always"
-    ),
-    "the pair on the session outside of the batch": Bug(
-        "I1",
-        "stream/commit.py",
-        ((SET_PAIR[0], f"session = SparkSession._instantiatedSession or session\n    {SET_PAIR[0]}"),),
-        plain,
-        "adds data without a pair",
-    ),
-    "ranges taken from the data": Bug(
-        "I1", "stream/batch.py", ((PLAN, PLAN_FROM_DATA),), plain, "expected to start", also=(NO_LOOK_AT_THE_LAST,)
-    ),
-    "Spark's commit log before the write": Bug("I1", "stream/query.py", ((PROCESS, ONE_LATE),), plain, "is lost"),
-    "bounds by the wall clock": Bug("I3", "stream/commit.py", ((BOUNDS, RECENT),), plain, "in the target 2 times"),
-    "no look into the quarantine": Bug(
-        "I5", "stream/commit.py", ((BY_POSITION, BY_POSITION.replace("True", "False")),), read_again, "in the quarantine 2 times"
-    ),
-    "a rebase begins one late": Bug(
-        "I6",
-        "stream/rebase_plan.py",
-        ((BASELINE, BASELINE.replace("sorted(baseline.items())", "(p, offset + 1) for p, offset in sorted(baseline.items())")),),
-        rebased,
-        "is lost",
-        poison=0,
-        mix=NO_COPIES,
-    ),
-    "the last copy of a batch wins": Bug("I3", "stream/tally.py", ((FIRST, LAST),), plain, "was read by version"),
-    "no rule is asked": Bug(
-        "I5", "stream/decode.py", (("for rule in contract.rules:", "for rule in ():"),), plain, "its record was broken"
-    ),
-    "the quarantine keeps no bytes": Bug(
-        "I5",
-        "stream/batch.py",
-        (('F.col("__value").alias("value")', 'F.lit(None).cast("binary").alias("value")'),),
-        plain,
-        "other bytes than Kafka holds",
-    ),
+    "no roll-back": one("I7", EPOCH, UNDONE, f"{UNDONE} and False", killed_after_quarantine, "has not rolled it back"),
+    "ledger ahead of the target": one("I7", BATCH, MERGE, LEDGER_FIRST, killed_during_target, "no target commit of that"),
+    "no fence on the quarantine": one("I8", EPOCH, FENCES, ONLY_TARGET, plain, UNFENCED),
 }
 
-INTEGRATION = "tests/integration"
-FOLDERS = "    each = [(places.lake, places.root), (places.checkpoint, places.state)]\n"
+COMMITS, STARTS = "integration/test_commit.py::test_", "unit/test_planted_starts.py::test_"
+LEFT_SET = f"{COMMITS}a_commit_holds_transaction_id_and_mark_and_leaves_nothing_for_the_next_statement"
+BELIEVED = f"{COMMITS}a_store_that_reports_an_error_after_each_commit_is_believed_by_its_log"
+ANEW = f"{COMMITS}a_commit_of_somebody_else_in_between_is_met_by_reading_the_table_anew"
+LATE = "integration/test_event_ids.py::test_late_and_out_of_order_nothing_is_lost_and_a_copy_with_another_time_is_the_same_event"
+EXPIRE = "integration/test_batch.py::test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_written"
+LOCKED_OUT = "faults/test_two_drivers.py::test_a_second_driver_is_locked_out_and_a_lock_whose_holder_was_killed_is_free"
+MADE_AGAIN = "faults/test_made_again.py::test_a_topic_made_again_shorter_and_then_longer_is_refused_each_time_and_a_seek_reads_all_of_it"
+DRIFT = "faults/test_schema_drift.py::test_each_event_is_ignored_kept_or_quarantined_as_the_contract_says"
+SETTLED = f"{STARTS}a_restore_before_a_start_is_refused_and_no_fence_settles_it"
+TAKES = f"{STARTS}a_roll_back_takes_what_no_commit_has_and_will_be_read_again"
+BEHIND = f"{STARTS}what_counts_is_what_is_seen_behind_the_fences"
+REFUSED = f"{STARTS}what_a_person_must_decide_is_refused"
+FOUND = "            if (commit := _own(log, mark, before)) is not None:\n                return commit\n"
+OWN = "(there.id, there.writer) == (mark.id, mark.writer)"
+LEAVES_OUT = "if leaves_out(each)), None)) is not None:"
+LOOK_AGAIN, PASSED = "        facts = self._look()\n        if facts.next_epoch", " != writer.epoch + 1 or"
+HIGHEST = "max(self.target.epoch, self.quarantine.epoch, self.ledger.epoch, self.checkpoint.epoch)"
+SKIPPED = "    if commit is None:\n        raise fenced(log, made[-1])\n    return commit\n"
+RETENTION = "if state is not None and RETENTION in state.properties)"
+FOLDER = "    return Path(places.root) if is_local(places.lake) else None\n"
 CAUGHT = {
-    "the pair is left set on the session": Caught(
+    "the pair is left set on the session": by(LEFT_SET, "I1", COMMIT, "            session.conf.unset(key)", "            pass"),
+    "an error of the store is taken for no commit": by(BELIEVED, "I1", COMMIT, FOUND, ""),
+    "a commit is taken for one's own without its writer": by(
+        f"{STARTS}another_writers_commit_of_the_same_batch_is_not_ones_own", "I1", COMMIT, OWN, "there.id == mark.id"
+    ),
+    "no look back": by(
+        f"{STARTS}a_restore_beneath_a_run_is_seen_at_its_next_look",
         "I1",
-        "stream/commit.py",
-        (("            session.conf.unset(key)", "            pass"),),
-        f"{INTEGRATION}/test_commit.py::test_after_a_commit_an_append_to_another_table_is_not_dropped",
+        "recovery/look_back.py",
+        LEAVES_OUT,
+        f"{LEAVES_OUT[:-1]} and False:",
     ),
-    "an error of the store is taken for no commit": Caught(
-        "I1",
-        "stream/commit.py",
-        (("            if commit is not None:\n                return Written(commit)\n", ""),),
-        f"{INTEGRATION}/test_commit.py::test_a_store_that_reports_an_error_after_it_has_committed_is_believed_by_its_log",
+    "a RESTORE is ignored": by(SETTLED, "I2", "stream/in_force.py", 'return commit.operation == "RESTORE" or (', "return ("),
+    "a fence settles a RESTORE": by(SETTLED, "I2", LOOK, '.kind in ("batch", "seek"):', '.kind in ("batch", "seek", "epoch"):'),
+    "the ends of the highest version": by(
+        f"{STARTS}the_ends_are_those_of_the_highest_epoch_wherever_its_commit_stands", "I2", LOOK, "or mark.id > newest.id or (", "or ("
     ),
-    "a conflict ends the run": Caught(
-        "I3",
-        "stream/commit.py",
-        (("tries < TRIES_MAX and isinstance(error, CONFLICTS)", "False"),),
-        f"{INTEGRATION}/test_commit.py::test_a_commit_of_somebody_else_in_between_is_met_by_reading_the_table_anew",
+    "a conflict ends the run": by(ANEW, "I3", COMMIT, "tries < TRIES_MAX and isinstance(error, CONFLICTS)", "False"),
+    "bounds by the event's time": by(LATE, "I3", COMMIT, BOUNDS, TIMES),
+    "our roll-back counts as removed": by(
+        f"{STARTS}our_own_roll_back_removes_nothing_of_a_batch", "I4", "stream/in_force.py", '"DELETE" and commit.mark is None', '"DELETE"'
     ),
-    "a RESTORE is ignored": Caught(
-        "I2",
-        "stream/in_force.py",
-        (('commit.operation == "RESTORE" or (', "("), ('if commit.operation == "RESTORE":', "if False:")),
-        "tests/unit/test_in_force.py::test_a_restore_leaves_out_what_came_after_the_version_it_went_back_to_transitively",
+    "records that expire meanwhile are passed over": by(EXPIRE, "I5", QUERY, '"failOnDataLoss": "true"', '"failOnDataLoss": "false"'),
+    "fields that no contract names are let in": by(
+        DRIFT, "I5", "stream/decode.py", 'if contract.unknown_fields == "quarantine":', "if False:"
     ),
-    "bounds by the event's time": Caught(
-        "I3",
-        "stream/commit.py",
-        ((BOUNDS, TIMES),),
-        f"{INTEGRATION}/test_event_ids.py::test_late_and_out_of_order_nothing_is_lost_and_a_copy_with_another_time_is_the_same_event",
+    "the topic's id is not compared": by(REFUSED, "I6", "recovery/decide.py", "if now.id != before.id else None", "if False else None"),
+    "expired records are not noticed": by(REFUSED, "I6", "recovery/decide.py", "if at < broker.bounds[p][0]]", "if False]"),
+    "transaction ids that would expire are let be": by(REFUSED, "I6", LOOK, RETENTION, "if False)"),
+    "a topic made again under a run is read on": by(MADE_AGAIN, "I6", "stream/topic.py", 'if now.id in ("", topic.id):', "if True:"),
+    "a roll-back by offsets": by(TAKES, "I7", "recovery/roll_back.py", "AND (epoch > {e} OR (epoch = {e} AND batch > {b})) ", ""),
+    "a roll-back of a committed batch": by(TAKES, "I7", "recovery/roll_back.py", "batch > {b}", "batch >= {b}"),
+    "no fence on the target": by(BEHIND, "I8", EPOCH, FENCES, ONLY_QUARANTINE),
+    "decided before the fence": by(BEHIND, "I8", EPOCH, LOOK_AGAIN, "        if facts.next_epoch", PASSED, " != writer.epoch or"),
+    "the epoch is not compared": by(
+        f"{STARTS}an_epoch_that_another_start_has_passed_is_given_up", "I8", EPOCH, f"facts.next_epoch{PASSED} ", ""
     ),
-    "the topic's id is not compared": Caught(
-        "I6",
-        "stream/preflight.py",
-        (("binding.topic_id != broker.topic_id", "False"),),
-        "tests/unit/test_preflight.py::test_each_refusal_names_what_was_found_and_the_command_that_mends_it",
+    "an epoch that may repeat": by(
+        f"{STARTS}an_epoch_is_greater_than_any_that_anybody_knows", "I8", "recovery/facts.py", HIGHEST, "self.target.epoch"
     ),
-    "expired records are not noticed": Caught(
-        "I6",
-        "stream/preflight.py",
-        (("if earliest > needed[p]]", "if False]"),),
-        "tests/unit/test_preflight.py::test_expired_is_what_is_to_be_read_next_and_is_gone",
+    "a statement that was skipped passes for done": by(
+        f"{STARTS}a_statement_that_delta_skipped_is_fenced", "I8", COMMIT, SKIPPED, "    return commit or log.commit(log.newest())\n"
     ),
-    "records that expire meanwhile are passed over": Caught(
-        "I5",
-        "stream/query.py",
-        (('"failOnDataLoss": "true"', '"failOnDataLoss": "false"'),),
-        f"{INTEGRATION}/test_batch.py::test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_written",
-    ),
-    "no lock is taken": Caught(
-        "I8",
-        "stream/lock.py",
-        ((FOLDERS, "    each: list[tuple[str, str]] = []\n"),),
-        f"{INTEGRATION}/test_preflight.py::test_a_table_that_another_writer_holds_is_locked_and_its_holder_is_named",
-    ),
-    "a batch at hand is finished under today's contract": Caught(
-        "I9",
-        "stream/opening.py",
-        (("if self.unfinished is None or stored is None or stored.hash == self._contract.hash:", "if True:"),),
-        f"{INTEGRATION}/test_contract_change.py::test_an_unfinished_batch_is_finished_under_the_contract_it_was_begun_with",
-    ),
-    "a topic made again under a run is read on": Caught(
-        "I6",
-        "stream/topic.py",
-        (('if now.id in ("", topic.id):', "if True:"),),
-        "tests/faults/test_made_again.py::"
-        "test_a_topic_made_again_shorter_and_then_longer_is_refused_each_time_and_a_rebase_reads_all_of_it",
-        "exit code 0, expected 5",
-    ),
-    "fields that no contract names are let in": Caught(
-        "I5",
-        "stream/decode.py",
-        (('if contract.unknown_fields == "quarantine":', "if False:"),),
-        "tests/faults/test_schema_drift.py::test_each_event_is_ignored_kept_or_quarantined_as_the_contract_says",
-        "assert found == {event_id",
-    ),
-    "pairs that would expire are let be": Caught(
-        "I6",
-        "stream/facts.py",
-        (("if each is not None and RETENTION in each.properties)", "if False)"),),
-        "tests/faults/test_expired_pairs.py::test_pairs_that_expire_are_refused_and_with_preflight_bypassed_a_replay_adds_no_row",
-        "exit code 0, expected 3",
-    ),
+    "no lock is taken": by(LOCKED_OUT, "I8", "stream/lock.py", FOLDER, "    return None\n"),
 }
 
 
@@ -338,15 +300,12 @@ FAILING = """def _failing(records: DataFrame) -> DataFrame:
 
 """
 TRIGGER = "@dataclass(frozen=True)\nclass Trigger:"
-NO_REFUSAL = ("    _txn_retention,\n)", ")")
-DECIDE = "return decide(table.mark(planned), table.ledger.last_written(planned.id.query_id))"
 BYPASSED = {
     "no lock is taken": CAUGHT["no lock is taken"],
     "each task of the source fails once": Change(
-        "none", "stream/query.py", ((PROCESS, PROCESS.replace("records,", "_failing(records),")), (TRIGGER, FAILING + TRIGGER))
+        "none", QUERY, ((PROCESS, PROCESS.replace("records,", "_failing(records),")), (TRIGGER, FAILING + TRIGGER))
     ),
-    "pairs that would expire are not refused": Change("I6", "stream/preflight.py", (NO_REFUSAL,)),
-    "nor is it looked whether a batch is in the table": Change("I2", "stream/batch.py", ((DECIDE, "return Write()"),)),
+    "transaction ids that would expire are not refused": Change("I6", "recovery/decide.py", (("    _txn_retention,\n)", ")"),)),
 }
 
 
@@ -360,9 +319,9 @@ def copy_with(bug: Change, folder: Path) -> Path:
 def plant(bug: Change, folder: Path) -> None:
     """Put the bug into the copy there, beside what is planted already; fails if a place is no longer found, so that no bug is lost in
     silence."""
-    for name, old, new in bug.all:
-        file = folder / "ingest" / name
+    file = folder / "ingest" / bug.file
+    for old, new in bug.changes:
         text = file.read_text(encoding="utf-8")
-        assert old in text, f"{name} no longer holds {old!r}: plant this bug anew"
+        assert old in text, f"{bug.file} no longer holds {old!r}: plant this bug anew"
         file.write_text(text.replace(old, new), encoding="utf-8")
         compile(text.replace(old, new), file, "exec")

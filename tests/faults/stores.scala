@@ -1,13 +1,12 @@
-// What stores do to a commit: one loses its answer, one lets another writer in between its look and its rename.
+// What stores do to a commit: one loses its answer, one lets nobody write over another's.
 package org.apache.hadoop.fs.local {
 
   import java.io.IOException
-  import java.net.URI
-  import java.nio.file.{FileAlreadyExistsException, Files, Paths, StandardOpenOption}
-  import java.util.Iterator
+  import java.nio.file.{FileAlreadyExistsException, Files, Path => Local, Paths, StandardOpenOption}
+  import java.util.{Iterator, UUID}
   import io.delta.storage.HDFSLogStore
   import org.apache.hadoop.conf.Configuration
-  import org.apache.hadoop.fs.{ChecksumFs, DelegateToFileSystem, FsConstants, Path, RawLocalFileSystem}
+  import org.apache.hadoop.fs.Path
 
   /** Writes a commit and then reports an error, as a store over a network does when its answer is lost.
     *
@@ -29,28 +28,19 @@ package org.apache.hadoop.fs.local {
     }
   }
 
-  /** The local file system, which looks whether a file is there and then renames over it: this one stands still in between.
-    *
-    * It does at the file that the property halt.at names, says so by making the file halt.here, and goes on once that is gone.
-    */
-  class Halting(uri: URI, configuration: Configuration) extends ChecksumFs(new HaltingFs(configuration))
+  /** Creates a commit or says that there is one, as object stores do: a link, unlike a rename, is never put in another file's place. */
+  class Exclusive(configuration: Configuration) extends HDFSLogStore(configuration) {
 
-  class HaltingFs(configuration: Configuration)
-      extends DelegateToFileSystem(FsConstants.LOCAL_FS_URI, new HaltingFileSystem, configuration, "file", false) {
-
-    override def getUriDefaultPort: Int = -1
-    override def isValidName(name: String): Boolean = true
-  }
-
-  class HaltingFileSystem extends RawLocalFileSystem {
-
-    override def rename(from: Path, to: Path): Boolean = {
-      val here = Paths.get(System.getProperty("halt.here"))
-      if (to.toUri.getPath == System.getProperty("halt.at")) {
-        Files.createFile(here)
-        while (Files.exists(here)) Thread.sleep(20)
+    override def write(path: Path, actions: Iterator[String], overwrite: java.lang.Boolean, hadoop: Configuration): Unit = {
+      if (overwrite) super.write(path, actions, overwrite, hadoop)
+      else {
+        val at = Paths.get(path.toUri.getPath)
+        val whole: Local = at.resolveSibling(s".${at.getFileName}.${UUID.randomUUID}.tmp")
+        val text = new StringBuilder
+        while (actions.hasNext) text.append(actions.next).append('\n')
+        Files.write(whole, text.toString.getBytes("UTF-8"))
+        try Files.createLink(at, whole) finally Files.delete(whole)
       }
-      super.rename(from, to)
     }
   }
 }

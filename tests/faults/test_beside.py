@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from deltalake import DeltaTable
 
-from ingest.oracle.sources import EventId, read_kafka
+from ingest.oracle.sources import EventId
 from ingest.oracle.tables import select
 from tests.faults.conftest import PipelineFactory
 from tests.faults.pipeline import Pipeline
@@ -32,27 +32,26 @@ def test_a_delete_an_update_and_an_optimize_in_the_middle_of_a_merge_are_met_by_
     deleted: list[list[EventId]] = []
 
     def delete(table: DeltaTable) -> None:
-        deleted.extend(picked(lake, 1))
+        deleted.extend(picked(lake, 3))
         table.delete(within([*deleted[0], *deleted[1]]))
 
-    removal = struck(lake, 1, delete)
+    removal = struck(lake, 3, delete)
     held = ids(lake)
     assert held.issuperset(deleted[0]) and held.isdisjoint(deleted[1])
 
     lake.produce(2400, poison=40, seed=2)
     updated: list[list[EventId]] = []
-    second = lake.written()[-1] + 2
 
     def update(table: DeltaTable) -> None:
-        updated.extend(picked(lake, second))
+        updated.extend(picked(lake, 3))
         table.update({name: f"'{value}'" for name, value in MOVED.items()}, predicate=within([*updated[0], *updated[1]]))
 
-    change = struck(lake, second, update)
+    change = struck(lake, 3, update)
     lake.produce(1200, poison=40, seed=3)
-    struck(lake, lake.written()[-1] + 1, lambda table: table.optimize.compact())
+    struck(lake, 2, lambda table: table.optimize.compact())
 
     (verified,) = lake.verified()
-    assert verified["removed"] == len(deleted[0]) + len(deleted[1])
+    assert verified["target"]["removed"] == len(deleted[0]) + len(deleted[1])
     lake.judge(
         own_versions=frozenset({removal, change}),
         excused_ids=frozenset(deleted[1]),
@@ -60,18 +59,37 @@ def test_a_delete_an_update_and_an_optimize_in_the_middle_of_a_merge_are_met_by_
     ).assert_clean()
 
 
+def test_files_that_a_vacuum_takes_from_under_a_writer_are_missed_aloud_and_the_batch_is_done_again(pipeline: PipelineFactory) -> None:
+    """Another engine, told to keep nothing and to look at all files: Delta's own safeguard of seven days is switched off."""
+    lake = pipeline(batch=1500)
+    lake.produce(3200, poison=40)
+    driver = lake.start(fault="during_target:hang@3")
+    driver.stopped()
+    table = DeltaTable(str(lake.delta()))
+    taken = table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert any(name.endswith(".parquet") for name in taken), taken
+    driver.proceed()
+    driver.ended(5)
+    assert "Traceback" not in driver.said
+    assert lake.written() == [(1, 2)], "no version names a file that is gone"
+    lake.complete()
+    lake.judge().assert_clean()
+    lake.verified()
+
+
 def struck(lake: Pipeline, batch: int, strike: Callable[[DeltaTable], object]) -> int:
     """Read on, and let another engine commit in the middle of this batch's MERGE; the version of that commit."""
     driver = lake.start(fault=f"during_target:hang@{batch}")
     driver.stopped()
     before, files = lake.commits()[-1].version, lake.orphans()
-    assert lake.written()[-1] == batch - 1 and files, "it has begun to write, and has not committed"
+    number = (lake.epoch(), batch)
+    assert number not in lake.written() and files, "it has begun to write, and has not committed"
     assert not list((lake.delta() / "_delta_log").glob(".*.tmp")), "its commit is under way: another one now could be lost on a local disk"
     strike(DeltaTable(str(lake.delta())))
     assert [commit.version for commit in lake.commits()][-2:] == [before, before + 1]
     driver.proceed()
     driver.ended(0)
-    assert lake.version_of(batch) == before + 2 and lake.written().count(batch) == 1
+    assert [each.version for each in lake.batches() if each.number == number] == [before + 2]
     assert read_version(lake, before + 2) == before + 1, "merged anew, on the table as the other engine has left it"
     assert lake.orphans() >= files, "what it had written before is in no version"
     return before + 1
@@ -79,9 +97,9 @@ def struck(lake: Pipeline, batch: int, strike: Callable[[DeltaTable], object]) -
 
 def picked(lake: Pipeline, batch: int) -> tuple[list[EventId], list[EventId]]:
     """Ids of rows in partition 0 by the batch before: five of which this one has copies, and five of which no copy follows."""
-    done = next(commit.ranges for commit in reversed(lake.commits()) if commit.ranges)
+    done = lake.batches()[-1].ranges
     planned = lake.planned(batch)
-    shown = read_kafka(lake.bootstrap_servers, lake.topic, ("order_id",), ()).records.items()
+    shown = lake.shown().records.items()
     later = {record.event_id for (partition, offset), record in shown if offset >= done[partition][1]}
     copied = {record.event_id for (partition, offset), record in shown if done[partition][1] <= offset < planned[partition]}
     rows = select(lake.delta(), ["_partition", "_offset", "order_id"])

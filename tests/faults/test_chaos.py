@@ -92,7 +92,7 @@ def test_an_engine_with_a_bug_is_found_out_and_the_folder_and_the_command_are_th
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 def test_interrupted_it_leaves_no_process_and_no_file(project: Path, tmp_path: Path, number: signal.Signals) -> None:
     scratch = tmp_path / "scratch"
-    with chaos(project, scratch, "--minutes", "2", "--faults", "pause-driver,disk-full") as running:
+    with chaos(project, scratch, "--minutes", "2", "--faults", "second-driver,disk-full") as running:
         assert running.stdout is not None
         for line in running.stdout:
             if "| round 1" in line or "| strike" in line:

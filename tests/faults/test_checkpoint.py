@@ -1,89 +1,100 @@
-"""A torn checkpoint and a lost one, with real processes: refused, nothing written, rebased, and then complete.
-
-Each kind of torn file is provoked in tests/integration/test_preflight.py. Here two tables read one topic in one driver. Two starts end by
-an exception after the target's commit, of batch 0 and of batch 1: then a batch is unfinished, and a skip is possible in both.
-"""
+"""Checkpoints deleted, torn, or put back as they were, between runs and beneath one: the next batch begins where the table ends (I2)."""
 
 from __future__ import annotations
 
-import json
 import shutil
-from dataclasses import dataclass
-from typing import Any
+import signal
+from collections.abc import Callable
 
 import pytest
 
+from ingest.oracle.sources import Number
 from tests.faults.conftest import PipelineFactory
-from tests.faults.driver import batch_lines
+from tests.faults.driver import until
 from tests.faults.pipeline import Pipeline
 
-# Seven starts of a JVM; make test provokes the same inside one (tests/integration/test_preflight.py).
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
-TORN, LOST = "orders_torn", "orders_lost"
+
+def deleted(lake: Pipeline) -> None:
+    shutil.rmtree(lake.checkpoints)
 
 
-@dataclass(frozen=True)
-class Story:
-    pipeline: Pipeline
-    raised: str
-    refused: dict[str, dict[str, Any]]
-    written_when_refused: dict[str, list[int]]
-    rebased: dict[str, str]
-    verified: str
+def torn(lake: Pipeline) -> None:
+    """Files of the newest one, each damaged in another way: as Spark would not read them, were it to go on with it."""
+    newest = lake.checkpoint()
+    (newest / "metadata").write_bytes(b"")
+    (newest / "offsets/1").write_bytes((newest / "offsets/1").read_bytes()[:20])
+    shutil.rmtree(newest / "commits")
+    (newest / "oncelake/epoch.json").write_text("{", encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def story(shared_pipeline: PipelineFactory) -> Story:
-    pipeline = shared_pipeline(tables=(TORN, LOST), batch=1500)
-    pipeline.produce(3000, poison=40)
-    pipeline.start("--once", fault="after_target:raise@0").ended(5)
-    raised = pipeline.start("--once", fault="after_target:raise@1").ended(5)
-    metadata = pipeline.checkpoint(TORN) / "metadata"
-    metadata.write_bytes(b"")
-    (metadata.parent / ".metadata.crc").unlink(missing_ok=True)
-    shutil.rmtree(pipeline.checkpoint(LOST))
-    refused = {row["table"].removeprefix("shop."): row for row in json.loads(pipeline.start("--once", "--json").ended(3))["tables"]}
-    written = {table: pipeline.written("target", table) for table in (TORN, LOST)}
-    aims = {TORN: "table", LOST: "earliest"}
-    rebased = {table: pipeline.command("rebase", table, "--to", aim).ended(0) for table, aim in aims.items()}
-    pipeline.complete()
-    return Story(pipeline, raised, refused, written, rebased, pipeline.command("verify").ended(0))
+def older(lake: Pipeline) -> None:
+    """The first epoch's in place of the newest: Spark would plan its batches anew, with other ranges."""
+    newest = lake.checkpoint()
+    shutil.rmtree(newest)
+    shutil.copytree(newest.parent / "1", newest)
 
 
-def test_an_exception_in_a_batch_is_one_readable_error_for_each_table(story: Story) -> None:
-    for table in (TORN, LOST):
-        assert f"ingest: QUERY_FAILED: shop.{table}: InjectedFault: after_target@1" in story.raised
+def gone_back(lake: Pipeline) -> None:
+    """A backup of all of them, from before the newest epoch."""
+    shutil.rmtree(lake.checkpoint())
+
+
+HARMS: tuple[Callable[[Pipeline], None], ...] = (older, torn, gone_back, deleted)
+
+
+@pytest.mark.parametrize("point", ["after_quarantine", "after_target"])
+def test_whatever_has_become_of_checkpoints_between_two_runs_the_next_one_goes_on(pipeline: PipelineFactory, point: str) -> None:
+    """Each run is killed in its second batch, between two commits of it; then its checkpoint is harmed, too."""
+    lake = pipeline(batch=900)
+    lake.produce(6200, poison=90)
+    begun: list[Number] = []
+    for harm in HARMS:
+        lake.crash(f"{point}:kill@3")
+        epoch = lake.epoch()
+        written = [(epoch, 2)] if point == "after_quarantine" else [(epoch, 2), (epoch, 3)]
+        assert lake.written() == [*begun, *written] and lake.written("quarantine")[-1] == (epoch, 3)
+        begun = lake.written()
+        if harm is older and epoch == 1:
+            lake.crash("after_offset_log:kill@2")  # with only one there is none that is older
+        harm(lake)
+    assert f"no checkpoint of epoch {epoch} is there: nothing is lost by that" in lake.complete()
+    lake.verified()
+    lake.judge().assert_clean()
+
+
+def test_checkpoints_deleted_or_torn_beneath_a_run_lead_to_a_new_epoch_by_itself(pipeline: PipelineFactory) -> None:
+    """Deleted while a batch is planned, and between two batches; a batch that was committed meanwhile is not read again."""
+    lake = pipeline(batch=1500)
+    lake.produce(4200, poison=60)
+    driver = lake.start("--every", "0s", fault="after_offset_log:hang@3")
+    driver.stopped()
+    deleted(lake)
+    driver.proceed()
+    until(lambda: driver.process.poll() is not None or len(lake.written()) > 2, lambda: f"batches of a new epoch; {driver.said}")
+    assert driver.process.poll() is None and lake.epochs() == {1, 2}, driver.said
+    lake.produce(900, seed=2)
+    shutil.rmtree(lake.checkpoint())
+    lake.produce(900, seed=3)
+    end = lake.shown().end
+    until(lambda: driver.process.poll() is not None or lake.ends() == end, lambda: f"what was produced since; {driver.said}")
+    assert driver.process.poll() is None and "A new epoch is opened (2 of 3)" in driver.said
+    driver.signal(signal.SIGTERM)
+    assert "Traceback" not in driver.ended(0)
+    lake.complete()
+    lake.verified()
+    lake.judge().assert_clean()
+
+
+def test_an_exception_behind_the_commit_reopens_the_run_by_itself_and_makes_no_second_commit(pipeline: PipelineFactory) -> None:
+    """It goes on in a new epoch behind the batch that is there, and says so in one line."""
+    lake = pipeline(batch=1500)
+    lake.produce(3000, poison=40)
+    said = lake.start(fault="after_target:raise@3").ended(0)
+    assert "InjectedFault: after_target@3 A new epoch is opened (1 of 3)" in said
     for word in ("Traceback", "StackOverflow", "\tat ", "py4j"):
-        assert word not in story.raised
-
-
-@pytest.mark.parametrize("table", [TORN, LOST])
-def test_an_exception_after_the_commit_leads_to_no_second_commit(story: Story, table: str) -> None:
-    """I1, I2: the next start of the same checkpoint takes batch 0 for what it is, written, and goes on."""
-    assert batch_lines(story.raised, f"shop.{table}")[0].startswith("was written before, skipped")
-    assert story.written_when_refused[table] == [0, 1]
-
-
-@pytest.mark.parametrize(("table", "code"), [(TORN, "CHECKPOINT_TORN"), (LOST, "CHECKPOINT_LOST")])
-def test_the_start_is_refused_and_writes_nothing(story: Story, table: str, code: str) -> None:
-    """I6"""
-    error = story.refused[table]["error"]
-    assert error["code"] == code and f"ingest rebase shop.{table} --to table" in error["remedy"]
-    assert story.written_when_refused[table] == [0, 1]
-
-
-@pytest.mark.parametrize("table", [TORN, LOST])
-def test_after_a_rebase_a_new_epoch_goes_on_and_the_oracle_finds_nothing_lost_or_doubled(story: Story, table: str) -> None:
-    ids = {app_id.split("/")[3] for commit in story.pipeline.commits("target", table) for app_id, _ in commit.txns}
-    assert len(ids) == 2, "two checkpoints have written"
-    assert f"shop.{table}: done" in story.rebased[table]
-    aside = list(story.pipeline.checkpoints.glob(f"shop/{table}.aside-*/offsets/1"))
-    assert len(aside) == (1 if table == TORN else 0), "the old checkpoint is kept, as far as there was one"
-    story.pipeline.judge(table).assert_clean()
-
-
-def test_the_epochs_balance(story: Story) -> None:
-    for table in (TORN, LOST):
-        assert f"shop.{table}: BALANCED" in story.verified
-    assert story.verified.count("of 2 checkpoints") == 2
+        assert word not in said
+    assert lake.written()[:3] == [(1, 2), (1, 3), (2, 2)]
+    lake.verified()
+    lake.judge().assert_clean()

@@ -12,6 +12,7 @@ from ingest.local.cluster import Cluster
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import Driver, until
 from tests.faults.pipeline import Pipeline
+from tests.faults.planted import BYPASSED, copy_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -45,35 +46,24 @@ def lake(pipeline: PipelineFactory, cluster: Cluster, tmp_path: Path, quick: Map
 
 
 def in_the_middle_of_a_merge(lake: Pipeline, cluster: Cluster) -> Driver:
-    """A run whose driver stands still after the first data file of batch 1, before its commit."""
-    driver = lake.start("--once", fault="during_target:hang@1")
+    """A run whose driver stands still after the first data file of its second batch, before its commit."""
+    driver = lake.start("--once", fault="during_target:hang@3")
     driver.stopped()
-    assert lake.written() == [0]
+    assert lake.written() == [(1, 2)]
     assert len(cluster.executors()) == 2
     return driver
 
 
 def nothing_is_lost_or_doubled(lake: Pipeline, cluster: Cluster) -> None:
-    assert lake.written() == lake.numbers("commits")
     assert len(lake.written()) >= BATCHES
+    lake.verified()
     lake.judge().assert_clean()
     until(lambda: not cluster.executors(), "the end of all executors")
 
 
-def test_an_executor_killed_in_the_middle_of_a_merge_is_replaced_and_every_count_is_exact(lake: Pipeline, cluster: Cluster) -> None:
-    driver = in_the_middle_of_a_merge(lake, cluster)
-    victim = cluster.executors()[0]
-    victim.kill()
-    until(lambda: not running(victim), "the end of the executor")
-    driver.proceed()
-    driver.ended(0)
-    assert "Lost executor" in lake.spark_log(), "the run has met it"
-    nothing_is_lost_or_doubled(lake, cluster)
-
-
 def test_an_executor_lost_behind_the_map_stage_has_its_part_done_again(lake: Pipeline, cluster: Cluster) -> None:
     """All of them, between quarantine and MERGE: what they held of the batch, cached partitions and shuffle files, is gone."""
-    driver = lake.start("--once", fault="after_quarantine:hang@1")
+    driver = lake.start("--once", fault="after_quarantine:hang@3")
     driver.stopped()
     victims = cluster.executors()
     for victim in victims:
@@ -89,7 +79,7 @@ def test_an_executor_lost_behind_the_map_stage_has_its_part_done_again(lake: Pip
 
 def test_executors_killed_with_tasks_of_the_merge_in_hand_have_them_done_again(lake: Pipeline, cluster: Cluster, tmp_path: Path) -> None:
     """Stopped, they take tasks and do none: a job that has begun waits for them, and they are killed."""
-    driver = lake.start("--once", fault="after_quarantine:hang@1")
+    driver = lake.start("--once", fault="after_quarantine:hang@3")
     driver.stopped()
     victims = cluster.executors()
     for victim in victims:
@@ -97,7 +87,7 @@ def test_executors_killed_with_tasks_of_the_merge_in_hand_have_them_done_again(l
     waits = Waits(tmp_path)
     driver.proceed()
     until(waits, "a job of the MERGE that waits for its tasks")
-    assert lake.written() == [0]
+    assert lake.written() == [(1, 2)]
     for victim in victims:
         victim.kill()
     driver.ended(0)
@@ -148,8 +138,8 @@ def test_a_worker_lost_in_the_middle_of_a_merge_leaves_the_rest_to_the_other(lak
 def test_a_driver_killed_in_the_middle_of_a_merge_leaves_no_executor_and_the_next_one_completes_the_batch(
     lake: Pipeline, cluster: Cluster
 ) -> None:
-    lake.crash("during_target:kill@1")
-    assert lake.written() == [0]
+    lake.crash("during_target:kill@3")
+    assert lake.written() == [(1, 2)]
     until(lambda: not cluster.executors(), "the end of the executors without a driver")
     lake.complete()
     nothing_is_lost_or_doubled(lake, cluster)
@@ -163,6 +153,15 @@ def test_a_cluster_ends_without_a_trace(tmp_path: Path) -> None:
         assert told is not None and told["url"] == running.master_url
     assert not [process for process in members if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
     assert running.told() is None
+
+
+def test_tasks_that_are_tried_again_leave_every_count_exact(pipeline: PipelineFactory, tmp_path: Path) -> None:
+    lake = pipeline(batch=1500, code=copy_with(BYPASSED["each task of the source fails once"], tmp_path / "failing"))
+    lake.produce(2500, poison=40)
+    lake.start(environment={"INGEST_MASTER": "local[2,4]"}).ended(0)
+    assert lake.spark_log().count("Lost task") >= len(lake.written()), "tasks have failed"
+    lake.judge().assert_clean()
+    lake.verified()
 
 
 def running(process: psutil.Process) -> bool:

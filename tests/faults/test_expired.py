@@ -1,52 +1,120 @@
-"""Kafka's retention takes records between an attempt at a batch and its replay: none is doubled, and what is lost is said exactly."""
+"""Kafka's retention or its cleaner takes records between an attempt at a batch and its repetition: none is doubled, and what is lost is
+said exactly."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 import pytest
-from kafka import KafkaAdminClient, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 
-from ingest.oracle.sources import read_kafka
+from ingest.local.broker_probe import admin
+from ingest.local.sample import Shop
+from ingest.oracle.sources import EventId, KafkaView
+from ingest.oracle.tables import select
 from tests.faults.conftest import PipelineFactory
+from tests.faults.driver import until
 from tests.faults.pipeline import Pipeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TAKEN = 100
+Place = tuple[int, int]  # partition, offset
 
 
-def ids(lake: Pipeline) -> set[tuple[str, ...]]:
-    """The event ids that Kafka still shows."""
-    view = read_kafka(lake.bootstrap_servers, lake.topic, ("order_id",), ())
+def ids(view: KafkaView) -> set[EventId]:
     return {record.event_id for record in view.records.values() if record.event_id is not None}
 
 
-def delete_before(lake: Pipeline, offset: int) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=lake.bootstrap_servers)
-    admin.delete_records({TopicPartition(lake.topic, 0): offset})
-    admin.close()
-
-
 @pytest.mark.parametrize("point", ["after_quarantine", "after_target"])
-def test_records_expire_between_attempt_and_replay(pipeline: PipelineFactory, point: str) -> None:
+def test_records_expire_between_attempt_and_repetition(pipeline: PipelineFactory, point: str) -> None:
     """Cut off before its rows were committed the batch is refused, with the offsets that are gone; after that it needs none of them."""
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=40)
-    lake.crash(f"{point}:kill@1")
-    start = lake.planned(0)[0]
-    before = ids(lake)
-    delete_before(lake, start + TAKEN)
+    lake.crash(f"{point}:kill@3")
+    start = lake.batches()[0].ranges[0][1]
+    before = ids(lake.shown())
+    client = KafkaAdminClient(bootstrap_servers=lake.bootstrap_servers)
+    client.delete_records({TopicPartition(lake.topic, 0): start + TAKEN})
+    client.close()
     if point == "after_target":
         lake.complete()
         lake.judge().assert_clean()
         return
     error = json.loads(lake.start("--once", "--json").ended(3))["tables"][0]["error"]
     assert error["code"] == "RECORDS_EXPIRED" and f"partition 0 [{start}, {start + TAKEN}): {TAKEN} offsets" in error["found"]
-    refused = lake.command("rebase", "orders", "--to", "table").ended(3)
+    refused = lake.command("seek", "orders", "--to", "table").ended(3)
     assert "GAP_NOT_ACCEPTED" in refused and f"partition 0 [{start}, {start + TAKEN})" in refused
-    lake.command("rebase", "orders", "--to", "table", "--accept-gap").ended(0)
+    lake.seek("table", "--accept-gap")
     lake.complete()
     gaps = lake.verified()[0]["gaps_accepted"]
     assert gaps == [[0, start, start + TAKEN]]
-    lake.judge(excused_ids=frozenset(before - ids(lake))).assert_clean()
+    lake.judge(excused_ids=frozenset(before - ids(lake.shown()))).assert_clean()
+
+
+@pytest.mark.parametrize("point", ["after_offset_log", "after_quarantine", "after_target"])
+def test_kafka_compacts_the_topic_between_attempt_and_repetition(pipeline: PipelineFactory, point: str) -> None:
+    """Other events take the keys of some in a batch that was cut off, and Kafka keeps the last of a key (and of what was sent again).
+
+    A batch that was committed stays as it stands; one that was not is rolled back, and of it is read what Kafka still holds.
+    """
+    lake = pipeline(batch=1500)
+    lake.produce(3200, poison=60)
+    lake.crash(f"{point}:kill@3")
+    first, done, end = {p: end for p, (_, end) in lake.batches()[0].ranges.items()}, lake.ends(), lake.planned(3)
+    quarantine = set(select(lake.delta("quarantine"), ["partition", "offset"]))
+    known = {place: record for place, record in lake.shown().records.items() if first[place[0]] <= place[1] < end[place[0]]}
+    named = {place: record.event_id[0] for place, record in known.items() if record.event_id}
+    taken = [*sorted(named)[::20], *sorted(quarantine & named.keys())[::2]]
+    send_under_keys(lake, [(partition, named[partition, offset]) for partition, offset in taken])
+    before = lake.shown()
+    left = compacted(lake, taken)
+
+    lake.complete()
+    assert lake.shown() == left, "Kafka's cleaner was at rest meanwhile"
+    stood = {place: record for place, record in before.records.items() if place[1] < done[place[0]]}
+    read = replace(left, records={**stood, **left.records})
+    lost, unread = ids(before) - ids(read), before.records.keys() - read.records.keys()
+    assert bool(lost) == (point != "after_target")
+    kafka = json.loads(lake.command("verify", "--json", "--against-kafka").ended(0))["tables"][0]["kafka"]
+    assert kafka["gaps"]["hole"] >= len(unread) and kafka["unverifiable"] == 0
+    lake.judge(kafka=read, excused_ids=frozenset(lost)).assert_clean()
+
+
+def send_under_keys(lake: Pipeline, keys: Iterable[tuple[int, str]]) -> None:
+    """For each key of a partition an event of another id under it; the key of an order is its own id."""
+    producer = KafkaProducer(bootstrap_servers=lake.bootstrap_servers, acks="all")
+    others = Shop("others").orders(1_000_000)
+    for partition, key in keys:
+        producer.send(lake.topic, next(others).value, key.encode(), partition=partition)
+    producer.close()
+
+
+def compacted(lake: Pipeline, taken: Collection[Place]) -> KafkaView:
+    """What Kafka's cleaner leaves, once it has been there and is off again.
+
+    It looks every 15 seconds, and at no record in the segment that is written to, which the next record closes.
+    """
+    configure(
+        lake, {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001", "max.compaction.lag.ms": "100"}
+    )
+    producer = KafkaProducer(bootstrap_servers=lake.bootstrap_servers, acks="all")
+
+    def cleaned() -> bool:
+        for partition, event in enumerate(Shop("the last").orders(2)):
+            producer.send(lake.topic, event.value, event.key, partition=partition)
+        producer.flush()
+        return lake.shown().records.keys().isdisjoint(taken)
+
+    until(cleaned, "Kafka's cleaner", 120)
+    producer.close()
+    configure(lake, {"cleanup.policy": "delete"})
+    return lake.shown()
+
+
+def configure(lake: Pipeline, settings: Mapping[str, str]) -> None:
+    with admin(lake.bootstrap_servers, timeout_s=15) as client:
+        client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, lake.topic, configs=dict(settings))])

@@ -18,7 +18,7 @@ def test_partitions_added_while_running_are_read_from_their_first_record(pipelin
     lake = pipeline(batch=1500)
     lake.produce(1000, poison=20)
     driver = lake.start("--every", "0s")
-    until(lambda: lake.numbers("commits") or driver.process.poll() is not None, "the first batch")
+    until(lambda: lake.batches() or driver.process.poll() is not None, "the first batch")
     admin = KafkaAdminClient(bootstrap_servers=lake.bootstrap_servers)
     admin.create_partitions({lake.topic: NewPartitions(4)})
     admin.close()

@@ -14,7 +14,8 @@ from kafka import KafkaProducer
 from ingest.local.broker import Broker
 from ingest.local.poison import POISON_KINDS, PoisonKind
 from ingest.local.sample import ORDERS, PAYMENTS, Shop
-from ingest.oracle.judge import Verdict
+from ingest.oracle import Verdict
+from ingest.oracle.sources import Number
 from ingest.oracle.tables import Lake, select
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import REPOSITORY
@@ -32,7 +33,7 @@ PAYLOAD = {ORDERS: ("customer_id", "amount", "ordered_at", "coupon"), PAYMENTS: 
 class Story:
     pipeline: Pipeline
     refused: str
-    written_when_refused: dict[str, list[int]]
+    written_when_refused: dict[str, list[Number]]
     verdicts: dict[str, Verdict]
     lakes: dict[str, Lake]
 
@@ -64,14 +65,14 @@ def write_contracts(project: Path, topics: dict[str, str], *, max_share: float) 
 
 
 def test_beyond_the_limit_the_table_stops_with_nothing_of_the_batch_written_and_the_other_goes_on(story: Story) -> None:
-    assert "ingest: QUARANTINE_LIMIT: " in story.refused and "records of batch 0 of shop.orders would go to quarantine" in story.refused
-    assert story.written_when_refused == {ORDERS: [], PAYMENTS: [0, 0]}, "target and quarantine"
+    assert "ingest: QUARANTINE_LIMIT: " in story.refused and "records of batch 2 of shop.orders would go to quarantine" in story.refused
+    assert story.written_when_refused == {ORDERS: [], PAYMENTS: [(1, 2), (1, 2)]}, "target and quarantine"
 
 
 @pytest.mark.parametrize("table", TOPICS)
 def test_with_the_limit_raised_it_goes_on_and_nothing_is_lost(story: Story, table: str) -> None:
     story.verdicts[table].assert_clean()
-    assert story.pipeline.written("target", table) == [0]
+    assert story.pipeline.written("target", table) == [(2 if table == ORDERS else 1, 2)]
 
 
 @pytest.mark.parametrize("kind", POISON_KINDS, ids=lambda kind: kind.name)

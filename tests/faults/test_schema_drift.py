@@ -15,7 +15,7 @@ import yaml
 from kafka import KafkaProducer
 
 from ingest.local.sample import SampleEvent, Shop
-from ingest.oracle.judge import Verdict
+from ingest.oracle import Verdict
 from ingest.oracle.tables import select
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import REPOSITORY
@@ -81,7 +81,7 @@ def story(shared_pipeline: PipelineFactory) -> Story:
     send(lake, [event for _, event in drifted])
     lake.produce(800, poison=20, seed=2)
     send(lake, [event for _, event in drifted])  # a producer's retries, batches later
-    lake.crash("after_quarantine:kill@1")
+    lake.crash("after_quarantine:kill@3")
     lake.complete()
     lake.verified()
     verdicts = {way: lake.judge(f"orders_{way}", payload_columns=PAYLOAD) for way in WAYS}

@@ -19,7 +19,7 @@ from kafka.admin import ACLOperation
 from ingest.local.broker import Broker
 from ingest.local.keystore import Validity
 from ingest.local.secure import MECHANISM, Secure
-from tests.faults.driver import REPOSITORY, Driver, batch_lines, until
+from tests.faults.driver import REPOSITORY, Driver, until
 from tests.faults.pipeline import Pipeline
 from tests.secured import CANARY, USER, WRONG, Door, holding, opened
 
@@ -75,7 +75,7 @@ def test_events_arrive_through_tls_and_the_password_is_found_nowhere(door: Door,
     """Every file of lake, checkpoints, logs, output and the broker itself, and the command lines of all processes."""
     lake.produce(3000, poison=20)
     driver = lake.start(environment=door.login())
-    until(lambda: batch_lines(driver.said, "shop.orders") or driver.process.poll() is not None, "the first batch")
+    until(lambda: "shop.orders batch " in driver.said or driver.process.poll() is not None, "the first batch")
     commands = [command_line(process) for process in [*driver.left(), psutil.Process(door.broker.pid)]]
     driver.ended(0)
     assert len(lake.written()) > 1, "more than one batch, so that the JVM was still there when it was looked at"
@@ -160,7 +160,7 @@ def test_an_expired_certificate_is_refused_and_so_is_one_of_a_strange_authority(
 def test_a_right_that_is_taken_back_during_the_run_ends_it_soon_with_exit_5(door: Door, lake: Pipeline) -> None:
     lake.produce(1000)
     driver = lake.start("--every", "0s", environment=door.login())
-    until(lambda: lake.numbers("commits") or driver.process.poll() is not None, "the first batch")
+    until(lambda: lake.batches() or driver.process.poll() is not None, "the first batch")
     door.access.forbid(USER, lake.topic)
     assert driver.died(STOPPED_WITHIN_S) == 5, driver.said
     said = driver.ended(5)
