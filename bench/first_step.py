@@ -26,6 +26,7 @@ from bench.throughput import contract
 from ingest import spark
 from ingest.local.broker import Broker
 from ingest.stream.decode import Decoder, Source
+from ingest.stream.mark import FIRST_BATCH, BatchId
 from ingest.stream.tally import rank, tally_of
 
 ROUNDS, COLD_ROUNDS = 8, 2
@@ -50,8 +51,7 @@ def main() -> None:
             return source.option("subscribe", TOPIC).option("includeHeaders", "true").load()
 
         def decoded() -> DataFrame:
-            events = decoder.decode(read(), Source(TOPIC, "id", datetime.now(UTC)))
-            return events.withColumn("__stands", F.lit(None).cast("string")).withColumn("__own", F.lit(False))
+            return decoder.decode(read(), Source("id", BatchId(1, FIRST_BATCH), datetime.now(UTC)))
 
         def plainly() -> DataFrame:
             return read().select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("e")).select("e.*")

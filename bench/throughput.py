@@ -115,7 +115,7 @@ class Bench:
         return self.ours(folder, conflicts="table")
 
     def ours(self, folder: Path, **more: str) -> int:
-        """`ingest run --once` with its preflight, quarantine, MERGE, counts and ledger; `more` goes into the contract."""
+        """`ingest run --once` with its start, quarantine, MERGE, counts and ledger; `more` goes into the contract."""
         kafka = KafkaOptions(self.servers)
         places = Places(str(folder / "lake"), str(folder / "c"), "bench", "events")
         reports: list[BatchReport] = []
@@ -124,7 +124,7 @@ class Bench:
         query.start(self.session, Trigger(once=True), self.cap)
         while not query.poll():
             time.sleep(0.01)
-        if (error := query.finish(self.session)) is not None:
+        if (error := query.finish()) is not None:
             raise error
         if not more:
             self.reports += reports

@@ -1,8 +1,9 @@
 """How long the proofs take: `ingest status`, `verify` and `verify --against-kafka` as a user starts them, over a million records.
 
-    .venv/bin/python -m bench.verify [--events 1000000] [--rounds 3] [--json docs/benchmarks/verify.json]
+    .venv/bin/python -m bench.verify [--events 1000000] [--rounds 3] [--bulk 100000000] [--json docs/benchmarks/verify.json]
 
-A real broker, a table that `ingest run --once` has read from it, and each verb as a process of its own, with all that it starts.
+A real broker, a table that `ingest run --once` has read from it, and each verb as a process of its own, with all that it starts. Then
+`verify` over a table of --bulk rows with random UUIDs as event ids, written by deltalake in one batch: 4 GB on the disk for 100 million.
 """
 
 from __future__ import annotations
@@ -15,16 +16,27 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bench.events import COLUMNS, PARTITIONS, TOPIC, produce
 from bench.result import keep
 from ingest import __version__
 from ingest.local.broker import Broker
+from ingest.places import Places
+from ingest.stream.ledger_row import LedgerRow
+from ingest.stream.mark import FIRST_BATCH, BatchId, Counts, Look, Looked, Mark, TopicId
+from ingest.stream.offsets import OffsetRange
 
 # What a machine needs today to load what `status` is made of, before any line of ours: half a second is much or little against it.
 YARDSTICK = "import kafka, deltalake, pydantic, typer, yaml"
+BULK = 100_000_000
+AT_ONCE = 1_000_000
 VERBS = {"status": ("status",), "verify": ("verify",), "verify --against-kafka": ("verify", "--against-kafka")}
 
 
@@ -42,6 +54,73 @@ def ingest(places: dict[str, str], *words: str) -> float:
     return time.monotonic() - began
 
 
+def uuids(random: np.random.Generator, rows: int) -> pa.Array:
+    """Random UUIDs as text."""
+    raw = random.integers(0, 256, (rows, 16), dtype=np.uint8)
+    digits, text = np.frombuffer(b"0123456789abcdef", np.uint8), np.full((rows, 36), ord("-"), np.uint8)
+    where = [at for start, end in ((0, 8), (9, 13), (14, 18), (19, 23), (24, 36)) for at in range(start, end)]
+    text[:, where] = np.stack((digits[raw >> 4], digits[raw & 15]), axis=2).reshape(rows, 32)
+    ends = np.arange(0, (rows + 1) * 36, 36, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(ends), pa.py_buffer(text)])
+
+
+def fill(lake: Path, rows: int) -> None:
+    """A target with so many rows, put there by one batch of four partitions, an empty quarantine and an empty ledger."""
+    places = Places(str(lake), str(lake), "bench", "events")
+    each = rows // PARTITIONS
+    nowhere, topic = Look("", 0, ""), TopicId(TOPIC, "id")
+    ranges = tuple(OffsetRange(partition, 0, each) for partition in range(PARTITIONS))
+    counts = tuple((partition, Counts(each)) for partition in range(PARTITIONS))
+    looked, id = Looked(nowhere, nowhere), BatchId(1, FIRST_BATCH)
+    mark = Mark("batch", "bench", "events", id, "bench", looked, "", topic, ranges, counts)
+    random = np.random.default_rng(1)
+
+    def batch(partition: int, first: int) -> pa.RecordBatch:
+        size = min(AT_ONCE, each - first)
+        whole = {"_partition": np.full(size, partition, np.int32), "_offset": np.arange(first, first + size)}
+        whole |= {"_epoch": np.full(size, id.epoch, np.int32), "_batch": np.full(size, id.number, np.int64)}
+        return pa.record_batch({"order_id": uuids(random, size)} | {name: pa.array(column) for name, column in whole.items()})
+
+    batches = (batch(partition, first) for first in range(0, each, AT_ONCE) for partition in range(PARTITIONS))
+    properties = CommitProperties({"userMetadata": mark.to_json()}, app_transactions=[Transaction(mark.app_id, id.txn_version)])
+    reader = pa.RecordBatchReader.from_batches(batch(0, 0).schema, batches)
+    write_deltalake(places.target, reader, commit_properties=properties)
+    text, number, moment = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
+    names = {"topic_id": text, "partition": pa.int32(), "offset": number, "state": text, "epoch": pa.int32(), "batch": number}
+    write_deltalake(places.quarantine, pa.schema(list(names.items())).empty_table())
+    kinds = {"int": number, "str": text, "datetime": moment}
+    columns = [(column.name, kinds[str(column.type).split(" ")[0]]) for column in fields(LedgerRow)]
+    write_deltalake(places.ledger, pa.schema(columns).empty_table())
+
+
+def bulk(rows: int) -> dict[str, Any]:
+    """`ingest verify` over so many rows: seconds, processor seconds, and the most memory that it had."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "tables").mkdir()
+        (folder / "tables" / "events.yml").write_text(contract(), encoding="utf-8")
+        fill(folder / "lake", rows)
+        words = [
+            sys.executable,
+            "-m",
+            "ingest",
+            "verify",
+            "--project",
+            name,
+            "--lake",
+            f"{name}/lake",
+            "--checkpoints",
+            f"{name}/checkpoints",
+        ]
+        began = time.monotonic()
+        process = subprocess.Popen(words)
+        _, status, used = os.wait4(process.pid, 0)
+        if status != 0:
+            raise subprocess.CalledProcessError(status, words)
+    seconds = {"s": time.monotonic() - began, "processor_s": used.ru_utime + used.ru_stime, "memory_gb": used.ru_maxrss / 2**20}
+    return {"rows": rows} | {figure: round(number, 2) for figure, number in seconds.items()}
+
+
 def load_libraries() -> float:
     """Run Python for the libraries alone; its seconds."""
     began = time.monotonic()
@@ -49,8 +128,8 @@ def load_libraries() -> float:
     return time.monotonic() - began
 
 
-def measure(events: int, rounds: int) -> dict[str, Any]:
-    """Fill the table, then time each verb and the yardstick in turn; the first round of each counts like the others."""
+def measure(events: int, rounds: int, many: int) -> dict[str, Any]:
+    """Fill the table, then time each verb and the yardstick in turn; the first round of each counts like the others. Then `many` rows."""
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name, Broker(Path(name) / "broker") as broker:
         folder = Path(name)
@@ -73,7 +152,7 @@ def measure(events: int, rounds: int) -> dict[str, Any]:
                 seconds[verb].append(ingest(places, *words))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     return {
-        "schema": "oncelake/bench-verify/2",
+        "schema": "oncelake/bench-verify/3",
         "version": __version__,
         "commit": commit,
         "cores": os.cpu_count(),
@@ -91,6 +170,7 @@ def measure(events: int, rounds: int) -> dict[str, Any]:
             }
             for verb, each in seconds.items()
         ],
+        "bulk": bulk(many),
     }
 
 
@@ -111,6 +191,13 @@ def markdown(result: dict[str, Any]) -> str:
             for row in result["verbs"]
         ),
     ]
+    many = result.get("bulk")  # results of before it was measured have none
+    if many is not None:
+        lines += [
+            "",
+            f"`ingest verify` over {many['rows']:,} rows with random UUIDs as event ids, written by deltalake: {many['s']} s with",
+            f"{many['processor_s']} s of processor and {many['memory_gb']} GB of memory at most: counts, and unique ids and positions.",
+        ]
     return "\n".join([*lines, ""])
 
 
@@ -119,9 +206,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bulk", type=int, default=BULK)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    result = measure(chosen.events, chosen.rounds)
+    result = measure(chosen.events, chosen.rounds, chosen.bulk)
     print(markdown(result))
     keep(chosen.json, result, markdown(result))
 
