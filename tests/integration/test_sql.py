@@ -335,7 +335,7 @@ def test_the_command_answers_as_a_table_as_csv_and_as_json(
 
 def test_the_command_takes_questions_versions_files_and_says_what_is_wrong(ingest: Callable[..., Done], tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text("-- how many\nSELECT count(*) AS n FROM events;\n")
-    done = ingest("--file", str(tmp_path / "q.sql"), "--at", "1", "--json")
+    done = ingest("--file", str(tmp_path / "q.sql"), "--at", "3", "--json")
     assert json.loads(done.out)["rows"] == [[20]]
     done = ingest("--file", str(tmp_path / "q.sql"), "--at", "1999-01-01", "--format", "json")
     assert (done.code, json.loads(done.out)["error"]["code"]) == (2, "SQL_TABLE_UNKNOWN")
@@ -344,7 +344,7 @@ def test_the_command_takes_questions_versions_files_and_says_what_is_wrong(inges
     hours = [[int(cell) for cell in line.split(",")[1:]] for line in done.out.splitlines()[1:]]
     assert [sum(column) for column in zip(*hours, strict=True)] == [32, 22, 5, 5]
     done = ingest("--tables")
-    assert "events (also t.events), version 4" in done.out and "  Amount" in done.out
+    assert "events (also t.events), version 6" in done.out and "  Amount" in done.out
     done = ingest("DROP TABLE events")
     assert done.code == 2 and [line.split(":")[0].strip() for line in done.error.splitlines()] == ["ingest", "expected", "to mend"]
 
