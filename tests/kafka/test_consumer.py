@@ -110,7 +110,6 @@ def test_poison_ends_a_run_before_it_and_comes_again(topics: Topics, full: Calla
 def test_when_committed_offsets_cannot_be_asked_for_a_second_run_passes_nothing_over(
     topics: Topics, full: Callable[..., str], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.kafka.member._COMMITTED_WITHIN_S", 0.5)
     name, worked = full(10), []
     faults: list[Fault] = []
 
@@ -121,7 +120,8 @@ def test_when_committed_offsets_cannot_be_asked_for_a_second_run_passes_nothing_
         worked.append(record.value)
 
     with Consumer(AtLeastOnce(), [name], name, proxy.bootstrap_servers, **QUICK) as consumer:
-        with pytest.raises(KafkaError):
+        with monkeypatch.context() as patch, pytest.raises(KafkaError):
+            patch.setattr("ingest.kafka.member._COMMITTED_WITHIN_S", 0.5)
             consumer.run(work)
         faults[0].release()
         consumer.run(work, stop=lambda: len(worked) >= 10, idle_s=20)
