@@ -77,7 +77,7 @@ def _do(
     from ingest.files import is_local
     from ingest.places import spark_log
     from ingest.prove.coverage import coverage
-    from ingest.recovery.look import look
+    from ingest.recovery.look import Logs, look
     from ingest.recovery.seek import plan
 
     local = is_local(places.lake) and is_local(places.checkpoints)
@@ -85,7 +85,7 @@ def _do(
     try:
         if dry_run:
             covered = coverage(engine_for(places.lake, session), places, broker.topic.id)
-            return plan(look(session, places, broker), aim, covered, accept_gap=accept_gap), None
+            return plan(look(session, places, Logs.of(places, session), broker), aim, covered, accept_gap=accept_gap), None
         from ingest.recovery.epoch import Seeking, open_epoch
         from ingest.stream import lock
 

@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 
 from ingest.contract import Contract
 from ingest.errors import IngestError
-from ingest.files import LocalFiles
 from ingest.places import Places
 from ingest.recovery.decide import Create, Refuse, Start, decide
 from ingest.recovery.facts import BrokerFacts
-from ingest.recovery.look import look
+from ingest.recovery.look import Logs, look
 from ingest.stream import contract_change
 from ingest.stream.delta_log import DeltaLog
 
@@ -42,9 +41,10 @@ def status(contract: Contract, places: Places, asked: Callable[[], BrokerFacts |
     expected, remedy); `running` names who holds the lock.
     """
     broker = asked()
-    facts = look(None, places, broker if isinstance(broker, BrokerFacts) else None)
+    logs = Logs.of(places)
+    facts = look(None, places, logs, broker if isinstance(broker, BrokerFacts) else None)
     decision = decide(facts, contract.source.starting_offsets)
-    log = DeltaLog(LocalFiles(), places.target)
+    log = logs.target
     newest, told = facts.target.newest, facts.ledger.newest
     commit = log.commit(log.newest()) if log.newest() >= 0 else None
     refused: IngestError | None = decision.error if isinstance(decision, Refuse) else _contract_refused(contract, places, log)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
@@ -23,14 +23,13 @@ from ingest.files import files_of
 from ingest.places import Places
 from ingest.recovery.decide import Refuse, Start, decide
 from ingest.recovery.facts import BrokerFacts, Facts
-from ingest.recovery.look import EPOCH_FILE, look
+from ingest.recovery.look import EPOCH_FILE, Logs, look
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import pending, replay
 from ingest.recovery.roll_back import roll_back
 from ingest.recovery.seek import Aim, SeekPlan, plan
 from ingest.stream import commit as commits
 from ingest.stream import contract_change
-from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger import Ledger
 from ingest.stream.mark import FENCE, SEEK, BatchId, Kind, Looked, Mark, TopicId
 from ingest.stream.offsets import OffsetRange
@@ -122,7 +121,7 @@ def open_epoch(
 
     Raises the refusals of `decide` and `plan`, Refused CONTRACT_CHANGED, and RunStopped FENCED if others keep taking the epoch.
     """
-    opening = _Opening(session, contract, places, broker, seeking)
+    opening = _Opening(session, contract, places, broker, seeking, Logs.of(places, session))
     for _ in range(ROUNDS_MAX):
         if (opened := opening.once()) is not None:
             return opened
@@ -143,12 +142,7 @@ class _Opening:
     places: Places
     broker: Callable[[], BrokerFacts]
     seeking: Seeking | None
-    target: DeltaLog = field(init=False)
-    quarantine: DeltaLog = field(init=False)
-
-    def __post_init__(self) -> None:
-        files = files_of(self.places.lake, self.session)
-        self.target, self.quarantine = DeltaLog(files, self.places.target), DeltaLog(files, self.places.quarantine)
+    logs: Logs
 
     def once(self) -> Epoch | None:
         """Open the epoch; None where another writer has taken it, or a later one."""
@@ -163,7 +157,7 @@ class _Opening:
         assert facts.broker is not None
         epoch, topic = facts.next_epoch, facts.broker.topic
         writer = Writer(self.places.pipeline, self.places.table, epoch, str(uuid.uuid4()), topic, self.contract.hash)
-        for log, point in ((self.target, "start_target_fenced"), (self.quarantine, "start_fenced")):
+        for log, point in ((self.logs.target, "start_target_fenced"), (self.logs.quarantine, "start_fenced")):
             if commits.fence(self.session, log, writer.mark("epoch", FENCE, _looked(facts))) is None:
                 return None
             faults.at(point, 0)
@@ -173,22 +167,22 @@ class _Opening:
         if facts.next_epoch != writer.epoch + 1 or facts.broker is None or facts.broker.topic != writer.topic:
             return None
         beginning = self._begin(facts)
-        look_back = LookBack(self.places.name, self.target, self.quarantine, _looked(facts))
+        look_back = LookBack(self.places.name, self.logs.target, self.logs.quarantine, _looked(facts))
 
         # 5 Finish what a crash left: quarantined records that became rows; what an uncommitted batch put into the quarantine goes.
         self._finish_replay(facts)
         healed = list(_lost_checkpoints(facts, writer))
         if (undone := roll_back(facts, writer.epoch, beginning.starts)) is not None:
-            commit = commits.delete(self.session, self.quarantine, writer.mark("rollback", SEEK, look_back.again()), undone.condition)
+            commit = commits.delete(self.session, self.logs.quarantine, writer.mark("rollback", SEEK, look_back.again()), undone.condition)
             number = commit.deleted_rows if commit is not None else 0
             healed += [f"{number} quarantined records of a batch that was not committed are rolled back, and read again"] if number else []
             faults.at("start_rolled_back", 0)
 
         # 6 Commit the offsets of a first start or a seek.
-        ledger = Ledger.of(self.session, self.places, facts.ledger)
+        ledger = Ledger.of(self.session, self.places, self.logs.target, facts.ledger)
         if beginning.why:
             seek = beginning.mark(writer.mark("seek", SEEK, look_back.again()))
-            ledger.saw(commits.commit_seek(self.session, self.target, seek), seek)
+            ledger.saw(commits.commit_seek(self.session, self.logs.target, seek), seek)
             faults.at("start_sought", 0)
         look_back.again()
 
@@ -199,7 +193,7 @@ class _Opening:
         return Epoch(writer, beginning.starts, reached, epochs, checkpoint, look_back, ledger, beginning.sought, tuple(healed))
 
     def _look(self) -> Facts:
-        return look(self.session, self.places, self.broker())
+        return look(self.session, self.places, self.logs, self.broker())
 
     def _made_tables(self, facts: Facts) -> bool:
         """Create the tables that are missing, unless a start is refused; whether any was."""
@@ -208,7 +202,7 @@ class _Opening:
         made = None in (facts.target.look, facts.quarantine.look, facts.ledger_look)
         if made:
             commits.create_tables(self.session, self.contract, self.places)
-        state = self.target.state()
+        state = self.logs.target.state()
         assert state is not None, "it is there, or was made a moment ago"
         contract_change.refuse(self.contract, self.places.target, contract_change.changes(self.contract, state))
         return made
@@ -222,7 +216,7 @@ class _Opening:
         newest = facts.target.newest
         if newest is None or newest.looked is None or newest.version is None:
             return
-        mark = self.target.commit(newest.version).mark
+        mark = self.logs.target.commit(newest.version).mark
         if mark is not None and mark.kind == "batch" and pending(engine_for(self.places.lake, self.session), self.places, mark):
             replay(self.session, self.places, mark)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -35,27 +35,40 @@ EPOCH_FILE = "oncelake/epoch.json"
 EPOCH_DIGITS = 10
 
 
-def look(session: SparkSession | None, places: Places, broker: BrokerFacts | None) -> Facts:
+@dataclass(frozen=True)
+class Logs:
+    """The logs of target, quarantine and ledger: who looks at them more than once keeps these, for each lists its folder but once."""
+
+    target: DeltaLog
+    quarantine: DeltaLog
+    ledger: DeltaLog
+
+    @staticmethod
+    def of(places: Places, session: SparkSession | None = None) -> Logs:
+        """Those of a table; a lake on the machine's own disk needs no session."""
+        files = files_of(places.lake, session)
+        return Logs(*(DeltaLog(files, path) for path in (places.target, places.quarantine, places.ledger)))
+
+
+def look(session: SparkSession | None, places: Places, logs: Logs, broker: BrokerFacts | None) -> Facts:
     """Read all that a start has to know; a lake on the machine's own disk needs no session.
 
     Raises Refused LOG_TORN or LEDGER_UNREADABLE.
     """
-    files = files_of(places.lake, session)
-    target_log, quarantine_log, ledger_log = (DeltaLog(files, path) for path in (places.target, places.quarantine, places.ledger))
     # A run beside this look (status, another driver) commits meanwhile. What tells of the target is read before it, what the target tells
     # of is read after it: so that what came in between is never taken for a loss.
     checkpoint = checkpoint_facts(files_of(places.checkpoints, session), places.checkpoint)
-    ledger_state = ledger_log.state()
+    ledger_state = logs.ledger.state()
     try:
-        ledger = ledger_facts(session, places)
+        ledger = ledger_facts(session, logs.ledger)
     except Unreadable as error:
         raise refusals.ledger_unreadable(places.name, places.ledger, str(error)) from error
-    target_state = target_log.state()
-    target = target_facts(target_log, target_state, places, ledger)
-    quarantine_state = quarantine_log.state()
-    quarantine = quarantine_facts(quarantine_log, quarantine_state, places, target.newest)
-    target = replace(target, copy=copied(target_log, target_state, target.newest, quarantine))
-    states = {target_log.table: target_state, quarantine_log.table: quarantine_state, ledger_log.table: ledger_state}
+    target_state = logs.target.state()
+    target = target_facts(logs.target, target_state, places, ledger)
+    quarantine_state = logs.quarantine.state()
+    quarantine = quarantine_facts(logs.quarantine, quarantine_state, places, target.newest)
+    target = replace(target, copy=copied(logs.target, target_state, target.newest, quarantine))
+    states = {places.target: target_state, places.quarantine: quarantine_state, places.ledger: ledger_state}
     retention = tuple(path for path, state in states.items() if state is not None and RETENTION in state.properties)
     ledger_look = ledger_state.look if ledger_state is not None else None
     facts = Facts(places.name, target, quarantine, ledger, checkpoint, broker, retention, None, ledger_look)
@@ -82,7 +95,7 @@ def target_facts(log: DeltaLog, state: State | None, places: Places, ledger: Led
         newest.looked.target.version if newest is not None and newest.looked is not None else newest.version if newest is not None else None
     )
     told = newest is not None and newest.looked is not None  # then nobody asks how far the log goes back
-    whole = told or log.versions()[:1] == [0]
+    whole = told or log.whole()
     return TargetFacts(
         log.table,
         state.look,
@@ -125,7 +138,7 @@ def quarantine_facts(log: DeltaLog, state: State | None, places: Places, target:
         settled = target is not None and mark.id <= target.id
         if newest is not None or settled:
             break
-    whole = settled or log.versions()[:1] == [0]
+    whole = settled or log.whole()
     looked: Look | None = target.looked.quarantine if target is not None and target.looked is not None else None
     stamp = log.stamp(looked.version) if looked is not None else ""
     replaced = replaced_since(log, looked.version) if looked is not None else None

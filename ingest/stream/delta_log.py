@@ -9,7 +9,7 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -71,12 +71,12 @@ class State:
     the newest commit from any other of its number (empty if its file is gone); `cluster_by` are the clustering columns."""
 
     version: int
-    id: str
-    schema: str
-    properties: dict[str, str]
-    partition_by: tuple[str, ...]
-    comment: str
-    transactions: dict[str, int]
+    id: str = ""
+    schema: str = ""
+    properties: dict[str, str] = field(default_factory=dict)
+    partition_by: tuple[str, ...] = ()
+    comment: str = ""
+    transactions: dict[str, int] = field(default_factory=dict)
     stamp: str = ""
     cluster_by: tuple[str, ...] = ()
 
@@ -85,20 +85,46 @@ class State:
         """Id, version and stamp."""
         return Look(self.id, self.version, self.stamp)
 
+    def after(self, actions: Iterable[dict[str, Any]]) -> State:
+        """The state when these actions are done too; `version` and `stamp` are the caller's to set."""
+        metadata: dict[str, Any] = {}
+        transactions: dict[str, int] = {}
+        cluster_by = self.cluster_by
+        for action in actions:
+            metadata = action.get("metaData") or metadata
+            if txn := action.get("txn"):
+                transactions[txn["appId"]] = int(txn["version"])
+            if (domain := action.get("domainMetadata")) and domain["domain"] == "delta.clustering":
+                told = {} if domain.get("removed") else json.loads(domain["configuration"] or "{}")
+                cluster_by = tuple(".".join(names) for names in told.get("clusteringColumns", ()))
+        state = replace(self, transactions=self.transactions | transactions, cluster_by=cluster_by)
+        if not metadata:
+            return state
+        return replace(
+            state,
+            id=str(metadata.get("id", "")),
+            schema=str(metadata.get("schemaString", "")),
+            properties=dict(metadata.get("configuration") or {}),
+            partition_by=tuple(metadata.get("partitionColumns") or ()),
+            comment=str(metadata.get("description") or ""),
+        )
+
 
 class DeltaLog:
     """The log of the table at `table`; every call looks at the files anew.
 
-    The folder of a table that lives long holds tens of thousands of files, and a listing costs as much. So the newest commit is
-    remembered, and what follows it is asked for by name. The folder is listed at the first look; when the commit that was the newest
-    is gone or another (the table was made again, the log cleaned up); and when a checkpoint of the log is ahead of all that was found.
+    The folder of a table that lives long holds hundreds of thousands of files, and a listing costs as much. So the newest commit is
+    remembered with the table's state, and what follows it is asked for by name. The folder is listed at the first look; when the commit
+    that was the newest is gone or another (the table was made again, the log cleaned up); and when a checkpoint of the log is ahead of
+    all that was found.
     """
 
     def __init__(self, files: Files, table: str) -> None:
         self._files = files
         self.table = table
         self._folder = f"{table}/_delta_log"
-        self._tip: tuple[int, str] | None = None  # the newest commit that was seen, and its stamp
+        self._tip: tuple[int, str] | None = None  # the newest commit that was seen, and the stamp of its file
+        self._state: State | None = None  # of that commit or one before it, while the tip stands
 
     def versions(self) -> list[int]:
         """The versions whose commit files are still there, ascending (old ones are cleaned up after 30 days by default)."""
@@ -106,19 +132,15 @@ class DeltaLog:
 
     def newest(self) -> int:
         """The newest version whose commit file is there; -1 if there is none."""
-        if self._tip is not None and self._file_stamp(self._tip[0]) == self._tip[1]:
-            while (stamp := self._file_stamp(self._tip[0] + 1)) is not None:
-                self._tip = self._tip[0] + 1, stamp
-            if self._checkpoint_told() <= self._tip[0]:
-                return self._tip[0]
-        newest = next(_commit_versions(reversed(self._files.names(self._folder))), -1)
-        stamp = self._file_stamp(newest) if newest >= 0 else None
-        self._tip = (newest, stamp) if stamp is not None else None
-        return newest
+        return self._ahead() if self._tip_stands() else self._found(self._files.names(self._folder))
+
+    def whole(self) -> bool:
+        """Whether the log goes back to the table's creation: Delta cleans it up from there."""
+        return self._file_stamp(0) is not None
 
     def exists(self) -> bool:
         """Whether there is a Delta table: a commit or a checkpoint of the log."""
-        return any(name[:20].isdigit() for name in self._files.names(self._folder))
+        return self.newest() >= 0 or any(name[:20].isdigit() for name in self._files.names(self._folder))
 
     def commit(self, version: int) -> Commit:
         """The commit with this version. Raises FileNotFoundError, and Refused LOG_TORN for a file that is no JSON."""
@@ -150,49 +172,48 @@ class DeltaLog:
 
         Raises Refused LOG_TORN if one of these commits is missing or damaged.
         """
+        if self._state is None or not self._tip_stands():
+            self._state = self._listed_state()
+        elif (newest := self._ahead()) > self._state.version:
+            self._state = self._until(self._state, newest)
+        return self._state
+
+    def _listed_state(self) -> State | None:
         names = self._files.names(self._folder)
         checkpoint, rows = self._last_checkpoint(names)
         # What the checkpoint holds is not looked at: of a table that lives long that is nearly all of the folder.
-        versions = list(_commit_versions(names[bisect_left(names, f"{checkpoint:020}") :]))
-        if versions and (seen := self._file_stamp(versions[-1])) is not None:
-            self._tip = versions[-1], seen
-        if not versions and checkpoint < 0:
+        names = names[bisect_left(names, f"{checkpoint:020}") :]
+        newest = self._found(names)
+        if newest < 0 and checkpoint < 0:
             return None
-        self._refuse_holes(range(checkpoint + 1, max(versions, default=-1)), {*versions})
-        metadata: dict[str, Any] = {}
-        transactions: dict[str, int] = {}
-        clustering: dict[str, Any] = {}
-        stamp = None
+        self._refuse_holes(range(checkpoint + 1, newest), {*_commit_versions(names)})
+        state = replace(State(checkpoint).after(rows), stamp=self.stamp(checkpoint))
+        return self._until(state, newest)
 
-        def take(action: dict[str, Any]) -> None:
-            nonlocal metadata, clustering
-            metadata = action.get("metaData") or metadata
-            if txn := action.get("txn"):
-                transactions[txn["appId"]] = int(txn["version"])
-            if (domain := action.get("domainMetadata")) and domain["domain"] == "delta.clustering":
-                clustering = {} if domain.get("removed") else json.loads(domain["configuration"] or "{}")
-
-        for row in rows:
-            take(row)
-        for version in versions:
-            if version <= checkpoint:
-                continue
+    def _until(self, state: State, newest: int) -> State:
+        for version in range(state.version + 1, newest + 1):
             data = self._data(version)
             actions = self._parsed(data, self._path(version))
-            stamp = _stamp_in(actions, data)
-            for action in actions:
-                take(action)
-        return State(
-            max([checkpoint, *versions]),
-            str(metadata.get("id", "")),
-            str(metadata.get("schemaString", "")),
-            dict(metadata.get("configuration") or {}),
-            tuple(metadata.get("partitionColumns") or ()),
-            str(metadata.get("description") or ""),
-            transactions,
-            self.stamp(checkpoint) if stamp is None else stamp,
-            tuple(".".join(names) for names in clustering.get("clusteringColumns", ())),
-        )
+            state = replace(state.after(actions), version=version, stamp=_stamp_in(actions, data))
+        return state
+
+    def _found(self, names: list[str]) -> int:
+        """The newest commit in a listing, from now on the tip; -1 if there is none."""
+        newest = next(_commit_versions(reversed(names)), -1)
+        stamp = self._file_stamp(newest) if newest >= 0 else None
+        self._tip, self._state = (newest, stamp) if stamp is not None else None, None
+        return newest
+
+    def _tip_stands(self) -> bool:
+        """Whether the newest commit that was seen is still there, and no checkpoint of the log is ahead of what follows it."""
+        return self._tip is not None and self._file_stamp(self._tip[0]) == self._tip[1] and self._checkpoint_told() <= self._ahead()
+
+    def _ahead(self) -> int:
+        """The newest commit that follows the tip without a gap, from now on the tip."""
+        assert self._tip is not None
+        while (stamp := self._file_stamp(self._tip[0] + 1)) is not None:
+            self._tip = self._tip[0] + 1, stamp
+        return self._tip[0]
 
     def stamp(self, version: int) -> str:
         """What tells this commit from one of the same number in a copy that was put in its place and written to; empty if it is gone.

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import SparkSession
 
 from ingest.delta_sql import engine_for, quoted
-from ingest.files import files_of
 from ingest.places import Places
 from ingest.prove.books import with_stood
 from ingest.recovery.facts import LedgerFacts
@@ -40,10 +39,9 @@ class Ledger:
     _appended_at: float = field(default_factory=time.monotonic)
 
     @staticmethod
-    def of(session: SparkSession, places: Places, known: LedgerFacts) -> Ledger:
-        """The ledger, with what a run before has left pending."""
-        pending = unledgered(DeltaLog(files_of(places.lake, session), places.target), places.name, known)
-        return Ledger(session, places, pending, set(known.sought))
+    def of(session: SparkSession, places: Places, target: DeltaLog, known: LedgerFacts) -> Ledger:
+        """The ledger, with what a run before has left pending by the target's log."""
+        return Ledger(session, places, unledgered(target, places.name, known), set(known.sought))
 
     def saw(self, commit: Commit, mark: Mark) -> None:
         """Take note of a batch or a seek that was committed."""

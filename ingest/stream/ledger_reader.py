@@ -7,7 +7,6 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ingest.delta_sql import At, Engine, engine_for
-from ingest.files import files_of
 from ingest.places import Places
 from ingest.recovery.facts import LedgerFacts, Newest
 from ingest.stream.delta_log import Commit, DeltaLog
@@ -24,15 +23,14 @@ FROM {ledger} GROUP BY epoch"""
 REACHED = "SELECT topic_id, `partition`, max(end_offset) AS reached FROM {ledger} WHERE kind = 'batch' GROUP BY topic_id, `partition`"
 
 
-def ledger_facts(session: SparkSession | None, places: Places) -> LedgerFacts:
-    """What the ledger knows now; nothing where there is none. A lake on the machine's own disk needs no session.
+def ledger_facts(session: SparkSession | None, log: DeltaLog) -> LedgerFacts:
+    """What the ledger with this log knows now; nothing where there is none. A lake on the machine's own disk needs no session.
 
     Raises Refused LOG_TORN, and Unreadable.
     """
-    log = DeltaLog(files_of(places.lake, session), places.ledger)
     if not log.exists():
         return LedgerFacts()
-    engine, ledger = engine_for(places.ledger, session), At(places.ledger)
+    engine, ledger = engine_for(log.table, session), At(log.table)
     epochs = engine.ask(EPOCHS, ledger=ledger)
     if not epochs:
         return LedgerFacts()

@@ -16,10 +16,12 @@ from pyspark.sql import functions as F
 from ingest import faults
 from ingest.delta_sql import At, DataFusion, Spark
 from ingest.errors import InvalidInput, Refused
+from ingest.files import LocalFiles
 from ingest.prove.against_kafka import _removed_positions
 from ingest.prove.count import Held
 from ingest.prove.found import TARGET, in_target
 from ingest.prove.verify import Verified, verify
+from ingest.stream.delta_log import DeltaLog
 from ingest.stream.in_force import deletes
 from ingest.stream.ledger_reader import ledger_facts
 from tests.integration.desk import TOPIC_ID, Desk
@@ -225,6 +227,6 @@ def test_a_ledger_with_a_hole_is_named_before_it_is_asked(desk: MakeDesk) -> Non
     one.ledger()
     log = Path(one.places.ledger) / "_delta_log"
     (log / f"{1:020}.json").unlink()
-    for ask in (lambda: ledger_facts(None, one.places), lambda: found(one)):
+    for ask in (lambda: ledger_facts(None, DeltaLog(LocalFiles(), one.places.ledger)), lambda: found(one)):
         with pytest.raises(Refused, match=r"LOG_TORN.*lacks the commit of version 1"):
             ask()

@@ -134,6 +134,9 @@ class Log:
         table = self.tables[self.which]
         return list(range(table.log_from, len(table.versions))) if table is not None else []
 
+    def whole(self) -> bool:
+        return self.begins() == 0
+
     def begins(self) -> int:
         table = self.tables[self.which]
         return table.log_from if table is not None else -1

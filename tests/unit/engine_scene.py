@@ -12,7 +12,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from ingest.files import LocalFiles
 from ingest.recovery.facts import BrokerFacts, Facts
-from ingest.recovery.look import EPOCH_FILE, look
+from ingest.recovery.look import EPOCH_FILE, Logs, look
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.mark import FENCE, SEEK, Kind, Look, Looked, Mark
 from ingest.stream.offsets import OffsetRange
@@ -34,7 +34,7 @@ class Scene(Lake):
 
     def facts(self, broker: BrokerFacts | None = None) -> Facts:
         """What a start sees."""
-        return look(None, self.places, broker)
+        return look(None, self.places, Logs.of(self.places), broker)
 
     def start(self, *, quarantine: bool = True) -> None:
         """The next epoch begins, with its fences."""

@@ -144,7 +144,7 @@ def test_a_checkpoint_of_the_log_that_is_empty_is_none_and_one_that_is_damaged_i
     assert state is not None and (state.version, state.id) == (1, "t")
     file.write_bytes(b"PAR1 and no more")
     with pytest.raises(Refused, match=rf"LOG_TORN: {file} is not in the format"):
-        log.state()
+        DeltaLog(LocalFiles(), log.table).state()
 
 
 def test_what_a_checkpoint_of_the_log_holds_may_be_gone(put: Put, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_what_a_checkpoint_of_the_log_holds_may_be_gone(put: Put, tmp_path: Path
     assert state is not None and (state.version, state.id) == (6, "t")
     put(8)
     with pytest.raises(Refused, match=r"LOG_TORN.*lacks the commit of version 7"):
-        log.state()
+        DeltaLog(LocalFiles(), str(tmp_path)).state()
 
 
 def test_a_checkpoint_of_the_policy_v2_is_json_and_holds_what_was_before_it(put: Put, tmp_path: Path) -> None:
@@ -317,4 +317,21 @@ def test_after_a_look_nothing_is_listed_again(files: Counted, put: Put, tmp_path
         put(version)
     log = DeltaLog(files, str(tmp_path))
     assert log.look() is not None and [c.version for c in log.newest_first()] == [2, 1, 0]
+    assert log.exists() and log.whole()
+    put(3, actions=({"metaData": {"id": "t"}},), pair=("a", 7))
+    put(4)
+    state = log.state()
+    assert state is not None and (state.version, state.id, state.transactions, state.stamp) == (4, "t", {"a": 7}, log.stamp(4))
     assert files.listings == 1
+
+
+def test_the_state_of_a_table_made_again_is_its_own(files: Counted, put: Put, tmp_path: Path) -> None:
+    put(0, actions=({"metaData": {"id": "t"}},), pair=("a", 7))
+    log = DeltaLog(files, str(tmp_path))
+    assert log.state() is not None
+    shutil.rmtree(tmp_path / "_delta_log")
+    for version in range(3):
+        put(version, actions=({"metaData": {"id": "other"}},))
+    assert log.newest() == 2
+    state = log.state()
+    assert state is not None and (state.version, state.id, state.transactions) == (2, "other", {})

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ingest.places import Places
+from ingest.files import LocalFiles
 from ingest.recovery.facts import LedgerFacts
 from ingest.stream import commit as commits
+from ingest.stream.delta_log import DeltaLog
 from ingest.stream.ledger import Ledger
 from ingest.stream.ledger_reader import ledger_facts, unledgered
 from ingest.stream.ledger_row import LedgerRow
@@ -35,7 +36,7 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def known(scene: Scene) -> LedgerFacts:
-    return ledger_facts(None, scene.places)
+    return ledger_facts(None, scene.log("ledger"))
 
 
 def lacks(scene: Scene) -> list[BatchId]:
@@ -48,7 +49,7 @@ def lose(scene: Scene, *batches: tuple[int, int]) -> None:
 
 
 def test_a_ledger_that_is_not_there_or_empty_knows_nothing(tmp_path: Path) -> None:
-    assert ledger_facts(None, Places(str(tmp_path / "none"), str(tmp_path), "shop", "orders")) == LedgerFacts()
+    assert ledger_facts(None, DeltaLog(LocalFiles(), str(tmp_path / "none"))) == LedgerFacts()
     scene = Scene(tmp_path)
     scene.keep()
     assert known(scene) == LedgerFacts()
@@ -120,7 +121,7 @@ def merged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Mark, Sequence[LedgerR
 
 def appended(scene: Scene, facts: LedgerFacts) -> Ledger:
     session: Any = None
-    ledger = Ledger.of(session, scene.places, facts)
+    ledger = Ledger.of(session, scene.places, scene.log(), facts)
     ledger.append()
     return ledger
 

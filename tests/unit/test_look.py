@@ -14,7 +14,7 @@ from ingest.errors import Refused
 from ingest.files import LocalFiles
 from ingest.places import Places
 from ingest.recovery.facts import Facts, LedgerFacts, Replaced
-from ingest.recovery.look import checkpoint_facts, look
+from ingest.recovery.look import Logs, checkpoint_facts, look
 from ingest.stream.mark import FENCE, BatchId
 from tests.unit.engine_scene import Scene
 
@@ -35,7 +35,8 @@ def read(scene: Scene) -> Scene:
 
 
 def test_nothing_at_all_is_no_table_and_no_epoch(tmp_path: Path) -> None:
-    facts = look(None, Places(str(tmp_path), str(tmp_path), "shop", "orders"), None)
+    places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
+    facts = look(None, places, Logs.of(places), None)
     assert (facts.target.look, facts.quarantine.look, facts.ledger_look, facts.next_epoch) == (None, None, None, 1)
     assert (facts.ledger, facts.retention, facts.count) == (LedgerFacts(), (), None)
 

@@ -19,7 +19,7 @@ from ingest.places import Places
 from ingest.recovery import epoch as opening
 from ingest.recovery.decide import Refuse, Start, decide
 from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Facts, LedgerFacts, QuarantineFacts, TargetFacts
-from ingest.recovery.look import look
+from ingest.recovery.look import Logs, look
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.roll_back import RollBack
 from ingest.stream import commit as commits
@@ -72,7 +72,7 @@ class Lake:
             self.put(table, "WRITE", self.mark("epoch", epoch, FENCE), mode="Append")
 
     def facts(self, broker: BrokerFacts = BROKER) -> Facts:
-        return look(None, self.places, broker)
+        return look(None, self.places, Logs.of(self.places), broker)
 
     def refused(self, broker: BrokerFacts = BROKER) -> str:
         """The code of a start's refusal; empty if there is none."""
@@ -197,7 +197,7 @@ def opened(lake: Lake, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile: 
     monkeypatch.setattr("ingest.recovery.epoch.pending", lambda *_: False)  # reads the tables' rows, and there are none
     contract: Any = SimpleNamespace(hash="", source=SimpleNamespace(starting_offsets="earliest"))
     session: Any = None
-    return opening._Opening(session, contract, lake.places, lambda: BROKER, None).once()
+    return opening._Opening(session, contract, lake.places, lambda: BROKER, None, Logs.of(lake.places)).once()
 
 
 def test_what_counts_is_what_is_seen_behind_the_fences(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
