@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.errors import Unfit
 
 Seed = Annotated[int, typer.Option("--seed", help="Where the faults strike; the same for all modes.")]
 Records = Annotated[int | None, typer.Option("--records", min=1, help="Records in each trial of a fault (2,000; with --quick 300).")]
@@ -33,12 +35,11 @@ def semantics(
 ) -> None:
     """Run all delivery modes under the same faults and the same load, on an embedded broker; exit 1 if one broke its promise."""
     from ingest.kafka.semantics import run as trials
-    from ingest.kafka.semantics.chart import picture
-    from ingest.kafka.semantics.page import page
-    from ingest.kafka.semantics.png import png as encoded
     from ingest.kafka.semantics.table import tables
 
     faults = trials.chosen(fault or [])
+    if html or png:
+        _refuse_without_charts()  # before minutes of work
     size = (trials.QUICK if quick else trials.FULL).of(records, group)
     for path in (html, png):
         if path is not None:
@@ -50,12 +51,25 @@ def semantics(
 
     result = trials.run(size, seed=seed, faults=faults, say=say)
     if html is not None:
+        from ingest.kafka.semantics.page import page
+
         html.write_text(page(result), encoding="utf-8")
     if png is not None:
-        png.write_bytes(encoded(picture(result)))
+        from ingest.kafka.semantics.chart import picture
+
+        picture(result).save(png, format="png", scale_factor=2)
     if as_json:
         print_json("semantics", ok=not result.broken, **result.as_dict())
     else:
         print("\n\n".join(table.text() for table in tables(result)))
     if result.broken:
         raise typer.Exit(1)
+
+
+def _refuse_without_charts() -> None:
+    if find_spec("vl_convert") is None:
+        found, remedy = (
+            "the Python package vl-convert-python is not installed.",
+            "pip install 'oncelake[local]', or run make setup in a checkout.",
+        )
+        raise Unfit("CHARTS_MISSING", found, expected="what draws charts, for --html and --png.", remedy=remedy)

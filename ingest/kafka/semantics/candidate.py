@@ -13,6 +13,11 @@ NAMES: Final[tuple[Name, ...]] = ("at_most_once", "at_least_once", "idempotent",
 TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
+def named(name: str) -> str:
+    """A candidate or a fault as people say it."""
+    return name.replace("_", " ")
+
+
 def plain(name: str) -> AtMostOnce | AtLeastOnce:
     """The mode of a candidate that has no transactions. `at_least_once` is what it was before idempotence: retries and nothing else."""
     return AtMostOnce() if name == "at_most_once" else AtLeastOnce(idempotent=name == "idempotent")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from ingest.kafka.semantics.chart import charts
+from ingest.kafka.semantics.chart import charts, svg
 from ingest.kafka.semantics.result import Result
 from ingest.kafka.semantics.table import Table, tables
 
@@ -27,7 +27,7 @@ def page(result: Result) -> str:
         "<h1>What each delivery mode costs and keeps</h1>",
         f"<p>{escape(f'Seed {result.seed}; {machine}. Measured by `ingest semantics` on an embedded broker.')}</p>",
         *([f'<p class="broken">{escape(result.caveat[:1].upper() + result.caveat[1:])}.</p>'] if result.caveat else []),
-        *(f'<figure class="wide">{drawing.svg()}</figure>' for drawing in charts(result)),
+        *(f'<figure class="wide">{svg(chart)}</figure>' for chart in charts(result)),
         *map(_table, tables(result)),
     ]
     head = f'<meta charset="utf-8"><title>Delivery modes</title><style>{_STYLE}</style>'

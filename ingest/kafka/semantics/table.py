@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ingest.kafka.semantics.chart import named
+from ingest.kafka.semantics.candidate import named
 from ingest.kafka.semantics.fault import FAULTS
 from ingest.kafka.semantics.result import Result, Speed, Trial
 
