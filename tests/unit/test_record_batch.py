@@ -88,7 +88,7 @@ def test_what_cannot_be_is_refused_even_with_a_right_checksum() -> None:
         list(read_batches(sealed(made)))
     struct.pack_into(">i", made, DefaultRecordBatch.HEADER_STRUCT.size - 4, 2)
     (fewer,) = read_batches(sealed(made))
-    with pytest.raises(Unfit, match=r"BATCH_CORRUPT.*bytes follow"):
+    with pytest.raises(Unfit, match=r"BATCH_CORRUPT.*unconsumed bytes"):
         fewer.offsets()
     short = struct.pack(">qiib", 7, 20, 0, 2) + bytes(15)
     with pytest.raises(Unfit, match=r"BATCH_CORRUPT.*offset 7 .*32 bytes long"):
