@@ -11,7 +11,7 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,6 @@ from ingest.local.broker_config import HOST, Listener, log4j2_settings, server_p
 from ingest.local.broker_state import BrokerState
 from ingest.local.ports import free_port, is_free, port_taken
 from ingest.local.process import launch
-from ingest.local.secure import Secure
 
 START_DEADLINE_S = 60.0
 STOP_GRACE_S = 20.0
@@ -39,15 +38,17 @@ class Broker:
     """One broker for one data folder.
 
     `port` 0 takes the port that the folder had before, else a free one. With `die_with_parent` the broker ends with this process
-    even if it is killed (start it from the main thread); without, it is a daemon that `stop` ends from any process. `secure` adds a
-    listener with TLS and passwords. As a context manager it starts on entry and stops on exit.
+    even if it is killed (start it from the main thread); without, it is a daemon that `stop` ends from any process. `beside` gives
+    another listener, asked for at each start. As a context manager it starts on entry and stops on exit.
     """
 
-    def __init__(self, folder: Path | str, *, port: int = 0, die_with_parent: bool = True, secure: Secure | None = None) -> None:
+    def __init__(
+        self, folder: Path | str, *, port: int = 0, die_with_parent: bool = True, beside: Callable[[], Listener] | None = None
+    ) -> None:
         self.folder = Path(folder).absolute()
         self._wanted_port = port
         self._die_with_parent = die_with_parent
-        self._secure = secure
+        self._beside = beside
         self._child: subprocess.Popen[bytes] | None = None
         self._logged_before = 0
 
@@ -150,9 +151,9 @@ class Broker:
 
     def _launch(self, command: list[str], port: int) -> None:
         properties = self.folder / "server.properties"
-        listeners = [Listener(port), *([self._secure.listener(self.folder, port)] if self._secure else [])]
+        listeners = (Listener(port), *([self._beside()] if self._beside else []))
         properties.touch(mode=0o600)  # it may hold the password of a keystore
-        properties.write_text(server_properties(self.folder, tuple(listeners), free_port(besides=port)), encoding="utf-8")
+        properties.write_text(server_properties(self.folder, listeners, free_port(besides=port)), encoding="utf-8")
         (self.folder / "log4j2.properties").write_text(log4j2_settings(self.folder), encoding="utf-8")
         output = self.folder / "console.log"
         output.write_bytes(b"")

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ingest.local.cluster import Cluster
+from tests.cluster import Cluster
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import Driver, until
 from tests.faults.pipeline import Pipeline

@@ -17,11 +17,9 @@ import pytest
 from kafka.admin import ACLOperation
 
 from ingest.local.broker import Broker
-from ingest.local.keystore import Validity
-from ingest.local.secure import MECHANISM, Secure
 from tests.faults.driver import REPOSITORY, Driver, until
 from tests.faults.pipeline import Pipeline
-from tests.secured import CANARY, USER, WRONG, Door, holding, opened
+from tests.secured import CANARY, MECHANISM, USER, WRONG, Door, Secure, holding, opened
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -147,8 +145,8 @@ def test_a_certificate_for_another_host_is_refused(door: Door, lake: Pipeline) -
 
 @pytest.mark.slow
 def test_an_expired_certificate_is_refused_and_so_is_one_of_a_strange_authority(door: Door, lake: Pipeline, tmp_path: Path) -> None:
-    secure = Secure(Validity(days=5, since_days=10))
-    with Broker(tmp_path / "expired", secure=secure) as broker:
+    secure = Secure(tmp_path / "tls", days=5, since_days=10)
+    with Broker(tmp_path / "expired", beside=secure.listener) as broker:
         expired = Door(broker, secure).login()
         assert "has expired" in refused(lake.start(environment=expired), "KAFKA_CERTIFICATE")
         strange = {**expired, "INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION": str(door.secure.authority)}

@@ -16,11 +16,9 @@ from ingest.errors import Unfit
 from ingest.kafka import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Outgoing, Producer, TransactionalProducer, transform
 from ingest.kafka.transactions import listed
 from ingest.kafka_options import KafkaOptions
-from ingest.local.access import READING, WRITING
-from ingest.local.secure import MECHANISM
 from ingest.prove.kafka_fetch import TopicReader
 from tests.kafka.topics import Topics
-from tests.secured import CANARY, USER, WRONG, Door, holding, opened
+from tests.secured import CANARY, MECHANISM, READING, USER, WRITING, WRONG, Door, Secure, holding, opened
 
 REFUSED_WITHIN_S = 15.0
 
@@ -92,10 +90,7 @@ def test_a_wrong_password_is_said_at_once_with_the_users_name_and_without_the_pa
 
 
 def test_an_authority_that_is_not_ours_is_refused(door: Door, tmp_path_factory: pytest.TempPathFactory) -> None:
-    from ingest.local.keystore import Keystore, Validity
-
-    other = Keystore(tmp_path_factory.mktemp("other"))
-    other.make(Validity())
+    other = Secure(tmp_path_factory.mktemp("other"))
     with pytest.raises(Unfit, match="KAFKA_CERTIFICATE"):
         Producer(AtLeastOnce(), options(door, INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION=str(other.authority)))
 

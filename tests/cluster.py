@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import psutil
 
-from ingest.errors import Unfit
 from ingest.local import java
 from ingest.local.broker_config import HOST
 from ingest.local.ports import free_port
@@ -55,7 +54,7 @@ class Cluster:
     """A master and `workers` workers of `cores` cores and `memory_mb` for executors each; everything they write is in `folder`.
 
     A context manager: starts on entry and waits until all workers are known to the master, kills on exit. Start it from the main
-    thread; it dies with this process. Raises Unfit CLUSTER_FAILED, JAVA_MISSING.
+    thread; it dies with this process.
     """
 
     def __init__(self, folder: Path, *, workers: int = 2, cores: int = 1, memory_mb: int = 1024) -> None:
@@ -154,10 +153,6 @@ class Cluster:
         while not look():
             ended = next((m for m in (self._master, *self.workers) if m is not None and m.process.poll() is not None), None)
             if ended is not None or time.monotonic() > deadline:
-                raise Unfit(
-                    "CLUSTER_FAILED",
-                    f"not within {START_WITHIN_S:.0f} s: {what}" + (f"; {ended.log.stem} ended." if ended else "."),
-                    expected="a Spark master and its workers on loopback.",
-                    remedy=f"read the logs in {self.folder}.",
-                )
+                ending = f"; {ended.log.stem} ended" if ended else ""
+                raise AssertionError(f"not within {START_WITHIN_S:.0f} s: {what}{ending}; the logs are in {self.folder}")
             time.sleep(0.05)
