@@ -16,9 +16,9 @@ import psutil
 from ingest.chaos import clock, upkeep
 from ingest.chaos.scene import Scene, codes_of, last_of
 from ingest.chaos.schedule import Strike
-from ingest.chaos.worker import Worker, until
 from ingest.errors import Refused
 from ingest.local.proxy import Api
+from ingest.local.worker import Worker, until
 
 # A start takes 10 s on a quiet machine of two cores; what takes this long hangs.
 WORKING_WITHIN_S: Final = 600.0

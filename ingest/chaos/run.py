@@ -22,15 +22,15 @@ from ingest.chaos import clock
 from ingest.chaos.blows import strike
 from ingest.chaos.disk import small_disk
 from ingest.chaos.events import Bodies, bodies, compared_columns, refuse_unfit, refused_kinds
-from ingest.chaos.guard import clear
+from ingest.chaos.guard import Guard, clear, marked
 from ingest.chaos.scene import Counts, Say, Scene
 from ingest.chaos.schedule import Strike, schedule
-from ingest.chaos.worker import MARK, Guard, marked
 from ingest.contract import Contract
 from ingest.faults import SCRATCH
 from ingest.local.broker import Broker
 from ingest.local.interrupt import interrupted_by
 from ingest.local.proxy import Proxy
+from ingest.local.worker import MARK
 from ingest.oracle.judge import Run, Verdict, judge
 from ingest.oracle.sources import read_kafka
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ingest.chaos.disk import SmallDisk
-from ingest.chaos.worker import Worker, until
 from ingest.chaos.writer import Settings
 from ingest.contract import Contract, load_contracts
 from ingest.files import LocalFiles
 from ingest.local.broker import Broker
 from ingest.local.proxy import Proxy
+from ingest.local.worker import Worker, until
 from ingest.places import Places
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.lock_file import is_free
@@ -210,7 +210,6 @@ class Scene:
             **more,
         }
         output = self.folder / "runs" / f"{name}.log"
-        output.parent.mkdir(exist_ok=True)
         return Worker([sys.executable, "-m", "ingest", *words], output=output, environment=environment)
 
     def start_writer(self, *, again: bool = False) -> Worker:

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ingest.chaos.worker import until
 from ingest.files import LocalFiles
+from ingest.local.worker import until
 from ingest.oracle.sources import id_text
 from ingest.oracle.tables import select
 from ingest.stream.delta_log import DeltaLog

@@ -13,7 +13,6 @@ from pathlib import Path
 from ingest.contract import Contract, load_contracts
 from ingest.errors import InvalidInput
 from ingest.local.broker import Broker
-from ingest.local.demo_child import Child
 from ingest.local.demo_folder import run_folder
 from ingest.local.demo_pipeline import Killed, Name, Pipeline
 from ingest.local.demo_quality import METHOD, answers, send_odd
@@ -21,6 +20,7 @@ from ingest.local.demo_sent import Outcome, Sent, ids_of, measure, quarantined_o
 from ingest.local.interrupt import interrupted_by, uninterrupted
 from ingest.local.producer import Produced, produce_sample
 from ingest.local.sample import ORDERS, PAYMENTS
+from ingest.local.worker import Worker
 
 TABLES = (ORDERS, PAYMENTS)
 PARTITIONS = 3
@@ -150,7 +150,7 @@ def _race(pipelines: dict[Name, Pipeline], say: Say, stack: ExitStack) -> tuple[
     """Both pipelines side by side, which keeps two cores busy; verify follows as soon as ours has read everything."""
     for pipeline in pipelines.values():
         stack.callback(pipeline.end)
-    verify: Child | None = None
+    verify: Worker | None = None
     while verify is None or verify.poll() is None or not all(pipeline.done for pipeline in pipelines.values()):
         for pipeline in pipelines.values():
             pipeline.step()
@@ -158,7 +158,7 @@ def _race(pipelines: dict[Name, Pipeline], say: Say, stack: ExitStack) -> tuple[
             say("verify", "`ingest verify` compares ledger, commits and rows of Oncelake's tables")
             with uninterrupted():
                 verify = pipelines["oncelake"].verify()
-                stack.callback(verify.end)
+                stack.callback(verify.kill)
         time.sleep(POLL_S)
     return verify.poll() or 0, verify.lines()
 

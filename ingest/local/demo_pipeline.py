@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,8 +16,8 @@ from ingest.contract import Contract
 from ingest.errors import RunStopped
 from ingest.faults import SCRATCH
 from ingest.files import LocalFiles
-from ingest.local.demo_child import Child
 from ingest.local.interrupt import uninterrupted
+from ingest.local.worker import Worker
 from ingest.places import Places
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.mark import FIRST_BATCH
@@ -27,8 +27,6 @@ Say = Callable[[str, str], None]
 
 # A start takes 10 to 30 s and a pass a minute or two on a busy machine; what takes this long hangs.
 ATTEMPT_WITHIN_S = 900.0
-# What a user has set for pipelines of their own must not reach the demo's; the rest (cache, memory) is about the machine.
-KEPT = ("INGEST_CACHE", "INGEST_DRIVER_MEMORY")
 # A JVM that lives for half a minute spends half of it on optimising code for hours that never come (60 of 136 CPU seconds
 # in a pass of 300,000 events; without, the pass takes 112). For both pipelines alike; a pipeline in earnest keeps Java's defaults.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
@@ -65,7 +63,8 @@ class Pipeline:
     exit_code: int | None = None
     output: list[str] = field(default_factory=list)
     seconds: float | None = None
-    _child: Child | None = None
+    _child: Worker | None = None
+    _jvm_pid: int | None = None
     _begun_at: float = 0.0
     _started_at: float = 0.0
 
@@ -97,6 +96,7 @@ class Pipeline:
             self._start()
             return
         code = self._child.poll()
+        self._jvm_pid = self._jvm_pid or next((jvm.pid for jvm in self._child.jvms()), None)
         for line in self._child.lines():
             self.output.append(line)
             self.say(self.name, line)
@@ -108,13 +108,13 @@ class Pipeline:
     def end(self) -> None:
         """Kill what runs."""
         if self._child is not None:
-            self._child.end()
+            self._child.kill()
             self._child = None
 
-    def verify(self) -> Child:
+    def verify(self) -> Worker:
         """Start `ingest verify` on what this pipeline wrote."""
         command = [sys.executable, "-m", "ingest", "verify", *self._common()]
-        return Child(command, marker=str(self.lake), output=self.folder / "verify.out", environment=self.environment())
+        return Worker(command, output=self.folder / "verify.out", environment=self.environment())
 
     def _start(self) -> None:
         self._started_at = time.monotonic()
@@ -131,13 +131,13 @@ class Pipeline:
             command = [sys.executable, "-m", "ingest.local.by_hand", *self._common(), *more]
             command += [] if self.killed else ["--kill", str(KILLED_IN)]
         with uninterrupted():
-            self._child = Child(command, marker=str(self.lake), output=self.folder / "run.out", environment=environment)
+            self._child = Worker(command, output=self.folder / "run.out", environment=environment)
         self.output.clear()
         fate = "again, without any checkpoint" if self.killed else "it will be killed between a Delta commit and Spark's note of it"
         self.say(self.name, f"start (pid {self._child.pid}): {fate}")
 
-    def _ended(self, child: Child, code: int) -> None:
-        child.end()  # nothing of it may be left when the next start begins
+    def _ended(self, child: Worker, code: int) -> None:
+        child.kill()  # nothing of it may be left when the next start begins
         self._child = None
         now = time.monotonic()
         if self.killed is not None:
@@ -152,8 +152,8 @@ class Pipeline:
         files = sum(path.is_file() for path in self.checkpoints.rglob("*"))
         shutil.rmtree(self.checkpoints)
         left = tuple(self._left(contract) for contract in self.contracts)
-        self.killed = Killed(self.name, child.pid, child.jvm_pid, now - self._started_at, files, left)
-        self.say(self.name, f"KILLED with SIGKILL: Python {child.pid} and its JVM {child.jvm_pid} after {self.killed.after_s:.0f} s")
+        self.killed = Killed(self.name, child.pid, self._jvm_pid, now - self._started_at, files, left)
+        self.say(self.name, f"KILLED with SIGKILL: Python {child.pid} and its JVM {self._jvm_pid} after {self.killed.after_s:.0f} s")
         self.say(self.name, f"DELETED the whole folder of its checkpoints, {files} files")
         for line in left:
             self.say(self.name, f"  what is left: {line}")
@@ -172,13 +172,11 @@ class Pipeline:
         return [*words, "--project", str(self.project), "--lake", str(self.lake), "--checkpoints", str(self.checkpoints)]
 
     def environment(self) -> dict[str, str]:
-        """Our variables without the user's own settings; temporary files of a killed JVM stay in the demo's folder."""
+        """Temporary files of a killed JVM stay in the demo's folder."""
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
-        kept: Mapping[str, str] = {k: v for k, v in os.environ.items() if not k.startswith("INGEST_") or k in KEPT}
         java = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {SHORT_LIVED} -Djava.io.tmpdir={temporary}".strip()
-        own = {"PYTHONUNBUFFERED": "1", "TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary), "JDK_JAVA_OPTIONS": java}
-        return {**kept, **own}
+        return {"PYTHONUNBUFFERED": "1", "TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary), "JDK_JAVA_OPTIONS": java}
 
     def _failed(self, what: str) -> RunStopped:
         return RunStopped(

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from kafka import KafkaProducer
 
 from ingest import event_id
-from ingest.local.demo_child import Child
 from ingest.local.demo_pipeline import Pipeline
 from ingest.local.interrupt import uninterrupted
+from ingest.local.worker import Worker
 
 ODD = 20
 # A method that payments have never had: no rule of the contract forbids it, the suite's set does.
@@ -53,8 +53,8 @@ def answers(pipeline: Pipeline) -> dict[str, list[str]]:
             command = [sys.executable, "-m", "ingest", *words]
             with uninterrupted():
                 output = pipeline.folder / f"{name}.out"
-                child = Child(command, marker=str(pipeline.lake), output=output, environment=pipeline.environment())
-                stack.callback(child.end)
+                child = Worker(command, output=output, environment=pipeline.environment())
+                stack.callback(child.kill)
             asked[" ".join(["ingest", *words])] = child
         while any(child.poll() is None for child in asked.values()):
             time.sleep(POLL_S)

@@ -18,10 +18,11 @@ import pytest
 from ingest.chaos import clock
 from ingest.chaos import run as chaos_run
 from ingest.chaos.blows import BLOWS
+from ingest.chaos.guard import marked
 from ingest.chaos.scene import Counts, Scene
 from ingest.chaos.schedule import FAULTS, HOLD_S_MAX, MEANINGS, WEIGHTS, WORK_S_MAX, chosen, schedule
-from ingest.chaos.worker import MARK, Worker, marked
 from ingest.errors import InvalidInput
+from ingest.local.worker import MARK, Worker
 from tests.polling import until
 
 pytestmark = pytest.mark.unit

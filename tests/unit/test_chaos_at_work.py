@@ -22,8 +22,8 @@ from ingest.chaos.blows import BLOWS
 from ingest.chaos.events import bodies, compared_columns, refused_kinds
 from ingest.chaos.scene import FRUITLESS_MAX, Counts, Scene
 from ingest.chaos.schedule import Strike
-from ingest.chaos.worker import Worker
 from ingest.contract import Contract, load_contracts
+from ingest.local.worker import Worker
 from ingest.oracle.judge import Run, Verdict
 from ingest.oracle.sources import KafkaView
 from ingest.stream.mark import BatchId, Look, Looked, Mark

@@ -1,15 +1,9 @@
-"""A process of a chaos run and all below it: struck as a whole or in part, watched, and gone without a trace.
-
-Every process of a run carries a mark in its environment, by which it is found again whoever adopted it. A guard process
-outlives us: should we be killed ourselves, it ends what carries the mark, stopped ones too, and removes the scratch folder.
-"""
+"""A command that chaos or the demo started, and all below it: struck as a whole or in part, watched, and gone without a trace."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,11 +14,10 @@ import psutil
 
 from ingest.local.process import launch, of_group
 
+# In the environment of every process of a chaos run, which finds them again by it.
 MARK: Final = "INGEST_CHAOS_MARK"
 GONE_WITHIN_S: Final = 60.0
 POLL_S: Final = 0.02
-
-
 # What a user has set for pipelines of their own must not reach a scratch one; these are about the machine.
 KEPT: Final = ("INGEST_CACHE", "INGEST_DRIVER_MEMORY", MARK)
 
@@ -38,8 +31,9 @@ class Worker:
     """A started command, the leader of a process group of its own; its output goes to a file. Start it from the main thread."""
 
     def __init__(self, command: Sequence[str], *, output: Path, environment: Mapping[str, str]) -> None:
+        output.parent.mkdir(parents=True, exist_ok=True)
         self.output = output
-        self.started_s = time.monotonic()
+        self._read = output.stat().st_size if output.exists() else 0
         self._process, _ = launch(
             command, marker=command[0], output=output, cwd=Path.cwd(), die_with_parent=True, env={**inherited(), **environment}
         )
@@ -55,6 +49,15 @@ class Worker:
     @property
     def said(self) -> str:
         return self.output.read_text(encoding="utf-8", errors="replace") if self.output.exists() else ""
+
+    def lines(self) -> list[str]:
+        """The whole lines of output that are new since the last call."""
+        with self.output.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return whole.decode(errors="replace").splitlines()
 
     def members(self) -> list[psutil.Process]:
         """The processes of the group that are still there, stopped ones too."""
@@ -114,33 +117,3 @@ def until(look: Callable[[], object], within_s: float) -> bool:
             return False
         time.sleep(POLL_S)
     return True
-
-
-def marked(mark: str) -> list[psutil.Process]:
-    """The processes that carry the mark, but for this one and zombies."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            other = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
-            if other and process.environ().get(MARK) == mark:
-                found.append(process)
-    return found
-
-
-class Guard:
-    """Ends what carries the mark and removes the folder if this process dies; `dismiss` it when all is in order."""
-
-    def __init__(self, mark: str, folder: Path) -> None:
-        command = [sys.executable, "-m", "ingest.chaos.guard", mark, str(folder)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def dismiss(self) -> None:
-        """Nothing is left to guard."""
-        with suppress(BrokenPipeError):
-            self._process.communicate(b"done", timeout=GONE_WITHIN_S)
