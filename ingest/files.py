@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
@@ -37,53 +37,25 @@ def unfit(error: BaseException) -> Unfit | None:
     return Unfit("NOT_WRITABLE", found, expected="a folder that this user may write in.", remedy=remedy)
 
 
-class Files(Protocol):
-    """A file system; paths are `/`-separated strings."""
+class LocalFiles:
+    """The machine's own disk; paths are `/`-separated strings."""
 
     def names(self, folder: str) -> list[str]:
         """The names in `folder`, sorted; none if it does not exist."""
-        ...
-
-    def read(self, path: str) -> bytes | None:
-        """The whole file, or None if it does not exist."""
-        ...
-
-    def stamp(self, path: str) -> str | None:
-        """What tells this very file from another that is put in its place later (made when, how large); None if it does not exist."""
-        ...
-
-    def write(self, path: str, data: bytes) -> None:
-        """Put `data` at `path`, in place of what was there, never half."""
-        ...
-
-    def parquet(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """The rows of a Parquet file as JSON-like values: these struct columns as far as it has them, rows with none of them left out."""
-        ...
-
-    def remove(self, folder: str) -> None:
-        """Remove a folder with all that is in it, if it is there."""
-        ...
-
-
-class LocalFiles:
-    """The machine's own disk."""
-
-    def names(self, folder: str) -> list[str]:
-        """See Files.names."""
         try:
             return sorted(os.listdir(folder))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def read(self, path: str) -> bytes | None:
-        """See Files.read."""
+        """The whole file, or None if it does not exist."""
         try:
             return Path(path).read_bytes()
         except FileNotFoundError:
             return None
 
     def stamp(self, path: str) -> str | None:
-        """See Files.stamp."""
+        """What tells this very file from another that is put in its place later (made when, how large); None if it does not exist."""
         try:
             status = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -91,7 +63,7 @@ class LocalFiles:
         return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
     def write(self, path: str, data: bytes) -> None:
-        """See Files.write: a temporary file, fsync, rename."""
+        """Put `data` at `path`, in place of what was there, never half: a temporary file, fsync, rename."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -102,7 +74,7 @@ class LocalFiles:
         temporary.replace(target)
 
     def parquet(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """See Files.parquet."""
+        """The rows of a Parquet file as JSON-like values: these struct columns as far as it has them, rows with none of them left out."""
         import pyarrow.compute as compute  # half a second that most verbs need not wait for
         import pyarrow.parquet as parquet
 
@@ -116,12 +88,12 @@ class LocalFiles:
         return rows
 
     def remove(self, folder: str) -> None:
-        """See Files.remove."""
+        """Remove a folder with all that is in it, if it is there."""
         shutil.rmtree(folder, ignore_errors=True)
 
 
 class HadoopFiles:
-    """Whatever the session's Hadoop configuration reaches (s3a:, abfss:, hdfs:, dbfs: …)."""
+    """The same wherever the session's Hadoop configuration reaches (s3a:, abfss:, hdfs:, dbfs: …)."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -133,7 +105,7 @@ class HadoopFiles:
         return hadoop_path.getFileSystem(self._configuration), hadoop_path
 
     def names(self, folder: str) -> list[str]:
-        """See Files.names. However many there are, they come over from the JVM in one answer."""
+        """However many there are, they come over from the JVM in one answer."""
         system, path = self._resolve(folder)
         if not system.exists(path):  # type: ignore[attr-defined]
             return []
@@ -147,7 +119,6 @@ class HadoopFiles:
         return sorted(text.removeprefix(parent).split(f", {parent}"))
 
     def read(self, path: str) -> bytes | None:
-        """See Files.read."""
         system, hadoop_path = self._resolve(path)
         if not system.exists(hadoop_path):  # type: ignore[attr-defined]
             return None
@@ -159,7 +130,6 @@ class HadoopFiles:
             stream.close()
 
     def stamp(self, path: str) -> str | None:
-        """See Files.stamp."""
         from py4j.protocol import Py4JJavaError  # not there where nothing but the disk is read
 
         system, hadoop_path = self._resolve(path)
@@ -172,14 +142,13 @@ class HadoopFiles:
         return f"{status.getModificationTime()}-{status.getLen()}"
 
     def write(self, path: str, data: bytes) -> None:
-        """See Files.write: object stores put a file whole when it is closed; create() replaces."""
+        """Object stores put a file whole when it is closed; create() replaces."""
         system, hadoop_path = self._resolve(path)
         stream = system.create(hadoop_path, True)  # type: ignore[attr-defined]
         stream.write(bytearray(data))
         stream.close()
 
     def parquet(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """See Files.parquet."""
         frame = self._session.read.parquet(path)
         has = [name for name in columns if name in frame.columns]
         if not has:
@@ -188,9 +157,11 @@ class HadoopFiles:
         return [row.asDict(recursive=True) for row in wanted.collect()]
 
     def remove(self, folder: str) -> None:
-        """See Files.remove."""
         system, path = self._resolve(folder)
         system.delete(path, True)  # type: ignore[attr-defined]
+
+
+Files = LocalFiles | HadoopFiles
 
 
 def is_local(location: str) -> bool:

@@ -87,21 +87,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "oncelake"
 
 
-def spark_jars() -> tuple[Path, ...]:
-    """Files for `spark.jars`; fetched on the first call of a machine. Raises as `ensure`."""
-    return ensure(JarSet.SPARK)
-
-
-def broker_jars() -> tuple[Path, ...]:
-    """Files for the class path of the embedded broker; fetched on the first call of a machine. Raises as `ensure`."""
-    return ensure(JarSet.BROKER)
-
-
 def ensure(jar_set: JarSet, say: Callable[[str], None] | None = None) -> tuple[Path, ...]:
-    """The files of a set, in the lock's order, fetching what is not there; `say` is told before a fetch, which takes seconds.
+    """The files of a set, in the lock's order, fetching what is not there, as on the first call of a machine.
 
-    Sums are checked when a file is put in place, sizes on each call; `damaged` checks the sums again. Any number of processes
-    may call this at once. Raises Unfit JARS_UNREACHABLE, JARS_CORRUPT or DISK_FULL, and java.find's errors if it must fetch.
+    `say` is told before a fetch, which takes seconds. Sums are checked when a file is put in place, sizes on each call; `damaged` checks
+    the sums again. Any number of processes may call this at once. Raises Unfit JARS_UNREACHABLE, JARS_CORRUPT or DISK_FULL, and java.find's
+    errors if it must fetch.
     """
     jars, folder = locked(jar_set), cache_folder() / "jars"
     if missing(jar_set):

@@ -90,7 +90,7 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     if (platform := databricks.runtime()) is not None:
         return _take(platform, master)
     os.environ["JAVA_HOME"] = str(java.find().home)
-    files = jars.spark_jars()
+    files = jars.ensure(jars.JarSet.SPARK)
     # Py4J logs a traceback for every exception that passes it, and raises too; what is raised is said once, by us.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)

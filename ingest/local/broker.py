@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ingest.errors import Unfit
-from ingest.jars import broker_jars
+from ingest.jars import JarSet, ensure
 from ingest.local import broker_probe, java
 from ingest.local.broker_config import HOST, Listener, log4j2_settings, server_properties
 from ingest.local.broker_state import BrokerState
@@ -77,9 +77,9 @@ class Broker:
     def start(self) -> Broker:
         """Start and wait until it answers; one that runs in this folder already is used as it is.
 
-        Raises Unfit PORT_TAKEN, DISK_FULL or BROKER_FAILED, and the errors of java.find and broker_jars.
+        Raises Unfit PORT_TAKEN, DISK_FULL or BROKER_FAILED, and the errors of java.find and jars.ensure.
         """
-        executable, jars = java.find().executable, broker_jars()
+        executable, jars = java.find().executable, ensure(JarSet.BROKER)
         with _folder_errors(self.folder), _exclusively(self.folder):
             state = self.state
             if state is not None and state.process.alive():

@@ -28,7 +28,7 @@ def compiled(folder: Path) -> list[Path]:
     """The class path of the stores; `folder` takes what is made."""
     folder.mkdir(exist_ok=True)
     of_spark = Path(pyspark.__file__).parent / "jars"
-    delta = next(path for path in jars.spark_jars() if path.name.startswith("delta-storage-"))
+    delta = next(path for path in jars.ensure(jars.JarSet.SPARK) if path.name.startswith("delta-storage-"))
     # Spark brings the compiler that it was built with.
     compiler = [next(of_spark.glob(f"scala-{part}-2*.jar")) for part in ("library", "compiler", "reflect")]
     known = _together([compiler[0], next(of_spark.glob("hadoop-client-api-*.jar")), delta])
