@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable, QueryBuilder
-
 from ingest.local.poison import POISON_KINDS
+from ingest.oracle.tables import select
 
 BY_CONTRACT = frozenset(kind.name for kind in POISON_KINDS if kind.by_contract)
 
@@ -124,16 +123,9 @@ def measure(sent: Sent, rows: Counter[str | None], quarantine: Iterable[tuple[in
 
 def ids_of(table: Path, column: str) -> Counter[str | None]:
     """How often each id stands in a Delta table, read without Spark; empty where there is no table."""
-    return Counter(row[0] for row in _select(table, f'"{column}"'))
+    return Counter(row[0] for row in select(table, [column]))
 
 
 def quarantined_of(table: Path) -> list[tuple[int, int]]:
     """The (partition, offset) of each record in a quarantine."""
-    return [(int(row[0]), int(row[1])) for row in _select(table, '"partition", "offset"')]
-
-
-def _select(table: Path, columns: str) -> list[tuple[Any, ...]]:
-    if not (table / "_delta_log").is_dir():
-        return []
-    result = QueryBuilder().register("t", DeltaTable(str(table))).execute(f"SELECT {columns} FROM t").read_all()
-    return list(zip(*(column.to_pylist() for column in result.columns), strict=True))
+    return [(int(row[0]), int(row[1])) for row in select(table, ["partition", "offset"])]

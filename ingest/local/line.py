@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ from ingest.local.plan import Record
 
 # Kafka's own default: what is abandoned stays open while another transaction is tried again and again.
 TRANSACTION_TIMEOUT_MS: Final = 60_000
-_MEANWHILE_WITHIN_S: Final = 60.0
 
 
 class Line:
@@ -37,27 +36,27 @@ class Line:
         """How many partitions the topic has; raises InvalidInput (TOPIC_UNKNOWN)."""
         return self._producer.partitions(topic)
 
-    def transact(self, records: Sequence[Record], meanwhile: Callable[[], None] | None) -> tuple[Ending, list[PoisonAt]]:
+    def transact(self, records: Sequence[Record], meanwhile: Callable[[], None]) -> tuple[Ending, list[PoisonAt]]:
         """Send the records and commit; `meanwhile` runs while the broker works.
 
         Returns `aborted` when nothing of it will ever be seen, and `unknown` when the commit was asked for and not answered; the
         producer was replaced then. Raises ProducerFenced.
         """
         futures: list[tuple[str, Any]] = []
-        beside: _Asked | None = None
+        asked: Future[None] | None = None
         ending: Ending = "committed"
-        try:
-            with self._producer.transaction() as transaction:
-                futures = _send(transaction, records)
-                if meanwhile is not None:
-                    beside = _Asked(meanwhile)
-        except TransactionAborted:
-            ending = "aborted"
-        except OutcomeUnknown:
-            ending = "unknown"
-        if beside is not None:
-            beside.result(_MEANWHILE_WITHIN_S)
-        elif meanwhile is not None:
+        with ThreadPoolExecutor(1, "beside-a-transaction") as beside:
+            try:
+                with self._producer.transaction() as transaction:
+                    futures = _send(transaction, records)
+                    asked = beside.submit(meanwhile)
+            except TransactionAborted:
+                ending = "aborted"
+            except OutcomeUnknown:
+                ending = "unknown"
+        if asked is not None:
+            asked.result()
+        else:
             meanwhile()
         delivered = [(kind, future.get(timeout=0)) for kind, future in futures] if ending == "committed" else []
         return ending, [(kind, at.topic, at.partition, at.offset) for kind, at in delivered]
@@ -106,26 +105,3 @@ def _options() -> dict[str, Any]:
         # bytes that takes less time than gzip does (12,400 records/s plain, 21,300 gzip; with the library 33,000 plain).
         "compression_type": None if importlib.util.find_spec("crc32c") else "gzip",
     }
-
-
-class _Asked:
-    """A blocking call in a thread of its own."""
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(call,), name="beside-a-transaction", daemon=True)
-        self._thread.start()
-
-    def result(self, timeout_s: float) -> None:
-        """Wait; raises what the call raised, or TimeoutError when it has not ended."""
-        self._thread.join(max(timeout_s, 0))
-        if self._thread.is_alive():
-            raise TimeoutError(f"no answer within {timeout_s:g} s")
-        if self._error is not None:
-            raise self._error
-
-    def _run(self, call: Callable[[], object]) -> None:
-        try:
-            call()
-        except BaseException as error:  # handed to whoever asks for the result
-            self._error = error

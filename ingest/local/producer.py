@@ -6,11 +6,9 @@ does not know whether its commit took place.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -88,17 +86,6 @@ def produce_sample(
     return produced
 
 
-class _Following:
-    """The transaction after the present one, fetched once and when there is time."""
-
-    def __init__(self, waiting: Iterator[Transaction]) -> None:
-        self._waiting = waiting
-        self.transaction: Transaction | None = None
-
-    def fetch(self) -> None:
-        self.transaction = next(self._waiting, None)
-
-
 class _Run:
     """One run: commits one transaction after the other, and aborts those alongside from a second producer."""
 
@@ -110,12 +97,10 @@ class _Run:
     def run(self, transactions: Iterable[Transaction]) -> Produced:
         started = time.monotonic()
         waiting = iter(transactions)
-        transaction = next(waiting, None)
-        while transaction is not None:
+        following = [next(waiting, None)]
+        while (transaction := following.pop()) is not None:
             # The next transaction is planned while the broker answers: planning costs as much as that takes.
-            following = _Following(waiting)
-            self._commit(transaction, following.fetch)
-            transaction = following.transaction
+            self._commit(transaction, lambda: following.append(next(waiting, None)))
         good = self._sent - self._retries - self._poison
         return Produced(
             good,
@@ -149,7 +134,7 @@ class _Run:
         """In as many attempts as it takes: after an unknown outcome or an error all records are sent again."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             self._log.begin(transaction, attempt)
-            ending, poison_at = self._line.transact(transaction.records, meanwhile if attempt == 1 else None)
+            ending, poison_at = self._line.transact(transaction.records, meanwhile if attempt == 1 else lambda: None)
             self._end(transaction, attempt, ending, poison_at)
             if ending == "committed":
                 return
@@ -163,28 +148,3 @@ class _Run:
     def _end(self, transaction: Transaction, attempt: int, ending: Ending, poison_at: Iterable[PoisonAt]) -> None:
         self._log.end(transaction, attempt, ending, poison_at)
         self._endings[ending] += 1
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run as `python -m ingest.local.producer`; prints the summary as one JSON object."""
-    parser = argparse.ArgumentParser(prog="python -m ingest.local.producer", description=__doc__)
-    parser.add_argument("--bootstrap-servers", required=True)
-    parser.add_argument("--manifest", required=True, type=Path, help="file to write, JSON lines")
-    parser.add_argument("--events", type=int, default=300_000, help="distinct events in committed transactions")
-    parser.add_argument("--poison", type=int, default=0, help="records that cannot be let in")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--duplicate-share", type=float, default=0.05, help="share of the events that is sent again")
-    parser.add_argument("--aborted-share", type=float, default=0.03, help="aborted transactions for each committed one")
-    parser.add_argument("--payment-share", type=float, default=0.4)
-    parser.add_argument("--transaction-records", type=int, default=1000)
-    parser.add_argument("--orders-topic", default=DEFAULT_TOPICS[ORDERS])
-    parser.add_argument("--payments-topic", default=DEFAULT_TOPICS[PAYMENTS], help="empty: orders only")
-    chosen = vars(parser.parse_args(arguments))
-    topics = {ORDERS: chosen.pop("orders_topic")}
-    if payments := chosen.pop("payments_topic"):
-        topics[PAYMENTS] = payments
-    print(json.dumps(asdict(produce_sample(topics=topics, **chosen))))
-
-
-if __name__ == "__main__":
-    main()

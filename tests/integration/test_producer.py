@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -77,13 +75,6 @@ def test_aborted_and_committed_records_interleave_in_a_partition(broker: Broker,
     # 50 aborted ones around the committed: 25 before, 25 after, then the two markers.
     assert offsets[0] == 25
     assert read_kafka(broker.bootstrap_servers, name, ["order_id"], []).end[0] > offsets[-1] + 25
-
-
-def test_it_runs_as_a_process_of_its_own(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ingest.local.producer", "--bootstrap-servers", broker.bootstrap_servers, "--events", "50"]
-    command += ["--manifest", str(tmp_path / "m"), "--orders-topic", topic(1), "--payments-topic", ""]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert json.loads(done.stdout)["events"] == 50
 
 
 def test_a_commit_without_an_answer_is_unknown_and_sent_again(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
