@@ -198,7 +198,9 @@ def _judge(scene: Scene, pools: Sequence[Bodies], say: Say) -> tuple[dict[str, C
     """Ask the oracle about each table; returns what was counted of each, and the oracle's notes."""
     tables: dict[str, Counts] = {}
     notes: list[str] = []
-    for pool, contract in zip(pools, sorted_like(pools, scene.contracts), strict=True):
+    contracts = {contract.name: contract for contract in scene.contracts}
+    for pool in pools:
+        contract = contracts[pool.contract.name]
         say("oracle", f"reads {contract.name}: topic, target, quarantine, ledger and every version")
         try:
             verdict, counts = _verdict(scene, pool, contract)
@@ -234,12 +236,6 @@ def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[Verdict, C
     verdict = judge(asked, kafka)
     batches = scene.batches_done_of(contract)
     return verdict, Counts(records=len(kafka.records), batches=batches)
-
-
-def sorted_like(pools: Sequence[Bodies], contracts: Sequence[Contract]) -> list[Contract]:
-    """The scratch contracts in the order of the user's."""
-    by_name = {contract.name: contract for contract in contracts}
-    return [by_name[pool.contract.name] for pool in pools]
 
 
 def _allowed(report: Report, *, has_disk: bool, has_clock: bool) -> tuple[str, ...]:

@@ -150,12 +150,11 @@ class Scene:
         if self.driver is None:
             self.start_driver()
 
-    def pass_time(self, seconds: float, *, tending: bool = True) -> None:
+    def pass_time(self, seconds: float) -> None:
         """Let the round go on for so long."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            if tending:
-                self.tend()
+            self.tend()
             time.sleep(min(POLL_S, left))
 
     def wait(self, look: Callable[[], object], within_s: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -121,7 +122,7 @@ def as_row(checked: Checked) -> dict[str, Any]:
     """The table's entry in the JSON document."""
     scope = {"run": checked.scope.name, "version_from": checked.scope.after, "version_to": checked.scope.version, "why": checked.scope.why}
     keys = ("number", "expectation", "column", "severity", "scope", "success", "observed", "element_count", "unexpected_count", "exception")
-    rows = [{**{key: getattr(row, key) for key in keys}, "samples": _loaded(row.samples)} for row in checked.rows]
+    rows = [{**{key: getattr(row, key) for key in keys}, "samples": json.loads(row.samples)} for row in checked.rows]
     page = str(checked.page) if checked.page else None
     return {
         "table": checked.table,
@@ -132,12 +133,6 @@ def as_row(checked: Checked) -> dict[str, Any]:
         "page_note": checked.page_note,
         "seconds": checked.seconds,
     }
-
-
-def _loaded(text: str) -> Any:
-    import json
-
-    return json.loads(text)
 
 
 def print_checked(checked: Checked) -> None:

@@ -55,6 +55,7 @@ _BATCHING: Final[Mapping[str, Any]] = {
     "allow_auto_create_topics": False,
     "metrics_enabled": False,
 }
+_READING: Final[dict[str, Any]] = {"enable_auto_commit": False, "isolation_level": "read_committed", "auto_offset_reset": "earliest"}
 _GROUP_RULES: Final = (
     _Rule("enable_auto_commit", _is(False), "False, the offsets are committed with the work", _NO_AUTO_COMMIT),
     _Rule("max_poll_records", lambda given: given >= 1, "at least 1", "no record would ever be read"),
@@ -118,8 +119,7 @@ class AtMostOnce:
 
     def consumer_options(self, group_id: str, **more: Any) -> dict[str, Any]:
         """Options of a consumer; raises GuaranteeBroken."""
-        own = {"enable_auto_commit": False, "isolation_level": "read_committed", "auto_offset_reset": "earliest", "group_id": group_id}
-        return _checked(self.name, own, more, (*_GROUP_RULES, _SEEN_LEVEL))
+        return _checked(self.name, _READING | {"group_id": group_id}, more, (*_GROUP_RULES, _SEEN_LEVEL))
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,7 @@ class AtLeastOnce:
 
     def consumer_options(self, group_id: str, **more: Any) -> dict[str, Any]:
         """Options of a consumer; raises GuaranteeBroken."""
-        own = {"enable_auto_commit": False, "isolation_level": "read_committed", "auto_offset_reset": "earliest", "group_id": group_id}
-        return _checked(self.name, own, more, (*_GROUP_RULES, _SEEN_LEVEL, _LOSSLESS_READ))
+        return _checked(self.name, _READING | {"group_id": group_id}, more, (*_GROUP_RULES, _SEEN_LEVEL, _LOSSLESS_READ))
 
 
 @dataclass(frozen=True)
@@ -213,8 +212,7 @@ class ExactlyOnce:
     def consumer_options(self, group_id: str, **more: Any) -> dict[str, Any]:
         """Options of a consumer; raises GuaranteeBroken."""
         committed = _Rule("isolation_level", _is("read_committed"), "'read_committed'", "records of aborted transactions would be seen")
-        own = {"enable_auto_commit": False, "isolation_level": "read_committed", "auto_offset_reset": "earliest", "group_id": group_id}
-        return _checked(self.name, own, more, (*_GROUP_RULES, committed, _LOSSLESS_READ))
+        return _checked(self.name, _READING | {"group_id": group_id}, more, (*_GROUP_RULES, committed, _LOSSLESS_READ))
 
 
 DeliveryMode: TypeAlias = AtMostOnce | AtLeastOnce | ExactlyOnce

@@ -29,9 +29,8 @@ from ingest.prove.kafka_fetch import TopicReader
 from ingest.prove.kafka_log import stretches
 from ingest.stream import conversation, kafka_trouble
 
-# Kafka's names, in the order in which a transaction passes them. Dead is an id that is just expiring, which brokers do not list.
+# Kafka's names, in the order in which a transaction passes them; the others are decided.
 OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-DECIDED: Final = ("CompleteCommit", "CompleteAbort", "Empty", "Dead")
 
 ANSWER_WITHIN_S: Final = 15.0
 _OFFSETS_WITHIN_S: Final = 5.0

@@ -126,15 +126,8 @@ class Result:
     def as_dict(self) -> dict[str, Any]:
         """For `--json`: everything."""
         return {
-            "seed": self.seed,
-            "records": self.records,
-            "group": self.group,
-            "seconds": self.seconds,
-            "rounds": self.rounds,
-            "quick": self.quick,
+            **asdict(self),
             "caveat": self.caveat,
-            "machine": self.machine,
             "trials": [trial.as_dict() for trial in self.trials],
-            "speeds": [asdict(speed) for speed in self.speeds],
             "claims": [{**asdict(claim), "says": claim.says} for claim in self.claims],
         }

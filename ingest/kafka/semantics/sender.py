@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
-
 from ingest.kafka.errors import DeliveryFailed, OutcomeUnknown, TransactionAborted
 from ingest.kafka.producer import Producer
 from ingest.kafka.semantics import candidate
 from ingest.kafka.semantics.doom import Doom
+from ingest.kafka.semantics.judge import Reader
 from ingest.kafka.semantics.told import Told
 from ingest.kafka.transactional import TransactionalProducer
 
@@ -110,16 +109,8 @@ def _in_transactions(job: Sending, told: Told, doom: Doom) -> None:
 
 def _committed_position(job: Sending) -> int:
     """How far the committed transactions have come. The producer was initialised before: none of them is open any more."""
-    place = TopicPartition(job.position, 0)
-    options = {"isolation_level": "read_committed", "enable_auto_commit": False, "metrics_enabled": False}
-    with KafkaConsumer(bootstrap_servers=job.servers, **options) as reader:
-        reader.assign([place])
-        reader.seek_to_beginning(place)
-        end, position = reader.end_offsets([place])[place], 0
-        while reader.position(place) < end:
-            for records in reader.poll(200).values():
-                position = max(position, *(int(record.value) for record in records))
-    return position
+    with Reader(job.servers, job.position, "read_committed") as reader:
+        return max((number for found in reader.read() for _, number in found), default=0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The JSON Schema of a contract, for editors. `python -m ingest.contract_schema` writes `ingest/contract.schema.json`.
+"""The JSON Schema of a contract, for editors. `PYTHONPATH=. python scripts/contract_schema.py` writes `ingest/contract.schema.json`.
 
 A schema cannot say all that `load_contracts` checks (types, rules, how parts fit); it knows keys, kinds and words.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from ingest.contract import Contract
 
-PATH = Path(__file__).with_name("contract.schema.json")
+PATH = Path(__file__).parents[1] / "ingest" / "contract.schema.json"
 
 
 def contract_schema() -> dict[str, Any]:
