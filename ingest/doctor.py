@@ -42,7 +42,8 @@ def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, 
     """
     return [
         _finding("python", _python),
-        *([] if databricks.runtime() is not None else _brought_along()),
+        *([] if databricks.runtime() is not None else [_finding("java", _java)]),
+        *(_finding(f"jars ({each.value})", partial(_jars, each)) for each in jars.JarSet if databricks.runtime() is None),
         _finding("disk", lambda: _disk(lake)),
         _finding("lake", lambda: _writable(lake, "--lake")),
         _finding("checkpoints", lambda: _writable(checkpoints, "--checkpoints")),
@@ -50,11 +51,6 @@ def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, 
         _finding("broker", lambda: _broker(bootstrap_servers), needed=False),
         *([] if master is None else [_finding("platform", lambda: _platform(master, lake))]),
     ]
-
-
-def _brought_along() -> list[Finding]:
-    """What Spark needs where no platform brings it."""
-    return [_finding("java", _java), *(_finding(f"jars ({jar_set.value})", partial(_jars, jar_set)) for jar_set in jars.JarSet)]
 
 
 def exit_code(findings: list[Finding]) -> int:

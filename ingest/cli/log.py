@@ -8,6 +8,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.printable import aligned
 
 if TYPE_CHECKING:
     from ingest.prove.log_view import Line, PartitionView
@@ -64,11 +65,8 @@ def _print(topic: str, shown: PartitionView) -> None:
         print("  nothing here")
         return
     titles = ("offsets", "kind", "records", "bytes", "time", "codec", "producer", "transaction")
-    widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
-    right = {titles.index("records"), titles.index("bytes")}
-    for row in (titles, *rows):
-        cells = (cell.rjust(width) if at in right else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True)))
-        print(f"  {'  '.join(cells)}".rstrip())
+    for line in aligned([titles, *rows], right=(titles.index("records"), titles.index("bytes"))):
+        print(f"  {line}")
     if shown.more:
         print(f"  … goes on at {shown.lines[-1].last + 1}: --from {shown.lines[-1].last + 1}, or a larger --limit")
 

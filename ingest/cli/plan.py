@@ -14,8 +14,6 @@ from ingest.cli.app import app, print_error, print_json, print_verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import SparkSession
-
     from ingest.contract import Contract
     from ingest.places import Places
     from ingest.stream.contract_change import Change
@@ -108,11 +106,11 @@ def _differences(
     from ingest import spark
     from ingest.contract import load_contracts
     from ingest.files import is_local
-    from ingest.places import Places
+    from ingest.places import Places, spark_log
     from ingest.stream.alter import differences
 
     contracts = load_contracts(project, tables or [])
-    session = None if is_local(lake) and is_local(checkpoints) else _session(master, lake)
+    session = None if is_local(lake) and is_local(checkpoints) else spark.start(master, spark_log(lake, "plan"))
     try:
         for contract in contracts:
             places: Places = Places(lake, checkpoints, contract.pipeline, contract.table)
@@ -120,10 +118,3 @@ def _differences(
     finally:
         if session is not None:
             spark.end(session)
-
-
-def _session(master: str, lake: str) -> SparkSession:
-    from ingest import spark
-    from ingest.places import spark_log
-
-    return spark.start(master, spark_log(lake, "plan"))

@@ -48,18 +48,15 @@ class Lines(Silent):
     """One line a batch, for logs and pipes."""
 
     def ready(self, tables: Sequence[str], log: Path) -> None:
-        """See Display.ready."""
         _say(f"running: {', '.join(tables) or 'nothing'} · Spark's output: {log}", sys.stdout)
 
     def batch(self, report: BatchReport, lag: int | None) -> None:
-        """See Display.batch."""
         what = f"read {report.records_read} · inserted {report.inserted} · duplicate {report.duplicate}"
         what += f" · quarantined {report.quarantined} · {rate(report):,.0f} rows/s"
         lag_text = "unknown" if lag is None else str(lag)
         _say(f"{clock()} {report.table} batch {report.number}: {what} · lag {lag_text} · version {report.target_version}", sys.stdout)
 
     def stopping(self) -> None:
-        """See Display.stopping."""
         _say("stopping: the batch at hand is ended first", sys.stdout)
 
 
@@ -84,13 +81,11 @@ class Panel(Silent):
         self._note = "starting Spark …"
 
     def ready(self, tables: Sequence[str], log: Path) -> None:
-        """See Display.ready."""
         self._rows = {name: _Row() for name in tables}
         self._note = f"Spark's output: {log} · Ctrl-C ends the batch at hand, then stops"
         self._draw()
 
     def batch(self, report: BatchReport, lag: int | None) -> None:
-        """See Display.batch."""
         row = self._rows[report.table]
         row.batch, row.lag, row.committed_at = report.number, lag, clock()
         row.rows_per_s = rate(report)
@@ -101,7 +96,6 @@ class Panel(Silent):
         self._draw()
 
     def stopping(self) -> None:
-        """See Display.stopping."""
         self._note = "stopping: the batch at hand is ended first"
         self._draw()
 

@@ -70,53 +70,36 @@ def sql(
 ) -> None:
     """Ask the project's tables in SQL: <table>, <table>__quarantine, <table>__ledger, <table>__quality. It only reads."""
     from ingest.cli.progress import unread
+    from ingest.contract import load_contracts
     from ingest.errors import IngestError
+    from ingest.sql.guard import refuse_writes
+    from ingest.sql.question import contract_named
+    from ingest.sql.question import question as ready
 
     form = Format.JSON if as_json else form
     try:
         _one_of(statement=statement, file=file, question=question, tables=tables or None, questions=questions or None)
         with unread(sys.stdout):
             if questions:
-                _list_questions(form)
-            else:
-                _answer(_text(statement, file), question, table, at, since, form, limit, with_spark, project, lake, master)
+                return _list_questions(form)
+            text, asked = _text(statement, file), ready(question) if question else None
+            if text:
+                refuse_writes(text, spark=with_spark)
+            contracts = load_contracts(project)
+            of = contract_named(contracts, table) if asked else None
+            with _engine(contracts, lake, master, with_spark, at, of.name if of else table, form) as (catalog, ask):
+                if asked and of:
+                    text = asked.of(of, catalog, _since(since))
+                if text:
+                    _print(ask, text, form, limit, catalog)
+                else:
+                    _list_tables(catalog, form)
     except IngestError as error:
         if form is not Format.JSON or as_json:
             raise
         # The application knows --json only.
         print_json("sql", ok=False, error=error)
         sys.exit(error.exit_code)
-
-
-def _answer(
-    text: str,
-    question: str | None,
-    table: str | None,
-    at: str | None,
-    since: str | None,
-    form: Format,
-    limit: int | None,
-    spark: bool,
-    project: Path,
-    lake: str,
-    master: str,
-) -> None:
-    from ingest.contract import load_contracts
-    from ingest.sql.guard import refuse_writes
-    from ingest.sql.question import contract_named
-    from ingest.sql.question import question as ready
-
-    asked = ready(question) if question else None
-    if text:
-        refuse_writes(text, spark=spark)
-    contracts = load_contracts(project)
-    with _engine(contracts, lake, master, spark, at, contract_named(contracts, table).name if asked else table, form) as (catalog, ask):
-        if asked:
-            text = asked.of(contract_named(contracts, table), catalog, _since(since))
-        if text:
-            _print(ask, text, form, limit, catalog)
-        else:
-            _list_tables(catalog, form)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.printable import aligned
 
 if TYPE_CHECKING:
     from ingest.kafka.transactions import Listed
@@ -57,10 +58,7 @@ def _print(rows: list[Listed]) -> None:
         print("no transactions")
         return
     titles = ("transactional id", "producer id:epoch", "state", "age", "timeout", "partitions", "held back")
-    table = [titles, *(_cells(row) for row in rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(titles))]
-    for cells in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+    print("\n".join(aligned([titles, *map(_cells, rows)])))
     for row in rows:
         for each in row.held:
             if each.holds:

@@ -21,6 +21,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from ingest.errors import InvalidInput, Unfit
 from ingest.kafka_options import KafkaOptions
+from ingest.stream import kafka_trouble
 
 # A cluster that answers at all answers in a second or two; a new leader is elected in less than this.
 ANSWER_WITHIN_S = 15.0
@@ -196,12 +197,7 @@ class TopicReader:
 
     def _unreachable(self, error: Exception) -> Unfit:
         # The kind of error only: some messages of the client repeat its settings.
-        return Unfit(
-            "BROKER_UNREACHABLE",
-            f"no answer from the Kafka brokers {self._kafka.bootstrap_servers} ({type(error).__name__}).",
-            expected=f"an answer within {self._answer_within_s:.0f} s.",
-            remedy="check --bootstrap-servers and the INGEST_KAFKA_* options; `ingest broker start` starts an embedded broker.",
-        )
+        return kafka_trouble.unreachable(self._kafka.bootstrap_servers, type(error).__name__).unfit()
 
     def _refused(self, error: Exception) -> Unfit:
         return Unfit(

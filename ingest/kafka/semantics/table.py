@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingest.kafka.semantics.candidate import named
 from ingest.kafka.semantics.fault import FAULTS
 from ingest.kafka.semantics.result import Result, Speed, Trial
+from ingest.printable import aligned
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,8 @@ class Table:
 
     def text(self) -> str:
         """With aligned columns, the first two to the left."""
-        cells = [self.heads, *self.rows]
-        widths = [max(len(row[column]) for row in cells) for column in range(len(self.heads))]
-
-        def line(row: Sequence[str]) -> str:
-            parts = [
-                cell.ljust(width) if column < 2 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            return ("  " + "  ".join(parts)).rstrip()
-
-        return "\n".join([self.title, "", line(self.heads), *map(line, self.rows), "", *(f"  {each}" for each in self.note.splitlines())])
+        lines = aligned([self.heads, *self.rows], right=range(2, len(self.heads)))
+        return "\n".join([self.title, "", *(f"  {line}" for line in lines), "", *(f"  {each}" for each in self.note.splitlines())])
 
 
 def tables(result: Result) -> list[Table]:

@@ -6,7 +6,6 @@ It is the sender's own memory as well: a restarted one goes on where the log end
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +35,8 @@ class Told:
 
     def write(self, word: Word, first: int, end: int) -> None:
         entry = Entry(word, first, end)
-        line = f"{entry.word} {entry.first} {entry.end}\n".encode()
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(descriptor, line)  # one call: a line is there or it is not
-        finally:
-            os.close(descriptor)
+        with self._path.open("ab", buffering=0) as file:
+            file.write(f"{entry.word} {entry.first} {entry.end}\n".encode())  # one call: a line is there or it is not
 
     def entries(self) -> list[Entry]:
         if not self._path.exists():
