@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ingest.errors import Unfit
 from ingest.files import is_local, local_path
 
 if TYPE_CHECKING:
@@ -34,8 +35,17 @@ class At:
     version: int | None = None
 
 
-class Unreadable(Exception):
-    """An engine cannot read a table at a version: VACUUM took its files, or it needs what the engine has not."""
+class Unreadable(Unfit):
+    """An engine cannot read a table at a version: VACUUM took its files, or it needs what the engine has not; `why` in its words."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(
+            "TABLE_UNREADABLE",
+            why,
+            expected="target, quarantine and ledger with all the files of their newest version.",
+            remedy="see to what it names (a file that was taken away by hand, rights, a disk); nothing was changed by this look.",
+        )
 
 
 class DataFusion:

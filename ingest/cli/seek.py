@@ -10,6 +10,8 @@ from ingest.cli import options as o
 from ingest.cli.app import app, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ingest.contract import Contract
     from ingest.kafka_options import KafkaOptions
     from ingest.places import Places
@@ -52,9 +54,12 @@ def seek(
     refuse_nested(places)
     topic = describe(kafka, contract.source.topic)
     aim = parse_aim(to, kafka, topic)
-    broker = facts_of(kafka, topic, contract.source.isolation_level)
     lock.wait_for(places)
-    planned, epoch = _do(contract, places, broker, master, aim, f"--to {to}", accept_gap=accept_gap, dry_run=dry_run)
+
+    def ask() -> BrokerFacts:
+        return facts_of(kafka, describe(kafka, contract.source.topic), contract.source.isolation_level)
+
+    planned, epoch = _do(contract, places, ask, master, aim, f"--to {to}", accept_gap=accept_gap, dry_run=dry_run)
     if as_json:
         print_json("seek", ok=True, tables=[{"table": places.name, "dry_run": dry_run, "epoch": epoch, **_row(planned)}])
         return
@@ -67,9 +72,17 @@ def seek(
 
 
 def _do(
-    contract: Contract, places: Places, broker: BrokerFacts, master: str, aim: Aim, reason: str, *, accept_gap: bool, dry_run: bool
+    contract: Contract,
+    places: Places,
+    ask: Callable[[], BrokerFacts],
+    master: str,
+    aim: Aim,
+    reason: str,
+    *,
+    accept_gap: bool,
+    dry_run: bool,
 ) -> tuple[SeekPlan, int | None]:
-    """Plan the seek and, unless it is a dry run, open its epoch. A dry run on the machine's own disk needs no Spark."""
+    """Plan the seek and, unless it is a dry run, open its epoch. A dry run on a local disk needs no Spark."""
     from pathlib import Path
 
     from ingest import faults, spark
@@ -77,15 +90,16 @@ def _do(
     from ingest.files import is_local
     from ingest.places import spark_log
     from ingest.prove.coverage import coverage
-    from ingest.recovery.look import Logs, look
+    from ingest.recovery.look import look
     from ingest.recovery.seek import plan
+    from ingest.stream.delta_log import Logs
 
     local = is_local(places.lake) and is_local(places.checkpoints)
     session = None if local and dry_run else spark.start(master, spark_log(places.lake, "seek"))
     try:
         if dry_run:
-            covered = coverage(engine_for(places.lake, session), places, broker.topic.id)
-            return plan(look(session, places, Logs.of(places, session), broker), aim, covered, accept_gap=accept_gap), None
+            covered = coverage(engine_for(places.lake, session), places, ask().topic.id)
+            return plan(look(session, places, Logs.of(places, session), ask), aim, covered, accept_gap=accept_gap), None
         from ingest.recovery.epoch import Seeking, open_epoch
         from ingest.stream import lock
 
@@ -94,7 +108,7 @@ def _do(
         try:
             if local:
                 faults.arm(Path(places.lake), spark.jvm_pid(session))
-            epoch = open_epoch(session, contract, places, lambda: broker, Seeking(aim, accept_gap, reason))
+            epoch = open_epoch(session, contract, places, ask, Seeking(aim, accept_gap, reason))
             epoch.ledger.append()
         finally:
             for each in held:

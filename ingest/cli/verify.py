@@ -76,7 +76,7 @@ def verify(
             try:
                 return (without_jvm := delta_sql.DataFusion()), verify_table(without_jvm, contract, places)
             except delta_sql.Unreadable as error:
-                print(f"ingest: {contract.name} is counted through Spark, since deltalake cannot: {error}", file=sys.stderr)
+                print(f"ingest: {contract.name} is counted through Spark, since deltalake cannot: {error.why}", file=sys.stderr)
         return (with_jvm := delta_sql.Spark(session())), verify_table(with_jvm, contract, places)
 
     try:
@@ -92,8 +92,6 @@ def verify(
                 found.append(seen)
             except IngestError as error:
                 errors[contract.name] = error
-            except delta_sql.Unreadable as error:
-                errors[contract.name] = _unreadable(contract, error)
             except Exception as error:
                 if any(spark.jvm_exit(started) is not None for started in sessions):
                     raise
@@ -107,17 +105,6 @@ def verify(
     print_verdict("verify", found, errors, ok=ok, as_json=as_json, as_row=as_row, show=print_balance)
     if not ok:
         sys.exit(most_severe([*(failed.exit_code for failed in errors.values()), *(1 for each in found if each.findings)]))
-
-
-def _unreadable(contract: Contract, error: Exception) -> IngestError:
-    from ingest.errors import Unfit
-
-    return Unfit(
-        "TABLE_UNREADABLE",
-        f"{contract.name}: {error}",
-        expected="target, quarantine and ledger with all the files of their newest version.",
-        remedy="see to what it names (a file that was taken away by hand, rights, a disk); nothing was changed by this look.",
-    )
 
 
 def print_kafka(again: Reread) -> None:

@@ -11,9 +11,9 @@ from ingest.errors import IngestError
 from ingest.places import Places
 from ingest.recovery.decide import Create, Refuse, Start, decide
 from ingest.recovery.facts import BrokerFacts
-from ingest.recovery.look import Logs, look
+from ingest.recovery.look import look
 from ingest.stream import contract_change
-from ingest.stream.delta_log import DeltaLog
+from ingest.stream.delta_log import DeltaLog, Logs
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def status(contract: Contract, places: Places, asked: Callable[[], BrokerFacts |
     """
     broker = asked()
     logs = Logs.of(places)
-    facts = look(None, places, logs, broker if isinstance(broker, BrokerFacts) else None)
+    facts = look(None, places, logs, lambda: broker if isinstance(broker, BrokerFacts) else None)
     decision = decide(facts, contract.source.starting_offsets)
     log = logs.target
     newest, told = facts.target.newest, facts.ledger.newest

@@ -21,15 +21,16 @@ from ingest.delta_sql import engine_for
 from ingest.errors import RunStopped
 from ingest.files import files_of
 from ingest.places import Places
-from ingest.recovery.decide import Refuse, Start, decide
+from ingest.recovery.decide import Create, Refuse, decide
 from ingest.recovery.facts import BrokerFacts, Facts
-from ingest.recovery.look import EPOCH_FILE, Logs, look
+from ingest.recovery.look import EPOCH_FILE, checkpoints, look
 from ingest.recovery.look_back import LookBack
-from ingest.recovery.replay import pending, replay
+from ingest.recovery.replay import replay, unfinished
 from ingest.recovery.roll_back import roll_back
 from ingest.recovery.seek import Aim, SeekPlan, plan
 from ingest.stream import commit as commits
 from ingest.stream import contract_change
+from ingest.stream.delta_log import Logs
 from ingest.stream.ledger import Ledger
 from ingest.stream.mark import FENCE, SEEK, BatchId, Kind, Looked, Mark, TopicId
 from ingest.stream.offsets import OffsetRange
@@ -148,9 +149,10 @@ class _Opening:
         """Open the epoch; None where another writer has taken it, or a later one."""
         # 1 Look and decide.
         facts = self._look()
-        if self._made_tables(facts):
+        self._refuse(facts)
+        if None in (facts.target.look, facts.quarantine.look, facts.ledger_look):
+            commits.create_tables(self.session, self.contract, self.places)
             facts = self._look()
-        self._begin(facts)
         faults.at("start_tables", 0)
 
         # 2 Fence the target, 3 the quarantine.
@@ -170,16 +172,17 @@ class _Opening:
         look_back = LookBack(self.places.name, self.logs.target, self.logs.quarantine, _looked(facts))
 
         # 5 Finish what a crash left: quarantined records that became rows; what an uncommitted batch put into the quarantine goes.
-        self._finish_replay(facts)
+        if (mark := unfinished(engine_for(self.places.lake, self.session), self.places, self.logs.target, facts.target.newest)) is not None:
+            replay(self.session, self.places, mark)
         healed = list(_lost_checkpoints(facts, writer))
-        if (undone := roll_back(facts, writer.epoch, beginning.starts)) is not None:
+        if (undone := roll_back(facts, writer.epoch)) is not None:
             commit = commits.delete(self.session, self.logs.quarantine, writer.mark("rollback", SEEK, look_back.again()), undone.condition)
             number = commit.deleted_rows if commit is not None else 0
             healed += [f"{number} quarantined records of a batch that was not committed are rolled back, and read again"] if number else []
             faults.at("start_rolled_back", 0)
 
         # 6 Commit the offsets of a first start or a seek.
-        ledger = Ledger.of(self.session, self.places, self.logs.target, facts.ledger)
+        ledger = Ledger.of(self.session, self.places, self.logs, facts.ledger)
         if beginning.why:
             seek = beginning.mark(writer.mark("seek", SEEK, look_back.again()))
             ledger.saw(commits.commit_seek(self.session, self.logs.target, seek), seek)
@@ -193,38 +196,22 @@ class _Opening:
         return Epoch(writer, beginning.starts, reached, epochs, checkpoint, look_back, ledger, beginning.sought, tuple(healed))
 
     def _look(self) -> Facts:
-        return look(self.session, self.places, self.logs, self.broker())
+        return look(self.session, self.places, self.logs, self.broker)
 
-    def _made_tables(self, facts: Facts) -> bool:
-        """Create the tables that are missing, unless a start is refused; whether any was."""
-        if self.seeking is None and isinstance(decision := decide(facts), Refuse):
-            raise decision.error
-        made = None in (facts.target.look, facts.quarantine.look, facts.ledger_look)
-        if made:
-            commits.create_tables(self.session, self.contract, self.places)
-        state = self.logs.target.state()
-        assert state is not None, "it is there, or was made a moment ago"
-        contract_change.refuse(self.contract, self.places.target, contract_change.changes(self.contract, state))
-        return made
+    def _refuse(self, facts: Facts) -> None:
+        """Raise what a start or a seek is refused with, before it makes or fences anything."""
+        self._begin(facts)
+        if (state := self.logs.target.state()) is not None:
+            contract_change.refuse(self.contract, self.places.target, contract_change.changes(self.contract, state))
 
     def _begin(self, facts: Facts) -> Beginning:
         """Where the epoch begins, by a start's decision or a seek's plan. Raises what they refuse with."""
         return _started(facts, self.contract) if self.seeking is None else self.seeking.begin(facts, self.session, self.places)
 
-    def _finish_replay(self, facts: Facts) -> None:
-        """What a crash behind the newest batch's commit may have left to be done."""
-        newest = facts.target.newest
-        if newest is None or newest.looked is None or newest.version is None:
-            return
-        mark = self.logs.target.commit(newest.version).mark
-        if mark is not None and mark.kind == "batch" and pending(engine_for(self.places.lake, self.session), self.places, mark):
-            replay(self.session, self.places, mark)
-
     def _make_checkpoint(self, writer: Writer, table_id: str) -> str:
         """The folder of a new checkpoint; older ones than a few are removed."""
         files, folder = files_of(self.places.checkpoints, self.session), self.places.checkpoint_of(writer.epoch)
-        earlier = sorted(int(name) for name in files.names(self.places.checkpoint) if name.isdigit())
-        for epoch in earlier[: -(CHECKPOINTS_KEPT - 1)]:
+        for epoch in checkpoints(files, self.places.checkpoint)[: -(CHECKPOINTS_KEPT - 1)]:
             files.remove(self.places.checkpoint_of(epoch))
         about = {"epoch": writer.epoch, "table_id": table_id, "topic": writer.topic.name, "topic_id": writer.topic.id}
         files.write(f"{folder}/{EPOCH_FILE}", json.dumps(about).encode())
@@ -235,7 +222,8 @@ def _started(facts: Facts, contract: Contract) -> Beginning:
     decision = decide(facts, contract.source.starting_offsets)
     if isinstance(decision, Refuse):
         raise decision.error
-    assert isinstance(decision, Start), "the tables were made a moment ago"
+    if isinstance(decision, Create):
+        return Beginning({})  # the tables are made next, and this is decided again
     why = ("first", f"starting_offsets: {contract.source.starting_offsets}") if decision.first else ("", "")
     return Beginning(decision.offsets, *why)
 

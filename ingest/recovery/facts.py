@@ -81,7 +81,7 @@ class LedgerFacts:
     its newest commit (empty: not known).
 
     `reached` is how far batches have read, by topic id and partition; `topics` each epoch's topic id; `sought` the epochs that a seek
-    opened; `holes` the batches that are missing between others.
+    opened; `holes` the batches that are missing between others; `cut` whether rows of it were taken away behind our newest commit on it.
     """
 
     newest: Newest | None = None
@@ -91,6 +91,7 @@ class LedgerFacts:
     topics: Mapping[int, str] = field(default_factory=dict)
     sought: frozenset[int] = frozenset()
     holes: frozenset[BatchId] = frozenset()
+    cut: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from ingest.recovery.facts import (
     Replaced,
     TargetFacts,
 )
-from ingest.stream.delta_log import Commit, DeltaLog, State
+from ingest.stream.delta_log import Commit, DeltaLog, Logs, State
 from ingest.stream.in_force import leaves_out
 from ingest.stream.ledger_reader import ledger_facts
 from ingest.stream.mark import BatchId, Look, app_id
@@ -35,25 +36,10 @@ EPOCH_FILE = "oncelake/epoch.json"
 EPOCH_DIGITS = 10
 
 
-@dataclass(frozen=True)
-class Logs:
-    """The logs of target, quarantine and ledger: who looks at them more than once keeps these, for each lists its folder but once."""
+def look(session: SparkSession | None, places: Places, logs: Logs, broker: Callable[[], BrokerFacts | None]) -> Facts:
+    """Read all that a start has to know, and ask `broker`; a lake on the machine's own disk needs no session.
 
-    target: DeltaLog
-    quarantine: DeltaLog
-    ledger: DeltaLog
-
-    @staticmethod
-    def of(places: Places, session: SparkSession | None = None) -> Logs:
-        """Those of a table; a lake on the machine's own disk needs no session."""
-        files = files_of(places.lake, session)
-        return Logs(*(DeltaLog(files, path) for path in (places.target, places.quarantine, places.ledger)))
-
-
-def look(session: SparkSession | None, places: Places, logs: Logs, broker: BrokerFacts | None) -> Facts:
-    """Read all that a start has to know; a lake on the machine's own disk needs no session.
-
-    Raises Refused LOG_TORN or LEDGER_UNREADABLE.
+    Raises Refused LOG_TORN or LEDGER_UNREADABLE, Unreadable, and what `broker` raises.
     """
     # A run beside this look (status, another driver) commits meanwhile. What tells of the target is read before it, what the target tells
     # of is read after it: so that what came in between is never taken for a loss.
@@ -62,16 +48,18 @@ def look(session: SparkSession | None, places: Places, logs: Logs, broker: Broke
     try:
         ledger = ledger_facts(session, logs.ledger)
     except Unreadable as error:
-        raise refusals.ledger_unreadable(places.name, places.ledger, str(error)) from error
+        raise refusals.ledger_unreadable(places.name, places.ledger, error.why) from error
+    fenced = logs.quarantine.state()
     target_state = logs.target.state()
     target = target_facts(logs.target, target_state, places, ledger)
     quarantine_state = logs.quarantine.state()
     quarantine = quarantine_facts(logs.quarantine, quarantine_state, places, target.newest)
+    quarantine = replace(quarantine, epoch=epoch_of(fenced, places))
     target = replace(target, copy=copied(logs.target, target_state, target.newest, quarantine))
-    states = {places.target: target_state, places.quarantine: quarantine_state, places.ledger: ledger_state}
+    states = {places.target: target_state, places.quarantine: quarantine_state}
     retention = tuple(path for path, state in states.items() if state is not None and RETENTION in state.properties)
     ledger_look = ledger_state.look if ledger_state is not None else None
-    facts = Facts(places.name, target, quarantine, ledger, checkpoint, broker, retention, None, ledger_look)
+    facts = Facts(places.name, target, quarantine, ledger, checkpoint, broker(), retention, None, ledger_look)
     return replace(facts, count=_count(session, places)) if facts.needs_count else facts
 
 
@@ -126,7 +114,6 @@ def quarantine_facts(log: DeltaLog, state: State | None, places: Places, target:
     """What the quarantine's log says, beside the target's newest batch or seek."""
     if state is None:
         return QuarantineFacts(log.table)
-    txn = state.transactions.get(app_id(places.pipeline, places.table))
     newest, saw, settled = None, None, False
     for commit in log.newest_first():
         if (mark := commit.mark) is None or mark.name != places.name:
@@ -142,20 +129,31 @@ def quarantine_facts(log: DeltaLog, state: State | None, places: Places, target:
     looked: Look | None = target.looked.quarantine if target is not None and target.looked is not None else None
     stamp = log.stamp(looked.version) if looked is not None else ""
     replaced = replaced_since(log, looked.version) if looked is not None else None
-    return QuarantineFacts(log.table, state.look, BatchId.of(txn).epoch if txn is not None else 0, newest, whole, stamp, replaced, saw)
+    return QuarantineFacts(log.table, state.look, epoch_of(state, places), newest, whole, stamp, replaced, saw)
+
+
+def epoch_of(state: State | None, places: Places) -> int:
+    """The epoch of our transaction id in a table; 0 for none."""
+    txn = state.transactions.get(app_id(places.pipeline, places.table)) if state is not None else None
+    return BatchId.of(txn).epoch if txn is not None else 0
 
 
 def checkpoint_facts(files: Files, folder: str) -> CheckpointFacts:
     """The highest epoch in the folder of checkpoints. A file that is missing or torn says nothing: the folder is a cache."""
-    # A longer number was never an epoch of ours, and no transaction id could hold it.
-    epochs = sorted((int(name) for name in files.names(folder) if name.isdecimal() and len(name) < EPOCH_DIGITS), reverse=True)
+    epochs = checkpoints(files, folder)
     if not epochs:
         return CheckpointFacts()
     try:
-        table_id = str(json.loads(files.read(f"{folder}/{epochs[0]}/{EPOCH_FILE}") or b"")["table_id"])
+        table_id = str(json.loads(files.read(f"{folder}/{epochs[-1]}/{EPOCH_FILE}") or b"")["table_id"])
     except (ValueError, KeyError, TypeError):
         table_id = ""
-    return CheckpointFacts(epochs[0], table_id)
+    return CheckpointFacts(epochs[-1], table_id)
+
+
+def checkpoints(files: Files, folder: str) -> list[int]:
+    """The epochs whose checkpoints are in the folder, ascending."""
+    # A longer number was never an epoch of ours, and no transaction id could hold it.
+    return sorted(int(name) for name in files.names(folder) if name.isdecimal() and len(name) < EPOCH_DIGITS)
 
 
 def replaced_since(log: DeltaLog, version: int) -> Replaced | None:

@@ -11,6 +11,9 @@ from ingest.recovery.facts import Newest
 NOT_AGAIN = "ids that the table holds are not added again. But with `event_id: position` a copied record is another event: there begin "
 NOT_AGAIN += "behind the copies (`--to` offsets or a time, `--accept-gap`)."
 
+# Where a table was read before, what Kafka no longer holds is a gap.
+EXPIRED = " (with `--accept-gap` where it has expired records)"
+
 
 def table_gone(name: str, table: str, by: str) -> Refused:
     """No table, though something tells that there was one."""
@@ -18,7 +21,7 @@ def table_gone(name: str, table: str, by: str) -> Refused:
         "TABLE_REPLACED",
         f"there is no Delta table at {table}, but the {by} of {name} tells that there was one.",
         expected="the table with all that was read.",
-        remedy=f"put the table back; or `ingest seek {name} --to earliest` makes a new one from all that Kafka still holds.",
+        remedy=f"put the table back; or `ingest seek {name} --to earliest` makes a new one from all that Kafka still holds{EXPIRED}.",
     )
 
 
@@ -28,7 +31,7 @@ def table_replaced(name: str, table: str, has: str, by: str, told: str) -> Refus
         "TABLE_REPLACED",
         f"{table} has the table id {has}; the {by} of {name} knows the table {told} that was there before.",
         expected="the same table: what the old one held is not in this one.",
-        remedy=f"put the old table back; or `ingest seek {name} --to earliest` fills this one from all that Kafka still holds.",
+        remedy=f"put the old table back; or `ingest seek {name} --to earliest` fills this one from all that Kafka still holds{EXPIRED}.",
     )
 
 
@@ -71,7 +74,7 @@ def history_gone(name: str, table: str, txn: object, unknown: Sequence[str]) -> 
         "HISTORY_GONE",
         f"{table} keeps our transaction id {txn}, but neither its log nor the ledger has the offsets of its newest batch.{rows}",
         expected="the commit in the table's log, or its row in the ledger.",
-        remedy=f"`ingest seek {name} --to earliest` reads again all that Kafka still holds; or bring the ledger back first.",
+        remedy=f"`ingest seek {name} --to earliest` reads again all that Kafka still holds{EXPIRED}; or bring the ledger back first.",
     )
 
 

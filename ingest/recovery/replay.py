@@ -8,11 +8,24 @@ from typing import TYPE_CHECKING
 
 from ingest.delta_sql import At, Engine, quoted
 from ingest.places import Places
+from ingest.recovery.facts import Newest
+from ingest.stream.delta_log import DeltaLog
 from ingest.stream.mark import Mark
 from ingest.stream.offsets import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def unfinished(engine: Engine, places: Places, log: DeltaLog, newest: Newest | None) -> Mark | None:
+    """The mark of the target's newest batch, if it inserted rows that stand in the quarantine, too; `log` is the target's.
+
+    Raises Unreadable.
+    """
+    if newest is None or newest.looked is None or newest.version is None:
+        return None
+    mark = log.commit(newest.version).mark
+    return mark if mark is not None and mark.kind == "batch" and pending(engine, places, mark) else None
 
 
 def pending(engine: Engine, places: Places, mark: Mark) -> bool:

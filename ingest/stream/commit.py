@@ -35,7 +35,7 @@ METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 # A conflict means that somebody else's commit came first; each try reads the table anew. Five in a row is not chance.
 TRIES_MAX = 5
-# Not among them: ConcurrentTransactionException, which means that a later epoch has fenced this one.
+# Not among them: ConcurrentTransactionException, which may mean that a later epoch has fenced this one.
 CONFLICTS: tuple[type[Exception], ...] = (delta.ConcurrentAppendException, delta.ConcurrentDeleteReadException)
 CONFLICTS += (delta.ConcurrentDeleteDeleteException, delta.ConcurrentWriteException, delta.MetadataChangedException)
 CONFLICTS += (delta.ProtocolChangedException,)
@@ -230,9 +230,11 @@ def _try_commit(session: SparkSession, log: DeltaLog, still: Still, write: Calla
         except Exception as error:
             if (commit := _own(log, mark, before)) is not None:
                 return commit
-            if isinstance(error, delta.ConcurrentTransactionException):
+            outrun = isinstance(error, delta.ConcurrentTransactionException)
+            if outrun and _newer(log, mark) is not None:
                 return None
-            if tries < TRIES_MAX and isinstance(error, CONFLICTS):
+            # Else an earlier epoch has committed meanwhile, which does not fence this one.
+            if tries < TRIES_MAX and (outrun or isinstance(error, CONFLICTS)):
                 continue
             raise
         return _own(log, mark, before)

@@ -12,12 +12,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ingest.files import Files
+from ingest.files import Files, files_of
+from ingest.places import Places
 from ingest.recovery import refusals
 from ingest.stream.mark import Look, Mark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A data file and, where rows of it are deleted by a deletion vector, which one: together they say what is read of it.
 FileKey = tuple[str, str]
@@ -40,7 +44,7 @@ class AddedFile:
 
 @dataclass(frozen=True)
 class Commit:
-    """One version of a Delta table. Without `changes_rows` it has only written rows anew that were there, as OPTIMIZE does."""
+    """One version of a Delta table."""
 
     version: int
     committed_at: datetime
@@ -51,7 +55,6 @@ class Commit:
     removed: tuple[FileKey, ...] = ()
     parameters: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
-    changes_rows: bool = True
 
     @property
     def mark(self) -> Mark | None:
@@ -300,13 +303,27 @@ class DeltaLog:
             raise refusals.log_damaged(self.table, path) from error
 
 
+@dataclass(frozen=True)
+class Logs:
+    """The logs of target, quarantine and ledger: who looks at them more than once keeps these, for each lists its folder but once."""
+
+    target: DeltaLog
+    quarantine: DeltaLog
+    ledger: DeltaLog
+
+    @staticmethod
+    def of(places: Places, session: SparkSession | None = None) -> Logs:
+        """Those of a table; a lake on the machine's own disk needs no session."""
+        files = files_of(places.lake, session)
+        return Logs(*(DeltaLog(files, path) for path in (places.target, places.quarantine, places.ledger)))
+
+
 def parse_commit(version: int, actions: list[dict[str, Any]]) -> Commit:
     """The commit that these actions are."""
     info: dict[str, Any] = {}
     transactions: dict[str, int] = {}
     added: list[AddedFile] = []
     removed: list[FileKey] = []
-    changes = [bool(file.get("dataChange", True)) for action in actions for kind, file in action.items() if kind in ("add", "remove")]
     for action in actions:
         if "commitInfo" in action:
             info = action["commitInfo"]
@@ -328,7 +345,6 @@ def parse_commit(version: int, actions: list[dict[str, Any]]) -> Commit:
         tuple(removed),
         info.get("operationParameters") or {},
         info.get("operationMetrics") or {},
-        any(changes),
     )
 
 

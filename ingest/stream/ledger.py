@@ -18,8 +18,8 @@ from ingest.places import Places
 from ingest.prove.books import with_stood
 from ingest.recovery.facts import LedgerFacts
 from ingest.stream import commit as commits
-from ingest.stream.delta_log import Commit, DeltaLog
-from ingest.stream.ledger_reader import ledger_rows, unledgered
+from ingest.stream.delta_log import Commit, DeltaLog, Logs
+from ingest.stream.ledger_reader import cut_since, ledger_rows, unledgered
 from ingest.stream.ledger_row import LedgerRow, count_rows, epoch_begin
 from ingest.stream.mark import FIRST_BATCH, Mark
 
@@ -34,14 +34,21 @@ class Ledger:
 
     session: SparkSession
     places: Places
+    target: DeltaLog
+    log: DeltaLog
     pending: list[tuple[Commit, Mark]]
     sought: set[int]
+    _seen: int = field(init=False)
     _appended_at: float = field(default_factory=time.monotonic)
 
+    def __post_init__(self) -> None:
+        self._seen = self.log.newest()
+
     @staticmethod
-    def of(session: SparkSession, places: Places, target: DeltaLog, known: LedgerFacts) -> Ledger:
+    def of(session: SparkSession, places: Places, logs: Logs, known: LedgerFacts) -> Ledger:
         """The ledger, with what a run before has left pending by the target's log."""
-        return Ledger(session, places, unledgered(target, places.name, known), set(known.sought))
+        pending = unledgered(logs.target, places.name, known)
+        return Ledger(session, places, logs.target, logs.ledger, pending, set(known.sought))
 
     def saw(self, commit: Commit, mark: Mark) -> None:
         """Take note of a batch or a seek that was committed."""
@@ -60,6 +67,8 @@ class Ledger:
         self._appended_at = time.monotonic()
         if not self.pending:
             return
+        if cut_since(self.log, self._seen):  # beneath this run: then all that the target's log has
+            self.pending = unledgered(self.target, self.places.name, LedgerFacts())
         rows: dict[tuple[str, int, int, int, int], LedgerRow] = {}
         for commit, mark in self.pending:
             for row in self._project(commit, mark):
@@ -68,6 +77,7 @@ class Ledger:
         newest = max((mark for _, mark in self.pending), key=lambda mark: mark.id)
         mark = replace(newest, kind="ledger", ranges=(), counts=(), gaps=())
         commits.merge_ledger(session or self.session, self.places.ledger, mark, list(rows.values()))
+        self._seen = self.log.newest()
         self.pending.clear()
 
     def _project(self, commit: Commit, mark: Mark) -> Sequence[LedgerRow]:

@@ -10,6 +10,7 @@ from ingest.delta_sql import At, Engine, engine_for
 from ingest.places import Places
 from ingest.recovery.facts import LedgerFacts, Newest
 from ingest.stream.delta_log import Commit, DeltaLog
+from ingest.stream.in_force import leaves_out
 from ingest.stream.ledger_row import LedgerRow
 from ingest.stream.mark import FENCE, FIRST_BATCH, SEEK, BatchId, Mark, TopicId
 
@@ -34,8 +35,8 @@ def ledger_facts(session: SparkSession | None, log: DeltaLog) -> LedgerFacts:
     epochs = engine.ask(EPOCHS, ledger=ledger)
     if not epochs:
         return LedgerFacts()
-    told = (Mark.from_json(commit.user_metadata) for commit in log.newest_first())
-    table_id = next((mark.looked.target.table_id for mark in told if mark is not None and mark.kind == "ledger"), "")
+    told = ((commit.version, Mark.from_json(commit.user_metadata)) for commit in log.newest_first())
+    version, table_id = next(((v, mark.looked.target.table_id) for v, mark in told if mark is not None and mark.kind == "ledger"), (-1, ""))
     highest = max(epochs, key=lambda row: int(row["epoch"]))
     number = highest["last"] or SEEK
     newest = f"epoch = {highest['epoch']} AND batch = {number} AND kind IN ('batch', 'epoch')"
@@ -50,7 +51,13 @@ def ledger_facts(session: SparkSession | None, log: DeltaLog) -> LedgerFacts:
         {row["epoch"]: row["topic_id"] for row in epochs},
         frozenset(row["epoch"] for row in epochs if row["sought"]),
         holes,
+        cut_since(log, version),
     )
+
+
+def cut_since(log: DeltaLog, version: int) -> bool:
+    """Whether anybody has taken rows out of a ledger after this version, by RESTORE, DELETE or an overwrite."""
+    return any(commit.operation == "DELETE" or leaves_out(commit) for commit in log.since(version))
 
 
 def ledger_rows(engine: Engine, places: Places, where: str = "true") -> list[LedgerRow]:
@@ -64,7 +71,8 @@ def ledger_rows(engine: Engine, places: Places, where: str = "true") -> list[Led
 def unledgered(log: DeltaLog, name: str, known: LedgerFacts) -> list[tuple[Commit, Mark]]:
     """The target's batches and seeks that the ledger lacks, ascending: those behind its newest one, and in its holes."""
     # A copy of the table that was put back may have gone on in an earlier epoch: then all that its log has.
-    newest = known.newest.id if known.newest is not None and _there(log, known.newest) else BatchId(0, FENCE)
+    whole = known.newest is not None and not known.cut and _there(log, known.newest)
+    newest = known.newest.id if whole and known.newest is not None else BatchId(0, FENCE)
     oldest = _oldest(log, name) if known.holes else None  # what Delta has cleaned from the log is not looked for
     holes = {id for id in known.holes if oldest is not None and id >= oldest}
     since = min([newest, *(BatchId(id.epoch, id.number - 1) for id in holes)])

@@ -165,7 +165,7 @@ class Run:
         """Look without Spark, where that can be done: a refusal comes in a second, and a schedule that finds nothing to read ends."""
         if not is_local(self.lake):
             return False
-        nothing = idle(contract, places, facts_of(self.kafka, topic, contract.source.isolation_level))
+        nothing = idle(contract, places, lambda: facts_of(self.kafka, topic, contract.source.isolation_level))
         return nothing and self.trigger.once and self.checks is None
 
     def _listen(self, *, at_once: bool) -> None:

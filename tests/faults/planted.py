@@ -156,10 +156,10 @@ TIMES = """    if contract.event_time:
 ALL, NONE = "    condition = F.lit(True)\n", "    condition = F.lit(False)\n"
 BY_ID = "    for name in event_id_columns(contract):"
 BY_POSITION = '    for name in ("topic_id", "partition", "offset"):'
-FENCES = 'for log, point in ((self.target, "start_target_fenced"), (self.quarantine, "start_fenced")):'
-ONLY_TARGET = 'for log, point in ((self.target, "start_target_fenced"),):'
-ONLY_QUARANTINE = 'for log, point in ((self.quarantine, "start_fenced"),):'
-UNDONE = "(undone := roll_back(facts, writer.epoch, beginning.starts)) is not None"
+FENCES = 'for log, point in ((self.logs.target, "start_target_fenced"), (self.logs.quarantine, "start_fenced")):'
+ONLY_TARGET = 'for log, point in ((self.logs.target, "start_target_fenced"),):'
+ONLY_QUARANTINE = 'for log, point in ((self.logs.quarantine, "start_fenced"),):'
+UNDONE = "(undone := roll_back(facts, writer.epoch)) is not None"
 START = "Start({p: newest.ends.get(p, 0) for p in sorted(partitions)})"
 APP_ID = 'return f"oncelake/{pipeline}/{table}"'
 BYTES = 'F.col("__value").alias("value")'

@@ -31,7 +31,7 @@ slow = pytest.mark.slow
 def nothing_to_do(lane: Lane) -> bool:
     kafka = KafkaOptions(lane.bootstrap_servers)
     topic = describe(kafka, lane.contract.source.topic)
-    return idle(lane.contract, lane.places, facts_of(kafka, topic, lane.contract.source.isolation_level))
+    return idle(lane.contract, lane.places, lambda: facts_of(kafka, topic, lane.contract.source.isolation_level))
 
 
 def test_with_the_checkpoints_deleted_between_runs_nothing_is_lost_doubled_or_asked(lane: MakeLane) -> None:

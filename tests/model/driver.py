@@ -101,9 +101,10 @@ class Driver:
     def _work(self) -> Steps:
         for _ in range(ROUNDS_MAX):
             facts = yield from self._look()
+            if self.seeking is not None or not isinstance(decide(facts, self.world.setting.starting), Create):
+                self._offsets(facts)
             if (yield from self._make_tables(facts)):
                 facts = yield from self._look()
-            self._offsets(facts)
             yield
             if (yield from self._fenced(facts)):
                 break
@@ -118,13 +119,14 @@ class Driver:
     # Opening an epoch.
 
     def _look(self) -> Doing:
-        topic = self.world.topic
-        self.topic, self.disturbed = topic, False
-        return (yield from self.world.look(self.logs, BrokerFacts(self.world.topic_id(), topic.bounds())))
+        self.disturbed = False
+        return (yield from self.world.look(self.logs, self._ask))
+
+    def _ask(self) -> BrokerFacts:
+        self.topic = self.world.topic
+        return BrokerFacts(self.world.topic_id(), self.topic.bounds())
 
     def _make_tables(self, facts: Any) -> Doing:
-        if self.seeking is None and isinstance(decision := decide(facts), Refuse):
-            raise decision.error
         if None not in (facts.target.look, facts.quarantine.look, self.world.tables[LEDGER]):
             return False
         for which in (TARGET, QUARANTINE, LEDGER):
@@ -168,7 +170,7 @@ class Driver:
         self.world.truth.opened(self)
         self.look_back = LookBack(NAME, self.logs[TARGET], self.logs[QUARANTINE], Looked(facts.target.look, facts.quarantine.look))  # type: ignore[arg-type]
         yield from self._finish_replay(facts)
-        undone = None if self.planted.no_roll_back else roll_back(facts, self.epoch, starts)
+        undone = None if self.planted.no_roll_back else roll_back(facts, self.epoch)
         if undone is not None:
             yield from self._delete(undone)
         known = facts.ledger
@@ -177,7 +179,8 @@ class Driver:
             ranges = tuple(OffsetRange(p, start, start) for p, start in sorted(starts.items()))
             mark = self._mark("seek", SEEK, self._again())
             mark = replace(mark, ranges=ranges, gaps=sought.gaps if sought is not None else (), why="first" if first else "seek")
-            self.world.truth.seeking(mark)
+            if not self._fenced_off(TARGET, mark):  # else it is about to be refused
+                self.world.truth.seeking(mark)
             version = yield from self._commit(TARGET, partial(_same, mark), _nothing, reads=False)
             self.pending.append((version, mark))
             yield

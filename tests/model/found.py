@@ -38,6 +38,18 @@ WIPED: tuple[Op, ...] = (("drop", 0), ("drop", 1), ("drop", 2), ("lose",))
 # A committed batch is rolled back beneath a copy of the target that lacks it, and then the target is put back with it.
 ROLLED_BACK: tuple[Op, ...] = (BAD, until(0, "batch target at work"), run(0, 1), ("save",), ("kill", 0), ("copy", 0, 1))
 ROLLED_BACK += (until(1, "batch quarantine next"), ("kill", 1), ("put_back", 0))
+# An uncommitted batch's odd record in quarantine, and a seek behind it.
+PASSED_OVER: tuple[Op, ...] = (
+    ROW,
+    run(),
+    STRICT,
+    ODD,
+    until(0, "batch target next"),
+    ("kill", 0),
+    ("seek", 1, "latest", (), True),
+    run(1),
+    ("kill", 1),
+)
 # (what comes before, the statement).
 STATEMENTS: tuple[tuple[tuple[Op, ...], str], ...] = (
     ((GOOD,), "epoch target"),
@@ -314,5 +326,15 @@ FLAWS: tuple[Named, ...] = (
         "never in the ledger",
         "An old copy of the target is put back, and an earlier run goes on: the ledger, which is ahead, never gets its batch.",
         Schedule(Setting(), (run(1), ROW, run(), ("copy", 0, 2), run(1, 6), ("delete", 0))),
+    ),
+    (
+        "passed over, and back under another contract",
+        "Killed behind the quarantine; a seek passes over the record; another seek goes back, where the contract takes it: row and open.",
+        Schedule(SMALL, (*PASSED_OVER, LAX, MORE, *seek("earliest"), run())),
+    ),
+    (
+        "passed over, back, and the quarantine lost",
+        "The record that was passed over makes its own re-read a copy: the batch has put nothing there, and nobody misses it.",
+        Schedule(SMALL, (*PASSED_OVER, *seek("earliest"), run(), ("kill", 0), ("drop", 1))),
     ),
 )

@@ -62,7 +62,7 @@ def _takes(takes: Callable[[RollBack, BatchId, str, int, int], bool]) -> Sequenc
 
 
 def _by_offsets(self: RollBack, id: BatchId, topic_id: str, partition: int, offset: int) -> bool:
-    return topic_id == self.topic_id and offset >= self.starts.get(partition, 0)
+    return topic_id == self.topic_id and offset >= self.earliest.get(partition, 0)
 
 
 def _committed_too(self: RollBack, id: BatchId, topic_id: str, partition: int, offset: int) -> bool:

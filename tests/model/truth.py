@@ -72,6 +72,7 @@ class Truth:
             for each in mark.ranges:
                 put = table.newest.inserted.get(each.partition, 0) + (counts[each.partition].quarantined if each.partition in counts else 0)
                 self.put[(*_key(mark), each.partition), mark.topic.id, each.start, each.end] = put
+                self.gaps -= {(mark.topic.id, each.partition, offset) for offset in range(each.start, each.end)}
 
     def seeking(self, mark: Mark) -> None:
         """A first start or a seek is about to commit where its epoch begins."""

@@ -6,7 +6,7 @@ schedule too.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -69,17 +69,19 @@ class World:
     def topic_id(self, topic: Topic | None = None) -> TopicId:
         return TopicId(TOPIC, (topic or self.topic).id)
 
-    def look(self, logs: Sequence[Log], broker: BrokerFacts) -> Generator[None, None, Facts]:
+    def look(self, logs: Sequence[Log], broker: Callable[[], BrokerFacts]) -> Generator[None, None, Facts]:
         """What a look sees, in the order of ingest/recovery/look.py and by its functions, but for the ledger, which is SQL there."""
         epoch = max(self.checkpoints, default=0)
         checkpoint, ledger = CheckpointFacts(epoch, self.checkpoints.get(epoch, "")), self._ledger_facts()
         yield
         self._unseen.clear()
+        fenced: Any = logs[QUARANTINE].state()
         target = look.target_facts(logs[TARGET], logs[TARGET].state(), PLACES, ledger)  # type: ignore[arg-type]
         yield
         quarantine = look.quarantine_facts(logs[QUARANTINE], logs[QUARANTINE].state(), PLACES, target.newest)  # type: ignore[arg-type]
+        quarantine = replace(quarantine, epoch=look.epoch_of(fenced, PLACES))
         target = replace(target, copy=look.copied(logs[TARGET], logs[TARGET].state(), target.newest, quarantine))  # type: ignore[arg-type]
-        facts = Facts(PLACES.name, target, quarantine, ledger, checkpoint, broker)
+        facts = Facts(PLACES.name, target, quarantine, ledger, checkpoint, broker())
         if not facts.needs_count:
             return facts
         known = Known(self.tables, roll_backs_count=self.planted.roll_backs_count)

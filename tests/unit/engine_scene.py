@@ -12,8 +12,8 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from ingest.files import LocalFiles
 from ingest.recovery.facts import BrokerFacts, Facts
-from ingest.recovery.look import EPOCH_FILE, Logs, look
-from ingest.stream.delta_log import DeltaLog
+from ingest.recovery.look import EPOCH_FILE, look
+from ingest.stream.delta_log import DeltaLog, Logs
 from ingest.stream.mark import FENCE, SEEK, Kind, Look, Looked, Mark
 from ingest.stream.offsets import OffsetRange
 from tests.unit.proof_lake import LEDGER, TOPIC, Lake
@@ -34,7 +34,7 @@ class Scene(Lake):
 
     def facts(self, broker: BrokerFacts | None = None) -> Facts:
         """What a start sees."""
-        return look(None, self.places, Logs.of(self.places), broker)
+        return look(None, self.places, Logs.of(self.places), lambda: broker)
 
     def start(self, *, quarantine: bool = True) -> None:
         """The next epoch begins, with its fences."""

@@ -171,12 +171,12 @@ def test_of_several_refusals_the_first_of_the_table_is_told() -> None:
         (broker(p0=(0, 1)), "BROKER_BEHIND"),
         (broker(p0=(0, 1), p1=(9, 9)), "RECORDS_EXPIRED"),
         (broker(TopicId("orders", "new", "cluster")), "TOPIC_RECREATED"),
-        (lambda f: replace(f, retention=("/target",)), "TXN_RETENTION"),
         (target(txn=BatchId(3, 6)), "HISTORY_GONE"),
         (quarantine(replaced=REPLACED), "QUARANTINE_REWOUND"),
         (target(replaced=REPLACED), "TABLE_REWOUND"),
         (target(other="lab.orders"), "TABLE_FOREIGN"),
         (ledger(table_id="X"), "TABLE_REPLACED"),
+        (lambda f: replace(f, retention=("/target",)), "TXN_RETENTION"),
     ]
     facts = GOOD
     for change, expected in rows:

@@ -28,7 +28,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 def is_idle(scene: Scene, first: int = 0, end: int = 10, decided: int | None = None, **more: tuple[int, int]) -> bool:
     bounds = {0: (first, end), **{int(name[1:]): bound for name, bound in more.items()}}
-    return idle(CONTRACT, scene.places, BrokerFacts(TOPIC, bounds, {0: decided} if decided is not None else {}))
+    return idle(CONTRACT, scene.places, lambda: BrokerFacts(TOPIC, bounds, {0: decided} if decided is not None else {}))
 
 
 def test_nothing_to_read_is_idle_and_one_offset_more_is_not(scene: Scene) -> None:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from ingest.files import LocalFiles
 from ingest.recovery.facts import LedgerFacts
 from ingest.stream import commit as commits
-from ingest.stream.delta_log import DeltaLog
+from ingest.stream.delta_log import DeltaLog, Logs
 from ingest.stream.ledger import Ledger
 from ingest.stream.ledger_reader import ledger_facts, unledgered
 from ingest.stream.ledger_row import LedgerRow
@@ -106,9 +106,19 @@ def test_a_hole_that_the_log_no_longer_holds_is_not_looked_for_at_each_start(sce
 
 
 def test_without_a_ledger_the_whole_log_is_projected(scene: Scene) -> None:
-    everything = [BatchId(1, n) for n in (1, 2, 3, 4, 5)] + [BatchId(3, 2)]
-    assert [mark.id for _, mark in unledgered(scene.log(), "shop.orders", LedgerFacts())] == everything
+    assert [mark.id for _, mark in unledgered(scene.log(), "shop.orders", LedgerFacts())] == EVERYTHING
     assert unledgered(scene.log(), "shop.payments", LedgerFacts()) == []
+
+
+EVERYTHING = [BatchId(1, n) for n in (1, 2, 3, 4, 5)] + [BatchId(3, 2)]
+
+
+def test_where_somebody_took_rows_of_it_away_the_whole_log_is_projected(scene: Scene) -> None:
+    """I7: of an epoch's last batches, or an epoch as a whole, the rows that are left tell nothing."""
+    DeltaTable(scene.places.ledger).delete("epoch = 1 AND batch = 5")
+    assert lacks(scene) == EVERYTHING
+    scene.keep()
+    assert lacks(scene) == []
 
 
 @pytest.fixture
@@ -121,7 +131,7 @@ def merged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Mark, Sequence[LedgerR
 
 def appended(scene: Scene, facts: LedgerFacts) -> Ledger:
     session: Any = None
-    ledger = Ledger.of(session, scene.places, scene.log(), facts)
+    ledger = Ledger.of(session, scene.places, Logs.of(scene.places), facts)
     ledger.append()
     return ledger
 
@@ -171,3 +181,15 @@ def test_a_first_start_reads_nothing_again(tmp_path: Path, merged: list[tuple[Ma
     ((_, rows),) = merged
     assert [(row.kind, row.start_offset, row.why) for row in rows] == [("epoch", 7, "first")]
     assert keys(rows) == keys(replace(row) for row in scene.ledger)
+
+
+def test_what_was_taken_from_it_beneath_a_run_is_appended_again(scene: Scene, merged: list[tuple[Mark, Sequence[LedgerRow]]]) -> None:
+    """The run's next rows would hide what is missing before them."""
+    session: Any = None
+    scene.keep()
+    ledger = Ledger.of(session, scene.places, Logs.of(scene.places), known(scene))
+    DeltaTable(scene.places.ledger).restore(0)
+    ledger.pending = unledgered(scene.log(), "shop.orders", LedgerFacts())[-1:]
+    ledger.append()
+    ((_, rows),) = merged
+    assert sorted({BatchId(row.epoch, row.batch) for row in rows if row.batch}) == EVERYTHING

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ingest.errors import RunStopped
+from ingest.errors import InvalidInput, RunStopped
 from ingest.files import LocalFiles
 from ingest.places import Places
 from ingest.recovery import epoch as opening
 from ingest.recovery.decide import Refuse, Start, decide
 from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Facts, LedgerFacts, QuarantineFacts, TargetFacts
-from ingest.recovery.look import Logs, look
+from ingest.recovery.look import look
 from ingest.recovery.look_back import LookBack
-from ingest.recovery.roll_back import RollBack
+from ingest.recovery.seek import Aim
 from ingest.stream import commit as commits
 from ingest.stream import contract_change
-from ingest.stream.delta_log import DeltaLog
+from ingest.stream.delta_log import DeltaLog, Logs
 from ingest.stream.in_force import deletes
 from ingest.stream.mark import FENCE, SEEK, BatchId, Kind, Look, Looked, Mark, TopicId
 from ingest.stream.offsets import OffsetRange
+from tests.unit.engine_scene import Scene
 
 pytestmark = pytest.mark.unit
 
@@ -72,7 +71,7 @@ class Lake:
             self.put(table, "WRITE", self.mark("epoch", epoch, FENCE), mode="Append")
 
     def facts(self, broker: BrokerFacts = BROKER) -> Facts:
-        return look(None, self.places, Logs.of(self.places), broker)
+        return look(None, self.places, Logs.of(self.places), lambda: broker)
 
     def refused(self, broker: BrokerFacts = BROKER) -> str:
         """The code of a start's refusal; empty if there is none."""
@@ -167,22 +166,6 @@ def test_our_own_roll_back_removes_nothing_of_a_batch(lake: Lake) -> None:
     assert [each.version for each in deletes(log, log.newest())] == [theirs]
 
 
-def test_a_roll_back_takes_what_no_commit_has_and_will_be_read_again() -> None:
-    """I7: (2, 3) is committed, epoch 4 begins at 10; partition 1 is new."""
-    undone = RollBack(4, BatchId(2, 3), "it's", {0: 10})
-    expected = {
-        (epoch, batch, topic, partition, offset)
-        for epoch, batch, topic, partition, offset in product((1, 2, 3, 4), (2, 3, 4), ("it's", "other"), (0, 1), (9, 10))
-        if topic == "it's" and ((epoch == 2 and batch == 4) or epoch == 3) and (partition == 1 or offset == 10)
-    }
-    rows = list(product((1, 2, 3, 4), (2, 3, 4), ("it's", "other"), (0, 1), (9, 10)))
-    assert {row for row in rows if undone.takes(BatchId(row[0], row[1]), *row[2:])} == expected
-    with sqlite3.connect(":memory:") as table:
-        table.execute('CREATE TABLE q (epoch, batch, topic_id, "partition", "offset")')
-        table.executemany("INSERT INTO q VALUES (?, ?, ?, ?, ?)", rows)
-        assert set(table.execute(f"SELECT * FROM q WHERE {undone.condition}")) == expected  # the same in SQL
-
-
 def opened(lake: Lake, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile: Callable[[], object]) -> opening.Epoch | None:
     """Open an epoch; `meanwhile` comes between its look and its fence of this table."""
 
@@ -194,7 +177,7 @@ def opened(lake: Lake, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile: 
     monkeypatch.setattr(commits, "fence", fence)
     monkeypatch.setattr(contract_change, "changes", lambda *_: ())
     monkeypatch.setattr(commits, "create_tables", lambda *_: None)
-    monkeypatch.setattr("ingest.recovery.epoch.pending", lambda *_: False)  # reads the tables' rows, and there are none
+    monkeypatch.setattr("ingest.recovery.epoch.unfinished", lambda *_: None)  # reads the tables' rows, and there are none
     contract: Any = SimpleNamespace(hash="", source=SimpleNamespace(starting_offsets="earliest"))
     session: Any = None
     return opening._Opening(session, contract, lake.places, lambda: BROKER, None, Logs.of(lake.places)).once()
@@ -209,3 +192,20 @@ def test_what_counts_is_what_is_seen_behind_the_fences(lake: Lake, monkeypatch: 
 def test_an_epoch_that_another_start_has_passed_is_given_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """I8: a later one fences the target in the moment in which this one is about to fence the quarantine."""
     assert opened(lake, monkeypatch, "quarantine", lambda: lake.fence(3, "target")) is None
+
+
+def test_a_seek_that_is_refused_has_made_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blank table in the place of one that was moved away keeps it from being put back."""
+    made: list[object] = []
+    monkeypatch.setattr(commits, "create_tables", lambda *places: made.append(places))
+    scene = Scene(tmp_path)
+    scene.first()
+    scene.batch(0, 10, range(10))
+    scene.keep()
+    Path(scene.places.target).rename(tmp_path / "aside")
+    session, contract = None, SimpleNamespace(hash="", source=SimpleNamespace(starting_offsets="earliest"))
+    seeking = opening.Seeking(Aim("offsets", ((0, 999),)), accept_gap=False, reason="--to 0:999")
+    start: Any = opening._Opening(session, contract, scene.places, lambda: BROKER, seeking, Logs.of(scene.places))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="OFFSETS_INVALID"):
+        start.once()
+    assert not made
