@@ -94,8 +94,6 @@ class Producer:
         self._raise_errors()
 
     def _raise_errors(self) -> None:
-        if not self._in_flight.errors:
-            return
         errors, self._in_flight.errors = self._in_flight.errors, []
         if errors and isinstance(self.mode, AtLeastOnce):
             raise DeliveryFailed([named(error) for error in errors]) from errors[0]

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ingest.files import LocalFiles
-from ingest.quality.count import ledger_rows
+from ingest.quality.check import ledger_rows
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.mark import BatchId
 from tests.unit.proof_lake import Lake
