@@ -56,29 +56,8 @@ def test_a_copy_at_fault_does_not_win_over_a_good_one(desk: MakeDesk) -> None:
 def test_text_ids_that_differ_in_case_blanks_or_unicode_form_are_different_rows_across_batches(desk: MakeDesk) -> None:
     """I3: MERGE, bounds and the choice of winners compare byte by byte."""
     one = desk()
-    names = [
-        "Café",
-        "Cafe\u0301",
-        "café",
-        "CAFÉ",
-        "Café ",
-        " Café",
-        "a",
-        "a ",
-        "A",
-        "",
-        "\u0000",
-        "ß",
-        "ss",
-        "\U0001f600",
-        "~",
-        "ﬁ",
-        "fi",
-        "a\n",
-        "a\r\n",
-        "\\",
-        "'",
-    ]
+    names = ["Café", "Cafe\u0301", "café", "CAFÉ", "Café ", " Café", "a", "a ", "A", "", "\u0000", "ß", "ss", "\U0001f600", "~", "ﬁ", "fi"]
+    names += ["a\n", "a\r\n", "\\", "'"]
     one.batch(*[order(name) for name in names[::2]])
     one.batch(*[order(name) for name in names])
     report = one.batch(*[order(name) for name in reversed(names)])

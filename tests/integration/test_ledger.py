@@ -13,7 +13,6 @@ from pyspark.sql import Row
 from ingest.files import LocalFiles
 from ingest.recovery.epoch import Seeking
 from ingest.recovery.seek import Aim
-from ingest.stream import commit
 from tests.integration.desk import Desk
 from tests.integration.lane import order
 
@@ -60,19 +59,6 @@ def test_the_next_run_completes_the_ledger_from_the_targets_log_each_row_once(de
     assert balance(one)[6:] == [(2, 2, 0, 9, 10, 1, 1, 0, 0, 0), (2, 2, 1, 1, 1, 0, 0, 0, 0, 0)]
 
 
-@pytest.mark.slow
-def test_a_hole_between_other_batches_is_filled_from_the_log(desk: MakeDesk) -> None:
-    one = desk()
-    for name in "abc":
-        one.batch(order(name))
-    one.table.epoch.ledger.append()
-    rows = balance(one)
-    one.session.sql(f"DELETE FROM delta.`{one.places.ledger}` WHERE batch = 3").collect()
-    one.table = one.open()
-    one.table.epoch.ledger.append()
-    assert balance(one) == rows
-
-
 def test_a_seek_notes_what_stood_of_the_batches_that_it_reads_again_and_the_gap_that_it_accepts(desk: MakeDesk) -> None:
     """I4: what was deleted before it is no loss once the offsets are read again."""
     one = desk()
@@ -94,24 +80,6 @@ def test_a_seek_notes_what_stood_of_the_batches_that_it_reads_again_and_the_gap_
         ("epoch", 3, 1, "seek", 7, 0),
         ("gap_accepted", 3, 1, None, 4, 3),
     ]
-
-
-@pytest.mark.slow
-def test_metadata_that_a_commit_of_somebody_else_carries_is_no_batch(desk: MakeDesk) -> None:
-    """An OPTIMIZE on the session can carry our userMetadata; without the transaction id it is not ours."""
-    one = desk()
-    one.batch(order("a"))
-    one.batch(order("b"))
-    mark = one.mark(9, 5, 9)
-    one.session.conf.set(commit.METADATA, mark.to_json())
-    try:
-        one.session.sql(f"OPTIMIZE delta.`{one.places.target}`").collect()
-    finally:
-        one.session.conf.unset(commit.METADATA)
-    newest = one.log().commit(one.log().newest())
-    assert (newest.operation, newest.user_metadata, newest.mark) == ("OPTIMIZE", mark.to_json(), None)
-    one.table = one.open()
-    assert one.table.epoch.starts == {0: 2}
 
 
 def test_inserted_by_partition_is_exact_where_only_some_winners_are_new(desk: MakeDesk) -> None:

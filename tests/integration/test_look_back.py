@@ -100,17 +100,3 @@ def test_a_target_that_is_dropped_in_the_middle_of_a_batch_is_not_made_anew_by_i
     with pytest.raises(RunStopped, match="TABLE_REWOUND"):
         one.batch(order("b"))
     assert not Path(one.places.target, "_delta_log").exists()
-
-
-def test_a_commit_that_is_taken_out_of_the_log_under_a_run_stops_it_before_the_next_batch(desk: MakeDesk) -> None:
-    """The next commit would get its number, and nothing would stand behind the hole."""
-    one = desk()
-    one.batch(order("a"))
-    one.batch(order("b"))
-    newest = one.log().newest()
-    log = Path(one.places.target) / "_delta_log"
-    for name in (f"{newest:020}.json", f".{newest:020}.json.crc", f"{newest:020}.crc"):
-        (log / name).unlink(missing_ok=True)
-    with pytest.raises(RunStopped, match=f"TABLE_REWOUND.*version {newest} is gone or another"):
-        one.batch(order("c"))
-    assert one.log().newest() == newest - 1

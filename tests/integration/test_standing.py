@@ -11,7 +11,6 @@ from ingest.kafka_options import KafkaOptions
 from ingest.prove.against_kafka import against_kafka
 from ingest.stream.topic import describe
 from tests.integration.lane import Lane, Record, order
-from tests.integration.records import contract
 
 pytestmark = pytest.mark.integration
 
@@ -36,34 +35,6 @@ def test_after_a_seek_to_the_earliest_the_copy_that_is_the_row_keeps_its_place(l
     assert quarantined == ([(0, 2)] if conflicts == "batch" else [(0, 0), (0, 2)]), "never the row"
     assert (report.records_read, report.inserted, report.duplicate, report.quarantined) == (5, 0, 5, 0)
     one.balanced()
-
-
-@pytest.mark.slow
-def test_a_row_that_a_newer_rule_would_refuse_stays_a_row_when_it_is_read_again(lane: MakeLane) -> None:
-    one = lane({"n": "INT"})
-    one.send(order("a", n=1), order("b", n=5))
-    one.run()
-    one.contract = contract({"n": "INT"}, topic=one.contract.source.topic, rules=[{"name": "small", "check": "n < 3"}])
-    one.seek("earliest")
-    one.send(order("c", n=7), order("b", n=2))
-    (report,) = one.run()
-    assert (report.inserted, report.duplicate, report.quarantined) == (0, 3, 1)
-    assert one.ids() == ["a", "b"] and [row["offset"] for row in one.quarantine().collect()] == [2]
-    one.balanced()
-
-
-@pytest.mark.slow
-def test_a_record_that_a_looser_rule_makes_a_row_is_replayed_in_quarantine(lane: MakeLane) -> None:
-    one = lane({"n": "INT"}, rules=[{"name": "small", "check": "n < 3"}])
-    one.send(order("a", n=1), order("b", n=5), "{")
-    one.run()
-    one.contract = contract({"n": "INT"}, topic=one.contract.source.topic)
-    one.seek("earliest")
-    (report,) = one.run()
-    assert (report.inserted, report.duplicate, report.quarantined) == (1, 2, 0)
-    assert {row["offset"]: row["state"] for row in one.quarantine().collect()} == {1: "replayed", 2: "open"}
-    said = one.verified()
-    assert (said.findings, said.quarantine.found) == ((), 2)
 
 
 @pytest.mark.slow

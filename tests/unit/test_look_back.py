@@ -23,9 +23,14 @@ def overwrite(scene: Scene, table: str) -> None:
     )
 
 
+def cut_short(scene: Scene, table: str) -> None:
+    """The next commit would get the number of the one that is gone, and nothing would stand behind the hole."""
+    sorted(Path(f"{scene.places.root}/{table}/_delta_log").glob("*.json"))[-1].unlink()
+
+
 def put_back(scene: Scene, table: str) -> None:
     """A copy from before the look, to which others have written since."""
-    sorted(Path(f"{scene.places.root}/{table}/_delta_log").glob("*.json"))[-1].unlink()
+    cut_short(scene, table)
     for _ in range(2):
         (scene.rows if table == "target" else scene.records)([77])
 
@@ -33,6 +38,7 @@ def put_back(scene: Scene, table: str) -> None:
 HARMS: dict[str, Harm] = {
     "restored": lambda scene, table: (scene.target if table == "target" else scene.quarantine).restore(1),
     "overwritten": overwrite,
+    "cut short": cut_short,
     "put back": put_back,
     "dropped": lambda scene, table: shutil.rmtree(f"{scene.places.root}/{table}"),
 }
