@@ -207,13 +207,6 @@ def test_a_start_goes_on_at_the_tables_ends_and_with_a_new_partition_at_0_whatev
     assert decide(broker(p2=(0, 9))(GOOD), "latest") == Start({0: 20, 1: 7, 2: 0})
 
 
-def test_an_epoch_is_greater_than_any_that_somebody_knows() -> None:
-    """I8"""
-    assert [change(NOTHING).next_epoch for change in (target(txn=BatchId(7, 3)), quarantine(epoch=7), ledger(epoch=7), checkpoint(7))] == [
-        8
-    ] * 4
-
-
 def test_exact_ranges_are_told() -> None:
     refused = list(refusals_of(broker(p0=(22, 25), p1=(0, 5))(GOOD)))
     assert "partition 0 [20, 22): 2 offsets" in refused[0].found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -95,15 +94,6 @@ def test_another_pipelines_commit_is_named_however_old(read: Scene) -> None:
     assert read.facts().target.other == "lab.orders"
 
 
-def test_the_highest_batch_counts_and_not_the_highest_version(read: Scene) -> None:
-    """I2: only delta-rs lets an older one in behind it."""
-    old = read.mark("batch", 2)
-    read.rows([1], mark=replace(old, ranges=()))
-    shutil.rmtree(read.places.ledger)
-    newest = read.facts().target.newest
-    assert newest is not None and (newest.id, newest.version) == (BatchId(1, 3), 4)
-
-
 def test_a_fence_moves_the_epoch_and_nothing_else(read: Scene) -> None:
     read.start(quarantine=False)
     facts = read.facts()
@@ -133,24 +123,6 @@ def test_what_is_missing_is_counted_where_only_the_ledger_vouches(read: Scene) -
     read.clean("target", 5)
     count = read.facts().count
     assert count is not None and len(count.missing) == 1 and "2" in count.missing[0]
-
-
-@pytest.mark.parametrize("table", ["target", "quarantine"])
-def test_a_restore_is_seen_only_behind_the_newest_batchs_look(read: Scene, table: str) -> None:
-    """I1. A fence behind it settles nothing; a batch or a seek that saw it does."""
-    version = 5 if table == "target" else 3
-    (read.target if table == "target" else read.quarantine).restore(1)
-
-    def seen() -> Replaced | None:
-        facts = read.facts()
-        assert not (facts.target.replaced and facts.quarantine.replaced)
-        return facts.target.replaced if table == "target" else facts.quarantine.replaced
-
-    assert seen() == Replaced(version, "RESTORE")
-    read.start()
-    assert seen() == Replaced(version, "RESTORE")
-    read.seek(0)
-    assert seen() is None
 
 
 def test_a_restore_between_a_batchs_look_and_its_commit_is_seen(read: Scene) -> None:
@@ -231,18 +203,6 @@ def test_the_newest_checkpoint_tells_its_table(scene: Scene) -> None:
     scene.checkpoint(10, table_id="b")
     found = checkpoint_facts(LocalFiles(), scene.places.checkpoint)
     assert (found.epoch, found.table_id) == (10, "b")
-
-
-@pytest.mark.parametrize("table", ["target", "quarantine", "ledger"])
-def test_a_table_whose_transaction_ids_may_expire_is_named(read: Scene, table: str) -> None:
-    folder = Path(read.places.root) / table / "_delta_log"
-    first = folder / f"{0:020}.json"
-    actions = [json.loads(line) for line in first.read_text().splitlines()]
-    (metadata,) = (action["metaData"] for action in actions if "metaData" in action)
-    metadata["configuration"]["delta.setTransactionRetentionDuration"] = "interval 7 days"
-    first.write_text("\n".join(map(json.dumps, actions)))
-    # The ledger has none of them: what is written to it anybody may write.
-    assert read.facts().retention == (() if table == "ledger" else (f"{read.places.root}/{table}",))
 
 
 @pytest.mark.parametrize("table", ["target", "quarantine", "ledger"])

@@ -1,124 +1,95 @@
-"""What a start looks at, decides and undoes, on logs that are written by hand: each test is what finds a planted bug (docs/faults.md)."""
+"""What a start looks at, decides and undoes, on logs that deltalake wrote: nearly each test finds a planted bug (docs/faults.md)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from ingest.delta_sql import At, DataFusion
 from ingest.errors import InvalidInput, RunStopped
-from ingest.files import LocalFiles
-from ingest.places import Places
 from ingest.recovery import epoch as opening
 from ingest.recovery.decide import Refuse, Start, decide
-from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Facts, LedgerFacts, QuarantineFacts, TargetFacts
-from ingest.recovery.look import look
+from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Facts, LedgerFacts, QuarantineFacts, Replaced, TargetFacts
 from ingest.recovery.look_back import LookBack
+from ingest.recovery.roll_back import RollBack, roll_back
 from ingest.recovery.seek import Aim
 from ingest.stream import commit as commits
 from ingest.stream import contract_change
-from ingest.stream.delta_log import DeltaLog, Logs
+from ingest.stream.delta_log import Commit, DeltaLog, Logs
 from ingest.stream.in_force import deletes
-from ingest.stream.mark import FENCE, SEEK, BatchId, Kind, Look, Looked, Mark, TopicId
+from ingest.stream.mark import SEEK, BatchId, Looked, Mark, TopicId
 from ingest.stream.offsets import OffsetRange
 from tests.unit.engine_scene import Scene
+from tests.unit.proof_lake import TOPIC
+from tests.unit.test_decide import GOOD
 
 pytestmark = pytest.mark.unit
 
-TOPIC = TopicId("orders", "topic-id")
 BROKER = BrokerFacts(TOPIC, {0: (0, 100)})
 
 
-@dataclass
-class Lake:
-    """Target and quarantine of shop.orders, as far as their logs go."""
-
-    places: Places
-
-    def log(self, table: str) -> DeltaLog:
-        return DeltaLog(LocalFiles(), f"{self.places.root}/{table}")
-
-    def put(self, table: str, operation: str = "MERGE", mark: Mark | None = None, **parameters: Any) -> int:
-        """Add a commit; its version."""
-        folder = Path(self.places.root) / table / "_delta_log"
-        folder.mkdir(parents=True, exist_ok=True)
-        version = len(list(folder.iterdir()))
-        info = {"operation": operation, "operationParameters": parameters, "userMetadata": mark and mark.to_json()}
-        lines: list[dict[str, Any]] = [{"commitInfo": {**info, "txnId": f"{table}-{version}", "timestamp": version}}]
-        lines += [{"metaData": {"id": table, "schemaString": "", "configuration": {}}}] if version == 0 else []
-        lines += [{"txn": {"appId": mark.app_id, "version": mark.id.txn_version}}] if mark is not None else []
-        (folder / f"{version:020}.json").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-        return version
-
-    def looked(self) -> Looked:
-        looks = [self.log(table).look() for table in ("target", "quarantine")]
-        return Looked(*(each or Look("", 0, "") for each in looks))
-
-    def mark(self, kind: Kind, epoch: int, number: int, end: int = 0) -> Mark:
-        return Mark(kind, "shop", "orders", BatchId(epoch, number), f"w{epoch}", self.looked(), "", TOPIC, (OffsetRange(0, 0, end),))
-
-    def batch(self, epoch: int, number: int, end: int) -> int:
-        """A batch that has read up to `end`."""
-        return self.put("target", mark=self.mark("batch", epoch, number, end))
-
-    def fence(self, epoch: int, *tables: str) -> None:
-        for table in tables or ("target", "quarantine"):
-            self.put(table, "WRITE", self.mark("epoch", epoch, FENCE), mode="Append")
-
-    def facts(self, broker: BrokerFacts = BROKER) -> Facts:
-        return look(None, self.places, Logs.of(self.places), lambda: broker)
-
-    def refused(self, broker: BrokerFacts = BROKER) -> str:
-        """The code of a start's refusal; empty if there is none."""
-        decision = decide(self.facts(broker))
-        return decision.error.code if isinstance(decision, Refuse) else ""
-
-
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    """One batch of epoch 1 has read up to 5."""
-    made = Lake(Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders"))
-    for table in ("target", "quarantine"):
-        made.put(table, "CREATE TABLE")
-    made.fence(1)
-    made.batch(1, 2, 5)
-    return made
+def scene(tmp_path: Path) -> Scene:
+    """One batch of epoch 1 has read up to 5. The target: created 0, fence 1, seek 2, batch 3; the quarantine's: 0, 1, batch 2."""
+    scene = Scene(tmp_path)
+    scene.first()
+    scene.batch(0, 5, range(4), (4,))
+    return scene
 
 
-def test_the_ends_are_those_of_the_highest_epoch_wherever_its_commit_stands(lake: Lake) -> None:
-    """I2"""
-    lake.fence(2)
-    lake.batch(2, 2, 9)
-    assert decide(lake.facts()) == Start({0: 9})
-    lake.batch(1, 3, 7)
-    newest = lake.facts().target.newest
-    assert newest is not None and newest.ends == {0: 9}
+def refused(scene: Scene, broker: BrokerFacts = BROKER) -> str:
+    """The code of a start's refusal; empty if there is none."""
+    decision = decide(scene.facts(broker))
+    return decision.error.code if isinstance(decision, Refuse) else ""
 
 
-@pytest.mark.parametrize("table", ["target", "quarantine"])
-def test_a_restore_before_a_start_is_refused_and_no_fence_settles_it(lake: Lake, table: str) -> None:
-    """I1, I6: also where a seek was cut off behind its fence."""
-    code = {"target": "TABLE_REWOUND", "quarantine": "QUARANTINE_REWOUND"}[table]
-    assert lake.refused() == ""
-    lake.put(table, "RESTORE", version=0)
-    assert lake.refused() == code
-    lake.fence(2)
-    assert lake.refused() == code
+def test_the_ends_are_those_of_the_highest_epoch_wherever_its_commit_stands(scene: Scene) -> None:
+    """I2: only delta-rs lets an older one in behind it."""
+    scene.start()
+    scene.batch(5, 9, range(5, 9))
+    assert decide(scene.facts(BROKER)) == Start({0: 9})
+    scene.rows((), mark=replace(scene.mark("batch", 3), id=BatchId(1, 3), ranges=(OffsetRange(0, 5, 7),)))
+    newest = scene.facts().target.newest
+    assert newest is not None and (newest.id, newest.ends) == (BatchId(2, 2), {0: 9})
 
 
-def test_what_a_person_must_decide_is_refused(lake: Lake, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("table", "version", "code"), [("target", 4, "TABLE_REWOUND"), ("quarantine", 3, "QUARANTINE_REWOUND")])
+def test_a_restore_before_a_start_is_refused_and_no_fence_settles_it(scene: Scene, table: str, version: int, code: str) -> None:
+    """I1, I6: also where a seek was cut off behind its fence; what settles it is the seek's commit, which saw it."""
+
+    def seen() -> tuple[Replaced | None, str]:
+        facts = scene.facts()
+        return (facts.target if table == "target" else facts.quarantine).replaced, refused(scene)
+
+    assert seen() == (None, "")
+    DeltaTable(f"{scene.places.root}/{table}").restore(1)
+    assert seen() == (Replaced(version, "RESTORE"), code)
+    scene.start()
+    assert seen() == (Replaced(version, "RESTORE"), code)
+    scene.seek(0)
+    assert seen() == (None, "")
+
+
+def test_what_a_person_must_decide_is_refused(scene: Scene) -> None:
     """I6"""
-    assert lake.refused(replace(BROKER, topic=TopicId("orders", "another"))) == "TOPIC_RECREATED"
-    assert lake.refused(replace(BROKER, bounds={0: (6, 100)})) == "RECORDS_EXPIRED"
-    assert lake.refused(replace(BROKER, bounds={0: (5, 100)})) == ""
-    first = Path(lake.places.target) / f"_delta_log/{0:020}.json"
-    first.write_text(first.read_text().replace('"configuration": {}', '"configuration": {"delta.setTransactionRetentionDuration": "x"}'))
-    assert lake.refused() == "TXN_RETENTION"
+    assert refused(scene, replace(BROKER, topic=TopicId("orders", "another"))) == "TOPIC_RECREATED"
+    assert refused(scene, replace(BROKER, bounds={0: (6, 100)})) == "RECORDS_EXPIRED"
+    assert refused(scene, replace(BROKER, bounds={0: (5, 100)})) == ""
+    scene.keep()
+    for table in ("ledger", "target", "quarantine"):
+        path = f"{scene.places.root}/{table}"
+        DeltaTable(path).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 7 days"}, raise_if_not_exists=False)
+        # The ledger has no transaction ids: what is written to it anybody may write.
+        assert refused(scene) == ("" if table == "ledger" else "TXN_RETENTION")
+    assert scene.facts().retention == (scene.places.target, scene.places.quarantine)
 
 
 @pytest.mark.parametrize("at", range(4))
@@ -129,83 +100,137 @@ def test_an_epoch_is_greater_than_any_that_anybody_knows(at: int) -> None:
     assert replace(facts, ledger=LedgerFacts(epoch=ledger), checkpoint=CheckpointFacts(checkpoint)).next_epoch == 8
 
 
-def test_another_writers_commit_of_the_same_batch_is_not_ones_own(lake: Lake) -> None:
+def test_another_writers_commit_of_the_same_batch_is_not_ones_own(scene: Scene) -> None:
     """I1"""
-    mark = lake.mark("batch", 1, 2, 5)
-    assert commits._own(lake.log("target"), mark, -1) is not None
-    assert commits._own(lake.log("target"), replace(mark, writer="another"), -1) is None
+    mark = scene.log().commit(3).mark
+    assert mark is not None and commits._own(scene.log(), mark, -1) is not None
+    assert commits._own(scene.log(), replace(mark, writer="another"), -1) is None
 
 
-def test_a_statement_that_delta_skipped_is_fenced(lake: Lake) -> None:
+def test_a_statement_that_delta_skipped_is_fenced(scene: Scene) -> None:
     """I8: nothing was committed, and a later epoch stands in the log."""
-    mark = lake.mark("batch", 1, 3, 9)
-    lake.fence(2)
+    mark = scene.mark("batch", 3)
+    scene.start()
     session: Any = SimpleNamespace(conf=SimpleNamespace(set=lambda *_: None, unset=lambda _: None))
     with pytest.raises(RunStopped) as stopped:
-        commits._commit(session, lake.log("target"), lambda: mark, lambda: None)
+        commits._commit(session, scene.log(), lambda: mark, lambda: None)
     assert stopped.value.code == "FENCED"
 
 
 @pytest.mark.parametrize(("table", "code"), [("target", "TABLE_REWOUND"), ("quarantine", "QUARANTINE_REWOUND")])
-def test_a_restore_beneath_a_run_is_seen_at_its_next_look(lake: Lake, table: str, code: str) -> None:
+def test_a_restore_beneath_a_run_is_seen_at_its_next_look(scene: Scene, table: str, code: str) -> None:
     """I1"""
-    looking = LookBack("shop.orders", lake.log("target"), lake.log("quarantine"), lake.looked())
-    lake.put(table, "OPTIMIZE")
-    assert looking.again() == lake.looked()
-    lake.put(table, "RESTORE", version=0)
-    with pytest.raises(RunStopped) as stopped:
-        looking.again()
-    assert stopped.value.code == code
+    looking = LookBack("shop.orders", scene.log(), scene.log("quarantine"), Looked(scene.looked(), scene.looked("quarantine")))
+    DeltaTable(f"{scene.places.root}/{table}").restore(1)
+    for _ in range(2):
+        with pytest.raises(RunStopped) as stopped:
+            looking.again()
+        assert stopped.value.code == code
 
 
-def test_our_own_roll_back_removes_nothing_of_a_batch(lake: Lake) -> None:
-    """I4: what others delete excuses a loss, what we roll back was never counted."""
-    lake.put("quarantine", "DELETE", lake.mark("rollback", 2, SEEK))
-    theirs = lake.put("quarantine", "DELETE")
-    log = lake.log("quarantine")
-    assert [each.version for each in deletes(log, log.newest())] == [theirs]
+def test_our_own_roll_back_removes_nothing_of_a_batch(scene: Scene) -> None:
+    """I4, I7: what others delete excuses a loss, what we roll back was never counted."""
+    scene.start()
+    mark = scene.mark("rollback", SEEK)
+    transaction = CommitProperties({"userMetadata": mark.to_json()}, app_transactions=[Transaction(mark.app_id, mark.id.txn_version)])
+    scene.quarantine.delete("offset = 4", commit_properties=transaction)
+    log = scene.log("quarantine")
+    assert list(deletes(log, log.newest())) == [] and scene.codes() == ["QUARANTINE_DIFFERS"]
 
 
-def opened(lake: Lake, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile: Callable[[], object]) -> opening.Epoch | None:
+EARLIEST = {0: 0, 1: 3}  # as the topic of GOOD has it
+RECORDS = list(product((1, 3, 4, 5), (2, 3, 4), ("id", "it's {another}"), (0, 1, 2), (0, 6, 7, 8)))
+
+
+@pytest.fixture(scope="module")
+def quarantine(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("quarantine"))
+    columns = zip(("epoch", "batch", "topic_id", "partition", "offset"), zip(*RECORDS, strict=True), strict=True)
+    write_deltalake(path, pa.table({name: list(values) for name, values in columns}))
+    return path
+
+
+@pytest.mark.parametrize("topic_id", ["id", "it's {another}"])
+@pytest.mark.parametrize("earliest", [{0: 7, 1: 0}, {0: 7, 1: 8, 2: 9}, {}])
+@pytest.mark.parametrize("newest", [BatchId(3, 3), BatchId(4, 1), BatchId(0, 0)])
+def test_a_roll_back_takes_what_no_commit_has_and_will_be_read_again(
+    quarantine: str, newest: BatchId, earliest: dict[int, int], topic_id: str
+) -> None:
+    """I7, DESIGN section 5: above (E, B), below this epoch, of this topic, as far as Kafka has it."""
+    undone = RollBack(5, newest, topic_id, earliest)
+    found = DataFusion().ask(f"SELECT * FROM {{q}} WHERE {undone.condition}", q=At(quarantine))
+    expected = {
+        (epoch, batch, topic, partition, offset)
+        for epoch, batch, topic, partition, offset in RECORDS
+        if epoch < 5 and (epoch > newest.epoch or (epoch == newest.epoch and batch > newest.number))
+        if topic == topic_id and offset >= earliest.get(partition, 9)
+    }
+    assert {tuple(row.values()) for row in found} == expected
+    assert {each for each in RECORDS if undone.takes(BatchId(*each[:2]), *each[2:])} == expected
+
+
+@pytest.mark.parametrize(
+    ("newest", "whole_log", "due"),
+    [
+        (BatchId(3, 6), True, True),
+        (BatchId(4, 2), True, True),
+        (BatchId(3, 5), True, False),
+        (BatchId(1, 9), True, False),
+        (None, True, False),
+        (None, False, True),  # nobody can tell: the DELETE looks
+        (BatchId(3, 5), False, False),
+    ],
+)
+def test_a_roll_back_is_due_where_the_quarantine_is_ahead_of_the_target(newest: BatchId | None, whole_log: bool, due: bool) -> None:
+    facts = replace(GOOD, quarantine=replace(GOOD.quarantine, newest=newest, whole_log=whole_log))
+    undone = roll_back(facts, 5)
+    assert undone == (RollBack(5, BatchId(3, 5), "id", EARLIEST) if due else None)
+
+
+def test_where_nothing_was_ever_committed_a_roll_back_takes_all() -> None:
+    facts = replace(GOOD, target=replace(GOOD.target, newest=None), quarantine=QuarantineFacts("/q", newest=BatchId(1, 2)))
+    assert roll_back(facts, 2) == RollBack(2, BatchId(0, 0), "id", EARLIEST)
+
+
+def opening_of(scene: Scene, seeking: opening.Seeking | None = None) -> Any:
+    session, contract = None, SimpleNamespace(hash="", source=SimpleNamespace(starting_offsets="earliest"))
+    return opening._Opening(session, contract, scene.places, lambda: BROKER, seeking, Logs.of(scene.places))  # type: ignore[arg-type]
+
+
+def opened(scene: Scene, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile: Callable[[], object]) -> opening.Epoch | None:
     """Open an epoch; `meanwhile` comes between its look and its fence of this table."""
 
-    def fence(_: object, log: DeltaLog, mark: Mark) -> object:
+    def fence(_: object, log: DeltaLog, mark: Mark) -> Commit:
         if log.table.endswith(before):
             meanwhile()
-        return lake.put(Path(log.table).name, "WRITE", mark, mode="Append")
+        (scene.rows if log.table == scene.places.target else scene.records)((), mark=mark)
+        return log.commit(log.newest())
 
     monkeypatch.setattr(commits, "fence", fence)
     monkeypatch.setattr(contract_change, "changes", lambda *_: ())
     monkeypatch.setattr(commits, "create_tables", lambda *_: None)
-    monkeypatch.setattr("ingest.recovery.epoch.unfinished", lambda *_: None)  # reads the tables' rows, and there are none
-    contract: Any = SimpleNamespace(hash="", source=SimpleNamespace(starting_offsets="earliest"))
-    session: Any = None
-    return opening._Opening(session, contract, lake.places, lambda: BROKER, None, Logs.of(lake.places)).once()
+    epoch: opening.Epoch | None = opening_of(scene).once()
+    return epoch
 
 
-def test_what_counts_is_what_is_seen_behind_the_fences(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_counts_is_what_is_seen_behind_the_fences(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """I8: a batch of the former writer is committed between the first look and the fence."""
-    epoch = opened(lake, monkeypatch, "target", lambda: lake.batch(1, 3, 8))
+    epoch = opened(scene, monkeypatch, "target", lambda: scene.batch(5, 8, range(5, 8)))
     assert epoch is not None and (epoch.writer.epoch, dict(epoch.starts)) == (2, {0: 8})
 
 
-def test_an_epoch_that_another_start_has_passed_is_given_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_that_another_start_has_passed_is_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """I8: a later one fences the target in the moment in which this one is about to fence the quarantine."""
-    assert opened(lake, monkeypatch, "quarantine", lambda: lake.fence(3, "target")) is None
+    scene.epoch = 2
+    assert opened(scene, monkeypatch, "quarantine", lambda: scene.start(quarantine=False)) is None
 
 
-def test_a_seek_that_is_refused_has_made_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seek_that_is_refused_has_made_no_table(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A blank table in the place of one that was moved away keeps it from being put back."""
     made: list[object] = []
     monkeypatch.setattr(commits, "create_tables", lambda *places: made.append(places))
-    scene = Scene(tmp_path)
-    scene.first()
-    scene.batch(0, 10, range(10))
     scene.keep()
     Path(scene.places.target).rename(tmp_path / "aside")
-    session, contract = None, SimpleNamespace(hash="", source=SimpleNamespace(starting_offsets="earliest"))
-    seeking = opening.Seeking(Aim("offsets", ((0, 999),)), accept_gap=False, reason="--to 0:999")
-    start: Any = opening._Opening(session, contract, scene.places, lambda: BROKER, seeking, Logs.of(scene.places))  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="OFFSETS_INVALID"):
-        start.once()
+        opening_of(scene, opening.Seeking(Aim("offsets", ((0, 999),)), accept_gap=False, reason="--to 0:999")).once()
     assert not made

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from ingest.prove.count import Held
 from ingest.prove.removed import Removed
-from ingest.stream.mark import SEEK, BatchId
+from ingest.stream.mark import BatchId
 from tests.unit.proof_lake import Lake
 from tests.unit.test_verify import filled
 
@@ -66,16 +66,6 @@ def test_a_delete_of_before_an_overwrite_that_kept_all_counts_still(lake: Lake) 
     filled(lake).target.delete("_offset = 3")
     write_deltalake(lake.places.target, lake.target.to_pyarrow_table(), mode="overwrite")
     assert lake.codes() == []
-
-
-def test_what_a_start_rolled_back_in_quarantine_excuses_nothing(lake: Lake) -> None:
-    """I7: our own DELETE, under its transaction id, takes only what no batch is held to."""
-    filled(lake)
-    lake.start()
-    mark = lake.mark("rollback", SEEK)
-    transaction = CommitProperties({"userMetadata": mark.to_json()}, app_transactions=[Transaction(mark.app_id, mark.id.txn_version)])
-    lake.quarantine.delete("offset = 9", commit_properties=transaction)
-    assert lake.codes() == ["QUARANTINE_DIFFERS"]
 
 
 def test_a_row_that_was_deleted_and_read_again_is_counted_once(lake: Lake) -> None:
