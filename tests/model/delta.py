@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ Key = tuple[int, int, int]
 _stamps = count()
 
 
+@dataclass(slots=True, eq=False)
 class Version:
     """One version: its rows, its commit, and the highest transaction id so far. Of the commit the engine reads `mark` (None without a
     transaction id), `operation`, `parameters`, `added` and `user_metadata`.
@@ -33,32 +35,19 @@ class Version:
     that a RESTORE went to; `about` the table id that a commit of the ledger names.
     """
 
-    __slots__ = (
-        "about",
-        "added",
-        "back",
-        "inserted",
-        "mark",
-        "operation",
-        "parameters",
-        "removed",
-        "rows",
-        "stamp",
-        "txn",
-        "user_metadata",
-        "version",
-    )
-
-    def __init__(self, version: int, operation: str, rows: Rows, txn: int, mark: Mark | None = None, **more: Any) -> None:
-        self.version, self.operation, self.rows, self.txn, self.mark = version, operation, rows, txn, mark
-        self.stamp = str(next(_stamps))
-        self.parameters: dict[str, Any] = more.get("parameters", {})
-        self.added: tuple[int, ...] = more.get("added", ())
-        self.user_metadata: str | None = more.get("user_metadata")
-        self.inserted: Mapping[int, int] = more.get("inserted", {})
-        self.removed: Mapping[Key, int] = more.get("removed", {})
-        self.back: int | None = more.get("back")
-        self.about: str = more.get("about", "")
+    version: int
+    operation: str
+    rows: Rows
+    txn: int
+    mark: Mark | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    added: tuple[int, ...] = ()
+    user_metadata: str | None = None
+    inserted: Mapping[int, int] = field(default_factory=dict)
+    removed: Mapping[Key, int] = field(default_factory=dict)
+    back: int | None = None
+    about: str = ""
+    stamp: str = field(default_factory=lambda: str(next(_stamps)))
 
 
 class Table:
@@ -130,16 +119,15 @@ class Log:
         self.tables, self.which = tables, which
         self.table = ("target", "quarantine", "ledger")[which]
 
-    def versions(self) -> list[int]:
+    def _all(self) -> list[Version]:
         table = self.tables[self.which]
-        return list(range(table.log_from, len(table.versions))) if table is not None else []
+        return table.versions[table.log_from :] if table is not None else []
+
+    def versions(self) -> list[int]:
+        return [each.version for each in self._all()]
 
     def whole(self) -> bool:
-        return self.begins() == 0
-
-    def begins(self) -> int:
-        table = self.tables[self.which]
-        return table.log_from if table is not None else -1
+        return self.versions()[:1] == [0]
 
     def newest(self) -> int:
         table = self.tables[self.which]
@@ -152,17 +140,17 @@ class Log:
         return table.versions[version]
 
     def newest_first(self) -> Iterator[Version]:
-        table = self.tables[self.which]
-        return reversed(table.versions[table.log_from :]) if table is not None else iter(())
+        return reversed(self._all())
 
     def since(self, version: int) -> list[Version]:
         table = self.tables[self.which]
         return table.versions[max(version + 1, table.log_from) :] if table is not None else []
 
     def stamp(self, version: int) -> str:
-        table = self.tables[self.which]
-        there = table is not None and table.log_from <= version < len(table.versions)
-        return table.versions[version].stamp if table is not None and there else ""
+        try:
+            return self.commit(version).stamp
+        except FileNotFoundError:
+            return ""
 
     def state(self) -> Any:
         table = self.tables[self.which]
