@@ -119,6 +119,7 @@ class Browser:
         deadline = time.monotonic() + WITHIN_S
         while self.profile.exists() and time.monotonic() < deadline:  # a process that was killed may still be writing
             shutil.rmtree(self.profile, ignore_errors=True)
+        assert not self.profile.exists()
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -61,22 +60,6 @@ def produce(broker: Broker, topic: str, *values: bytes) -> None:
         producer.close()
 
 
-def test_committed_transaction_is_read_and_aborted_one_is_not(broker: Broker, topic: Callable[..., str]) -> None:
-    name = topic(partitions=2)
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id=f"writer-of-{name}")
-    producer.init_transactions()
-    for value, keep in ((b"kept", True), (b"taken back", False), (b"kept too", True)):
-        producer.begin_transaction()
-        producer.send(name, value, partition=0)
-        producer.flush()
-        if keep:
-            producer.commit_transaction()
-        else:
-            producer.abort_transaction()
-    producer.close()
-    assert committed(broker, name) == [b"kept", b"kept too"]
-
-
 def test_record_of_ten_megabytes_fits(broker: Broker, topic: Callable[..., str]) -> None:
     name, value = topic(), os.urandom(BIG)
     produce(broker, name, value)
@@ -113,16 +96,6 @@ def test_port_in_use_is_refused_by_number(tmp_path: Path) -> None:
             Broker(tmp_path, port=port).start()
     assert str(port) in refused.value.found
     assert not Broker(tmp_path).running
-
-
-@pytest.mark.slow
-def test_two_brokers_at_once_do_not_see_each_other(own: Broker, broker: Broker) -> None:
-    own.start()
-    assert own.port != broker.port
-    own.create_topic("only-here", 1)
-    produce(own, "only-here", b"x")
-    with closing(KafkaConsumer(bootstrap_servers=broker.bootstrap_servers)) as consumer:
-        assert "only-here" not in consumer.topics()
 
 
 def test_start_of_a_running_broker_changes_nothing(own: Broker) -> None:

@@ -100,8 +100,12 @@ def test_a_record_is_one_complete_event_or_goes_to_quarantine_with_its_bytes(out
         assert row["__detail"]
 
 
-def test_a_fault_in_the_event_id_is_named_before_all_others(outcomes: dict[str, Row]) -> None:
+def test_what_is_wrong_is_told_in_a_few_words_and_a_fault_in_the_event_id_before_all_others(outcomes: dict[str, Row]) -> None:
     assert reason(outcomes["no id and a bad value"]) == ("missing_event_id", "id is missing or null")
+    assert reason(outcomes["truncated"]) == (MALFORMED, "not one complete JSON object")
+    assert reason(outcomes["blanks only"]) == (MALFORMED, "no JSON object")
+    assert reason(outcomes["a number"]) == ("not_an_object", "no JSON object")
+    assert reason(outcomes["the id twice"]) == ("duplicate_key", "a field is given twice")
 
 
 def test_a_record_of_10_mb_is_decoded_and_one_with_a_fault_is_kept_whole(spark: SparkSession) -> None:

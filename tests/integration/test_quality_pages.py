@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from pyspark.sql import Row, SparkSession
 
@@ -173,28 +172,3 @@ def test_pages_of_a_lake_that_is_elsewhere_are_said_to_go_with_the_machine(
     assert (found.page, table.session.read.format("delta").load(table.places.quality).count()) == (None, 2)
     print_checked(found)
     assert f"page: none: {tmp_path}/data_docs/t/events cannot be written (Not a directory)" in capsys.readouterr().out
-
-
-@needs_browser
-def test_a_browser_leaves_nothing_behind(tmp_path: Path) -> None:
-    assert COMMAND is not None
-    (tmp_path / "x.html").write_text("<p>here</p>")
-    with browser.Browser(COMMAND) as running:
-        running.open(tmp_path / "x.html")
-        assert running.text() == "here"
-        assert running.profile.is_dir()
-        assert of_profile(running.profile)
-    assert not running.profile.exists()
-    assert of_profile(running.profile) == []
-
-
-def of_profile(profile: Path) -> list[psutil.Process]:
-    """The processes that were started with this profile."""
-
-    def words(process: psutil.Process) -> str:
-        try:
-            return " ".join(process.cmdline())
-        except psutil.Error:
-            return ""
-
-    return [process for process in psutil.process_iter() if str(profile) in words(process)]

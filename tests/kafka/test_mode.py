@@ -66,24 +66,21 @@ def test_a_producer_option_that_breaks_a_guarantee_is_refused_with_it(mode: Deli
 
 
 @pytest.mark.parametrize("mode", MODES, ids=repr)
-def test_a_consumer_that_commits_by_a_clock_or_without_a_group_is_refused(mode: DeliveryMode) -> None:
-    with pytest.raises(GuaranteeBroken, match="committed by a clock"):
-        mode.consumer_options("g", enable_auto_commit=True)
+@pytest.mark.parametrize(
+    ("option", "value", "guarantee"),
+    [
+        ("enable_auto_commit", True, "committed by a clock"),
+        # With kafka-python's eager assignors, and the default of a cooperative rebalance, 157 of 400 records were.
+        ("partition_assignment_strategy", (RangePartitionAssignor,), "passed over"),
+        # Decoding belongs to the work, where a record that fails can be put aside.
+        ("value_deserializer", bytes.decode, "before the work sees it"),
+    ],
+)
+def test_a_consumer_option_that_breaks_a_guarantee_is_refused_with_it(mode: DeliveryMode, option: str, value: Any, guarantee: str) -> None:
+    with pytest.raises(GuaranteeBroken, match=guarantee):
+        mode.consumer_options("g", **{option: value})
     with pytest.raises(GuaranteeBroken, match="nothing remembers"):
         mode.consumer_options("")
-
-
-@pytest.mark.parametrize("mode", MODES, ids=repr)
-def test_partitions_are_dealt_as_the_rebalance_says_or_records_would_be_passed_over(mode: DeliveryMode) -> None:
-    """With kafka-python's eager assignors, and the default of a cooperative rebalance, 157 of 400 records were."""
-    with pytest.raises(GuaranteeBroken, match="passed over"):
-        mode.consumer_options("g", partition_assignment_strategy=(RangePartitionAssignor,))
-
-
-@pytest.mark.parametrize("mode", MODES, ids=repr)
-def test_decoding_belongs_to_the_work_where_a_record_that_fails_can_be_put_aside(mode: DeliveryMode) -> None:
-    with pytest.raises(GuaranteeBroken, match="before the work sees it"):
-        mode.consumer_options("g", value_deserializer=bytes.decode)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=repr)

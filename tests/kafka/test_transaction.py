@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 
 from ingest.errors import InvalidInput, Unfit
 from ingest.kafka import (
@@ -63,25 +62,6 @@ def test_a_key_keeps_its_partition_and_a_partition_its_order(make: Make, topics:
     for partition in range(4):
         numbers = [int(record.value) for record in found if record.partition == partition]
         assert numbers == sorted(numbers)
-
-
-def test_order_across_partitions_is_not_promised(make: Make, topic: Callable[..., str], topics: Topics) -> None:
-    name = topic(2)
-    with make().transaction() as transaction:
-        for number in range(10):
-            transaction.send(name, b"%d" % number, partition=number % 2)
-    with KafkaConsumer(bootstrap_servers=topics.servers, isolation_level="read_committed", enable_auto_commit=False) as reader:
-        places = [TopicPartition(name, 0), TopicPartition(name, 1)]
-        reader.assign(places)
-        reader.seek_to_beginning(*places)
-        seen: list[int] = []
-
-        def ten() -> bool:
-            seen.extend(int(record.value) for records in reader.poll(200).values() for record in records)
-            return len(seen) == 10
-
-        until(ten, "ten records")
-    assert sorted(seen) == list(range(10)) and seen != sorted(seen), "a reader gets one partition after the other"
 
 
 def test_a_second_producer_of_the_id_fences_the_first(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
@@ -140,17 +120,6 @@ def test_a_fenced_producer_does_not_ask_for_its_id_again_and_fence_its_successor
             zombie.close()
     assert asked.struck == 0
     assert topics.values(name) == [b"of the second"]
-
-
-def test_two_that_share_an_id_fence_each_other_at_every_start(make: Make, topic: Callable[..., str], topics: Topics) -> None:
-    name = topic()
-    for _ in range(2):
-        first = make()
-        second = make()
-        with pytest.raises(ProducerFenced):
-            send(first, name, b"first")
-        send(second, name, b"second")
-    assert topics.values(name) == [b"second"] * 2
 
 
 def test_a_stable_id_ends_at_once_what_a_killed_producer_left_open_and_a_random_one_does_not(

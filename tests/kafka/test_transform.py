@@ -95,24 +95,6 @@ def test_a_dead_letter_is_in_the_same_transaction(run: Run, topics: Topics, sour
     assert letter.value == b"7" and dict(letter.headers)["dead.error"] == b"ValueError"
 
 
-def test_without_a_dead_letter_topic_poison_ends_the_run_and_nothing_is_visible(
-    run: Run, topics: Topics, source: str, topic: Callable[..., str]
-) -> None:
-    sink, bad = topic(), True
-
-    def function(record: Any) -> Iterator[Outgoing]:
-        if record.value == b"7" and bad:
-            raise ValueError("seven")
-        yield Outgoing(sink, record.value)
-
-    with pytest.raises(PoisonRecord, match="seven"):
-        run(source, function, [sink], 100, records=1000)
-    assert topics.values(sink) == []
-    bad = False
-    assert run(source, function, [sink], 100).records == 100
-    assert sorted(map(int, topics.values(sink))) == list(range(100))
-
-
 @pytest.mark.parametrize(("key", "value", "why"), [(None, b"x" * 1_100_000, "MessageSizeTooLarge"), (None, None, "key or value")])
 def test_what_can_never_be_sent_ends_the_run_by_the_record_that_it_was_made_of(
     run: Run, topics: Topics, source: str, topic: Callable[..., str], key: bytes | None, value: bytes | None, why: str
@@ -130,7 +112,9 @@ def test_what_can_never_be_sent_ends_the_run_by_the_record_that_it_was_made_of(
     assert topics.values(sink) == topics.values(letters) == []
 
 
-def test_an_instance_that_is_run_again_after_an_error_passes_no_record_over(topics: Topics, source: str, topic: Callable[..., str]) -> None:
+def test_without_a_dead_letter_topic_poison_ends_the_run_with_nothing_visible_and_run_again_passes_no_record_over(
+    topics: Topics, source: str, topic: Callable[..., str]
+) -> None:
     sink, bad = topic(), True
 
     def function(record: Any) -> Iterator[Outgoing]:
@@ -138,10 +122,10 @@ def test_an_instance_that_is_run_again_after_an_error_passes_no_record_over(topi
             raise ValueError("seven")
         yield Outgoing(sink, record.value)
 
-    with Transform(source, function, [sink], ExactlyOnce(f"t-{source}"), source, topics.servers) as instance:
-        with pytest.raises(PoisonRecord) as poison:
+    with Transform(source, function, [sink], ExactlyOnce(f"t-{source}"), source, topics.servers, records=1000) as instance:
+        with pytest.raises(PoisonRecord, match="seven") as poison:
             instance.run(idle_s=10)
-        assert (poison.value.code, poison.value.exit_code) == ("POISON_RECORD", 5)
+        assert (poison.value.code, poison.value.exit_code, topics.values(sink)) == ("POISON_RECORD", 5, [])
         bad = False
         instance.run(stop=lambda: instance.counts.records >= 100, idle_s=5)
     assert sorted(map(int, topics.values(sink))) == list(range(100))

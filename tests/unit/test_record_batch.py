@@ -1,4 +1,4 @@
-"""Record batches are read from their bytes: what kafka-python wrote is what we read, and a damaged batch is never believed."""
+"""Record batches are read from their bytes by kafka-python; a damaged batch is never believed."""
 
 from __future__ import annotations
 
@@ -7,35 +7,12 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.memory_records import MemoryRecordsBuilder
 
 from ingest.errors import Unfit
 from ingest.prove.record_batch import Compression, Marker, read_batches
 from tests.batches import TIME_MS, batch, sealed
-
-text = st.none() | st.binary(max_size=20)
-record = st.tuples(st.integers(0, 2**41), text, text, st.lists(st.tuples(st.text(max_size=5), text), max_size=3))
-
-
-@given(st.lists(record, min_size=1, max_size=20), st.integers(0, 2**60), st.booleans())
-def test_records_are_read_as_kafka_python_reads_them(
-    records: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]], base: int, gzip: bool
-) -> None:
-    builder = MemoryRecordsBuilder(2, 1 if gzip else 0, 1 << 20)
-    for timestamp, key, value, headers in records:
-        assert builder.append(timestamp, key, value, headers)
-    builder.close()
-    made = bytearray(builder.buffer())
-    struct.pack_into(">q", made, 0, base)
-    (ours,) = read_batches(bytes(made))
-    theirs = MemoryRecords(bytes(made)).next_batch()
-    assert ours.records is not None
-    assert [(r.offset, r.timestamp_ms, r.key, r.value, list(r.headers)) for r in ours.records()] == [
-        (r.offset, r.timestamp, r.key, r.value, r.headers) for r in theirs
-    ]
-    assert (ours.base_offset, ours.last_offset, ours.record_count, ours.dense) == (base, base + len(records) - 1, len(records), True)
-    assert (ours.max_timestamp_ms, ours.size_bytes) == (max(r[0] for r in records), len(made))
 
 
 @given(st.sets(st.integers(0, 300), max_size=40), st.integers(0, 5), st.booleans())
@@ -52,6 +29,7 @@ def test_the_header_tells_producer_transaction_and_marker() -> None:
     data = batch(5, 3, producer=77, transactional=True) + batch(8, marker=Marker.COMMIT, producer=77) + batch(9, 2)
     data += batch(11, marker=Marker.ABORT, producer=78)
     read = list(read_batches(data))
+    assert [(b.record_count, b.size_bytes, b.max_timestamp_ms - TIME_MS) for b in read[:2]] == [(3, len(batch(5, 3)), 7), (1, 78, 8)]
     assert [(b.base_offset, b.last_offset, b.producer_id, b.producer_epoch) for b in read] == [
         (5, 7, 77, 0),
         (8, 8, 77, 0),
@@ -117,16 +95,3 @@ def test_without_its_codec_a_whole_batch_is_counted_and_a_compacted_one_names_th
         else:
             with pytest.raises(Unfit, match=r"CODEC_MISSING.*pip install"):
                 packed.offsets()
-
-
-def test_time_of_the_broker_is_the_time_of_each_record() -> None:
-    made = bytearray(batch(0, 3))
-    struct.pack_into(">h", made, DefaultRecordBatch.ATTRIBUTES_OFFSET, DefaultRecordBatch.TIMESTAMP_TYPE_MASK)
-    (stamped,) = read_batches(sealed(made))
-    assert {r.timestamp_ms for r in stamped.records()} == {stamped.max_timestamp_ms} == {TIME_MS + 2}
-
-
-def test_the_builder_of_these_tests_is_kafka_pythons() -> None:
-    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
-    builder.append(0, TIME_MS, b"0", b"value 0", [("h", b"0"), ("none", None)])
-    assert bytes(builder.build()) == batch(0, 1)
