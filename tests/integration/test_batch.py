@@ -58,23 +58,6 @@ def test_every_batch_is_one_target_commit_with_transaction_id_and_contiguous_ran
 
 
 @pytest.mark.slow
-def test_read_again_from_the_earliest_nothing_is_added_that_is_there(lane: MakeLane) -> None:
-    """I3, I4, I5: what target and quarantine hold at its own position counts as a duplicate."""
-    one = lane({"n": "INT"}, partitions=2)
-    one.send(order("a"), order("b"), order("a"), "{", Record(order("c"), 1), Record(b"\xff", 1))
-    one.run()
-    rows, kept = sorted(one.target().collect()), one.quarantine().collect()
-    one.seek("earliest")
-    one.send(Record(order("d"), 1), Record("[]", 1), order("b"))
-    one.run()
-    assert sorted(one.target().where("id <> 'd'").collect()) == rows and one.ids() == ["a", "b", "c", "d"]
-    assert one.quarantine().count() == len(kept) + 1
-    columns = ("partition", "start_offset", "end_offset", "records_read", "inserted", "duplicate", "quarantined", "gap")
-    again = [tuple(row[c] for c in columns) for row in one.ledger() if (row["kind"], row["epoch"]) == ("batch", 3)]
-    assert again == [(0, 0, 5, 5, 0, 5, 0, 0), (1, 0, 4, 4, 1, 2, 1, 0)]
-
-
-@pytest.mark.slow
 def test_the_ledger_equals_a_recount_of_the_tables_over_many_batches_and_partitions(lane: MakeLane) -> None:
     """I4: committed and aborted transactions and single records in three partitions; `ingest verify` does the recount."""
     one = lane({"n": "INT"}, partitions=3)

@@ -45,14 +45,6 @@ def test_inside_a_batch_the_later_copy_with_another_payload_goes_to_quarantine_w
 
 
 @pytest.mark.slow
-def test_across_batches_a_conflict_counts_as_a_duplicate_unless_the_contract_watches_the_table(desk: MakeDesk) -> None:
-    one = desk(COLUMNS)
-    one.batch(order("a", n=1))
-    one.batch(order("a", n=2))
-    assert counts(one) == (0, 1, 0) and one.quarantine() == []
-
-
-@pytest.mark.slow
 def test_with_conflicts_table_they_are_found_across_batches_too(desk: MakeDesk) -> None:
     one = desk(COLUMNS, conflicts="table")
     one.batch(order("a", n=1), order("b", n=1))

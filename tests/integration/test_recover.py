@@ -156,18 +156,6 @@ def test_a_whole_lake_that_is_put_back_is_gone_on_with_where_it_ends(lane: MakeL
 
 
 @slow
-def test_a_ledger_that_was_restored_is_completed_by_the_next_run(lane: MakeLane) -> None:
-    one = damaged(lane)
-    rows = one.ledger()
-    one.sql("RESTORE TABLE {} TO VERSION AS OF 0", "ledger")
-    assert one.ledger() == []
-    one.send(order("c"))
-    one.run()
-    assert one.ledger()[: len(rows)] == rows
-    one.balanced()
-
-
-@slow
 def test_with_the_log_cleaned_the_ledger_tells_where_to_go_on_and_without_it_the_start_is_refused(lane: MakeLane) -> None:
     one = two_batches(lane)
     one.clean_log()

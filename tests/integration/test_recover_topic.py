@@ -76,19 +76,6 @@ def test_expired_records_are_refused_with_their_offsets_and_left_out_only_when_a
 
 
 @pytest.mark.slow
-def test_what_kafka_has_expired_is_no_silent_gap_where_the_table_holds_nothing_any_more(lane: MakeLane) -> None:
-    one = two_batches(lane)
-    one.target().where("false").write.format("delta").mode("overwrite").save(one.places.target)
-    one.expire(before=2)
-    with pytest.raises(Refused, match=r"GAP_NOT_ACCEPTED.*partition 0 \[0, 2\)"):
-        one.seek("earliest")
-    one.seek("earliest", accept_gap=True)
-    one.run()
-    assert one.ids() == [] and one.quarantine().count() == 1
-    one.balanced()
-
-
-@pytest.mark.slow
 def test_a_partition_that_is_added_and_expires_before_it_was_read_is_refused(lane: MakeLane) -> None:
     """Spark ends every such start by itself: "added partition 1 starts from 2 instead of 0. Some data may have been missed"."""
     one = lane()

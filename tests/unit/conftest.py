@@ -1,4 +1,4 @@
-"""A lake that `ingest verify` is asked about."""
+"""A lake that `ingest verify` is asked about, and a run that the oracle judges."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.oracle_scene import Scene, good_scene
 from tests.unit.proof_lake import Lake
 
 
@@ -13,3 +14,9 @@ from tests.unit.proof_lake import Lake
 def lake(tmp_path: Path) -> Lake:
     """Empty tables."""
     return Lake(tmp_path)
+
+
+@pytest.fixture
+def good() -> Scene:
+    """A run without a fault."""
+    return good_scene()

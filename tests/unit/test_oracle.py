@@ -20,7 +20,6 @@ from tests.unit.oracle_scene import (
     Statement,
     batch,
     fence,
-    good_scene,
     ledger,
     quarantined,
     row,
@@ -32,11 +31,6 @@ from tests.unit.oracle_scene import (
 OTHER = "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"
 # The good scene's ledger: two beginnings, then two batches of two partitions.
 OF_2, OF_3 = 2, 4
-
-
-@pytest.fixture
-def good() -> Scene:
-    return good_scene()
 
 
 def test_a_good_run_is_clean(good: Scene, tmp_path: Path) -> None:

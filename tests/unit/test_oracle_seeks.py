@@ -19,7 +19,6 @@ from tests.unit.oracle_scene import (
     batch,
     begins,
     fence,
-    good_scene,
     ledger,
     quarantined,
     row,
@@ -28,11 +27,6 @@ from tests.unit.oracle_scene import (
 
 C = frozenset({("C",)})
 D_AGAIN = batch(AGAIN, {0: [6, 9], 1: [3, 3]}, [row((0, 8), "D", AGAIN)])
-
-
-@pytest.fixture
-def good() -> Scene:
-    return good_scene()
 
 
 @pytest.fixture

@@ -30,11 +30,6 @@ HERE = {"topic_id": "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"}
 
 
 @pytest.fixture
-def good() -> Scene:
-    return good_scene()
-
-
-@pytest.fixture
 def again(good: Scene) -> tuple[Scene, KafkaView]:
     """The topic is made again behind the good run: A once more, G and poison; and what the first one showed."""
     former = good.view()

@@ -38,8 +38,16 @@ def contract_of(**more: Any) -> Contract:
     return Contract.model_validate(described)
 
 
-def problems(tmp_path: Path, *expectations: Mapping[str, Any]) -> str:
+EXISTS = {"type": "expect_column_to_exist", "kwargs": {"column": "id"}}
+
+
+def write(tmp_path: Path, *expectations: Mapping[str, Any]) -> None:
+    """The suite that the contract names."""
     (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": expectations}))
+
+
+def problems(tmp_path: Path, *expectations: Mapping[str, Any]) -> str:
+    write(tmp_path, *expectations)
     with pytest.raises(InvalidInput) as refused:
         load_suites(tmp_path, [contract_of()])
     assert refused.value.code == "SUITE_INVALID"
@@ -113,13 +121,13 @@ def test_an_expectation_that_gx_does_not_know_is_refused(tmp_path: Path) -> None
 
 def test_a_parameter_for_mostly_is_taken_and_judges_no_single_row(tmp_path: Path) -> None:
     config = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "name", "mostly": {"$PARAMETER": "ledger_rows"}}}
-    (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": [config, {**config, "kwargs": {"column": "name"}}]}))
+    write(tmp_path, config, {**config, "kwargs": {"column": "name"}})
     (suite,) = load_suites(tmp_path, [contract_of()])
     assert [each.exact for each in suite.expectations] == [False, True]
 
 
 def expected_of(tmp_path: Path, config: Mapping[str, Any], **contract: Any) -> tuple[Suite, Expected]:
-    (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": [config]}))
+    write(tmp_path, config)
     (suite,) = load_suites(tmp_path, [contract_of(**contract)])
     return suite, suite.expectations[0]
 
@@ -281,9 +289,7 @@ def test_a_suite_that_is_missing_is_refused_and_one_not_named_only_if_asked_for(
     with pytest.raises(InvalidInput) as refused:
         load_suites(tmp_path, [contract_of()])
     assert refused.value.code == "SUITE_NOT_FOUND"
-    (tmp_path / "s.json").write_text(
-        json.dumps({"name": "t", "expectations": [{"type": "expect_column_to_exist", "kwargs": {"column": "id"}}]})
-    )
+    write(tmp_path, EXISTS)
     without = contract_of(table="other", suite=None)
     assert len(load_suites(tmp_path, [contract_of(), without])) == 1
     with pytest.raises(InvalidInput) as refused:
@@ -292,9 +298,7 @@ def test_a_suite_that_is_missing_is_refused_and_one_not_named_only_if_asked_for(
 
 
 def test_a_run_says_which_table_it_does_not_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "s.json").write_text(
-        json.dumps({"name": "t", "expectations": [{"type": "expect_column_to_exist", "kwargs": {"column": "id"}}]})
-    )
+    write(tmp_path, EXISTS)
     watch = _watch(tmp_path, [contract_of(), contract_of(table="other", suite=None)], quiet=True)
     assert list(watch.suites) == ["t.people"]
     assert capsys.readouterr().err == "note: t.other is not checked: its contract names no suite\n"
@@ -302,11 +306,10 @@ def test_a_run_says_which_table_it_does_not_check(tmp_path: Path, capsys: pytest
 
 def test_a_suite_is_told_from_a_changed_one(tmp_path: Path) -> None:
     def hash_of(*expectations: Mapping[str, Any]) -> str:
-        (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": expectations}))
+        write(tmp_path, *expectations)
         return load_suites(tmp_path, [contract_of()])[0].hash
 
-    one = {"type": "expect_column_to_exist", "kwargs": {"column": "id"}}
-    assert hash_of(one) == hash_of(one) != hash_of(one, {**one, "kwargs": {"column": "name"}})
+    assert hash_of(EXISTS) == hash_of(EXISTS) != hash_of(EXISTS, {**EXISTS, "kwargs": {"column": "name"}})
 
 
 def test_sensitivity_and_quality_do_not_enter_the_contracts_hash() -> None:
@@ -360,7 +363,7 @@ def test_the_commands_refuse_before_spark_starts(
     described = contract_of().model_dump(mode="json", exclude_none=True)
     (tmp_path / "tables" / "people.yml").write_text(json.dumps(described))  # JSON is YAML
     if expectation is not None:
-        (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": [expectation]}))
+        write(tmp_path, expectation)
     words = [*verb, "people", "--json", "--project", str(tmp_path), "--lake", str(tmp_path / "lake")]
     words += ["--checkpoints", str(tmp_path / "checkpoints")]
     # Where no Java is to be found a start of Spark would be the error.
@@ -381,9 +384,8 @@ def test_a_check_that_breaks_off_is_told_without_the_values_that_its_error_quote
 
     monkeypatch.setattr("ingest.quality.check.check", broken)
     monkeypatch.setattr("ingest.spark.jvm_exit", lambda _: None)
-    exists = {"type": "expect_column_to_exist", "kwargs": {"column": "id"}}
     columns = [{"name": "id", "type": "STRING", "nullable": False, "sensitive": sensitive}]
-    suite, _ = expected_of(tmp_path, exists, columns=columns)
+    suite, _ = expected_of(tmp_path, EXISTS, columns=columns)
     session: Any = None
     assert check_all(session, [(suite, Places(str(tmp_path), "", "t", "people"))], everything=False, as_json=False) == 5
     said = capsys.readouterr().err
