@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from ingest.local.broker import Broker
+    from tests.secured import Door
 
 TopicFactory = Callable[..., str]
 
@@ -29,6 +30,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
     with Broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """A broker of this module's own, with a secured listener."""
+    from tests.secured import opened
+
+    with opened(tmp_path_factory.mktemp("secured")) as made:
+        yield made
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from kafka.admin import ACLOperation
 from ingest.local.broker import Broker
 from tests.faults.driver import REPOSITORY, Driver, until
 from tests.faults.pipeline import Pipeline
-from tests.secured import CANARY, MECHANISM, USER, WRONG, Door, Secure, holding, opened
+from tests.secured import CANARY, MECHANISM, USER, WRONG, Door, Secure, holding
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -27,12 +27,6 @@ pytestmark = pytest.mark.timeout(900)
 REFUSED_WITHIN_S = 20.0
 # Spark asks three times, a second apart; the rest is for a loaded machine.
 STOPPED_WITHIN_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with opened(tmp_path_factory.mktemp("secured")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -54,6 +57,15 @@ def bad(reason: str, column: str, *json_texts: str) -> list[Case]:
     return [Case(column, text, None, reason) for text in json_texts]
 
 
+def exactly(column: str, make: Callable[[str], Any], values: Mapping[str, str]) -> list[Case]:
+    """Good texts of one column, and what each becomes."""
+    return [good(column, json_text, make(value)) for json_text, value in values.items()]
+
+
+def null(*columns: str) -> list[Case]:
+    return [good(column, "null", None) for column in columns]
+
+
 def quoted(*texts: str) -> list[str]:
     return [f'"{text}"' for text in texts]
 
@@ -71,22 +83,13 @@ def whole_numbers() -> list[Case]:
 
 
 def decimals() -> list[Case]:
-    nines = "9" * 38
+    nines, most = "9" * 38, f"{'9' * 16}.99"
+    money = {"0.1": "0.10", "-0": "0.00", "12.5000": "12.50", '"12.50"': "12.50", '"-12.5"': "-12.50", most: most, f"-{most}": f"-{most}"}
+    money[f'"0.10{"0" * 40}"'] = "0.10"
     return [
-        good("money", "0.1", Decimal("0.10")),
-        good("money", "-0", Decimal("0.00")),
-        good("money", "12.5000", Decimal("12.50")),
-        good("money", '"12.50"', Decimal("12.50")),
-        good("money", '"-12.5"', Decimal("-12.50")),
-        good("money", f"{'9' * 16}.99", Decimal(f"{'9' * 16}.99")),
-        good("money", f"-{'9' * 16}.99", Decimal(f"-{'9' * 16}.99")),
-        good("money", f'"0.10{"0" * 40}"', Decimal("0.10")),
-        good("count", nines, Decimal(nines)),
-        good("count", f"-{nines}", Decimal(f"-{nines}")),
-        good("count", f'"{nines}"', Decimal(nines)),
-        good("count", "9007199254740993", Decimal("9007199254740993")),
-        good("share", f"0.{nines}", Decimal(f"0.{nines}")),
-        good("share", f'"0.{nines}"', Decimal(f"0.{nines}")),
+        *exactly("money", Decimal, money),
+        *exactly("count", Decimal, {nines: nines, f"-{nines}": f"-{nines}", f'"{nines}"': nines, "9007199254740993": "9007199254740993"}),
+        *exactly("share", Decimal, {f"0.{nines}": f"0.{nines}", f'"0.{nines}"': f"0.{nines}"}),
         *bad("number_too_precise", "money", "12.345", '"12.345"', "0.001", "-0.009"),
         *bad("number_out_of_range", "money", "9" * 17, "-" + "9" * 17, '"' + "9" * 17 + '"', f"{'9' * 17}.00", f'"{"1234567890" * 4}"'),
         *bad("number_out_of_range", "share", "1"),
@@ -113,23 +116,16 @@ def floats() -> list[Case]:
 
 
 def times() -> list[Case]:
+    moments = {"2024-05-01T10:00:00Z": "2024-05-01 10:00:00", "2024-02-29T00:00:00Z": "2024-02-29 00:00:00"}
+    moments |= {f"2024-05-01T10:00:00.{digits}Z": "2024-05-01 10:00:00.123456" for digits in ("123456", "123456000")}
+    moments |= {"2024-05-01T10:00:00.1Z": "2024-05-01 10:00:00.1", "2024-05-01T10:00:00+02:00": "2024-05-01 08:00:00"}
+    moments |= {"2024-05-01 10:00:00-18:00": "2024-05-02 04:00:00", "0001-01-01T00:00:00Z": "0001-01-01 00:00:00"}
+    moments |= {"9999-12-31T23:59:59.999999Z": "9999-12-31 23:59:59.999999"}
     return [
-        good("at", '"2024-05-01T10:00:00Z"', "2024-05-01 10:00:00"),
-        good("at", '"2024-05-01T10:00:00.123456Z"', "2024-05-01 10:00:00.123456"),
-        good("at", '"2024-05-01T10:00:00.123456000Z"', "2024-05-01 10:00:00.123456"),
-        good("at", '"2024-05-01T10:00:00.1Z"', "2024-05-01 10:00:00.1"),
-        good("at", '"2024-05-01T10:00:00+02:00"', "2024-05-01 08:00:00"),
-        good("at", '"2024-05-01 10:00:00-18:00"', "2024-05-02 04:00:00"),
-        good("at", '"0001-01-01T00:00:00Z"', "0001-01-01 00:00:00"),
-        good("at", '"9999-12-31T23:59:59.999999Z"', "9999-12-31 23:59:59.999999"),
-        good("at", '"2024-02-29T00:00:00Z"', "2024-02-29 00:00:00"),
-        good("at", "null", None),
+        *(good("at", f'"{text}"', value) for text, value in moments.items()),
         good("local", '"2024-05-01T10:00:00.5"', "2024-05-01 10:00:00.5"),
-        good("local", "null", None),
-        good("day", '"2024-02-29"', "2024-02-29"),
-        good("day", '"0001-01-01"', "0001-01-01"),
-        good("day", '"9999-12-31"', "9999-12-31"),
-        good("day", "null", None),
+        *(good("day", f'"{day}"', day) for day in ("2024-02-29", "0001-01-01", "9999-12-31")),
+        *null("at", "local", "day"),
         *bad("bad_timestamp", "at", *quoted("2024-05-01T10:00:00", "2024-05-01T10:00Z", "2024-05-01", "10:00:00Z", "12:30", "")),
         *bad("bad_timestamp", "at", '"2024-05-01T10:00:00.123456789Z"'),  # 9 digits: the last three are lost in microseconds
         *bad(
@@ -161,25 +157,11 @@ def times() -> list[Case]:
 
 
 def texts() -> list[Case]:
+    kept = ["5", "true", "null", "{}", "[1]", "NaN", "-Infinity", '"-Infinity"', "", " a ", '], "z":0}']
+    kept += ["\0", "a\n\tb\\", "caf\u00e9", "cafe\u0301", "\U0001f600", "\\ud800"]
     return [
-        good("text", '"5"', "5"),
-        good("text", '"true"', "true"),
-        good("text", '"null"', "null"),
-        good("text", '"{}"', "{}"),
-        good("text", '"[1]"', "[1]"),
-        good("text", '"NaN"', "NaN"),
-        good("text", '"-Infinity"', "-Infinity"),
-        good("text", '"\\"-Infinity\\""', '"-Infinity"'),
-        good("text", '""', ""),
-        good("text", '" a "', " a "),
-        good("text", '"\\u0000"', "\0"),
-        good("text", '"a\\n\\tb\\\\"', "a\n\tb\\"),
-        good("text", '"caf\\u00e9"', "caf\u00e9"),
-        good("text", '"cafe\\u0301"', "cafe\u0301"),
-        good("text", '"\\ud83d\\ude00"', "\U0001f600"),
-        good("text", '"\\\\ud800"', "\\ud800"),
-        good("text", '"], \\"z\\":0}"', '], "z":0}'),
-        good("text", "null", None),
+        *(good("text", json.dumps(text), text) for text in kept),
+        *null("text"),
         *bad("wrong_type", "text", "5", "5.0", "-1", "1e400", "9" * 44, "true", "false", '{"a":1}', "[]", '["a"]', "{}"),
         *bad("wrong_type", "text", '{"a":1,"a":2}', '[{"a":1,"a":2}]'),
         *bad("malformed_json", "text", '"\t"', '"\\x"', "NaN", "'a'", "a"),
@@ -191,10 +173,7 @@ def texts() -> list[Case]:
         good("flag", "false", False),
         *bad("wrong_type", "flag", '"true"', "1", "0", '""', "[]"),
         *bad("malformed_json", "flag", "TRUE", "True", "yes"),
-        good("bytes", '"AQID"', b"\x01\x02\x03"),
-        good("bytes", '"AQI="', b"\x01\x02"),
-        good("bytes", '"+/8="', b"\xfb\xff"),
-        good("bytes", '""', b""),
+        *(good("bytes", json.dumps(b64encode(raw).decode()), raw) for raw in (b"\x01\x02\x03", b"\x01\x02", b"\xfb\xff", b"")),
         *bad("wrong_type", "bytes", *quoted("AQI", "*", "AQ ID", "-_8=", "AQID=="), "5", "true", "[1]", "{}"),
     ]
 

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from ingest.local.broker import Broker
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def thirty(topic: Callable[..., str], tmp_path: Path) -> dict[str, Any]:
+    """30 events into a topic of one partition, none of them aborted or sent again by the plan."""
+    return {"events": 30, "manifest": tmp_path / "m", "duplicate_share": 0, "aborted_share": 0, "topics": {ORDERS: topic(1)}}
 
 
 def test_the_manifest_says_what_kafka_holds(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
@@ -77,51 +83,35 @@ def test_aborted_and_committed_records_interleave_in_a_partition(broker: Broker,
     assert read_kafka(broker.bootstrap_servers, name, ["order_id"], []).end[0] > offsets[-1] + 25
 
 
-def test_a_commit_without_an_answer_is_unknown_and_sent_again(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
-    name = topic(1)
+def test_a_commit_without_an_answer_is_unknown_and_sent_again(broker: Broker, thirty: dict[str, Any]) -> None:
+    name = thirty["topics"][ORDERS]
     with Proxy(broker.bootstrap_servers) as proxy:
         lost = proxy.drop_reply(Api.END_TXN)
-        produced = produce_sample(
-            proxy.bootstrap_servers,
-            events=30,
-            manifest=tmp_path / "m",
-            duplicate_share=0,
-            aborted_share=0,
-            topics={ORDERS: name},
-            commit_timeout_s=2,
-        )
+        produced = produce_sample(proxy.bootstrap_servers, commit_timeout_s=2, **thirty)
     assert lost.struck == 1
     assert (produced.events, produced.unknown, produced.committed) == (30, 1, 1)
-    manifest = read_manifests([tmp_path / "m"], name)
+    manifest = read_manifests([thirty["manifest"]], name)
     assert manifest.unknown.keys() == manifest.committed.keys()
     assert len(read_kafka(broker.bootstrap_servers, name, ["order_id"], []).records) == 60
 
 
-def test_a_commit_that_cannot_hold_all_records_is_aborted_and_sent_again(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
+def test_a_commit_that_cannot_hold_all_records_is_aborted_and_sent_again(broker: Broker, thirty: dict[str, Any]) -> None:
     """kafka-python 3.0.12 says that such a commit went well; the manifest must not."""
-    name = topic(1)
     with Proxy(broker.bootstrap_servers) as proxy:
         lost = proxy.cut_request(Api.PRODUCE, times=1_000)
 
         def mend() -> None:
-            until(lambda: '"aborted"' in (tmp_path / "m").read_text(), "the first attempt is given up")
+            until(lambda: '"aborted"' in thirty["manifest"].read_text(), "the first attempt is given up")
             lost.release()
 
         mending = threading.Thread(target=mend)
-        (tmp_path / "m").touch()
+        thirty["manifest"].touch()
         mending.start()
-        produced = produce_sample(
-            proxy.bootstrap_servers,
-            events=30,
-            manifest=tmp_path / "m",
-            duplicate_share=0,
-            aborted_share=0,
-            topics={ORDERS: name},
-            kafka_options={"request_timeout_ms": 400, "delivery_timeout_ms": 500},
-        )
+        quick = {"request_timeout_ms": 400, "delivery_timeout_ms": 500}
+        produced = produce_sample(proxy.bootstrap_servers, kafka_options=quick, **thirty)
         mending.join(30)
     assert (produced.events, produced.committed) == (30, 1) and produced.aborted >= 1
-    assert len(read_kafka(broker.bootstrap_servers, name, ["order_id"], []).records) == 30
+    assert len(read_kafka(broker.bootstrap_servers, thirty["topics"][ORDERS], ["order_id"], []).records) == 30
 
 
 def test_a_fenced_producer_stops(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,15 +18,9 @@ from ingest.kafka.transactions import listed
 from ingest.kafka_options import KafkaOptions
 from ingest.prove.kafka_fetch import TopicReader
 from tests.kafka.topics import Topics
-from tests.secured import CANARY, MECHANISM, READING, USER, WRITING, WRONG, Door, Secure, holding, opened
+from tests.secured import CANARY, MECHANISM, READING, USER, WRITING, WRONG, Door, Secure, holding
 
 REFUSED_WITHIN_S = 15.0
-
-
-@pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with opened(tmp_path_factory.mktemp("secured")) as made:
-        yield made
 
 
 @pytest.fixture

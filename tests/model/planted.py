@@ -15,7 +15,7 @@ from ingest.recovery.seek import plan
 from ingest.stream.mark import BatchId
 from tests.model import driver
 from tests.model.driver import Planted
-from tests.model.found import ROLLED_BACK
+from tests.model.found import LAX, ROLLED_BACK, STRICT, run, until
 from tests.model.world import Op
 
 Patch = tuple[Any, str, Any]
@@ -80,37 +80,21 @@ def _off_by_one() -> Sequence[Patch]:
 
 GOOD: Op = ("produce", 0, ((0, 0, "good"), (1, 10, "good"), (2, 20, "good")))
 ODD: Op = ("produce", 0, ((3, 30, "odd"), (4, 40, "odd")))
-RUN: Op = ("go", 0, 60)
-STRICT: Op = ("strict", True)
-LAX: Op = ("strict", False)
-SEEK: tuple[Op, ...] = (("kill", 0), ("seek", 1, "earliest"), ("go", 1, 60))
+RUN = run(0, 60)
+SEEK: tuple[Op, ...] = (("kill", 0), ("seek", 1, "earliest"), run(1, 60))
 # A batch is committed between a start's look and its fence.
-BETWEEN: tuple[Op, ...] = (
-    ODD,
-    STRICT,
-    ("until", 0, "batch target at work"),
-    ("until", 1, "epoch target next"),
-    ("go", 0, 1),
-    ("go", 1, 60),
-)
+BETWEEN: tuple[Op, ...] = (ODD, STRICT, until(0, "batch target at work"), until(1, "epoch target next"), run(0, 1), run(1, 60))
 # One odd record is in quarantine, and another by a batch that was cut off.
-CUT: tuple[Op, ...] = (ODD, STRICT, RUN, ("produce", 0, ((5, 50, "odd"),)), ("until", 0, "batch target next"), ("kill", 0))
+CUT: tuple[Op, ...] = (ODD, STRICT, RUN, ("produce", 0, ((5, 50, "odd"),)), until(0, "batch target next"), ("kill", 0))
+SOUGHT: tuple[Op, ...] = (("seek", 1, "earliest"), until(1, "seek target next"), ("kill", 1))
 
 BUGS = (
     Bug("no fence on the quarantine", planted=Planted(quarantine_unfenced=True)),
     Bug("epochs that may repeat", _epochs_repeat, begin=(GOOD, RUN, ("kill", 0), ("drop", 0))),
     Bug("a commit taken for one's own without its writer", planted=Planted(writer_ignored=True)),
     Bug("decided before the fence", planted=Planted(looks_once=True), begin=BETWEEN),
-    Bug(
-        "a fence that settles a RESTORE",
-        _fence_settles,
-        begin=(GOOD, RUN, ("until", 1, "epoch target next"), ("restore", 0, 1), ("go", 1, 60)),
-    ),
-    Bug(
-        "roll-back by offsets alone",
-        lambda: _takes(_by_offsets),
-        begin=(*CUT, ("seek", 1, "earliest"), ("until", 1, "seek target next"), ("kill", 1)),
-    ),
+    Bug("a fence that settles a RESTORE", _fence_settles, begin=(GOOD, RUN, until(1, "epoch target next"), ("restore", 0, 1), run(1, 60))),
+    Bug("roll-back by offsets alone", lambda: _takes(_by_offsets), begin=(*CUT, *SOUGHT)),
     Bug("roll-back of a committed batch", lambda: _takes(_committed_too)),
     Bug("no roll-back", planted=Planted(no_roll_back=True), begin=(*CUT, LAX)),
     Bug("our roll-back counted as removed", planted=Planted(roll_backs_count=True), begin=ROLLED_BACK),

@@ -193,11 +193,8 @@ def _simpler(schedule: Schedule) -> Iterator[Schedule]:
 
 def _simpler_op(op: Op) -> Iterator[Op]:
     if op[0] == "produce":
-        for index, record in enumerate(op[2]):
-            if len(op[2]) > 1:
-                yield (*op[:2], (*op[2][:index], *op[2][index + 1 :]))
-            if record is None or record[2] != "good":
-                yield (*op[:2], (*op[2][:index], (index + 6, 0, "good"), *op[2][index + 1 :]))
+        for index in range(len(op[2]) if len(op[2]) > 1 else 0):
+            yield (*op[:2], (*op[2][:index], *op[2][index + 1 :]))
     elif op[0] == "go":
         if op[2] > 1:
             yield (*op[:2], op[2] // 2)
@@ -206,11 +203,3 @@ def _simpler_op(op: Op) -> Iterator[Op]:
             yield ("go", 0, op[2])
     elif op[0] in ("restore", "copy") and op[2] > 1:
         yield (*op[:2], op[2] - 1)
-    elif op[0] == "put_back" and len(op) > 2:
-        for index in range(1, len(op)):
-            yield (*op[:index], *op[index + 1 :])
-    elif op[0] == "seek":
-        if op[1]:
-            yield ("seek", 0, *op[2:])
-        if len(op) > 4 and op[4]:
-            yield (*op[:4], False)
