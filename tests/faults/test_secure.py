@@ -81,13 +81,9 @@ def test_events_arrive_through_tls_and_the_password_is_found_nowhere(door: Door,
 def test_a_wrong_password_is_refused_with_the_users_name_and_without_the_password(door: Door, lake: Pipeline) -> None:
     said = refused(lake.start(environment=door.login(WRONG)), "KAFKA_AUTHENTICATION")
     assert repr(USER) in said and door.secure.bootstrap_servers in said and MECHANISM in said
+    document = json.loads(lake.start("--once", "--json", environment=door.login(WRONG)).ended(4))
+    assert document["error"]["code"] == "KAFKA_AUTHENTICATION" and WRONG not in str(document) and holding(WRONG, lake.folder) == []
     assert started_no_spark(lake)
-
-
-def test_the_json_document_of_a_refused_password_does_not_hold_it(door: Door, lake: Pipeline) -> None:
-    said = lake.start("--once", "--json", environment=door.login(WRONG)).ended(4)
-    assert json.loads(said)["error"]["code"] == "KAFKA_AUTHENTICATION"
-    assert WRONG not in said and holding(WRONG, lake.folder) == []
 
 
 def test_a_mechanism_that_the_broker_does_not_offer_is_refused(door: Door, lake: Pipeline) -> None:

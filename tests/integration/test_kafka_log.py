@@ -118,12 +118,7 @@ def test_markers_and_aborted_records_are_told_from_committed_ones(broker: Broker
             finish(broker, name, producer.commit_transaction if commit else producer.abort_transaction)
     plain(broker, name, 2)
     found = scanned(broker, name)
-    assert shape(found) == {
-        "committed": [(0, 3), (7, 11), (12, 14)],
-        "commit": [(3, 4), (11, 12)],
-        "aborted": [(4, 6)],
-        "abort": [(6, 7)],
-    }
+    assert shape(found) == {"committed": [(0, 3), (7, 11), (12, 14)], "commit": [(3, 4), (11, 12)], "aborted": [(4, 6)], "abort": [(6, 7)]}
     levels: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
     for isolation in levels:
         assert found.read(isolation).offsets().tolist() == consumed(broker, name, 14, isolation)
@@ -146,12 +141,7 @@ def test_interleaved_transactions_of_two_producers_are_kept_apart(broker: Broker
         finish(broker, name, good.commit_transaction)
         finish(broker, name, bad.commit_transaction)
     found = scanned(broker, name)
-    assert shape(found) == {
-        "committed": [(1, 2), (3, 4), (5, 7)],
-        "aborted": [(0, 1), (2, 3)],
-        "abort": [(4, 5)],
-        "commit": [(7, 9)],
-    }
+    assert shape(found) == {"committed": [(1, 2), (3, 4), (5, 7)], "aborted": [(0, 1), (2, 3)], "abort": [(4, 5)], "commit": [(7, 9)]}
     assert found.committed.offsets().tolist() == consumed(broker, name, 9, "read_committed")
 
 

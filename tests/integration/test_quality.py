@@ -239,10 +239,6 @@ def test_sensitive_values_are_nowhere_in_pages_or_results(desk: Callable[..., De
         assert not any(secret in text for text in texts)
 
 
-def missed(table: str, code: str) -> None:
-    raise AssertionError(f"{table} was not checked: {code}")
-
-
 @pytest.mark.slow
 def test_a_check_that_could_not_be_done_during_a_run_is_said_and_tried_again(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
@@ -261,26 +257,6 @@ def test_a_check_that_could_not_be_done_during_a_run_is_said_and_tried_again(
         assert error is not None and error.code == "LOCKED", "at the end it is the run's error"
     assert watch.check(table.session, table.places, at_work=True) is None
     assert [each.failed for each in shown] == [()]
-
-
-@pytest.mark.slow
-def test_a_critical_failure_ends_a_run_only_where_the_contract_says_so(desk: Callable[..., Desk]) -> None:
-    table = desk(COLUMNS)
-    name = table.places.name
-    for quality_key, code in (("report", None), ("stop", "QUALITY_STOP")):
-        shown: list[Checked] = []
-        watch = Watch({name: suite_of(table, [STATUS, COUNT], quality=quality_key)}, shown.append, missed, every_s=0.0)
-        assert not watch.due(name)
-        watch.saw(table.batch(order(quality_key, status="lost")))
-        assert watch.due(name)
-        error = watch.check(table.session, table.places, at_work=True)
-        assert (error.code if error else None) == code
-        assert error is None or (error.exit_code, quality_key in error.found) == (5, True)
-        assert watch.failed
-        assert shown
-        assert not watch.due(name)
-    # At work only what is new: not the row count, and not the row that the first check has named.
-    assert [(row.expectation, row.element_count) for row in shown[0].rows] == [(STATUS["type"], 1)]
 
 
 def test_a_suggested_suite_passes_on_the_table_it_came_from_and_shows_no_sensitive_value(desk: Callable[..., Desk], tmp_path: Path) -> None:

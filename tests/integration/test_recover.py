@@ -12,7 +12,6 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
-from ingest import faults
 from ingest.errors import Refused
 from ingest.kafka_options import KafkaOptions
 from ingest.recovery.idle import idle
@@ -170,28 +169,6 @@ def test_with_the_log_cleaned_the_ledger_tells_where_to_go_on_and_without_it_the
     one.send(order("d"))
     one.run()
     assert one.ids() == ["a", "b", "c", "d"] and one.quarantine().count() == 1
-
-
-@slow
-def test_of_a_seek_that_was_cut_off_a_fence_settles_nothing_and_its_commit_does(lane: MakeLane) -> None:
-    """I6: behind a fence alone the RESTORE would seem to be older than the newest look."""
-    one = damaged(lane, restored("target"))
-
-    class Cut(Exception):
-        pass
-
-    for point in ("start_target_fenced", "start_fenced", "start_sought"):
-
-        def cut(reached: str, _: int, *__: str, point: str = point) -> None:
-            if reached == point:
-                raise Cut
-
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(Cut):
-            patch.setattr(faults, "at", cut)
-            one.seek()
-        if point != "start_sought":
-            one.refused("TABLE_REWOUND")
-    mended(one)
 
 
 @slow

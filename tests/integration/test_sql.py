@@ -233,9 +233,6 @@ def test_an_error_is_one_sentence_under_a_name(
     "sql",
     [
         "COPY (SELECT 1) TO '{}' STORED AS CSV",
-        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{}' STORED AS CSV",
-        "CREATE EXTERNAL TABLE x STORED AS CSV LOCATION '{}'",
-        "INSERT INTO events SELECT * FROM events",
         "WITH x AS (SELECT * FROM events) INSERT INTO events SELECT * FROM x",
         "DELETE FROM events",
         "INSERT OVERWRITE DIRECTORY '{}' USING csv SELECT 1",

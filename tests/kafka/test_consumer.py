@@ -14,17 +14,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from ingest.kafka import (
-    AtLeastOnce,
-    AtMostOnce,
-    Consumer,
-    DeadLetter,
-    Deduplicate,
-    ExactlyOnce,
-    GuaranteeBroken,
-    PoisonRecord,
-    SeenIds,
-)
+from ingest.kafka import AtLeastOnce, AtMostOnce, Consumer, DeadLetter, Deduplicate, ExactlyOnce, GuaranteeBroken, PoisonRecord, SeenIds
 from ingest.kafka.member import Rebalance
 from ingest.local.proxy import Api, Fault, Proxy
 from tests.kafka.topics import QUICK, Topics, until

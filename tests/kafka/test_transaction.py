@@ -11,14 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from ingest.errors import InvalidInput, Unfit
-from ingest.kafka import (
-    ExactlyOnce,
-    Grouped,
-    OutcomeUnknown,
-    ProducerFenced,
-    TransactionAborted,
-    TransactionalProducer,
-)
+from ingest.kafka import ExactlyOnce, Grouped, OutcomeUnknown, ProducerFenced, TransactionAborted, TransactionalProducer
 from ingest.local.proxy import Api, Proxy
 from tests.kafka.topics import Interrupted, Make, Topics, struck, until
 

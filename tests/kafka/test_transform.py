@@ -212,15 +212,20 @@ def test_state_is_restored_and_deleted_keys_stay_deleted(run: Run, topics: Topic
     )
 
 
+def opened(topics: Topics, changelog: str, value: bytes) -> KafkaProducer:
+    """A producer whose transaction is open, with this value in partition 0."""
+    producer = KafkaProducer(bootstrap_servers=topics.servers, transactional_id=f"s-{uuid.uuid4().hex}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(changelog, value, key=b"k", partition=0)
+    producer.flush()
+    return producer
+
+
 def test_restoring_reads_behind_an_open_transaction_too(topics: Topics, topic: Callable[..., str]) -> None:
     """A dead owner's transaction is still open, and its successor has committed behind it: both count before a third one begins."""
     changelog = topic(1, cleanup_policy="compact")
-    dead, heir = (KafkaProducer(bootstrap_servers=topics.servers, transactional_id=f"s-{uuid.uuid4().hex}") for _ in range(2))
-    for producer, value in ((dead, b"of the dead"), (heir, b"of the heir")):
-        producer.init_transactions()
-        producer.begin_transaction()
-        producer.send(changelog, value, key=b"k", partition=0)
-        producer.flush()
+    dead, heir = (opened(topics, changelog, value) for value in (b"of the dead", b"of the heir"))
     heir.commit_transaction()
     found: list[bytes] = []
     states = States(KafkaOptions(topics.servers), changelog)
@@ -240,11 +245,7 @@ def test_a_changelog_that_is_held_up_for_too_long_ends_the_run(
 ) -> None:
     monkeypatch.setattr("ingest.kafka.state._RESTORE_STALL_S", 0.5)
     changelog = topic(1, cleanup_policy="compact")
-    holder = KafkaProducer(bootstrap_servers=topics.servers, transactional_id=f"s-{uuid.uuid4().hex}")
-    holder.init_transactions()
-    holder.begin_transaction()
-    holder.send(changelog, b"open", key=b"k", partition=0)
-    holder.flush()
+    holder = opened(topics, changelog, b"open")
     with pytest.raises(RunStopped, match=r"\[0\] stands at offset 0 of 1") as stopped:
         States(KafkaOptions(topics.servers), changelog)[0]
     assert (stopped.value.code, stopped.value.exit_code) == ("STATE_NOT_RESTORED", 5)

@@ -9,17 +9,7 @@ from typing import Any
 import pytest
 
 from ingest.recovery.decide import Create, Refuse, Start, decide, refusals_of, topic_refused
-from ingest.recovery.facts import (
-    BrokerFacts,
-    CheckpointFacts,
-    Count,
-    Facts,
-    LedgerFacts,
-    Newest,
-    QuarantineFacts,
-    Replaced,
-    TargetFacts,
-)
+from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Count, Facts, LedgerFacts, Newest, QuarantineFacts, Replaced, TargetFacts
 from ingest.stream.mark import FENCE, SEEK, BatchId, Look, Looked, TopicId
 
 TOPIC = TopicId("orders", "id", "cluster")

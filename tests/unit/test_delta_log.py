@@ -147,15 +147,10 @@ def test_a_checkpoint_of_the_log_that_is_empty_is_none_and_one_that_is_damaged_i
         DeltaLog(LocalFiles(), log.table).state()
 
 
-def test_what_a_checkpoint_of_the_log_holds_may_be_gone(put: Put, tmp_path: Path) -> None:
-    folder = tmp_path / "_delta_log"
+def test_what_a_checkpoint_of_the_log_holds_may_be_gone(log: DeltaLog, put: Put, tmp_path: Path) -> None:
     for version in (2, 5, 6):
         put(version)
-    table = pa.table(
-        {"metaData": pa.array([{"id": "t"}]), "txn": pa.array([None], pa.struct({"appId": pa.string(), "version": pa.int64()}))}
-    )
-    pq.write_table(table, folder / f"{5:020}.checkpoint.parquet")
-    log = DeltaLog(LocalFiles(), str(tmp_path))
+    write_checkpoint(tmp_path, 5, {"metaData": {"id": "t"}})
     state = log.state()
     assert state is not None and (state.version, state.id) == (6, "t")
     put(8)
@@ -163,7 +158,7 @@ def test_what_a_checkpoint_of_the_log_holds_may_be_gone(put: Put, tmp_path: Path
         DeltaLog(LocalFiles(), str(tmp_path)).state()
 
 
-def test_a_checkpoint_of_the_policy_v2_is_json_and_holds_what_was_before_it(put: Put, tmp_path: Path) -> None:
+def test_a_checkpoint_of_the_policy_v2_is_json_and_holds_what_was_before_it(log: DeltaLog, put: Put, tmp_path: Path) -> None:
     """Where Delta has cleaned up the log behind it, no commit is missing, and the pairs are known (I2)."""
     put(5, pair=("of the one behind it", 3))
     put(6, pair=("of another", 4))
@@ -171,7 +166,6 @@ def test_a_checkpoint_of_the_policy_v2_is_json_and_holds_what_was_before_it(put:
     told += [{"txn": {"appId": "of before", "version": 2}}, {"sidecar": {"path": "x.parquet", "sizeInBytes": 1, "modificationTime": 1}}]
     name = f"{5:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
     (tmp_path / "_delta_log" / name).write_text("\n".join(map(json.dumps, told)))
-    log = DeltaLog(LocalFiles(), str(tmp_path))
     state = log.state()
     assert state is not None and (state.version, state.id, state.properties) == (6, "t", {"a": "b"})
     assert state.transactions == {"of before": 2, "of another": 4} and log.versions() == [5, 6]
@@ -264,8 +258,7 @@ def test_a_stamp_is_deltas_own_id_of_the_commit_else_the_hash_of_its_file(log: D
     assert look is not None and (look.version, look.stamp) == (0, "a")
 
 
-def test_a_look_at_no_table_is_none_and_at_one_whose_newest_commit_is_gone_has_no_stamp(put: Put, tmp_path: Path) -> None:
-    log = DeltaLog(LocalFiles(), str(tmp_path))
+def test_a_look_at_no_table_is_none_and_at_one_whose_newest_commit_is_gone_has_no_stamp(log: DeltaLog, put: Put, tmp_path: Path) -> None:
     assert log.look() is None
     put(0)
     write_checkpoint(tmp_path, 3, {"metaData": {"id": "t"}})
@@ -277,14 +270,15 @@ def write_checkpoint(table: Path, version: int, *actions: dict[str, Any], part: 
     pq.write_table(pa.table(columns), table / "_delta_log" / f"{version:020}.checkpoint{part}.parquet")
 
 
-def test_transactions_come_from_the_checkpoint_and_from_the_commits_behind_it_also_lower_ones(put: Put, tmp_path: Path) -> None:
+def test_transactions_come_from_the_checkpoint_and_from_the_commits_behind_it_also_lower_ones(
+    log: DeltaLog, put: Put, tmp_path: Path
+) -> None:
     """I8: delta-rs lets a lower one stand; it is what Delta goes by."""
     txn = [{"txn": {"appId": app, "version": version}} for app, version in (("a", 9), ("b", 5), ("c", 1))]
     write = [{"add": {"path": str(n)}} for n in range(50)]
     for version in range(7):
         put(version, pair=("a", version))
     write_checkpoint(tmp_path, 4, *write, *txn, {"metaData": {"id": "t"}})
-    log = DeltaLog(LocalFiles(), str(tmp_path))
     state = log.state()
     assert state is not None and (state.transactions, state.version, state.id) == ({"a": 6, "b": 5, "c": 1}, 6, "t")
 

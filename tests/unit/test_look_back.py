@@ -36,7 +36,6 @@ def put_back(scene: Scene, table: str) -> None:
 
 
 HARMS: dict[str, Harm] = {
-    "restored": lambda scene, table: (scene.target if table == "target" else scene.quarantine).restore(1),
     "overwritten": overwrite,
     "cut short": cut_short,
     "put back": put_back,

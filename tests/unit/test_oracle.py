@@ -141,10 +141,7 @@ PLANTS: dict[str, tuple[Plant, *tuple[str, ...]]] = {
         "offset 0: id ('A',) is in the target and, open, in the quarantine (b)",
         "id ('A',) is a valid event and in the quarantine (b)",
     ),
-    "event of a killed producer in quarantine": (
-        event_of_a_killed_producer_in_quarantine,
-        "id ('Z',) is a valid event",
-    ),
+    "event of a killed producer in quarantine": (event_of_a_killed_producer_in_quarantine, "id ('Z',) is a valid event"),
     "poison dropped": (
         lambda s: s.quarantine.pop(),
         "offset 2: no id can be read from the record, and it is not in the quarantine: dropped (b)",
@@ -171,15 +168,9 @@ PLANTS: dict[str, tuple[Plant, *tuple[str, ...]]] = {
         lambda s: three(s)[1].update(_batch=7),
         "offset 8: the target names epoch 1 batch 7, and no target commit of that is in the log (b)",
     ),
-    "row that names another batch": (
-        lambda s: three(s)[0].update(_batch=2),
-        "offset 5: the target names epoch 1 batch 2, which read",
-    ),
+    "row that names another batch": (lambda s: three(s)[0].update(_batch=2), "offset 5: the target names epoch 1 batch 2, which read"),
     # (e)
-    "torn batch": (
-        lambda s: three(s).append(two(s).pop()),
-        "changes epoch 1 batch 2 in partition 1 from 1 to 2 rows",
-    ),
+    "torn batch": (lambda s: three(s).append(two(s).pop()), "changes epoch 1 batch 2 in partition 1 from 1 to 2 rows"),
     "row of a later batch": (
         lambda s: two(s).append(three(s).pop()),
         "target version 2 (batch) changes epoch 1 batch 3 in partition 0 from 0 to 1 rows: a batch was torn (e)",
@@ -283,10 +274,7 @@ PLANTS: dict[str, tuple[Plant, *tuple[str, ...]]] = {
     ),
     # (g)
     "inserted": (lambda s: s.ledger[OF_2].update(inserted=1, duplicate=2), "inserted 1, the target holds 2 rows of it (b)"),
-    "counts that do not add up": (
-        lambda s: s.ledger[OF_2].update(duplicate=0),
-        "4 is not inserted 2 + duplicate 0 + quarantined 1 (g)",
-    ),
+    "counts that do not add up": (lambda s: s.ledger[OF_2].update(duplicate=0), "4 is not inserted 2 + duplicate 0 + quarantined 1 (g)"),
     "gap of a batch": (lambda s: s.ledger[OF_2].update(gap=0), "5 offsets are not read 4 + gap 0 (g)"),
     "marker counted as a record": (
         lambda s: s.ledger[OF_2].update(records_read=5, duplicate=2, gap=0),

@@ -10,20 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.unit.oracle_scene import (
-    AGAIN,
-    SECOND,
-    Rows,
-    Scene,
-    Statement,
-    batch,
-    begins,
-    fence,
-    ledger,
-    quarantined,
-    row,
-    seek,
-)
+from tests.unit.oracle_scene import AGAIN, SECOND, Rows, Scene, Statement, batch, begins, fence, ledger, quarantined, row, seek
 
 C = frozenset({("C",)})
 D_AGAIN = batch(AGAIN, {0: [6, 9], 1: [3, 3]}, [row((0, 8), "D", AGAIN)])

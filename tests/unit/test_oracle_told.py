@@ -10,20 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.oracle.sources import KafkaView
-from tests.unit.oracle_scene import (
-    AGAIN,
-    Scene,
-    batch,
-    begins,
-    fence,
-    good_scene,
-    ledger,
-    quarantined,
-    row,
-    seek,
-    transaction,
-    value,
-)
+from tests.unit.oracle_scene import AGAIN, Scene, batch, begins, fence, good_scene, ledger, quarantined, row, seek, transaction, value
 
 D = ("D",)
 HERE = {"topic_id": "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"}

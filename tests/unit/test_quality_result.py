@@ -94,15 +94,8 @@ def test_an_exception_that_gx_tells_of_a_plain_column_too_is_hidden_there_as_wel
 
 def row(**changed: Any) -> QualityRow:
     texts = dict.fromkeys(("run_id", "pipeline", "table", "suite", "suite_hash", "contract_hash", "target_id", "gx_version"), "x")
-    scope = {
-        "version_from": None,
-        "version_to": 1,
-        "run_scope": "whole",
-        "scope": "whole",
-        "number": 0,
-        "success": False,
-        "sensitive": False,
-    }
+    scope = {"version_from": None, "version_to": 1, "run_scope": "whole", "scope": "whole"}
+    scope |= {"number": 0, "success": False, "sensitive": False}
     found: dict[str, Any] = {"expectation": "expect_x", "column": "name", "arguments": "{}", "severity": "critical", "samples": "[]"}
     none = dict.fromkeys(("observed", "element_count", "unexpected_count", "unexpected_percent", "unexpected_values", "exception", "page"))
     return QualityRow(**{"schema_version": 1, "run_at": datetime.now(UTC), **texts, **scope, **found, **none, **changed})

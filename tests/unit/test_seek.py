@@ -109,8 +109,7 @@ def test_a_partition_that_was_never_read_counts_from_0_and_one_that_is_not_named
 
 
 @pytest.mark.parametrize(
-    ("aim", "found"),
-    [(at(101), "101 is not in it"), (at(4), "4 is not in it"), (Aim("offsets", ((3, 5),)), "no partition 3")],
+    ("aim", "found"), [(at(101), "101 is not in it"), (at(4), "4 is not in it"), (Aim("offsets", ((3, 5),)), "no partition 3")]
 )
 def test_offsets_that_the_topic_does_not_hold_are_refused(aim: Aim, found: str) -> None:
     with pytest.raises(InvalidInput, match=rf"OFFSETS_INVALID.*{found}.*0:5\.\.100"):
