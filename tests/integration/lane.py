@@ -174,14 +174,6 @@ class Lane:
         """The newest version of each table."""
         return {table: max(self.log(table).versions(), default=-1) for table in ("target", "quarantine", "ledger")}
 
-    def clean_log(self) -> None:
-        """As Delta does after 30 days: a checkpoint of the target's log stays, the commits before it go."""
-        self.sql("ALTER TABLE {} SET TBLPROPERTIES (somebody = 'else')")
-        jvm: Any = self.session._jvm
-        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.session._jsparkSession, self.places.target).checkpoint()
-        for version in self.log().versions()[:-1]:
-            (Path(self.places.target) / f"_delta_log/{version:020}.json").unlink()
-
     def lose_checkpoints(self) -> None:
         shutil.rmtree(self.places.checkpoints)
 

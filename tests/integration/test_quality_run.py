@@ -119,20 +119,8 @@ def test_two_checks_at_once_both_keep_all_their_results(lane: Callable[..., Lane
     one.send(order("a1", status="paid"), order("bad", status="lost"))
     one.run()
     project = project_of(one, tmp_path / "project", "report")
-    words = [
-        sys.executable,
-        "-m",
-        "ingest",
-        "check",
-        "--project",
-        str(project),
-        "--lake",
-        one.places.lake,
-        "--master",
-        "local[1]",
-        "--json",
-    ]
-    words += ["--checkpoints", one.places.checkpoints]
+    words = [sys.executable, "-m", "ingest", "check", "--json", "--project", str(project), "--master", "local[1]"]
+    words += ["--lake", one.places.lake, "--checkpoints", one.places.checkpoints]
     both = [subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [json.loads(each.communicate(timeout=ENDS_WITHIN_S)[0]) for each in both]
     assert [each.returncode for each in both] == [1, 1], said

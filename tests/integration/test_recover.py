@@ -18,7 +18,7 @@ from ingest.recovery.idle import idle
 from ingest.stream import commit, lock, lock_file
 from ingest.stream.batch import BatchReport, Table, process
 from ingest.stream.topic import describe, facts_of
-from tests.integration.lane import Kind, Lane, Record, order, two_batches
+from tests.integration.lane import Kind, Lane, Record, order
 
 pytestmark = pytest.mark.integration
 
@@ -152,23 +152,6 @@ def test_a_whole_lake_that_is_put_back_is_gone_on_with_where_it_ends(lane: MakeL
     one = damaged(lane, put_back("target", "quarantine", "ledger"))
     one.lose_checkpoints()
     mended(one)
-
-
-@slow
-def test_with_the_log_cleaned_the_ledger_tells_where_to_go_on_and_without_it_the_start_is_refused(lane: MakeLane) -> None:
-    one = two_batches(lane)
-    one.clean_log()
-    one.send(order("c"))
-    (report,) = one.run()
-    assert (report.records_read, report.inserted) == (1, 1)
-    one.balanced()
-    one.clean_log()
-    shutil.rmtree(one.places.ledger)
-    one.refused("HISTORY_GONE")
-    one.seek("earliest")
-    one.send(order("d"))
-    one.run()
-    assert one.ids() == ["a", "b", "c", "d"] and one.quarantine().count() == 1
 
 
 @slow

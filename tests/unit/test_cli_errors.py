@@ -96,14 +96,8 @@ def test_status_imports_no_spark(tmp_path: Path, silent_port: int) -> None:
     """Nor kafka-python, which is loaded beside it: each takes a good part of its half second; also where there is a ledger to be read."""
     log = tmp_path / "shop" / "orders" / "ledger" / "_delta_log"
     log.mkdir(parents=True)
-    schema = T.StructType(list(LEDGER_FIELDS)).json()
-    table = {
-        "id": "0",
-        "format": {"provider": "parquet", "options": {}},
-        "partitionColumns": [],
-        "configuration": {},
-        "schemaString": schema,
-    }
+    table = {"id": "0", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [], "configuration": {}}
+    table["schemaString"] = T.StructType(list(LEDGER_FIELDS)).json()
     actions = ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": table})
     (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
     places = ("--lake", str(tmp_path), "--checkpoints", str(tmp_path), "--bootstrap-servers", f"127.0.0.1:{silent_port}")

@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 from ingest.errors import Refused
 from ingest.files import LocalFiles
 from ingest.places import Places
+from ingest.recovery.decide import refusals_of
 from ingest.recovery.facts import Facts, LedgerFacts, Replaced
 from ingest.recovery.look import checkpoint_facts, look
 from ingest.stream.delta_log import Logs
@@ -112,6 +113,7 @@ def test_where_the_log_was_cleaned_only_the_ledger_vouches(read: Scene, ledger: 
     assert (facts.target.txn, facts.target.whole_log, facts.target.blank) == (BatchId(1, 3), False, False)
     if not ledger:
         assert (facts.target.newest, facts.count) == (None, None)
+        assert [each.code for each in refusals_of(facts)] == ["HISTORY_GONE"]
         return
     newest = facts.target.newest
     assert newest is not None and (newest.id, newest.ends, newest.looked) == (BatchId(1, 3), {0: 20}, None)

@@ -36,17 +36,8 @@ def test_schedules_that_were_played_become_a_line_with_what_was_found() -> None:
 
 def report(ok: bool = True, faults: tuple[str, ...] = FAULTS) -> dict[str, object]:
     counts = {"sigkills": 12, "batches": 34, "records": 56_789, "ends": {}}
-    return {
-        "seed": 7,
-        "seconds_of_faults": 121.3,
-        "faults": list(faults),
-        "ok": ok,
-        "findings": [] if ok else ["a", "b"],
-        "counts": counts,
-    } | {
-        "rounds": 4,
-        "broken_off": False,
-    }
+    told = {"seed": 7, "seconds_of_faults": 121.3, "faults": list(faults), "ok": ok, "findings": [] if ok else ["a", "b"]}
+    return {**told, "counts": counts, "rounds": 4, "broken_off": False}
 
 
 def test_a_run_becomes_a_line_of_the_page_and_the_totals_are_counted_from_all_lines() -> None:
