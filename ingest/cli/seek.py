@@ -91,15 +91,18 @@ def _do(
     from ingest.places import spark_log
     from ingest.prove.coverage import coverage
     from ingest.recovery.look import look
-    from ingest.recovery.seek import plan
+    from ingest.recovery.seek import plan, refuse
     from ingest.stream.delta_log import Logs
 
     local = is_local(places.lake) and is_local(places.checkpoints)
     session = None if local and dry_run else spark.start(master, spark_log(places.lake, "seek"))
     try:
         if dry_run:
-            covered = coverage(engine_for(places.lake, session), places, ask().topic.id)
-            return plan(look(session, places, Logs.of(places, session), ask), aim, covered, accept_gap=accept_gap), None
+            facts = look(session, places, Logs.of(places, session), ask)
+            assert facts.broker is not None
+            refuse(facts, aim)
+            covered = coverage(engine_for(places.lake, session), places, facts.broker.topic.id)
+            return plan(facts, aim, covered, accept_gap=accept_gap), None
         from ingest.recovery.epoch import Seeking, open_epoch
         from ingest.stream import lock
 

@@ -27,7 +27,7 @@ from ingest.recovery.look import EPOCH_FILE, checkpoints, look
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import replay, unfinished
 from ingest.recovery.roll_back import roll_back
-from ingest.recovery.seek import Aim, SeekPlan, plan
+from ingest.recovery.seek import Aim, SeekPlan, plan, refuse
 from ingest.stream import commit as commits
 from ingest.stream import contract_change
 from ingest.stream.delta_log import Logs
@@ -54,9 +54,9 @@ class Seeking:
         from ingest.prove.coverage import coverage  # a start that seeks nothing counts nothing
 
         assert facts.broker is not None
-        sought = plan(
-            facts, self.aim, coverage(engine_for(places.lake, session), places, facts.broker.topic.id), accept_gap=self.accept_gap
-        )
+        refuse(facts, self.aim)
+        covered = coverage(engine_for(places.lake, session), places, facts.broker.topic.id)
+        sought = plan(facts, self.aim, covered, accept_gap=self.accept_gap)
         return Beginning(sought.starts, "seek" if facts.was_read else "first", self.reason, sought)
 
 

@@ -50,7 +50,7 @@ def plan(facts: Facts, aim: Aim, coverage: Coverage, *, accept_gap: bool) -> See
     """
     broker = facts.broker
     assert broker is not None, "a seek asks the broker first"
-    _refuse(facts, aim)
+    refuse(facts, aim)
     given = dict(aim.offsets)
     if unknown := sorted(set(given) - set(broker.bounds)):
         raise _invalid(f"topic {broker.topic.name} has no partition {', '.join(map(str, unknown))}", broker)
@@ -84,7 +84,8 @@ def _again(starts: Mapping[int, int], coverage: Coverage) -> Iterator[OffsetRang
             yield OffsetRange(partition, start, end)
 
 
-def _refuse(facts: Facts, aim: Aim) -> None:
+def refuse(facts: Facts, aim: Aim) -> None:
+    """Raise what a seek does not mend: asked before `coverage` reads the tables, which may be somebody else's."""
     refused = [each for each in refusals_of(facts) if each.code in NOT_MENDED]
     if refused:
         raise refused[0]

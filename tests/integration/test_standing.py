@@ -44,7 +44,7 @@ def test_cut_off_after_the_quarantine_the_next_start_rolls_it_back_and_decides_a
     """I7: the copy that conflicted meets nobody in smaller batches, and becomes a row: its first decision was never committed."""
     one = lane({"n": "INT"}, partitions=2)
     one.send(*(order(f"other{number}", n=1) for number in range(3)), order("a", n=1), Record(order("a", n=2), 1))
-    one.arm(monkeypatch, "after_quarantine:raise@0")
+    one.arm(monkeypatch, "after_quarantine:raise@2")
     one.stopped()
     monkeypatch.delenv("INGEST_FAULT")
     assert one.quarantine().count() == 1

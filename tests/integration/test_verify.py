@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 from ingest import faults
 from ingest.delta_sql import At, DataFusion, Spark
 from ingest.errors import Refused
-from ingest.files import LocalFiles
 from ingest.prove.against_kafka import _removed_positions
 from ingest.prove.count import Held
 from ingest.prove.found import TARGET, in_target
 from ingest.prove.verify import Verified, verify
-from ingest.stream.delta_log import DeltaLog
+from ingest.recovery.look import look
+from ingest.stream.delta_log import Logs
 from ingest.stream.in_force import deletes
-from ingest.stream.ledger_reader import ledger_facts
+from ingest.stream.mark import FIRST_BATCH
 from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.lane import order
 
@@ -145,7 +145,7 @@ def test_killed_between_quarantine_and_target_the_records_are_uncommitted_until_
 ) -> None:
     """I7: the quarantine comes first; what stands there of a batch that was cut off is a line, and the next start rolls it back."""
     one = filled(desk)
-    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", one.number))
+    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", one.number + FIRST_BATCH))
     with pytest.raises(faults.InjectedFault):
         one.batch(order("e"), "{")
     monkeypatch.setattr(faults, "_armed", None)
@@ -193,6 +193,6 @@ def test_a_ledger_with_a_hole_is_named_before_it_is_asked(desk: MakeDesk) -> Non
     one.ledger()
     log = Path(one.places.ledger) / "_delta_log"
     (log / f"{1:020}.json").unlink()
-    for ask in (lambda: ledger_facts(None, DeltaLog(LocalFiles(), one.places.ledger)), lambda: found(one)):
+    for ask in (lambda: look(None, one.places, Logs.of(one.places), lambda: None), lambda: found(one)):
         with pytest.raises(Refused, match=r"LOG_TORN.*lacks the commit of version 1"):
             ask()
