@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from ingest import faults
 from ingest.contract import Contract
 from ingest.delta_sql import DataFusion
-from ingest.errors import IngestError, Refused
+from ingest.errors import IngestError, Refused, Unfit
 from ingest.files import LocalFiles
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
@@ -204,6 +204,13 @@ class Lane:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
         client.close()
+        while True:
+            try:
+                describe(KafkaOptions(self.bootstrap_servers), topic)
+                break
+            except Unfit:  # what a broker says of topics follows a moment behind
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
 
 
 def order(id: Any, **fields: Any) -> str:
