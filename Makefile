@@ -47,6 +47,7 @@ bench: setup  ## how fast is it, beside Delta's own sink and a MERGE by hand (ab
 	@$(BIN)/python -m bench.throughput --json docs/benchmarks/throughput.json
 	@$(BIN)/python -m bench.first_step --json docs/benchmarks/first_step.json
 	@$(BIN)/python -m bench.verify --json docs/benchmarks/verify.json
+	@$(BIN)/python -m bench.start --json docs/benchmarks/start.json
 	@$(BIN)/python -m bench.quality --json docs/benchmarks/quality.json
 	@$(BIN)/python -m bench.producer --json docs/benchmarks/producer.json
 
