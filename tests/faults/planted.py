@@ -252,7 +252,7 @@ CAUGHT = {
     "the ends of the highest version": by(
         f"{STARTS}the_ends_are_those_of_the_highest_epoch_wherever_its_commit_stands", "I2", LOOK, "or mark.id > newest.id or (", "or ("
     ),
-    "a conflict ends the run": by(ANEW, "I3", COMMIT, "tries < TRIES_MAX and isinstance(error, CONFLICTS)", "False"),
+    "a conflict ends the run": by(ANEW, "I3", COMMIT, "tries < TRIES_MAX and (outrun or isinstance(error, CONFLICTS))", "False"),
     "bounds by the event's time": by(LATE, "I3", COMMIT, BOUNDS, TIMES),
     "our roll-back counts as removed": by(
         f"{STARTS}our_own_roll_back_removes_nothing_of_a_batch", "I4", "stream/in_force.py", '"DELETE" and commit.mark is None', '"DELETE"'
@@ -305,7 +305,7 @@ BYPASSED = {
     "each task of the source fails once": Change(
         "none", QUERY, ((PROCESS, PROCESS.replace("records,", "_failing(records),")), (TRIGGER, FAILING + TRIGGER))
     ),
-    "transaction ids that would expire are not refused": Change("I6", "recovery/decide.py", (("    _txn_retention,\n)", ")"),)),
+    "transaction ids that would expire are not refused": Change("I6", "recovery/decide.py", (("    _txn_retention,  #", "    #"),)),
 }
 
 
