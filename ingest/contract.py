@@ -89,8 +89,7 @@ class Contract(Part):
     properties: PropertiesText = Field(default_factory=Properties, description="a mapping of Delta table properties")
     suite: Suite | None = Field(default=None, description="a path below the project that ends in .json, such as expectations/orders.json")
     quality: Literal["report", "stop"] = Field(
-        default="report",
-        description="report (the default) or stop: what a critical expectation that fails does to a run with --check",
+        default="report", description="report (the default) or stop: what a critical expectation that fails does to a run with --check"
     )
 
     _path: Path | None = PrivateAttr(default=None)

@@ -30,11 +30,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Another seed gives other even
 
 @app.command()
 def demo(
-    project: Project = PROJECT_DEFAULT,
-    folder: Folder = FOLDER_DEFAULT,
-    events: Events = 100_000,
-    seed: Seed = 1,
-    as_json: Json = False,
+    project: Project = PROJECT_DEFAULT, folder: Folder = FOLDER_DEFAULT, events: Events = 100_000, seed: Seed = 1, as_json: Json = False
 ) -> None:
     """Ingest sample events, be killed, lose all checkpoints, go on, verify; beside it a pipeline by hand (exit 1: not exact)."""
     from ingest.local.demo import run

@@ -111,9 +111,6 @@ def seconds(text: str) -> float:
     unit = text[len(number) :] or "s"
     if unit not in units or not number.replace(".", "", 1).isdecimal():
         raise InvalidInput(
-            "DURATION_INVALID",
-            f"--every {text!r}.",
-            expected="a number and a unit: 500ms, 5s, 2m, 1h.",
-            remedy="correct --every.",
+            "DURATION_INVALID", f"--every {text!r}.", expected="a number and a unit: 500ms, 5s, 2m, 1h.", remedy="correct --every."
         )
     return float(number) * units[unit]

@@ -12,13 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
-from kafka.errors import (
-    BrokerResponseError,
-    KafkaError,
-    KafkaTimeoutError,
-    TransactionalIdNotFoundError,
-    UnsupportedVersionError,
-)
+from kafka.errors import BrokerResponseError, KafkaError, KafkaTimeoutError, TransactionalIdNotFoundError, UnsupportedVersionError
 from kafka.protocol.metadata import MetadataRequest
 
 from ingest.errors import IngestError, InvalidInput, RunStopped, Unfit

@@ -133,10 +133,7 @@ def account(engine: Engine, places: Places, books: Books) -> Account:
             missing_records -= missing
         judged.append(Judged(row, rows.get(key, NONE).rows, records.get(key, NONE).rows, least.get(key), missing, missing_records))
     uncommitted = {key: group.rows for key, group in records.items() if key not in batches and _may_be_uncommitted(key, books)}
-    unknown = [
-        *_of_no_batch("target", rows, batches, {}),
-        *_of_no_batch("quarantine", records, batches, uncommitted),
-    ]
+    unknown = [*_of_no_batch("target", rows, batches, {}), *_of_no_batch("quarantine", records, batches, uncommitted)]
     return Account(tuple(judged), tuple(removed), target, quarantine, rows, records, tuple(unknown), uncommitted)
 
 

@@ -70,14 +70,7 @@ def scan(reader: Log, partition: int, start: int, end: int) -> PartitionScan:
             at = stop
         found[Kind.HOLE].add(at, stretch.end)
     classes = {kind: runs.intervals() for kind, runs in found.items()}
-    return PartitionScan(
-        reader.topic,
-        partition,
-        start,
-        end,
-        reader.bounds(partition),
-        *(classes.get(kind, EMPTY) for kind in Kind),
-    )
+    return PartitionScan(reader.topic, partition, start, end, reader.bounds(partition), *(classes.get(kind, EMPTY) for kind in Kind))
 
 
 def stretches(reader: Log, partition: int, start: int, end: int) -> Iterator[Stretch]:

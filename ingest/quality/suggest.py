@@ -70,10 +70,7 @@ def suggest_suite(session: SparkSession, contract: Contract, places: Places) -> 
     rows = profile["rows"]
     if not rows:
         raise InvalidInput(
-            "TABLE_EMPTY",
-            f"{contract.name} holds no row.",
-            expected="rows to profile.",
-            remedy=f"run `ingest run {contract.name}` first.",
+            "TABLE_EMPTY", f"{contract.name} holds no row.", expected="rows to profile.", remedy=f"run `ingest run {contract.name}` first."
         )
     few = [f.name for f in open_fields if isinstance(f.dataType, T.StringType) and 0 < profile[f"values {f.name}"] <= VALUES_MAX]
     sets = frame.agg(*(F.array_sort(F.collect_set(f"`{name}`")).alias(name) for name in few)).first() if few else None

@@ -12,17 +12,7 @@ from ingest.delta_sql import Unreadable, engine_for
 from ingest.files import Files, files_of
 from ingest.places import Places
 from ingest.recovery import refusals
-from ingest.recovery.facts import (
-    BrokerFacts,
-    CheckpointFacts,
-    Count,
-    Facts,
-    LedgerFacts,
-    Newest,
-    QuarantineFacts,
-    Replaced,
-    TargetFacts,
-)
+from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Count, Facts, LedgerFacts, Newest, QuarantineFacts, Replaced, TargetFacts
 from ingest.stream.delta_log import Commit, DeltaLog, Logs, State
 from ingest.stream.in_force import leaves_out
 from ingest.stream.ledger_reader import ledger_facts

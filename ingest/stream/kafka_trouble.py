@@ -9,12 +9,7 @@ import re
 import ssl
 from dataclasses import dataclass
 
-from kafka.errors import (
-    IllegalSaslStateError,
-    KafkaError,
-    SaslAuthenticationFailedError,
-    UnsupportedSaslMechanismError,
-)
+from kafka.errors import IllegalSaslStateError, KafkaError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 
 from ingest.errors import RunStopped, Unfit
 from ingest.kafka_options import KafkaOptions

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import ACLOperation
-from kafka.errors import (
-    InvalidTopicError,
-    KafkaError,
-    NoError,
-    TopicAuthorizationFailedError,
-    UnknownTopicOrPartitionError,
-    for_code,
-)
+from kafka.errors import InvalidTopicError, KafkaError, NoError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError, for_code
 from kafka.protocol.metadata import MetadataRequest
 
 from ingest.errors import RunStopped, Unfit

@@ -48,10 +48,7 @@ def work(job: Working, stop: Callable[[], bool]) -> None:
 def _one_by_one(job: Working, doom: Doom, stop: Callable[[], bool]) -> None:
     mode, worked = candidate.plain(job.mode), 0
     quick: dict[str, Any] = {"commit_records": job.group, "commit_ms": COMMIT_MS, **SESSION}
-    with (
-        Producer(mode, job.servers, linger_ms=0) as out,
-        Consumer(mode, [job.source], job.source, job.servers, **quick) as consumer,
-    ):
+    with Producer(mode, job.servers, linger_ms=0) as out, Consumer(mode, [job.source], job.source, job.servers, **quick) as consumer:
 
         def one(record: Any) -> None:
             nonlocal worked
