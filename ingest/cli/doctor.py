@@ -7,33 +7,21 @@ from typing import Annotated
 
 import typer
 
+from ingest.cli import options as o
 from ingest.cli.app import app, print_json
-from ingest.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    CHECKPOINTS_DEFAULT,
-    LAKE_DEFAULT,
-    MASTER_DEFAULT,
-    PROJECT_DEFAULT,
-    BootstrapServers,
-    Checkpoints,
-    Json,
-    Lake,
-    Master,
-    Project,
-)
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing if the jars are there already.")]
 
 
 @app.command()
 def doctor(
-    project: Project = PROJECT_DEFAULT,
-    lake: Lake = LAKE_DEFAULT,
-    checkpoints: Checkpoints = CHECKPOINTS_DEFAULT,
-    bootstrap_servers: BootstrapServers = BOOTSTRAP_DEFAULT,
-    master: Master = MASTER_DEFAULT,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
     with_spark: Annotated[bool, typer.Option("--spark", help="Start Spark too and see whether it skips a pair committed twice.")] = False,
-    as_json: Json = False,
+    as_json: o.Json = False,
 ) -> None:
     """Check Python, Java, jars, disk, folders, contracts and broker; exit 4 if the environment is unfit, 2 if a contract is wrong."""
     from ingest.doctor import examine, exit_code
@@ -41,16 +29,7 @@ def doctor(
     findings = examine(project, lake, checkpoints, bootstrap_servers, master if with_spark else None)
     code = exit_code(findings)
     if as_json:
-        checks = [
-            {
-                "check": one.check,
-                "ok": one.error is None,
-                "needed": one.needed,
-                "detail": one.detail,
-                "error": one.error and one.error.as_dict(),
-            }
-            for one in findings
-        ]
+        checks = [{**vars(one), "ok": one.error is None, "error": one.error and one.error.as_dict()} for one in findings]
         worst = next((one.error for one in findings if code and one.exit_code == code), None)
         print_json("doctor", ok=code == 0, error=worst, checks=checks)
     else:
@@ -61,7 +40,7 @@ def doctor(
 
 
 @app.command()
-def jars(quiet: Quiet = False, as_json: Json = False) -> None:
+def jars(quiet: Quiet = False, as_json: o.Json = False) -> None:
     """Fetch the pinned Java libraries into the cache, or check the sums of those that are there."""
     from ingest import class_archive
     from ingest.jars import JarSet, cache_folder, discard_damaged, ensure

@@ -85,9 +85,6 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 def _as_json(shown: PartitionView) -> dict[str, Any]:
     lines = [{**vars(line), "time": line.time.isoformat().replace("+00:00", "Z") if line.time else None} for line in shown.lines]
-    return {"partition": shown.partition, **_bounds(shown), "lines": lines, "more": shown.more}
-
-
-def _bounds(shown: PartitionView) -> dict[str, int]:
     b = shown.bounds
-    return {"log_start": b.log_start, "last_stable": b.last_stable, "high_watermark": b.high_watermark}
+    bounds = {"log_start": b.log_start, "last_stable": b.last_stable, "high_watermark": b.high_watermark}
+    return {"partition": shown.partition, **bounds, "lines": lines, "more": shown.more}

@@ -12,35 +12,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from ingest.stream.display import Display
+
 if TYPE_CHECKING:
     from rich.live import Live
 
     from ingest.stream.batch import BatchReport
-    from ingest.stream.run import Display
 
 
-class Silent:
+class Silent(Display):
     """Shows nothing: `--json` prints one document at the end."""
 
     @property
     def gone(self) -> bool:
-        """See Display."""
         return bool(_unread)
 
-    def ready(self, tables: Sequence[str], log: Path) -> None:
-        """See Display."""
-
-    def batch(self, report: BatchReport, lag: int | None) -> None:
-        """See Display."""
-
-    def tick(self) -> None:
-        """See Display."""
-
-    def stopping(self) -> None:
-        """See Display."""
-
     def note(self, text: str) -> None:
-        """See Display."""
         _say(f"note: {text}", sys.stderr)
 
 

@@ -68,8 +68,6 @@ def semantics(
 
 def _refuse_without_charts() -> None:
     if find_spec("vl_convert") is None:
-        found, remedy = (
-            "the Python package vl-convert-python is not installed.",
-            "pip install 'oncelake[local]', or run make setup in a checkout.",
-        )
+        found = "the Python package vl-convert-python is not installed."
+        remedy = "pip install 'oncelake[local]', or run make setup in a checkout."
         raise Unfit("CHARTS_MISSING", found, expected="what draws charts, for --html and --png.", remedy=remedy)

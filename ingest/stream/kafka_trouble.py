@@ -16,13 +16,28 @@ from ingest.kafka_options import KafkaOptions
 
 OPTIONS = "INGEST_KAFKA_* variables"
 
-# OpenSSL's numbers (x509_vfy.h), which Python passes on as verify_code.
-_EXPIRED, _NOT_YET_VALID = 10, 9
-_OTHER_HOST = (62, 64)
-# The same three in the words of Java's TLS. Both dates are told by "NotBefore: …" or "NotAfter: …".
-_JAVA_EXPIRED = re.compile(r"CertificateExpiredException|NotAfter: |certificate_expired", re.IGNORECASE)
-_JAVA_NOT_YET_VALID = re.compile(r"CertificateNotYetValidException|NotBefore: ")
-_JAVA_OTHER_HOST = re.compile(r"No subject alternative|No name matching|doesn't match any of the subject alternative")
+# What a certificate lacks, and what mends it.
+_CERTIFICATE = {
+    "expired": ("has expired", "have the broker's certificate renewed; if it is new, set this machine's clock."),
+    "early": ("is not valid yet", "set this machine's clock, or wait until the certificate is valid."),
+    "other host": (
+        "was made for another host",
+        "name the broker in --bootstrap-servers as its certificate does, or have a certificate made for this name.",
+    ),
+    "untrusted": (
+        "is signed by an authority that is not trusted here",
+        "let INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION name a PEM file with the authority that signed it (…_SSL_TRUSTSTORE_TYPE=PEM).",
+    ),
+}
+# The same by OpenSSL's numbers (x509_vfy.h), which Python passes on as verify_code; any other is "untrusted".
+_OPENSSL = {10: "expired", 9: "early", 62: "other host", 64: "other host"}
+# And in the words of Java's TLS, looked for in this order. Both dates are told by "NotBefore: …" or "NotAfter: …".
+_JAVA = {
+    "expired": re.compile(r"CertificateExpiredException|NotAfter: |certificate_expired", re.IGNORECASE),
+    "early": re.compile(r"CertificateNotYetValidException|NotBefore: "),
+    "other host": re.compile(r"No subject alternative|No name matching|doesn't match any of the subject alternative"),
+    "untrusted": re.compile("PKIX"),
+}
 
 # A chain of causes may bite its tail.
 _CAUSES_MAX = 20
@@ -64,31 +79,10 @@ def authentication(kafka: KafkaOptions, server: str, how: str = "") -> Trouble:
     )
 
 
-def certificate(server: str, what: str, remedy: str) -> Trouble:
-    """No trust between the broker and us."""
+def certificate(server: str, why: str) -> Trouble:
+    """No trust between the broker and us, by a key of _CERTIFICATE."""
+    what, remedy = _CERTIFICATE[why]
     return Trouble("KAFKA_CERTIFICATE", f"the certificate of the Kafka broker {server} {what}", "a certificate that is trusted.", remedy)
-
-
-def expired(server: str) -> Trouble:
-    """See certificate."""
-    return certificate(server, "has expired", "have the broker's certificate renewed; if it is new, set this machine's clock.")
-
-
-def not_yet_valid(server: str) -> Trouble:
-    """See certificate."""
-    return certificate(server, "is not valid yet", "set this machine's clock, or wait until the certificate is valid.")
-
-
-def other_host(server: str) -> Trouble:
-    """See certificate."""
-    remedy = "name the broker in --bootstrap-servers as its certificate does, or have a certificate made for this name."
-    return certificate(server, "was made for another host", remedy)
-
-
-def untrusted(server: str) -> Trouble:
-    """See certificate."""
-    remedy = "let INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION name a PEM file with the authority that signed it (…_SSL_TRUSTSTORE_TYPE=PEM)."
-    return certificate(server, "is signed by an authority that is not trusted here", remedy)
 
 
 def no_tls(server: str, what: str) -> Trouble:
@@ -141,11 +135,7 @@ def from_python(kafka: KafkaOptions, server: str, error: BaseException, *, greet
         return authentication(kafka, server)
     tls = next((one for one in (error, error.__context__, *error.args) if isinstance(one, ssl.SSLError)), None)
     if isinstance(tls, ssl.SSLCertVerificationError):
-        if tls.verify_code == _EXPIRED:
-            return expired(server)
-        if tls.verify_code == _NOT_YET_VALID:
-            return not_yet_valid(server)
-        return other_host(server) if tls.verify_code in _OTHER_HOST else untrusted(server)
+        return certificate(server, _OPENSSL.get(tls.verify_code, "untrusted"))
     if tls is not None:
         return no_tls(server, (getattr(tls, "reason", None) or type(tls).__name__).replace("_", " ").lower())
     if isinstance(error, (FileNotFoundError, PermissionError)):
@@ -161,13 +151,8 @@ def from_java(kafka: KafkaOptions, topic: str, text: str) -> Trouble | None:
     servers = kafka.bootstrap_servers
     named = set(re.findall(re.escape(_JAVA_ERROR) + r"(\w+)", text))
     if "SslAuthenticationException" in named:
-        if _JAVA_EXPIRED.search(text):
-            return expired(servers)
-        if _JAVA_NOT_YET_VALID.search(text):
-            return not_yet_valid(servers)
-        if _JAVA_OTHER_HOST.search(text):
-            return other_host(servers)
-        return untrusted(servers) if "PKIX" in text else no_tls(servers, "the handshake failed")
+        why = next((why for why, words in _JAVA.items() if words.search(text)), None)
+        return no_tls(servers, "the handshake failed") if why is None else certificate(servers, why)
     if named & {"SaslAuthenticationException", "UnsupportedSaslMechanismException", "IllegalSaslStateException"}:
         return authentication(kafka, servers)
     if "TopicAuthorizationException" in named:

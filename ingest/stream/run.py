@@ -22,6 +22,7 @@ from ingest.places import Places, refuse_nested, spark_log
 from ingest.recovery.idle import idle
 from ingest.stream import lock, platform
 from ingest.stream.batch import BatchReport
+from ingest.stream.display import Display
 from ingest.stream.query import TableQuery, Trigger, stopped
 from ingest.stream.topic import Topic, describe, facts_of
 
@@ -32,30 +33,6 @@ JVM_ENDS_WITHIN_S = 5.0
 
 class Interrupted(BaseException):
     """Raised by a signal that comes before any query has started, wherever the start waits just then: nothing has to be ended first."""
-
-
-class Display(Protocol):
-    """Shows a run while it works; called from one thread."""
-
-    @property
-    def gone(self) -> bool:
-        """Whether nobody reads what is shown any more."""
-        ...
-
-    def ready(self, tables: Sequence[str], log: Path) -> None:
-        """Spark is up, the queries have started."""
-
-    def batch(self, report: BatchReport, lag: int | None) -> None:
-        """A batch is done; `lag` is how many offsets of the topic are still to be read, None if the broker does not say."""
-
-    def tick(self) -> None:
-        """Time passes."""
-
-    def stopping(self) -> None:
-        """A stop was asked for; the batches at hand are ended first."""
-
-    def note(self, text: str) -> None:
-        """Something that the user should know and that stops nothing."""
 
 
 class Checks(Protocol):
