@@ -166,7 +166,8 @@ class _Opening:
 
         # 4 Look again: nobody else can commit any more.
         facts = self._look()
-        if facts.next_epoch != writer.epoch + 1 or facts.broker is None or facts.broker.topic != writer.topic:
+        fenced = facts.target.epoch == facts.quarantine.epoch == writer.epoch  # not where a copy was put in the place of one meanwhile
+        if not fenced or facts.next_epoch != writer.epoch + 1 or facts.broker is None or facts.broker.topic != writer.topic:
             return None
         beginning = self._begin(facts)
         look_back = LookBack(self.places.name, self.logs.target, self.logs.quarantine, _looked(facts))

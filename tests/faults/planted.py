@@ -229,7 +229,7 @@ REFUSED = f"{STARTS}what_a_person_must_decide_is_refused"
 FOUND = "            if (commit := _own(log, mark, before)) is not None:\n                return commit\n"
 OWN = "(there.id, there.writer) == (mark.id, mark.writer)"
 LEAVES_OUT = "if leaves_out(each)), None)) is not None:"
-LOOK_AGAIN, PASSED = "        facts = self._look()\n        if facts.next_epoch", " != writer.epoch + 1 or"
+LOOK_AGAIN, PASSED = "        facts = self._look()\n        fenced", "not fenced or facts.next_epoch != writer.epoch + 1 or "
 HIGHEST = "max(self.target.epoch, self.quarantine.epoch, self.ledger.epoch, self.checkpoint.epoch)"
 SKIPPED = "    if commit is None:\n        raise fenced(log, made[-1])\n    return commit\n"
 RETENTION = "if state is not None and RETENTION in state.properties)"
@@ -268,10 +268,8 @@ CAUGHT = {
     "a roll-back by offsets": by(TAKES, "I7", "recovery/roll_back.py", "AND (epoch > {e} OR (epoch = {e} AND batch > {b})) ", ""),
     "a roll-back of a committed batch": by(TAKES, "I7", "recovery/roll_back.py", "batch > {b}", "batch >= {b}"),
     "no fence on the target": by(BEHIND, "I8", EPOCH, FENCES, ONLY_QUARANTINE),
-    "decided before the fence": by(BEHIND, "I8", EPOCH, LOOK_AGAIN, "        if facts.next_epoch", PASSED, " != writer.epoch or"),
-    "the epoch is not compared": by(
-        f"{STARTS}an_epoch_that_another_start_has_passed_is_given_up", "I8", EPOCH, f"facts.next_epoch{PASSED} ", ""
-    ),
+    "decided before the fence": by(BEHIND, "I8", EPOCH, LOOK_AGAIN, "        fenced", PASSED, ""),
+    "the epoch is not compared": by(f"{STARTS}an_epoch_that_another_start_has_passed_is_given_up", "I8", EPOCH, PASSED, ""),
     "an epoch that may repeat": by(
         f"{STARTS}an_epoch_is_greater_than_any_that_anybody_knows", "I8", "recovery/facts.py", HIGHEST, "self.target.epoch"
     ),

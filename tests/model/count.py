@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ingest.prove.coverage import Coverage
 from ingest.prove.intervals import Intervals
-from ingest.stream.mark import Mark
+from ingest.stream.mark import FIRST_BATCH, Mark
 from tests.model.delta import Key, Rows, Table, Version
 
 
@@ -156,10 +156,19 @@ class Known:
         gaps = (g for e, s in self.seeks.items() if e >= least and s.topic == topic for g in s.gaps if g[0] == p)
         return {offset for _, start, end in gaps for offset in range(start, end)}
 
+    def uncommitted(self) -> set[tuple[int, int]]:
+        """Epoch and batch of records that never reached the target: behind the last batch of their epoch, or newer than all."""
+        last: dict[int, int] = {}
+        for epoch, number, _ in self.batches:
+            last[epoch] = max(number, last.get(epoch, 0))
+        newest = max(last.items(), default=(0, 0))
+        known = {key[:2] for key in self.batches}
+        there = {key[:2] for key in self.found[1]} - known
+        return {id for id in there if id > newest or id[1] == last.get(id[0], FIRST_BATCH - 1) + 1}
+
     def unknown(self) -> list[Key]:
-        """Rows and records of batches that nobody knows; those that never reached the target are known to the quarantine's log."""
-        log = self.quarantine.versions[self.quarantine.log_from :] if self.quarantine is not None else []
-        uncommitted = {(each.mark.id.epoch, each.mark.id.number) for each in log if each.mark is not None and each.mark.kind == "batch"}
+        """Rows and records of batches that nobody knows."""
+        uncommitted = self.uncommitted()
         return [k for k in (self.found[0] | self.found[1]) if k not in self.batches and (k[:2] not in uncommitted or self.found[0][k])]
 
     def missing(self) -> list[Key]:

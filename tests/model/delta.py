@@ -63,7 +63,8 @@ class Table:
 
     def copy(self, back: int = 0) -> Table:
         """A copy of the folder as it was `back` versions ago."""
-        return Table(self.id, self.versions[: len(self.versions) - back], min(self.log_from, len(self.versions) - back - 1))
+        newest = len(self.versions) - 1 - back
+        return Table(self.id, self.versions[: newest + 1], self.log_from if self.log_from <= newest else 0)  # older than the cleaning
 
     def commit(self, operation: str, rows: Rows, mark: Mark | None = None, **more: Any) -> Version:
         """Add a version; `mark` is of a statement with a transaction id."""

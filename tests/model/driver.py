@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.errors import IngestError
 from ingest.recovery.decide import Create, Refuse, decide
-from ingest.recovery.facts import BrokerFacts, Facts
+from ingest.recovery.facts import BrokerFacts, Facts, LedgerFacts
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.roll_back import roll_back
 from ingest.recovery.seek import Aim, SeekPlan, plan
+from ingest.stream.ledger_reader import cut_since
 from ingest.stream.mark import FENCE, FIRST_BATCH, SEEK, BatchId, Counts, Kind, Look, Looked, Mark
 from ingest.stream.offsets import OffsetRange
 from tests.model.count import Known, LedgerRow, found, ledger_rows, marks
@@ -78,7 +79,8 @@ class Change:
 
 class Driver:
     """`steps` is the coroutine. `at` is where each partition goes on, `topic` what it was opened for; `disturbed` whether others
-    were at work since its last look; `place` the statement that it will begin, or has begun, when it goes on."""
+    were at work since its last look, `beneath` whether a copy was put in a table's place since then; `place` the statement that it will
+    begin, or has begun, when it goes on."""
 
     def __init__(self, world: World, seeking: Seeking | None = None) -> None:
         self.world, self.seeking = world, seeking
@@ -95,7 +97,7 @@ class Driver:
         self.pending: list[tuple[Version, Mark]] = []
         self.behind = 0
         self.place = ""
-        self.idle = self.disturbed = False
+        self.idle = self.disturbed = self.beneath = False
         self.steps = self._work()
 
     def _work(self) -> Steps:
@@ -119,7 +121,7 @@ class Driver:
     # Opening an epoch.
 
     def _look(self) -> Doing:
-        self.disturbed = False
+        self.disturbed = self.beneath = False
         return (yield from self.world.look(self.logs, self._ask))
 
     def _ask(self) -> BrokerFacts:
@@ -162,7 +164,8 @@ class Driver:
             yield
         if not self.planted.looks_once:
             facts = yield from self._look()
-            if facts.next_epoch != self.epoch + 1 or facts.broker.topic.id != self.topic.id:
+            fenced = facts.target.epoch == self.epoch and (self.planted.quarantine_unfenced or facts.quarantine.epoch == self.epoch)
+            if not fenced or facts.next_epoch != self.epoch + 1 or facts.broker.topic.id != self.topic.id:
                 return False
         if facts.target.look is None or facts.quarantine.look is None:
             raise Stopped("TABLE_GONE", "made a moment ago, and gone")
@@ -175,12 +178,13 @@ class Driver:
             yield from self._delete(undone)
         known = facts.ledger
         self.pending = self.world.unledgered(self.logs[TARGET], known)
+        self.ledger_seen = self.logs[LEDGER].newest()
         if first or self.seeking is not None:
             ranges = tuple(OffsetRange(p, start, start) for p, start in sorted(starts.items()))
             mark = self._mark("seek", SEEK, self._again())
             mark = replace(mark, ranges=ranges, gaps=sought.gaps if sought is not None else (), why="first" if first else "seek")
             if not self._fenced_off(TARGET, mark):  # else it is about to be refused
-                self.world.truth.seeking(mark)
+                self.world.truth.seeking(mark, self)
             version = yield from self._commit(TARGET, partial(_same, mark), _nothing, reads=False)
             self.pending.append((version, mark))
             yield
@@ -310,6 +314,8 @@ class Driver:
         self.behind = 0
         if not self.pending:
             return
+        if cut_since(self.logs[LEDGER], self.ledger_seen):  # type: ignore[arg-type]
+            self.pending = self.world.unledgered(self.logs[TARGET], LedgerFacts())
         rows: dict[Any, LedgerRow] = {}
         for version, mark in self.pending:
             for key, row in ledger_rows(version, mark):
@@ -327,6 +333,7 @@ class Driver:
             return Change({**there, **stood, **new}, "MERGE", {"about": about})
 
         yield from self._unfenced(LEDGER, change)
+        self.ledger_seen = self.logs[LEDGER].newest()
         self.pending = []
         yield
 

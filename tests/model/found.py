@@ -187,6 +187,19 @@ FORMER: Named = {
 FLAWS: Named = {
     # A copy of the target is put back between a run's look and its MERGE, which lands on the copy and hides what that lacks.
     "copy beneath a MERGE": Schedule(SMALL, (GOOD, run(0, 30), until(0, "batch target next"), ("copy", 0, 1), run(0, 2))),
+    # A copy of the quarantine, put back between a start's fence and its second look, lets an earlier run's batch through.
+    "copy in the place of a fence": Schedule(
+        Setting(),
+        (
+            BAD,
+            until(1, "batch quarantine next"),
+            until(0, "epoch quarantine at work"),
+            run(0, 1),
+            ("copy", 1, 1),
+            until(0, "batch quarantine next"),
+            run(1, 2),
+        ),
+    ),
     # All tables are dropped and the first records expire; only the checkpoints tell of batches.
     "gap-unsaid": Schedule(Setting(), (ROW, run(), ("drop", 0), ("drop", 1), ("drop", 2), ("expire", 0, 1))),
     # The target is dropped before the ledger has its batch, records expire: the seek takes itself for a first one.

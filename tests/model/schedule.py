@@ -70,6 +70,7 @@ def to_rest(world: World) -> None:
     world.drivers.clear()
     world.limit = 99
     codes: list[str] = []
+    seeks: list[Op] = [("earliest",), ("table",)]
     aim: Op = ()
     while len(codes) < REMEDIES_MAX:
         world.error = None
@@ -81,8 +82,15 @@ def to_rest(world: World) -> None:
             world.apply(("go", 0, RUN_STEPS))
             world.apply(("stop", 0))
         if world.error is None:
-            world.truth.at_rest()
-            return
+            try:
+                return world.truth.at_rest()
+            except Violation:
+                # Where a start was refused, or a driver went on with a copy beneath it, verify may find more, and names a seek.
+                told = world.truth.findings() and (world.beneath or world.refused)
+                if not seeks or not told or not world.truth.excuse("verify asks for a seek"):
+                    raise
+            aim = seeks.pop()
+            continue
         code = world.error.code
         codes.append(code)
         if not world.harmed:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ingest.recovery import look
 from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Count, Facts, LedgerFacts, Newest
 from ingest.recovery.seek import Aim
-from ingest.stream.ledger_reader import unledgered
+from ingest.stream.ledger_reader import cut_since, unledgered
 from ingest.stream.mark import FENCE, FIRST_BATCH, SEEK, BatchId, Mark, TopicId
 from tests.model.count import Known, LedgerRow, marks
 from tests.model.delta import NAME, PIPELINE, Log, Table, Version
@@ -41,7 +41,8 @@ class Setting:
 
 class World:
     """`tables` are target, quarantine and ledger; `drivers` are by number; `error` is what the last one was ended by; `refused` the codes
-    of all. `limit_met`: a limit that DESIGN accepts was met, a replacement that Delta cleaned from the log before anybody looked."""
+    of all. `limit_met`: a limit that DESIGN accepts was met, a replacement that Delta cleaned from the log; `beneath`: a driver went on
+    after a copy had been put back beneath it."""
 
     def __init__(self, setting: Setting = Setting(), planted: Planted = Planted()) -> None:
         self.setting, self.planted, self.limit = setting, planted, setting.limit
@@ -55,9 +56,9 @@ class World:
         self.refused: list[str] = []
         self.strict = False
         self.harmed: set[str] = set()
-        self.limit_met = False
-        self._unseen: set[int] = set()
-        self._saved: tuple[list[Table | None], dict[int, str]] | None = None
+        self.limit_met = self.beneath = False
+        self._replaced: set[int] = set()
+        self._saved: tuple[list[Table | None], dict[int, str], dict[Any, int]] | None = None
         self.truth = Truth(self)
 
     # What drivers ask for.
@@ -74,7 +75,6 @@ class World:
         epoch = max(self.checkpoints, default=0)
         checkpoint, ledger = CheckpointFacts(epoch, self.checkpoints.get(epoch, "")), self._ledger_facts()
         yield
-        self._unseen.clear()
         fenced: Any = logs[QUARANTINE].state()
         target = look.target_facts(logs[TARGET], logs[TARGET].state(), PLACES, ledger)  # type: ignore[arg-type]
         yield
@@ -107,11 +107,12 @@ class World:
         row = next(iter(newest.values()))
         ends = {key[3]: row.end for key, row in newest.items()}
         holes = frozenset(BatchId(e, n) for e, has in numbers.items() for n in range(FIRST_BATCH, max(has)) if n not in has)
-        about = next((each.about for each in Log(self.tables, LEDGER).newest_first() if each.about), "")
+        log: Any = Log(self.tables, LEDGER)
+        version, about = next(((each.version, each.about) for each in log.newest_first() if each.about), (-1, ""))
         sought = frozenset(e for kind, e, n, _, _ in rows if kind == "epoch" and n == SEEK)
         topics = {key[1]: row.topic for key, row in rows.items()}
         told = Newest(BatchId(highest, number), TopicId(TOPIC, row.topic), ends, None, row.version)
-        return LedgerFacts(told, highest, about, reached, topics, sought, holes)
+        return LedgerFacts(told, highest, about, reached, topics, sought, holes, cut_since(log, version))
 
     # What truth asks for.
 
@@ -146,6 +147,7 @@ class World:
         driver = self.drivers.get(number) or self.drivers.setdefault(number, Driver(self))
         for other in self.drivers.values():
             other.disturbed |= other is not driver
+        self.beneath |= driver.beneath
         try:
             for _ in range(steps):
                 next(driver.steps)
@@ -217,6 +219,7 @@ class World:
         table = self.tables[which]
         if table is not None:
             self.harmed |= {how, ("target", "quarantine", "ledger")[which]}
+            self._replaced.add(which)
         return table
 
     def _restore(self, which: int, back: int) -> None:
@@ -224,21 +227,19 @@ class World:
         table = self.tables[which]
         if table is not None and 0 < back < len(table.versions) - table.log_from:
             self._harm(which, "restore")
-            self._unseen.add(which)
             table.restore(back)
 
     def _overwrite(self, which: int, keep: int) -> None:
         if (table := self._harm(which, "overwrite")) is not None:
-            self._unseen.add(which)
             table.overwrite(keep)
 
     def _replace(self, which: int) -> None:
         if (table := self._harm(which, "replace")) is not None:
-            self._unseen.add(which)
             table.replace(self.new_id("t"))
 
     def _drop(self, which: int) -> None:
-        if self._harm(which, "drop") is not None:
+        if (table := self._harm(which, "drop")) is not None:
+            self._forgotten(which, table)
             self.tables[which] = None
             self._gone(which)
 
@@ -247,17 +248,20 @@ class World:
         table = self.tables[which]
         if table is not None and 0 < back < len(table.versions):
             self._harm(which, "copy")
+            self._forgotten(which, table)
             self.tables[which] = table.copy(back)
             self._gone(which)
 
     def _gone(self, which: int) -> None:
         if which == TARGET:
             self.harmed.add("target gone")
+        for driver in self.drivers.values():
+            driver.beneath = True
         self.truth.put_back()
 
     def _save(self) -> None:
         """A backup of tables and checkpoints."""
-        self._saved = [table.copy() if table is not None else None for table in self.tables], dict(self.checkpoints)
+        self._saved = [table.copy() if table is not None else None for table in self.tables], dict(self.checkpoints), dict(self.truth.put)
 
     def _put_back(self, *which: int) -> None:
         """Some tables (3: the checkpoints) from the backup in place of what has become of them."""
@@ -269,19 +273,27 @@ class World:
             self.harmed |= {"copy", ("target", "quarantine", "ledger")[each]}
             table = self._saved[0][each]
             self.tables[each] = table.copy() if table is not None else None
+            self._replaced.add(each)
             self._gone(each)
+        if self._saved is not None and set(which) == {0, 1, 2, 3}:
+            self.truth.put = dict(self._saved[2])  # nothing tells of batches since
+        self.truth.forget()
 
     def _clean(self, which: int) -> None:
         """Delta deletes old commits from the log."""
         table = self.tables[which]
         if table is not None and table.log_from < len(table.versions) - 1:
             self.harmed.add("clean")
-            self.limit_met |= which in self._unseen
-            ledger = self.tables[LEDGER]
-            ledgered = {key[1:3] for key in ledger.newest.rows} if ledger is not None else set()
-            if which == TARGET and any((mark.id.epoch, mark.id.number) not in ledgered for _, mark in marks(table)):
-                self.harmed.add("ledger")
+            self.limit_met |= which in self._replaced
+            self._forgotten(which, table)
             table.clean()
+
+    def _forgotten(self, which: int, table: Table) -> None:
+        """The target's log is about to be lost: what of it the ledger lacks nobody knows then."""
+        ledger = self.tables[LEDGER]
+        ledgered = {key[1:3] for key in ledger.newest.rows} if ledger is not None else set()
+        if which == TARGET and any((mark.id.epoch, mark.id.number) not in ledgered for _, mark in marks(table)):
+            self.harmed.add("ledger")
 
     def _optimize(self, which: int) -> None:
         if (table := self.tables[which]) is not None:
