@@ -96,7 +96,7 @@ def ensure(jar_set: JarSet, say: Callable[[str], None] | None = None) -> tuple[P
     """
     jars, folder = locked(jar_set), cache_folder() / "jars"
     if missing(jar_set):
-        with _disk_errors(folder), _exclusively(folder):
+        with _disk_errors(folder), exclusively(folder.parent / "fetch.lock"):
             wanted = missing(jar_set)  # another process may have fetched them while this one waited
             if wanted:
                 if say:
@@ -222,9 +222,9 @@ def _disk_errors(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _exclusively(folder: Path) -> Iterator[None]:
-    """One fetching process at a time; the lock goes with the process, so a killed one leaves nothing to clean up."""
-    with (folder.parent / "fetch.lock").open("w") as lock:
+def exclusively(file: Path) -> Iterator[None]:
+    """One process at a time; the lock goes with the process, so a killed one leaves nothing to clean up."""
+    with file.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

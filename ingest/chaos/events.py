@@ -123,7 +123,6 @@ class Events:
 class _Maker:
     def __init__(self, pool: Bodies, slot: int) -> None:
         self.pool = pool
-        self._slot = slot
         self._made = 0
         columns = {column.name: column for column in pool.contract.columns}
         self._ids = [(name, _id_maker(columns[name], slot)) for name in pool.contract.event_id.columns]

@@ -31,22 +31,6 @@ WEIGHTS: Final = {
     "clock": 1,
 }
 FAULTS: Final = tuple(WEIGHTS)
-MEANINGS: Final = {
-    "kill-driver": "SIGKILL to Python and JVM of `ingest run` at once",
-    "kill-python": "SIGKILL to its Python alone",
-    "kill-jvm": "SIGKILL to its JVM alone",
-    "lose-checkpoints": "the whole folder of checkpoints is deleted, beneath a run or between two",
-    "second-driver": "SIGSTOP to Python and JVM, another `ingest run` is started and has to be refused, SIGCONT",
-    "kill-broker": "SIGKILL to the broker, started again later",
-    "pause-broker": "SIGSTOP to the broker, SIGCONT later",
-    "kill-producer": "SIGKILL to the producer, in the middle of a transaction as a rule",
-    "fence-producer": "a second producer takes over the transactional id",
-    "lose-reply": "a proxy breaks the connection of the producer before or after the broker has done what it was asked, or is late",
-    "optimize": "OPTIMIZE of a table by another engine, while a start waits for the lock",
-    "delete": "DELETE of fifty known ids by another engine, while a start waits for the lock",
-    "disk-full": "no room under lake and checkpoints, later there is again",
-    "clock": "the next start lives with a clock that is up to a day ahead or behind",
-}
 # One strike on the driver in so many hits a start before it has its locks; the others wait for these first.
 STARTING_SHARE: Final = 0.15
 WORK_S_MAX: Final = 6.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingest.cli import options as o
-from ingest.cli.app import app, print_error, print_json, print_verdict
+from ingest.cli.app import app, print_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,29 +61,29 @@ def apply(
     for _, places in contracts:
         lock.wait_for(places)
     session = spark.start(master, spark_log(lake, "apply"))
-    rows: list[dict[str, Any]] = []
-    errors: list[IngestError] = []
+    applied: list[tuple[Contract, list[Change]]] = []
+    errors: dict[str, IngestError] = {}
     try:
         for contract, places in contracts:
             try:
-                done = alter(session, contract, places)
+                applied.append((contract, alter(session, contract, places)))
             except IngestError as error:
-                errors.append(error)
-                continue
-            rows.append({"table": contract.name, "applied": [change.what for change in done]})
-            if not as_json:
-                for change in done:
-                    print(f"{contract.name}: {change.what}")
-                print(f"{contract.name}: {'done' if done else 'nothing to apply'}")
+                errors[contract.name] = error
     finally:
         spark.end(session)
-    if as_json:
-        print_json("apply", ok=not errors, tables=rows, error=errors[0] if errors else None)
-    else:
-        for failed in errors:
-            print_error(failed)
+    print_verdict("apply", applied, errors, ok=not errors, as_json=as_json, as_row=_applied, show=_print_applied)
     if errors:
-        sys.exit(most_severe([failed.exit_code for failed in errors]))
+        sys.exit(most_severe([failed.exit_code for failed in errors.values()]))
+
+
+def _applied(done: tuple[Contract, list[Change]]) -> dict[str, Any]:
+    return {"table": done[0].name, "applied": [change.what for change in done[1]]}
+
+
+def _print_applied(done: tuple[Contract, list[Change]]) -> None:
+    name, changes = done[0].name, done[1]
+    for what in (*(change.what for change in changes), "done" if changes else "nothing to apply"):
+        print(f"{name}: {what}")
 
 
 def _row(found: tuple[Contract, Sequence[Change]]) -> dict[str, Any]:

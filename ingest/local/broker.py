@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import errno
-import fcntl
 import os
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ingest.errors import Unfit
-from ingest.jars import JarSet, ensure
+from ingest.jars import JarSet, ensure, exclusively
 from ingest.local import broker_probe, java
 from ingest.local.broker_config import HOST, Listener, log4j2_settings, server_properties
 from ingest.local.broker_state import BrokerState
@@ -80,7 +79,7 @@ class Broker:
         Raises Unfit PORT_TAKEN, DISK_FULL or BROKER_FAILED, and the errors of java.find and jars.ensure.
         """
         executable, jars = java.find().executable, ensure(JarSet.BROKER)
-        with _folder_errors(self.folder), _exclusively(self.folder):
+        with _folder_errors(self.folder), exclusively(self.folder / "start.lock"):
             state = self.state
             if state is not None and state.process.alive():
                 if self._wanted_port not in (0, state.port):
@@ -215,14 +214,6 @@ def _tail(log: Path, offset: int) -> str:
 def _cluster_id() -> str:
     """A fresh id as Kafka writes them; a leading dash would be taken for an option."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
-
-
-@contextmanager
-def _exclusively(folder: Path) -> Iterator[None]:
-    """One start at a time in a folder; the lock goes with the process that holds it."""
-    with (folder / "start.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager

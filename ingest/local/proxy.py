@@ -30,17 +30,13 @@ class Api(IntEnum):
     """The kinds of request that faults are aimed at, by their number in Kafka's protocol."""
 
     PRODUCE = 0
-    FETCH = 1
     METADATA = 3
-    OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
     JOIN_GROUP = 11
-    HEARTBEAT = 12
     SYNC_GROUP = 14
     INIT_PRODUCER_ID = 22
     ADD_PARTITIONS_TO_TXN = 24
-    ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CLUSTER = 60

@@ -145,24 +145,18 @@ def topic_other(name: str, bound: str, topic: str) -> Refused:
 
 def topic_recreated(name: str, topic: str, bound: str, has: str) -> Refused:
     """A topic that was deleted and made again."""
-    return Refused(
-        "TOPIC_RECREATED",
-        f"{name} was read from topic {topic} with id {bound}; the broker's topic {topic} has id {has}.",
-        expected="the same topic: one that was made again starts at offset 0, and its records would be taken for old ones.",
-        remedy=topic_made_again(name),
-    )
+    found = f"{name} was read from topic {topic} with id {bound}; the broker's topic {topic} has id {has}."
+    expected = "the same topic: one that was made again starts at offset 0, and its records would be taken for old ones."
+    return Refused("TOPIC_RECREATED", found, expected=expected, remedy=topic_made_again(name))
 
 
 def topic_elsewhere(name: str, topic: str, bound: str, has: str) -> Refused:
     """A topic of the same name on another cluster, where the one or the other tells no topic ids."""
-    return Refused(
-        "TOPIC_RECREATED",
-        f"{name} was read from topic {topic} of a cluster with id {bound}; the brokers are of a cluster with id {has}, and "
-        "the two tell no topic ids that could be compared.",
-        expected="the same topic: in another cluster's the same offsets are other records, and all before them would be passed over.",
-        remedy=f"{topic_made_again(name)} If it is the same all the same (a proxy, older brokers), `ingest seek {name} --to table` goes "
-        "on with it.",
-    )
+    found = f"{name} was read from topic {topic} of a cluster with id {bound}; the brokers are of a cluster with id {has}, and "
+    found += "the two tell no topic ids that could be compared."
+    expected = "the same topic: in another cluster's the same offsets are other records, and all before them would be passed over."
+    remedy = f"{topic_made_again(name)} If it is the same all the same (a proxy, older brokers), `ingest seek {name} --to table` goes on."
+    return Refused("TOPIC_RECREATED", found, expected=expected, remedy=remedy)
 
 
 def topic_made_again(name: str) -> str:

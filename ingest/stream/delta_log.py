@@ -229,11 +229,6 @@ class DeltaLog:
             return ""
         return _stamp_in(self._parsed(data, self._path(version)), data)
 
-    def look(self) -> Look | None:
-        """Id, version and stamp of the table now; None without one. Raises Refused LOG_TORN."""
-        state = self.state()
-        return state.look if state is not None else None
-
     def _refuse_holes(self, needed: range, listed: set[int]) -> None:
         # A listing is no snapshot: what it lacks may have been written while it was made.
         hole = next((version for version in needed if version not in listed and self._file_stamp(version) is None), None)

@@ -89,8 +89,8 @@ class Desk:
         """The mark of a batch of this desk's writer, or of another's in `epoch`, partition 0 only."""
         writer = self.table.epoch.writer
         id = BatchId(writer.epoch if epoch is None else epoch, number)
-        looks = [DeltaLog(LocalFiles(), path).look() for path in (self.places.target, self.places.quarantine)]
-        looked = Looked(*(look or Look("", 0, "") for look in looks))
+        states = [DeltaLog(LocalFiles(), path).state() for path in (self.places.target, self.places.quarantine)]
+        looked = Looked(*(Look("", 0, "") if state is None else state.look for state in states))
         ranges, hash_ = (OffsetRange(0, start, end),), self.contract.hash
         counted = ((0, Counts(**counts)),)
         who = writer.id if epoch is None else "another"

@@ -113,7 +113,8 @@ def test_a_contract_that_its_table_cannot_follow_keeps_no_other_from_being_appli
     one.contract = contract({"n": "INT!"}, topic=one.contract.source.topic)
     code, told = typed(one, "apply")
     assert (code, told["ok"], told["error"]["code"]) == (3, False, "CONTRACT_CHANGED")
-    assert told["tables"] == [{"table": "t.other", "applied": []}]
+    applied, failed = told["tables"]
+    assert applied == {"table": "t.other", "applied": []} and (failed["table"], failed["ok"]) == (one.places.name, False)
 
 
 @pytest.mark.slow

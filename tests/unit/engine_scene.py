@@ -53,9 +53,7 @@ class Scene(Lake):
 
     def mark(self, kind: Kind, number: int) -> Mark:
         """With what the statement looked at."""
-        target, quarantine = self.log().look(), self.log("quarantine").look()
-        assert target is not None and quarantine is not None
-        return replace(super().mark(kind, number), looked=Looked(target, quarantine))
+        return replace(super().mark(kind, number), looked=Looked(self.looked(), self.looked("quarantine")))
 
     def put(self, mark: Mark, rows: Sequence[int]) -> None:
         """As Lake.put: the target's statement looks again, behind the quarantine's commit."""
@@ -77,9 +75,9 @@ class Scene(Lake):
 
     def looked(self, table: str = "target") -> Look:
         """The table now."""
-        look = self.log(table).look()
-        assert look is not None
-        return look
+        state = self.log(table).state()
+        assert state is not None
+        return state.look
 
     def clean(self, table: str, version: int) -> None:
         """Delta cleans up the log before `version`, which a checkpoint holds."""

@@ -20,7 +20,7 @@ from ingest.chaos import run as chaos_run
 from ingest.chaos.blows import BLOWS
 from ingest.chaos.guard import marked
 from ingest.chaos.scene import Counts, Scene
-from ingest.chaos.schedule import FAULTS, HOLD_S_MAX, MEANINGS, WEIGHTS, WORK_S_MAX, chosen, schedule
+from ingest.chaos.schedule import FAULTS, HOLD_S_MAX, WEIGHTS, WORK_S_MAX, chosen, schedule
 from ingest.errors import InvalidInput
 from ingest.local.worker import MARK, Worker
 from tests.polling import until
@@ -49,9 +49,9 @@ def test_only_the_chosen_faults_strike_as_often_as_their_weights_say_in_whatever
     assert counted["kill-driver"] > 3 * counted["clock"]
 
 
-def test_every_fault_has_a_weight_a_meaning_a_blow_and_a_line_on_the_page() -> None:
+def test_every_fault_has_a_weight_a_blow_and_a_line_on_the_page() -> None:
     page = (PROJECT / "docs/chaos.md").read_text(encoding="utf-8")
-    assert set(FAULTS) == WEIGHTS.keys() == MEANINGS.keys() == BLOWS.keys()
+    assert set(FAULTS) == WEIGHTS.keys() == BLOWS.keys()
     assert not [name for name in FAULTS if f"| {name} |" not in page]
 
 

@@ -254,15 +254,16 @@ def test_a_stamp_is_deltas_own_id_of_the_commit_else_the_hash_of_its_file(log: D
     assert log.stamp(1) == ""
     file.write_text('{"add":{"path":"x"}}\n{"commitInfo":{"txnId":"a"}}\n')
     assert log.stamp(0) == "a"
-    look = log.look()
-    assert look is not None and (look.version, look.stamp) == (0, "a")
+    state = log.state()
+    assert state is not None and (state.look.version, state.look.stamp) == (0, "a")
 
 
 def test_a_look_at_no_table_is_none_and_at_one_whose_newest_commit_is_gone_has_no_stamp(log: DeltaLog, put: Put, tmp_path: Path) -> None:
-    assert log.look() is None
+    assert log.state() is None
     put(0)
     write_checkpoint(tmp_path, 3, {"metaData": {"id": "t"}})
-    assert log.look() == Look("t", 3, "")
+    state = log.state()
+    assert state is not None and state.look == Look("t", 3, "")
 
 
 def write_checkpoint(table: Path, version: int, *actions: dict[str, Any], part: str = "") -> None:
@@ -310,7 +311,7 @@ def test_after_a_look_nothing_is_listed_again(files: Counted, put: Put, tmp_path
     for version in range(3):
         put(version)
     log = DeltaLog(files, str(tmp_path))
-    assert log.look() is not None and [c.version for c in log.newest_first()] == [2, 1, 0]
+    assert log.state() is not None and [c.version for c in log.newest_first()] == [2, 1, 0]
     assert log.exists() and log.whole()
     put(3, actions=({"metaData": {"id": "t"}},), pair=("a", 7))
     put(4)
