@@ -67,8 +67,10 @@ class Ledger:
         self._appended_at = time.monotonic()
         if not self.pending:
             return
-        if cut_since(self.log, self._seen):  # beneath this run: then all that the target's log has
-            self.pending = unledgered(self.target, self.places.name, LedgerFacts())
+        if cut_since(self.log, self._seen):  # beneath this run: then all that the target's log has, too
+            own = {mark.id for _, mark in self.pending}
+            logged = unledgered(self.target, self.places.name, LedgerFacts())
+            self.pending[:0] = [each for each in logged if each[1].id not in own]
         rows: dict[tuple[str, int, int, int, int], LedgerRow] = {}
         for commit, mark in self.pending:
             for row in self._project(commit, mark):

@@ -315,7 +315,8 @@ class Driver:
         if not self.pending:
             return
         if cut_since(self.logs[LEDGER], self.ledger_seen):  # type: ignore[arg-type]
-            self.pending = self.world.unledgered(self.logs[TARGET], LedgerFacts())
+            own = {mark.id for _, mark in self.pending}
+            self.pending[:0] = [each for each in self.world.unledgered(self.logs[TARGET], LedgerFacts()) if each[1].id not in own]
         rows: dict[Any, LedgerRow] = {}
         for version, mark in self.pending:
             for key, row in ledger_rows(version, mark):

@@ -187,6 +187,11 @@ FORMER: Named = {
 FLAWS: Named = {
     # A copy of the target is put back between a run's look and its MERGE, which lands on the copy and hides what that lacks.
     "copy beneath a MERGE": Schedule(SMALL, (GOOD, run(0, 30), until(0, "batch target next"), ("copy", 0, 1), run(0, 2))),
+    # Behind a commit the ledger is overwritten and the log cleaned: the run alone knows the batch.
+    "cut and cleaned beneath a run": Schedule(
+        Setting(),
+        (ROW, run(), GOOD, until(0, "batch target at work"), run(0, 1), ("overwrite", 2, 0), ("optimize", 0), ("clean", 0), run()),
+    ),
     # A copy of the quarantine, put back between a start's fence and its second look, lets an earlier run's batch through.
     "copy in the place of a fence": Schedule(
         Setting(),
