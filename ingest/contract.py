@@ -120,7 +120,7 @@ class Contract(Part):
 
     @property
     def path(self) -> Path | None:
-        """The file it was read from; None for one made in Python or read back from beside a checkpoint."""
+        """The file it was read from; None for one made in Python."""
         return self._path
 
     @property
@@ -129,7 +129,7 @@ class Contract(Part):
 
         In: pipeline, table, topic, format, isolation level, columns (order, name, type, nullable), event id, event time,
         mode, rules, unknown fields, where conflicts are looked for. Out: every comment and description, starting offsets (the
-        checkpoint knows better after the first start), batch size, quarantine limit, layout, properties, suite, what is
+        table knows better after the first start), batch size, quarantine limit, layout, properties, suite, what is
         sensitive, what a failed check does. A key that a
         later version adds enters only where it differs from its default, so that the hashes of old contracts stay what they were.
         """
@@ -228,7 +228,7 @@ def _refuse_duplicates(contracts: Iterable[Contract]) -> None:
         if contract.name in first:
             found = f"{contract.name} is described in {first[contract.name]} already"
             file.lines = {(): 1}
-            problems.append(file.located(Problem((), found, "one contract a table: two would write one table and one checkpoint")))
+            problems.append(file.located(Problem((), found, "one contract a table: two would write one table")))
         first.setdefault(contract.name, file.shown_as)
     if problems:
         raise ContractInvalid(problems, code="CONTRACT_DUPLICATE")

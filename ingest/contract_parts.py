@@ -88,7 +88,7 @@ class Source(Part):
         description="read_committed (the default: records of aborted transactions are not read) or read_uncommitted",
     )
     starting_offsets: Literal["earliest", "latest"] = Field(
-        default="earliest", description="earliest (the default) or latest; only for the very first start, later the checkpoint decides"
+        default="earliest", description="earliest (the default) or latest; only for the very first start, later the table decides"
     )
     max_records_per_batch: Whole | None = Field(
         default=None,

@@ -6,10 +6,10 @@ tables in braces, `SELECT * FROM {ledger}`, and holds no other brace.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ingest.errors import Unfit
 from ingest.files import is_local, local_path
@@ -17,6 +17,8 @@ from ingest.files import is_local, local_path
 if TYPE_CHECKING:
     from deltalake import QueryBuilder
     from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
 
 # As Spark is pinned, and as Databricks reads SQL: UTC, backticks around names, quotes around text, NULL before all else.
 DATAFUSION = {
@@ -101,6 +103,19 @@ def engine_for(location: str, session: SparkSession | None) -> Engine:
     if session is None:
         raise ValueError(f"{location} is not local: its tables are read through a Spark session")
     return Spark(session)
+
+
+def asked(location: str, session: SparkSession | None, ask: Callable[[Engine], T]) -> T:
+    """What `ask` answers by the engine for a place; where deltalake cannot read a table (it lacks a feature of Delta's), by the session.
+
+    Raises Unreadable.
+    """
+    try:
+        return ask(engine_for(location, session))
+    except Unreadable:
+        if session is None or not is_local(location):
+            raise
+        return ask(Spark(session))
 
 
 def quoted(text: str) -> str:

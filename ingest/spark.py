@@ -43,7 +43,7 @@ PINNED = {
     "spark.sql.codegen.cache.maxEntries": "2000",
     # PySpark's note of the line that made each column: six calls into the JVM for each, and a batch makes some hundred columns.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # These weaken what a checkpoint proves.
+    # Where a batch ends has to stand in its checkpoint before it is written.
     "spark.sql.streaming.asyncProgressTrackingEnabled": "false",
 }
 
@@ -162,7 +162,7 @@ def _take(platform: str, master: str) -> SparkSession:
         raise Unfit(
             "SPARK_CONNECT",
             "the session is one of Spark Connect, without a JVM at hand.",
-            expected="a classic session: checkpoints are read and conflicts are seen through the driver's JVM.",
+            expected="a classic session: locks, logs and conflicts are seen through the driver's JVM.",
             remedy="run on a job cluster in dedicated access mode (data_security_mode: SINGLE_USER).",
         )
     for key, value in settable().items():

@@ -66,7 +66,7 @@ ALLOWED = (
 )
 
 _REASONS = {
-    "delta.settransactionretentionduration": "it lets the pairs that make a replay safe expire",
+    "delta.settransactionretentionduration": "it lets the transaction ids expire that fence an earlier writer",
     "delta.isolationlevel": "the engine sets it to Serializable, on which I3 and I8 rest",
     "delta.appendonly": "the engine owns it",
     "delta.enabledeletionvectors": "not every reader of these tables has that feature",

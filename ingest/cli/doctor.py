@@ -20,7 +20,7 @@ def doctor(
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     master: o.Master = o.MASTER_DEFAULT,
-    with_spark: Annotated[bool, typer.Option("--spark", help="Start Spark too and see whether it skips a pair committed twice.")] = False,
+    with_spark: Annotated[bool, typer.Option("--spark", help="Start Spark too and see whether it fences an earlier writer.")] = False,
     as_json: o.Json = False,
 ) -> None:
     """Check Python, Java, jars, disk, folders, contracts and broker; exit 4 if the environment is unfit, 2 if a contract is wrong."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,7 +60,9 @@ def seek(
     def ask() -> BrokerFacts:
         return facts_of(kafka, describe(kafka, contract.source.topic), contract.source.isolation_level)
 
-    planned, epoch = _do(contract, places, ask, master, aim, f"--to {to}", accept_gap=accept_gap, dry_run=dry_run)
+    planned, epoch, healed = _do(contract, places, ask, master, aim, f"--to {to}", accept_gap=accept_gap, dry_run=dry_run)
+    for each in healed:
+        print(f"note: {places.name}: {each}", file=sys.stderr)
     if as_json:
         print_json("seek", ok=True, tables=[{"table": places.name, "dry_run": dry_run, "epoch": epoch, **_row(planned)}])
         return
@@ -81,17 +84,15 @@ def _do(
     *,
     accept_gap: bool,
     dry_run: bool,
-) -> tuple[SeekPlan, int | None]:
-    """Plan the seek and, unless it is a dry run, open its epoch. A dry run on a local disk needs no Spark."""
+) -> tuple[SeekPlan, int | None, tuple[str, ...]]:
+    """Plan the seek and, unless it is a dry run, open its epoch; what that has put right. A dry run on a local disk needs no Spark."""
     from pathlib import Path
 
     from ingest import faults, spark
-    from ingest.delta_sql import engine_for
     from ingest.files import is_local
     from ingest.places import spark_log
-    from ingest.prove.coverage import coverage
     from ingest.recovery.look import look
-    from ingest.recovery.seek import plan, refuse
+    from ingest.recovery.seek import counted
     from ingest.stream.delta_log import Logs
 
     local = is_local(places.lake) and is_local(places.checkpoints)
@@ -99,25 +100,19 @@ def _do(
     try:
         if dry_run:
             facts = look(session, places, Logs.of(places, session), ask)
-            assert facts.broker is not None
-            refuse(facts, aim)
-            covered = coverage(engine_for(places.lake, session), places, facts.broker.topic.id)
-            return plan(facts, aim, covered, accept_gap=accept_gap), None
+            return counted(session, places, facts, aim, accept_gap=accept_gap), None, ()
         from ingest.recovery.epoch import Seeking, open_epoch
-        from ingest.stream import lock
+        from ingest.stream import lock, platform
 
         assert session is not None
-        held = lock.hold_all(session, places)
-        try:
+        platform.ensure(session, places.lake)
+        with lock.holding(session, places):
             if local:
                 faults.arm(Path(places.lake), spark.jvm_pid(session))
             epoch = open_epoch(session, contract, places, ask, Seeking(aim, accept_gap, reason))
             epoch.ledger.append()
-        finally:
-            for each in held:
-                each.release()
         assert epoch.sought is not None
-        return epoch.sought, epoch.writer.epoch
+        return epoch.sought, epoch.writer.epoch, epoch.healed
     finally:
         if session is not None:
             spark.end(session)

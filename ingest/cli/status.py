@@ -30,7 +30,7 @@ def status(
 ) -> None:
     """Say of each table: epoch, batches, ledger, lag, last commit, who runs it, and what a start would do (exit 3: refuse)."""
     found = _found(context.obj, project, tables or [], lake, checkpoints, bootstrap_servers)
-    refused = [each for each in found if each.refusal is not None and each.next.endswith("refuse")]
+    refused = [each for each in found if each.refusal is not None and each.next == "refuse"]
     print_verdict("status", found, {}, ok=not refused, as_json=as_json, as_row=dataclasses.asdict, show=print_status)
     if refused:
         sys.exit(3)

@@ -64,11 +64,11 @@ class Worker:
         return of_group(self.pid)
 
     def jvms(self) -> list[psutil.Process]:
-        """Its Java processes."""
+        """Its Java processes, but for one that only tells its version."""
         found = []
         for process in self.members():
             with suppress(psutil.NoSuchProcess):
-                if process.name() == "java":
+                if process.name() == "java" and "-version" not in process.cmdline():
                     found.append(process)
         return found
 

@@ -182,7 +182,7 @@ def _lost(
         for offset, reason in sorted(lost.items())[: SHOWN_MAX - shown]:
             what = "is in neither target nor quarantine, and its event id is not in the target"
             why = f" ({reason}: it belongs into quarantine)" if reason else ""
-            yield Finding("RECORD_LOST", what + why, None, placement.partition, offset, offset + 1)
+            yield Finding("RECORD_LOST", what + why, partition=placement.partition, start_offset=offset, end_offset=offset + 1)
         shown += len(lost)
         if shown >= SHOWN_MAX:
             return

@@ -70,7 +70,7 @@ def place(
     """Place the records of one partition.
 
     `rows` are the partition's ledger rows of kind batch, all with the topic id that the scan is of and inside of its range (else
-    ValueError); ranges may overlap, as after a rebase. `target`, `quarantine` and `removed` are one-dimensional integer arrays of
+    ValueError); ranges may overlap, as after a seek. `target`, `quarantine` and `removed` are one-dimensional integer arrays of
     offsets: what the tables hold of this partition, and whose rows DELETE commits took; order does not matter, offsets outside of
     all ranges are not looked at. Quarantine rows count whatever their state. `isolation` is the level of the contract of today, whose
     hash is `contract_hash`; a row of another contract may have been read at the other level, if its count of records says so.

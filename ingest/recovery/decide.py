@@ -143,8 +143,8 @@ def _txn_retention(facts: Facts) -> Refused | None:
 
 ROWS: tuple[Callable[[Facts], Refused | None], ...] = (
     _txn_retention,  # first: transaction ids that expired look like a table put back
+    _table_foreign,  # before "another table than it was": a seek does not fill somebody else's
     _table_replaced,
-    _table_foreign,
     _table_rewound,
     _quarantine_rewound,
     _history_gone,

@@ -12,12 +12,13 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from ingest import faults
 from ingest.contract import Contract
-from ingest.delta_sql import engine_for
+from ingest.delta_sql import asked
 from ingest.errors import RunStopped
 from ingest.files import files_of
 from ingest.places import Places
@@ -27,7 +28,7 @@ from ingest.recovery.look import EPOCH_FILE, checkpoints, look
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import replay, unfinished
 from ingest.recovery.roll_back import roll_back
-from ingest.recovery.seek import Aim, SeekPlan, plan, refuse
+from ingest.recovery.seek import Aim, SeekPlan, counted
 from ingest.stream import commit as commits
 from ingest.stream import contract_change
 from ingest.stream.delta_log import Logs
@@ -50,13 +51,8 @@ class Seeking:
     reason: str
 
     def begin(self, facts: Facts, session: SparkSession, places: Places) -> Beginning:
-        """Where it begins. Raises as `plan`."""
-        from ingest.prove.coverage import coverage  # a start that seeks nothing counts nothing
-
-        assert facts.broker is not None
-        refuse(facts, self.aim)
-        covered = coverage(engine_for(places.lake, session), places, facts.broker.topic.id)
-        sought = plan(facts, self.aim, covered, accept_gap=self.accept_gap)
+        """Where it begins. Raises as `counted`."""
+        sought = counted(session, places, facts, self.aim, accept_gap=self.accept_gap)
         return Beginning(sought.starts, "seek" if facts.was_read else "first", self.reason, sought)
 
 
@@ -173,7 +169,8 @@ class _Opening:
         look_back = LookBack(self.places.name, self.logs.target, self.logs.quarantine, _looked(facts))
 
         # 5 Finish what a crash left: quarantined records that became rows; what an uncommitted batch put into the quarantine goes.
-        if (mark := unfinished(engine_for(self.places.lake, self.session), self.places, self.logs.target, facts.target.newest)) is not None:
+        cut_off = partial(unfinished, places=self.places, log=self.logs.target, newest=facts.target.newest)
+        if (mark := asked(self.places.lake, self.session, cut_off)) is not None:
             replay(self.session, self.places, mark)
         healed = list(_lost_checkpoints(facts, writer))
         if (undone := roll_back(facts, writer.epoch)) is not None:

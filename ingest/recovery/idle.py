@@ -17,7 +17,10 @@ from ingest.stream.ledger_reader import unledgered
 
 
 def idle(contract: Contract, places: Places, ask: Callable[[], BrokerFacts]) -> bool:
-    """Whether there is nothing to read and nothing uncommitted: then no epoch need be opened. Raises what a start would refuse with."""
+    """Whether there is nothing to read and nothing uncommitted: then no epoch need be opened.
+
+    Raises what a start would refuse with, and Unreadable for what deltalake cannot read.
+    """
     logs = Logs.of(places)
     facts = look(None, places, logs, ask)
     decision = decide(facts, contract.source.starting_offsets)

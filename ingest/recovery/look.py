@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from ingest.delta_sql import Unreadable, engine_for
+from ingest.delta_sql import Unreadable, asked
 from ingest.files import Files, files_of
 from ingest.places import Places
 from ingest.recovery import refusals
@@ -168,5 +168,4 @@ def _created_by(commit: Commit, places: Places) -> bool:
 def _count(session: SparkSession | None, places: Places) -> Count:
     from ingest.prove.coverage import shortage
 
-    missing, unknown = shortage(engine_for(places.lake, session), places)
-    return Count(missing, unknown)
+    return Count(*asked(places.lake, session, lambda engine: shortage(engine, places)))

@@ -168,7 +168,7 @@ def topic_made_again(name: str) -> str:
 
 
 def partitions_lost(name: str, topic: str, lost: Sequence[int]) -> Refused:
-    """A topic with fewer partitions than the checkpoint has read."""
+    """A topic with fewer partitions than the table was read from."""
     return Refused(
         "PARTITIONS_LOST",
         f"topic {topic} has no partition {', '.join(map(str, lost))} any more, which {name} was read from.",

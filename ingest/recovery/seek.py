@@ -1,4 +1,4 @@
-"""Where a seek begins, and what that means: offsets that are left out, offsets that are read again (I6). Pure.
+"""Where a seek begins, and what that means: offsets that are left out, offsets that are read again (I6). `plan` is pure.
 
 One theory of what is missing serves verify and seek: a batch of which nothing is missing is whole, and so is an accepted gap. What lies
 before the new beginning and is not whole is a gap; it needs the user's word.
@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ingest.delta_sql import asked
 from ingest.errors import InvalidInput, Refused
+from ingest.places import Places
 from ingest.prove.intervals import EMPTY, Intervals
 from ingest.recovery import refusals
 from ingest.recovery.decide import refusals_of, topic_refused
@@ -18,6 +20,8 @@ from ingest.recovery.facts import BrokerFacts, Facts
 from ingest.stream.offsets import OffsetRange
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from ingest.prove.coverage import Coverage
 
 # What a seek does not mend: somebody else's table, transaction ids that expire, another topic in the contract, a broker that lost records.
@@ -40,6 +44,16 @@ class SeekPlan:
     starts: Mapping[int, int]
     gaps: tuple[OffsetRange, ...]
     again: tuple[OffsetRange, ...]
+
+
+def counted(session: SparkSession | None, places: Places, facts: Facts, aim: Aim, *, accept_gap: bool) -> SeekPlan:
+    """Count what the table accounts for, then plan. Raises as `plan`, and Unreadable."""
+    from ingest.prove.coverage import coverage  # a start that seeks nothing counts nothing
+
+    assert facts.broker is not None, "a seek asks the broker first"
+    topic_id = facts.broker.topic.id
+    refuse(facts, aim)
+    return plan(facts, aim, asked(places.lake, session, lambda engine: coverage(engine, places, topic_id)), accept_gap=accept_gap)
 
 
 def plan(facts: Facts, aim: Aim, coverage: Coverage, *, accept_gap: bool) -> SeekPlan:

@@ -13,6 +13,7 @@ from ingest.recovery.look import target_facts
 from ingest.stream import commit, contract_change, lock
 from ingest.stream.contract_change import Change
 from ingest.stream.delta_log import DeltaLog
+from ingest.stream.mark import app_id
 from ingest.stream.rules import check_rules
 
 
@@ -30,8 +31,11 @@ def differences(session: SparkSession | None, contract: Contract, places: Places
 def refuse_foreign(files: Files, places: Places) -> None:
     """Raises Refused TABLE_FOREIGN for a table that `ingest run` has not made: what a start would not touch is not altered either."""
     log = DeltaLog(files, places.target)
-    facts = target_facts(log, log.state(), places, LedgerFacts())
-    if facts.look is not None and facts.txn is None and not facts.blank:
+    state = log.state()
+    if state is None or app_id(places.pipeline, places.table) in state.transactions:
+        return
+    facts = target_facts(log, state, places, LedgerFacts())
+    if not facts.blank:
         raise refusals.table_foreign(places.name, places.target, facts.other)
 
 
@@ -42,13 +46,9 @@ def alter(session: SparkSession, contract: Contract, places: Places) -> list[Cha
     """
     refuse_foreign(files_of(places.lake, session), places)
     check_rules(session, contract)
-    held = lock.hold_all(session, places)
-    try:
+    with lock.holding(session, places):
         found = differences(session, contract, places)
         due = [change for change in found if change.effect == "apply"]
         contract_change.refuse(contract, places.target, [change for change in found if change.effect == "new table"])
         commit.alter(session, contract, places.target, [change.statement for change in due])
         return due
-    finally:
-        for each in held:
-            each.release()

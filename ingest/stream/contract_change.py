@@ -15,7 +15,7 @@ from ingest.stream.delta_log import State
 
 # Kept by the table when the contract no longer asks for them: new rows have NULL there.
 OURS_MAY_STAY = ("_unknown", "_payload_hash")
-# What the table's own properties say of the event id, for a start whose checkpoint is gone.
+# What the table's own properties say of the event id that it was made with.
 EVENT_ID_PROPERTY = "oncelake.eventId"
 
 # What Spark keeps beside a type `string` that is not STRING alone: under it different event ids are equal, or values are padded.

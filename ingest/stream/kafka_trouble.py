@@ -61,7 +61,7 @@ class Trouble:
 
     def stopped(self, table: str) -> RunStopped:
         """For a run that had begun (exit 5)."""
-        # A topic that was there: one that is made anew has other records at the checkpoint's offsets.
+        # A topic that was there: one that is made anew has other records at the table's offsets.
         anew = f"if it was deleted and made again, `ingest seek {table} --to earliest` goes on with the new one."
         again = anew if self.code == "TOPIC_UNKNOWN" else f"{self.remedy} Then run again: it goes on where it stopped."
         return RunStopped(self.code, f"{table}: {self.found}.", expected=self.expected, remedy=again)

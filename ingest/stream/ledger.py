@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
-from ingest.delta_sql import engine_for, quoted
+from ingest.delta_sql import asked, engine_for, quoted
 from ingest.places import Places
 from ingest.prove.books import with_stood
 from ingest.recovery.facts import LedgerFacts
@@ -38,11 +38,20 @@ class Ledger:
     log: DeltaLog
     pending: list[tuple[Commit, Mark]]
     sought: set[int]
-    _seen: int = field(init=False)
+    _seen: tuple[int, str] = field(init=False)
     _appended_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self._seen = self.log.newest()
+        self._look()
+
+    def _look(self) -> None:
+        version = self.log.newest()
+        self._seen = version, self.log.stamp(version)
+
+    def _cut(self) -> bool:
+        """Whether somebody has put a copy in its place, or taken rows out of it, since this run has looked."""
+        version, stamp = self._seen
+        return self.log.newest() < version or self.log.stamp(version) not in ("", stamp) or cut_since(self.log, version)
 
     @staticmethod
     def of(session: SparkSession, places: Places, logs: Logs, known: LedgerFacts) -> Ledger:
@@ -67,7 +76,7 @@ class Ledger:
         self._appended_at = time.monotonic()
         if not self.pending:
             return
-        if cut_since(self.log, self._seen):  # beneath this run: then all that the target's log has, too
+        if self._cut():  # beneath this run: then all that the target's log has, too
             own = {mark.id for _, mark in self.pending}
             logged = unledgered(self.target, self.places.name, LedgerFacts())
             self.pending[:0] = [each for each in logged if each[1].id not in own]
@@ -79,7 +88,7 @@ class Ledger:
         newest = max((mark for _, mark in self.pending), key=lambda mark: mark.id)
         mark = replace(newest, kind="ledger", ranges=(), counts=(), gaps=())
         commits.merge_ledger(session or self.session, self.places.ledger, mark, list(rows.values()))
-        self._seen = self.log.newest()
+        self._look()
         self.pending.clear()
 
     def _project(self, commit: Commit, mark: Mark) -> Sequence[LedgerRow]:
@@ -92,11 +101,12 @@ class Ledger:
 
     def _stood(self, seek: Mark) -> list[LedgerRow]:
         """The batch rows that this seek reads again or leaves out, with what stood of them when it looked."""
-        engine = engine_for(self.places.lake, self.session)
         older = f"kind = 'batch' AND epoch < {seek.id.epoch} AND topic_id = {quoted(seek.topic.id)}"
+        engine = engine_for(self.places.lake, self.session)
         kept = {row.key: row for row in ledger_rows(engine, self.places, older)}
         for commit, mark in self.pending:
             if mark.id < seek.id and mark.kind == "batch":
                 kept |= {row.key: row for row in count_rows(self.session, self.places, commit, mark)}
         before = list(kept.values())
-        return [now for then, now in zip(before, with_stood(engine, self.places, seek, before), strict=True) if now is not then]
+        after = asked(self.places.lake, self.session, lambda engine: with_stood(engine, self.places, seek, before))
+        return [now for then, now in zip(before, after, strict=True) if now is not then]

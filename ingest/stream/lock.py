@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,10 +45,26 @@ class Held:
     token: str
 
     def release(self) -> None:
-        """Let it go; for tests and for verbs that go on in the same JVM."""
+        """Let it go, where the JVM goes on."""
         with _guard:
             _held.discard((self.jvm_pid, self.path))
             self.channel.close()
+
+    def refuse_lost(self) -> None:
+        """Called before a batch is written: raises RunStopped LOCK_LOST if somebody has deleted the lock's file.
+
+        The kernel's lock is on the file, not on its name: with a new file of that name another driver comes in.
+        """
+        if token_of(self.path) == self.token:
+            return
+        now = f"is held by {who(self.path)} now" if self.path.exists() else "was deleted"
+        raise RunStopped(
+            "LOCK_LOST",
+            f"{self.path}, which this run had locked, {now}. Of the batch at hand nothing was written.",
+            expected="the lock's file until the run has ended: on a local disk two drivers can write over each other's commits.",
+            remedy="let one run go on, and end the other; then start again: the start says what is missing. Never delete a lock: "
+            "the kernel drops the lock when its process ends.",
+        )
 
 
 def folder(places: Places) -> Path | None:
@@ -79,10 +95,21 @@ def wait_until_free(folder: Path, say: Callable[[str], object] = lambda _: None)
         time.sleep(0.05)
 
 
-def hold_all(session: SparkSession, places: Places) -> list[Held]:
+def hold_table(session: SparkSession, places: Places) -> Held | None:
     """Hold the lock of a table, if it has one. Raises Refused LOCKED."""
     where = folder(places)
-    return [hold(session, where)] if where is not None else []
+    return hold(session, where) if where is not None else None
+
+
+@contextmanager
+def holding(session: SparkSession, places: Places) -> Iterator[None]:
+    """Hold the lock of a table for what is done inside. Raises Refused LOCKED."""
+    held = hold_table(session, places)
+    try:
+        yield
+    finally:
+        if held is not None:
+            held.release()
 
 
 def hold(session: SparkSession, folder: Path) -> Held:
@@ -104,23 +131,6 @@ def hold(session: SparkSession, folder: Path) -> Held:
     channel.truncate(0)
     channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)
     return Held(path, pid, channel, token)
-
-
-def refuse_lost(locks: Sequence[Held]) -> None:
-    """Called before a batch is written: raises RunStopped LOCK_LOST if somebody has deleted the file of a lock that we hold.
-
-    The kernel's lock is on the file, not on its name: with a new file of that name another driver comes in.
-    """
-    for each in locks:
-        if token_of(each.path) != each.token:
-            now = f"is held by {who(each.path)} now" if each.path.exists() else "was deleted"
-            raise RunStopped(
-                "LOCK_LOST",
-                f"{each.path}, which this run had locked, {now}. Of the batch at hand nothing was written.",
-                expected="the lock's file until the run has ended: on a local disk two drivers can write over each other's commits.",
-                remedy="let one run go on, and end the other; then start again: the start says what is missing. Never delete a lock: "
-                "the kernel drops the lock when its process ends.",
-            )
 
 
 @contextmanager

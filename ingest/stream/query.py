@@ -74,7 +74,7 @@ class TableQuery:
         self.contract = contract
         self.places = places
         self.error: BaseException | None = None
-        self._locks: list[lock.Held] = []
+        self._lock: lock.Held | None = None
         self._kafka = kafka
         self._topic = topic
         self._ends = Ends(kafka, topic, contract.source.isolation_level)
@@ -89,7 +89,7 @@ class TableQuery:
 
     def start(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         """Take the lock, open an epoch, then start the query. Raises IngestError; nothing runs then."""
-        self._locks = lock.hold_all(session, self.places)
+        self._lock = lock.hold_table(session, self.places)
         try:
             check_rules(session, self.contract)
             if self._local:
@@ -177,7 +177,8 @@ class TableQuery:
             self._in_batch = False
 
     def _still_ours(self) -> None:
-        lock.refuse_lost(self._locks)
+        if self._lock is not None:
+            self._lock.refuse_lost()
         still_the_same(self._kafka, self._topic, self.places.name)
 
     def ask_to_stop(self) -> None:
@@ -212,9 +213,9 @@ class TableQuery:
 
     def _release(self) -> None:
         """Nothing of this query can commit any more; other tables of the run go on, and this one may be mended meanwhile."""
-        for held in self._locks:
-            held.release()
-        self._locks.clear()
+        if self._lock is not None:
+            self._lock.release()
+        self._lock = None
 
     def _failure(self) -> IngestError | None:
         if isinstance(self.error, StopRequested):

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from ingest import spark
 from ingest.contract import Contract
+from ingest.delta_sql import Unreadable
 from ingest.errors import IngestError, RunStopped
 from ingest.files import is_local, unfit
 from ingest.kafka_options import KafkaOptions
@@ -140,9 +141,12 @@ class Run:
 
     def _idle(self, contract: Contract, places: Places, topic: Topic) -> bool:
         """Look without Spark, where that can be done: a refusal comes in a second, and a schedule that finds nothing to read ends."""
-        if not is_local(self.lake):
+        if not (is_local(self.lake) and is_local(self.checkpoints)):
             return False
-        nothing = idle(contract, places, lambda: facts_of(self.kafka, topic, contract.source.isolation_level))
+        try:
+            nothing = idle(contract, places, lambda: facts_of(self.kafka, topic, contract.source.isolation_level))
+        except Unreadable:  # by deltalake: the start asks Spark
+            return False
         return nothing and self.trigger.once and self.checks is None
 
     def _listen(self, *, at_once: bool) -> None:

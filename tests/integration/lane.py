@@ -101,15 +101,11 @@ class Lane:
         kafka, level = KafkaOptions(self.bootstrap_servers), self.contract.source.isolation_level
         topic = describe(kafka, self.contract.source.topic)
         aim = to if isinstance(to, Aim) else Aim(to, tuple((offsets or {}).items()))
-        held = lock.hold_all(self.session, self.places)
-        try:
+        with lock.holding(self.session, self.places):
             asked = lambda: facts_of(kafka, topic, level)  # noqa: E731
             epoch = open_epoch(self.session, self.contract, self.places, asked, Seeking(aim, accept_gap, f"--to {aim.kind}"))
             epoch.ledger.append()
             return epoch
-        finally:
-            for each in held:
-                each.release()
 
     def verified(self) -> Verified:
         """As `ingest verify` sees it, without a JVM."""

@@ -178,7 +178,7 @@ class Driver:
             yield from self._delete(undone)
         known = facts.ledger
         self.pending = self.world.unledgered(self.logs[TARGET], known)
-        self.ledger_seen = self.logs[LEDGER].newest()
+        self.ledger_seen = self.logs[LEDGER].newest(), self.logs[LEDGER].stamp(self.logs[LEDGER].newest())
         if first or self.seeking is not None:
             ranges = tuple(OffsetRange(p, start, start) for p, start in sorted(starts.items()))
             mark = self._mark("seek", SEEK, self._again())
@@ -314,7 +314,8 @@ class Driver:
         self.behind = 0
         if not self.pending:
             return
-        if cut_since(self.logs[LEDGER], self.ledger_seen):  # type: ignore[arg-type]
+        log, (seen, stamp) = self.logs[LEDGER], self.ledger_seen
+        if log.newest() < seen or log.stamp(seen) not in ("", stamp) or cut_since(log, seen):  # type: ignore[arg-type]
             own = {mark.id for _, mark in self.pending}
             self.pending[:0] = [each for each in self.world.unledgered(self.logs[TARGET], LedgerFacts()) if each[1].id not in own]
         rows: dict[Any, LedgerRow] = {}
@@ -334,7 +335,7 @@ class Driver:
             return Change({**there, **stood, **new}, "MERGE", {"about": about})
 
         yield from self._unfenced(LEDGER, change)
-        self.ledger_seen = self.logs[LEDGER].newest()
+        self.ledger_seen = self.logs[LEDGER].newest(), self.logs[LEDGER].stamp(self.logs[LEDGER].newest())
         self.pending = []
         yield
 

@@ -164,8 +164,8 @@ def test_of_several_refusals_the_first_of_the_table_is_told() -> None:
         (target(txn=BatchId(3, 6)), "HISTORY_GONE"),
         (quarantine(replaced=REPLACED), "QUARANTINE_REWOUND"),
         (target(replaced=REPLACED), "TABLE_REWOUND"),
-        (target(other="lab.orders"), "TABLE_FOREIGN"),
         (ledger(table_id="X"), "TABLE_REPLACED"),
+        (target(other="lab.orders"), "TABLE_FOREIGN"),
         (lambda f: replace(f, retention=("/target",)), "TXN_RETENTION"),
     ]
     facts = GOOD

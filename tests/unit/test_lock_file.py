@@ -19,7 +19,7 @@ from ingest.errors import Refused, RunStopped
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.stream import lock as ingest_lock
-from ingest.stream.lock import Held, _locked, hold_all, refuse_lost
+from ingest.stream.lock import Held, _locked, hold_table
 from ingest.stream.lock_file import holder, is_free
 from ingest.stream.query import TableQuery
 from ingest.stream.topic import Topic
@@ -73,13 +73,13 @@ def test_who_only_looks_keeps_nobody_from_taking_the_lock(lock: Path) -> None:
 def test_a_run_whose_locks_file_was_deleted_or_is_another_runs_stops_before_it_writes(lock: Path) -> None:
     """Who meets LOCKED deletes the file, as one does with stale ones, and starts: the kernel's lock is on the file that is gone."""
     ours = Held(lock, 1, None, "a")
-    refuse_lost([ours])
+    ours.refuse_lost()
     lock.write_text('{"host": "h", "jvm_pid": 3, "python_pid": 4, "token": "b"}')
     with pytest.raises(RunStopped, match=r"LOCK_LOST.*is held by host h, JVM process 3, Python process 4 now"):
-        refuse_lost([ours])
+        ours.refuse_lost()
     lock.unlink()
     with pytest.raises(RunStopped, match=r"LOCK_LOST.*was deleted"):
-        refuse_lost([ours])
+        ours.refuse_lost()
 
 
 def test_a_driver_in_another_container_is_told_though_its_processes_have_our_numbers(lock: Path) -> None:
@@ -87,14 +87,14 @@ def test_a_driver_in_another_container_is_told_though_its_processes_have_our_num
     ours = Held(lock, 1, None, "a")
     lock.write_text('{"host": "other", "jvm_pid": 1, "python_pid": 2, "token": "b"}')
     with pytest.raises(RunStopped, match=r"LOCK_LOST.*is held by host other, JVM process 1"):
-        refuse_lost([ours])
+        ours.refuse_lost()
 
 
 def test_a_batch_asks_for_its_locks_before_it_is_written(lock: Path, tmp_path: Path) -> None:
     document = {"pipeline": "shop", "table": "orders", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
     places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
     query = TableQuery(Contract.model_validate(document), places, KafkaOptions("127.0.0.1:1"), Topic("t", "", (0,)), print)
-    query._locks = [Held(lock, 1, None, "a")]
+    query._lock = Held(lock, 1, None, "a")
     query._still_ours()  # what a batch calls when it has been read; without a topic id no broker is asked
     lock.unlink()
     with pytest.raises(RunStopped, match="LOCK_LOST"):
@@ -102,7 +102,7 @@ def test_a_batch_asks_for_its_locks_before_it_is_written(lock: Path, tmp_path: P
 
 
 def test_a_start_that_is_kept_away_from_the_tables_makes_no_folder_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rebase that holds the tables' lock is about to rename the new checkpoint into that place."""
+    """The one that holds it makes its own."""
     places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
 
     def taken(_: object, folder: Path) -> Held:
@@ -111,5 +111,5 @@ def test_a_start_that_is_kept_away_from_the_tables_makes_no_folder_of_a_checkpoi
 
     monkeypatch.setattr(ingest_lock, "hold", taken)
     with pytest.raises(Refused, match="LOCKED"):
-        hold_all(cast(SparkSession, None), places)
+        hold_table(cast(SparkSession, None), places)
     assert Path(places.root).exists() and not Path(places.checkpoint).exists()
