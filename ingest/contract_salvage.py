@@ -28,11 +28,8 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]
         elif kind == "missing":
             problem = Problem(loc, f"the key {shown(str(loc[-1]))} is missing", described)
         elif kind == "extra_forbidden":
-            problem = Problem(
-                loc,
-                f"unknown key {shown(str(loc[-1]))}",
-                one_of(holder.model_fields, loc[-1]) + (COMMA if details["input"] is None else ""),
-            )
+            expected = one_of(holder.model_fields, loc[-1]) + (COMMA if details["input"] is None else "")
+            problem = Problem(loc, f"unknown key {shown(str(loc[-1]))}", expected)
         else:
             problem = Problem(loc, f"{shown(details['input'])} is not taken", described)
         problems.append(problem)

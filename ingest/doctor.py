@@ -127,11 +127,8 @@ def _platform(master: str, lake: str) -> str:
     from ingest.places import log_folder
     from ingest.stream import platform
 
-    session = spark.start(master, log_folder(lake) / "spark-doctor.log")
-    try:
+    with spark.session(master, log_folder(lake) / "spark-doctor.log") as session:
         return platform.probe(session, lake)
-    finally:
-        spark.end(session)
 
 
 def _broker(bootstrap_servers: str) -> str:

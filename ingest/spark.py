@@ -148,6 +148,16 @@ def end(session: SparkSession) -> None:
         session.stop()
 
 
+@contextmanager
+def session(master: str, log: Path) -> Iterator[SparkSession]:
+    """A session for what is done inside. Raises as `start`."""
+    started = start(master, log)
+    try:
+        yield started
+    finally:
+        end(started)
+
+
 def settable() -> dict[str, str]:
     """Those of PINNED that are set on a session which somebody else has started."""
     return {key: value for key, value in PINNED.items() if key not in FIXED_AT_START}

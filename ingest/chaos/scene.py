@@ -307,11 +307,8 @@ class Scene:
             folder.mkdir(parents=True, exist_ok=True)
         for contract in contracts:
             document = json.loads(contract.to_json())
-            document["source"] |= {
-                "isolation_level": "read_committed",
-                "starting_offsets": "earliest",
-                "max_records_per_batch": batch_records,
-            }
+            own = {"isolation_level": "read_committed", "starting_offsets": "earliest", "max_records_per_batch": batch_records}
+            document["source"] |= own
             document["quarantine"] = {"max_share": 1.0, "min_records": 1000}
             for key in ("suite", "layout", "quality"):  # another engine, which does the OPTIMIZE, cannot write clustered tables
                 document.pop(key, None)

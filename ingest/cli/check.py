@@ -42,12 +42,9 @@ def check(
     contracts = load_contracts(project, tables or [])
     suites = load_suites(project, contracts, named=bool(tables))
     say_unchecked(contracts)
-    session = spark.start(master, spark_log(lake, "check"))
-    try:
+    with spark.session(master, spark_log(lake, "check")) as session:
         tables_at = [(suite, Places(lake, checkpoints, suite.contract.pipeline, suite.contract.table)) for suite in suites]
         code = check_all(session, tables_at, everything=everything, as_json=as_json)
-    finally:
-        spark.end(session)
     if code:
         sys.exit(code)
 
@@ -105,11 +102,8 @@ def suggest(
     path = project / "expectations" / f"{contract.table}.json"
     if not stdout and not force:
         refuse_existing(path)
-    session = spark.start(master, spark_log(lake, "suggest"))
-    try:
+    with spark.session(master, spark_log(lake, "suggest")) as session:
         text = suggest_suite(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table))
-    finally:
-        spark.end(session)
     if stdout:
         print(text, end="")
         return

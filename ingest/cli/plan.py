@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ingest.contract import Contract
-    from ingest.places import Places
     from ingest.stream.contract_change import Change
 
 Tables = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all of tables/ if none is named.")]
@@ -60,17 +60,14 @@ def apply(
     contracts = [(each, Places(lake, checkpoints, each.pipeline, each.table)) for each in load_contracts(project, tables or [])]
     for _, places in contracts:
         lock.wait_for(places)
-    session = spark.start(master, spark_log(lake, "apply"))
     applied: list[tuple[Contract, list[Change]]] = []
     errors: dict[str, IngestError] = {}
-    try:
+    with spark.session(master, spark_log(lake, "apply")) as session:
         for contract, places in contracts:
             try:
                 applied.append((contract, alter(session, contract, places)))
             except IngestError as error:
                 errors[contract.name] = error
-    finally:
-        spark.end(session)
     print_verdict("apply", applied, errors, ok=not errors, as_json=as_json, as_row=_applied, show=_print_applied)
     if errors:
         sys.exit(most_severe([failed.exit_code for failed in errors.values()]))
@@ -110,11 +107,7 @@ def _differences(
     from ingest.stream.alter import differences
 
     contracts = load_contracts(project, tables or [])
-    session = None if is_local(lake) and is_local(checkpoints) else spark.start(master, spark_log(lake, "plan"))
-    try:
+    needed = not (is_local(lake) and is_local(checkpoints))
+    with spark.session(master, spark_log(lake, "plan")) if needed else nullcontext() as session:
         for contract in contracts:
-            places: Places = Places(lake, checkpoints, contract.pipeline, contract.table)
-            yield contract, differences(session, contract, places)
-    finally:
-        if session is not None:
-            spark.end(session)
+            yield contract, differences(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table))

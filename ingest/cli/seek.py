@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ingest.kafka_options import KafkaOptions
     from ingest.places import Places
     from ingest.recovery.facts import BrokerFacts
-    from ingest.recovery.seek import Aim, SeekPlan
+    from ingest.recovery.seek import Aim, Seeking, SeekPlan
     from ingest.stream.topic import Topic
 
 To = Annotated[
@@ -46,6 +47,7 @@ def seek(
     from ingest.contract import load_contracts
     from ingest.kafka_options import KafkaOptions
     from ingest.places import Places, refuse_nested
+    from ingest.recovery.seek import Seeking
     from ingest.stream import lock
     from ingest.stream.topic import describe, facts_of
 
@@ -60,7 +62,7 @@ def seek(
     def ask() -> BrokerFacts:
         return facts_of(kafka, describe(kafka, contract.source.topic), contract.source.isolation_level)
 
-    planned, epoch, healed = _do(contract, places, ask, master, aim, f"--to {to}", accept_gap=accept_gap, dry_run=dry_run)
+    planned, epoch, healed = _do(contract, places, ask, master, Seeking(aim, accept_gap, f"--to {to}"), dry_run=dry_run)
     for each in healed:
         print(f"note: {places.name}: {each}", file=sys.stderr)
     if as_json:
@@ -75,15 +77,7 @@ def seek(
 
 
 def _do(
-    contract: Contract,
-    places: Places,
-    ask: Callable[[], BrokerFacts],
-    master: str,
-    aim: Aim,
-    reason: str,
-    *,
-    accept_gap: bool,
-    dry_run: bool,
+    contract: Contract, places: Places, ask: Callable[[], BrokerFacts], master: str, seeking: Seeking, *, dry_run: bool
 ) -> tuple[SeekPlan, int | None, tuple[str, ...]]:
     """Plan the seek and, unless it is a dry run, open its epoch; what that has put right. A dry run on a local disk needs no Spark."""
     from pathlib import Path
@@ -96,12 +90,10 @@ def _do(
     from ingest.stream.delta_log import Logs
 
     local = is_local(places.lake) and is_local(places.checkpoints)
-    session = None if local and dry_run else spark.start(master, spark_log(places.lake, "seek"))
-    try:
+    with nullcontext() if local and dry_run else spark.session(master, spark_log(places.lake, "seek")) as session:
         if dry_run:
-            facts = look(session, places, Logs.of(places, session), ask)
-            return counted(session, places, facts, aim, accept_gap=accept_gap), None, ()
-        from ingest.recovery.epoch import Seeking, open_epoch
+            return counted(session, places, look(session, places, Logs.of(places, session), ask), seeking), None, ()
+        from ingest.recovery.epoch import open_epoch
         from ingest.stream import lock, platform
 
         assert session is not None
@@ -109,13 +101,10 @@ def _do(
         with lock.holding(session, places):
             if local:
                 faults.arm(Path(places.lake), spark.jvm_pid(session))
-            epoch = open_epoch(session, contract, places, ask, Seeking(aim, accept_gap, reason))
+            epoch = open_epoch(session, contract, places, ask, seeking)
             epoch.ledger.append()
         assert epoch.sought is not None
         return epoch.sought, epoch.writer.epoch, epoch.healed
-    finally:
-        if session is not None:
-            spark.end(session)
 
 
 def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
@@ -123,15 +112,12 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
     from datetime import UTC, datetime
 
     from ingest.errors import InvalidInput
-    from ingest.recovery.seek import Aim
+    from ingest.recovery.seek import KINDS, Aim
     from ingest.stream.topic import bounds, offsets_at
 
-    if text == "table":
-        return Aim("table")
-    if text == "earliest":
-        return Aim("earliest")
-    if text == "latest":
-        return Aim("latest")
+    for kind in KINDS:
+        if text == kind:
+            return Aim(kind)
     try:
         pairs = [word.split(":") for word in text.split(",")]
         if all(len(pair) == 2 and pair[0].isdigit() and pair[1].isdigit() for pair in pairs):

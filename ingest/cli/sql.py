@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -18,8 +18,6 @@ from ingest.cli import options as o
 from ingest.cli.app import JSON, app, print_json
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ingest.contract import Contract
     from ingest.sql.catalog import Catalog
     from ingest.sql.engine import Ask
@@ -107,6 +105,7 @@ def _engine(
     contracts: tuple[Contract, ...], lake: str, master: str, spark: bool, at: str | None, table: str | None, form: Format
 ) -> Iterator[tuple[Catalog, Ask]]:
     """The tables as they are, or were, and what answers."""
+    from ingest import spark as sessions
     from ingest.errors import InvalidInput
     from ingest.files import files_of, is_local
     from ingest.places import spark_log
@@ -119,12 +118,7 @@ def _engine(
             "SQL_REMOTE", f"the lake {lake} is not on this machine.", expected="a local folder, or --spark.", remedy="add --spark."
         )
     moment = None if at is None else parse_at(at)
-    session: SparkSession | None = None
-    if spark:
-        from ingest import spark as sessions
-
-        session = sessions.start(master, spark_log(lake, "sql"))
-    try:
+    with sessions.session(master, spark_log(lake, "sql")) if spark else nullcontext() as session:
         files = files_of(lake, session)
         known = catalog(contracts, lake, files)
         if isinstance(moment, datetime):
@@ -133,14 +127,8 @@ def _engine(
             _say_left_out(now, known)
         elif moment is not None:
             known = at_version(known, table or contract_named(contracts, None).name, moment, files)
-        if session is None:
-            yield known, without_spark(known)
-        else:
-            with with_spark(session, known) as ask:
-                yield known, ask
-    finally:
-        if session is not None:
-            sessions.end(session)
+        with nullcontext(without_spark(known)) if session is None else with_spark(session, known) as ask:
+            yield known, ask
 
 
 def _print(ask: Ask, text: str, form: Format, limit: int | None, catalog: Catalog) -> None:
@@ -191,12 +179,8 @@ def _list_questions(form: Format) -> None:
 
     found = questions()
     if form is Format.JSON:
-        print_json(
-            "sql",
-            ok=True,
-            questions=[{"question": each.name, "title": each.title, "explanation": each.explanation} for each in found.values()],
-        )
-        return
+        rows = [{"question": each.name, "title": each.title, "explanation": each.explanation} for each in found.values()]
+        return print_json("sql", ok=True, questions=rows)
     longest = max(map(len, found))
     for each in found.values():
         print(f"{each.name.ljust(longest)}  {each.title}")

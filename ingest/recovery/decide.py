@@ -83,25 +83,22 @@ def _table_foreign(facts: Facts) -> Refused | None:
 
 
 def _table_rewound(facts: Facts) -> Refused | None:
-    target, newest = facts.target, facts.target.newest
-    if target.copy is not None:
-        return refusals.table_rewound(facts.name, target.path, target.copy, newest)
-    if target.replaced is not None:
-        return refusals.table_rewound(
-            facts.name, target.path, f"version {target.replaced.version} is a {target.replaced.operation}", newest
-        )
+    target, newest, told = facts.target, facts.target.newest, facts.ledger.newest
     epochs = {"the ledger": facts.ledger.epoch, "the checkpoints' folder": facts.checkpoint.epoch, "the quarantine": facts.quarantine.epoch}
     by, epoch = max(epochs.items(), key=lambda each: each[1])
-    if target.look is not None and epoch > target.epoch:
-        return refusals.table_rewound(facts.name, target.path, f"{by} knows epoch {epoch}, the table {target.epoch or 'none'}", newest)
-    told = facts.ledger.newest
-    if target.look is not None and told is not None and (target.txn is None or told.id > target.txn):
-        return refusals.table_rewound(facts.name, target.path, f"the ledger has batch {told.id}, the table ends at {target.txn}", newest)
-    if target.look is not None and newest is None and facts.was_read and target.whole_log:
-        return refusals.table_rewound(facts.name, target.path, "it has no batch, and others tell of one", newest)
-    if facts.count is not None and facts.count.missing:
-        return refusals.table_rewound(facts.name, target.path, f"rows are missing ({'; '.join(facts.count.missing[:3])})", newest)
-    return None
+    found = target.copy
+    if found is None and target.replaced is not None:
+        found = f"version {target.replaced.version} is a {target.replaced.operation}"
+    elif found is None and target.look is not None:
+        if epoch > target.epoch:
+            found = f"{by} knows epoch {epoch}, the table {target.epoch or 'none'}"
+        elif told is not None and (target.txn is None or told.id > target.txn):
+            found = f"the ledger has batch {told.id}, the table ends at {target.txn}"
+        elif newest is None and facts.was_read and target.whole_log:
+            found = "it has no batch, and others tell of one"
+        elif facts.count is not None and facts.count.missing:
+            found = f"rows are missing ({'; '.join(facts.count.missing[:3])})"
+    return refusals.table_rewound(facts.name, target.path, found, newest) if found is not None else None
 
 
 def _quarantine_rewound(facts: Facts) -> Refused | None:

@@ -28,7 +28,7 @@ from ingest.recovery.look import EPOCH_FILE, checkpoints, look
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import replay, unfinished
 from ingest.recovery.roll_back import roll_back
-from ingest.recovery.seek import Aim, SeekPlan, counted
+from ingest.recovery.seek import Seeking, SeekPlan, counted
 from ingest.stream import commit as commits
 from ingest.stream import contract_change
 from ingest.stream.delta_log import Logs
@@ -40,20 +40,6 @@ from ingest.stream.offsets import OffsetRange
 ROUNDS_MAX = 5
 # Checkpoints of earlier epochs are kept to be looked at.
 CHECKPOINTS_KEPT = 3
-
-
-@dataclass(frozen=True)
-class Seeking:
-    """What a seek asks for, and how the user said it."""
-
-    aim: Aim
-    accept_gap: bool
-    reason: str
-
-    def begin(self, facts: Facts, session: SparkSession, places: Places) -> Beginning:
-        """Where it begins. Raises as `counted`."""
-        sought = counted(session, places, facts, self.aim, accept_gap=self.accept_gap)
-        return Beginning(sought.starts, "seek" if facts.was_read else "first", self.reason, sought)
 
 
 @dataclass(frozen=True)
@@ -204,7 +190,10 @@ class _Opening:
 
     def _begin(self, facts: Facts) -> Beginning:
         """Where the epoch begins, by a start's decision or a seek's plan. Raises what they refuse with."""
-        return _started(facts, self.contract) if self.seeking is None else self.seeking.begin(facts, self.session, self.places)
+        if self.seeking is None:
+            return _started(facts, self.contract)
+        sought = counted(self.session, self.places, facts, self.seeking)
+        return Beginning(sought.starts, "seek" if facts.was_read else "first", self.seeking.reason, sought)
 
     def _make_checkpoint(self, writer: Writer, table_id: str) -> str:
         """The folder of a new checkpoint; older ones than a few are removed."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from ingest.prove.coverage import Coverage
 
+Kind = Literal["table", "earliest", "latest", "offsets"]
+KINDS: tuple[Kind, ...] = ("table", "earliest", "latest")
 # What a seek does not mend: somebody else's table, transaction ids that expire, another topic in the contract, a broker that lost records.
 NOT_MENDED = ("TABLE_FOREIGN", "TXN_RETENTION", "TOPIC_CHANGED", "PARTITIONS_LOST", "BROKER_BEHIND")
 
@@ -33,8 +35,17 @@ class Aim:
     """Where to begin: at the first offset that the table lacks, at the topic's earliest or latest offsets, or at `offsets`, a partition
     that is not among them as `table`."""
 
-    kind: Literal["table", "earliest", "latest", "offsets"]
+    kind: Kind
     offsets: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Seeking:
+    """What a seek asks for, and how the user said it."""
+
+    aim: Aim
+    accept_gap: bool
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -46,14 +57,15 @@ class SeekPlan:
     again: tuple[OffsetRange, ...]
 
 
-def counted(session: SparkSession | None, places: Places, facts: Facts, aim: Aim, *, accept_gap: bool) -> SeekPlan:
+def counted(session: SparkSession | None, places: Places, facts: Facts, seeking: Seeking) -> SeekPlan:
     """Count what the table accounts for, then plan. Raises as `plan`, and Unreadable."""
     from ingest.prove.coverage import coverage  # a start that seeks nothing counts nothing
 
     assert facts.broker is not None, "a seek asks the broker first"
     topic_id = facts.broker.topic.id
-    refuse(facts, aim)
-    return plan(facts, aim, asked(places.lake, session, lambda engine: coverage(engine, places, topic_id)), accept_gap=accept_gap)
+    refuse(facts, seeking.aim)
+    covered = asked(places.lake, session, lambda engine: coverage(engine, places, topic_id))
+    return plan(facts, seeking.aim, covered, accept_gap=seeking.accept_gap)
 
 
 def plan(facts: Facts, aim: Aim, coverage: Coverage, *, accept_gap: bool) -> SeekPlan:

@@ -39,6 +39,8 @@ _JAVA = {
     "untrusted": re.compile("PKIX"),
 }
 
+# Of what Kafka's brokers forbid, more than the topic.
+_FORBIDDEN = {"Topic": "", "Group": " with a consumer group of Spark's (spark-kafka-source-…)", "Cluster": " (Kafka names the cluster)"}
 # A chain of causes may bite its tail.
 _CAUSES_MAX = 20
 _JAVA_ERROR = "org.apache.kafka.common.errors."
@@ -155,12 +157,9 @@ def from_java(kafka: KafkaOptions, topic: str, text: str) -> Trouble | None:
         return no_tls(servers, "the handshake failed") if why is None else certificate(servers, why)
     if named & {"SaslAuthenticationException", "UnsupportedSaslMechanismException", "IllegalSaslStateException"}:
         return authentication(kafka, servers)
-    if "TopicAuthorizationException" in named:
-        return forbidden(kafka, f"the topic {topic!r}")
-    if "GroupAuthorizationException" in named:
-        return forbidden(kafka, f"the topic {topic!r} with a consumer group of Spark's (spark-kafka-source-…)")
-    if "ClusterAuthorizationException" in named:
-        return forbidden(kafka, f"the topic {topic!r} (Kafka names the cluster)")
+    for kind, more in _FORBIDDEN.items():
+        if f"{kind}AuthorizationException" in named:
+            return forbidden(kafka, f"the topic {topic!r}{more}")
     if "UnknownTopicOrPartitionException" in named:
         return topic_unknown(kafka, topic)
     if named & {"TimeoutException", "DisconnectException", "NetworkException"} or _SPARK_POLLED in text:

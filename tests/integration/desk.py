@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from ingest.contract import Contract
 from ingest.files import LocalFiles
 from ingest.places import Places
-from ingest.recovery.epoch import Seeking, open_epoch
+from ingest.recovery.epoch import open_epoch
 from ingest.recovery.facts import BrokerFacts
+from ingest.recovery.seek import Seeking
 from ingest.stream.batch import BatchReport, Table, process
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.mark import BatchId, Counts, Look, Looked, Mark, TopicId

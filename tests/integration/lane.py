@@ -20,8 +20,8 @@ from ingest.errors import IngestError, Refused, Unfit
 from ingest.files import LocalFiles
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
-from ingest.recovery.epoch import Epoch, Seeking, open_epoch
-from ingest.recovery.seek import Aim
+from ingest.recovery.epoch import Epoch, open_epoch
+from ingest.recovery.seek import Aim, Seeking
 from ingest.stream import lock
 from ingest.stream.batch import BatchReport
 from ingest.stream.delta_log import Commit, DeltaLog

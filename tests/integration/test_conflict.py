@@ -8,8 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ingest.recovery.epoch import Seeking
-from ingest.recovery.seek import Aim
+from ingest.recovery.seek import Aim, Seeking
 from ingest.stream.conflict import with_bytes
 from tests.integration.desk import Desk
 from tests.integration.lane import Lane, Record, order

@@ -11,9 +11,8 @@ from pyspark.sql import functions as F
 
 from ingest import faults
 from ingest.errors import RunStopped
-from ingest.recovery.epoch import Seeking
 from ingest.recovery.look_back import LookBack
-from ingest.recovery.seek import Aim
+from ingest.recovery.seek import Aim, Seeking
 from ingest.stream import commit
 from ingest.stream.mark import Looked
 from tests.integration.desk import FAR, Desk

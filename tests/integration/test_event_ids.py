@@ -11,8 +11,7 @@ import pytest
 from ingest import event_id
 from ingest.kafka import AtLeastOnce, Producer
 from ingest.local.proxy import Api, Proxy
-from ingest.recovery.epoch import Seeking
-from ingest.recovery.seek import Aim
+from ingest.recovery.seek import Aim, Seeking
 from tests.integration.desk import Desk
 from tests.integration.lane import Lane, order
 

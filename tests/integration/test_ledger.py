@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import Row
 
 from ingest.files import LocalFiles
-from ingest.recovery.epoch import Seeking
-from ingest.recovery.seek import Aim
+from ingest.recovery.seek import Aim, Seeking
 from tests.integration.desk import Desk
 from tests.integration.lane import order
 

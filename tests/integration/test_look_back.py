@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 
 from ingest import faults
 from ingest.errors import Refused, RunStopped
-from ingest.recovery.epoch import Seeking
-from ingest.recovery.seek import Aim
+from ingest.recovery.seek import Aim, Seeking
 from tests.integration.desk import Desk
 from tests.integration.lane import order
 

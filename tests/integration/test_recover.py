@@ -12,6 +12,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
+from ingest.delta_sql import At, DataFusion, Unreadable
 from ingest.errors import Refused
 from ingest.kafka_options import KafkaOptions
 from ingest.recovery.idle import idle
@@ -220,3 +221,18 @@ def test_a_batch_that_failed_between_its_commits_is_rolled_back_and_done_once_by
     assert [report.epoch for report in one.run()] == [2]
     assert one.ids() == ["a"] and [row["epoch"] for row in one.quarantine().collect()] == [2]
     one.balanced()
+
+
+@pytest.mark.slow
+def test_a_table_with_a_feature_that_deltalake_lacks_is_started_and_sought_through_spark(lane: MakeLane) -> None:
+    one = lane()
+    one.send(order("a"))
+    one.run()
+    one.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    with pytest.raises(Unreadable, match="TypeWidening"):
+        DataFusion().ask("SELECT 1 FROM {target}", target=At(one.places.target))
+    one.send(order("b"))
+    one.run()
+    one.seek("earliest")
+    one.run()
+    assert one.ids() == ["a", "b"]

@@ -16,7 +16,7 @@ from ingest.recovery.decide import Create, Refuse, decide
 from ingest.recovery.facts import BrokerFacts, Facts, LedgerFacts
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.roll_back import roll_back
-from ingest.recovery.seek import Aim, SeekPlan, plan
+from ingest.recovery.seek import Seeking, SeekPlan, plan
 from ingest.stream.ledger_reader import cut_since
 from ingest.stream.mark import FENCE, FIRST_BATCH, SEEK, BatchId, Counts, Kind, Look, Looked, Mark
 from ingest.stream.offsets import OffsetRange
@@ -58,14 +58,6 @@ class Stopped(Exception):
     def __init__(self, code: str, what: str) -> None:
         self.code = code
         super().__init__(f"{code}: {what}")
-
-
-@dataclass(frozen=True)
-class Seeking:
-    """What a seek asks for."""
-
-    aim: Aim
-    accept_gap: bool = False
 
 
 @dataclass(frozen=True)

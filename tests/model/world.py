@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 from ingest.recovery import look
 from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Count, Facts, LedgerFacts, Newest
-from ingest.recovery.seek import Aim
+from ingest.recovery.seek import Aim, Seeking
 from ingest.stream.ledger_reader import cut_since, unledgered
 from ingest.stream.mark import FENCE, FIRST_BATCH, SEEK, BatchId, Mark, TopicId
 from tests.model.count import Known, LedgerRow, marks
 from tests.model.delta import NAME, PIPELINE, Log, Table, Version
-from tests.model.driver import ERRORS, LEDGER, QUARANTINE, TARGET, Driver, Planted, Seeking
+from tests.model.driver import ERRORS, LEDGER, QUARANTINE, TARGET, Driver, Planted
 from tests.model.kafka import NAME as TOPIC
 from tests.model.kafka import Record, Topic
 from tests.model.truth import Truth, Violation
@@ -175,7 +175,7 @@ class World:
     def _seek(self, number: int, kind: Any, offsets: tuple[int, ...] = (), accept: bool = False) -> None:
         """A seek is started; `go` makes it go on."""
         if number not in self.drivers:
-            self.drivers[number] = Driver(self, Seeking(Aim(kind, tuple(enumerate(offsets))), accept))
+            self.drivers[number] = Driver(self, Seeking(Aim(kind, tuple(enumerate(offsets))), accept, ""))
 
     def _kill(self, number: int) -> None:
         self.drivers.pop(number, None)

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from ingest.delta_sql import Unreadable
 from ingest.errors import Refused
+from ingest.kafka_options import KafkaOptions
 from ingest.recovery.facts import BrokerFacts
 from ingest.recovery.idle import idle
 from ingest.stream import contract_change
+from ingest.stream.query import Trigger
+from ingest.stream.run import Run
+from ingest.stream.topic import Topic
 from tests.unit.engine_scene import Scene
 from tests.unit.proof_lake import CONTRACT, TOPIC
 
@@ -98,3 +103,15 @@ def test_a_start_that_would_be_refused_is_refused_before_spark(scene: Scene, mon
     monkeypatch.setattr(contract_change, "refuse", changed)
     with pytest.raises(Refused, match="CONTRACT_CHANGED"):
         is_idle(scene)
+
+
+@pytest.mark.parametrize("checkpoints", ["s3://bucket/checkpoints", ""])
+def test_what_needs_spark_to_be_looked_at_is_left_to_the_start(scene: Scene, monkeypatch: pytest.MonkeyPatch, checkpoints: str) -> None:
+    """Checkpoints elsewhere, or a feature of Delta that deltalake lacks."""
+
+    def unreadable(*_: object) -> bool:
+        raise Unreadable("typeWidening")
+
+    monkeypatch.setattr("ingest.stream.run.idle", unreadable)
+    run = Run((CONTRACT,), scene.places.lake, checkpoints or scene.places.checkpoints, KafkaOptions("127.0.0.1:1"), "", Trigger(once=True))
+    assert not run._idle(CONTRACT, scene.places, Topic("t", "", (0,)))

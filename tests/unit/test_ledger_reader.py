@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -183,13 +184,27 @@ def test_a_first_start_reads_nothing_again(tmp_path: Path, merged: list[tuple[Ma
     assert keys(rows) == keys(replace(row) for row in scene.ledger)
 
 
-def test_what_was_taken_from_it_beneath_a_run_is_appended_again(scene: Scene, merged: list[tuple[Mark, Sequence[LedgerRow]]]) -> None:
-    """The run's next rows would hide what is missing before them."""
+@pytest.mark.parametrize("how", ["restored", "a copy", "emptied, and the log cleaned"])
+def test_what_was_taken_from_it_beneath_a_run_is_appended_again(
+    scene: Scene, merged: list[tuple[Mark, Sequence[LedgerRow]]], how: str
+) -> None:
+    """The run's next rows would hide what is missing before them; those the run has itself whatever becomes of the log."""
     session: Any = None
+    copy = Path(scene.places.root) / "copy"
+    shutil.copytree(scene.places.ledger, copy)
     scene.keep()
     ledger = Ledger.of(session, scene.places, Logs.of(scene.places), known(scene))
-    DeltaTable(scene.places.ledger).restore(0)
     ledger.pending = unledgered(scene.log(), "shop.orders", LedgerFacts())[-1:]
+    if how == "restored":
+        DeltaTable(scene.places.ledger).restore(0)
+    elif how == "a copy":
+        shutil.rmtree(scene.places.ledger)
+        copy.rename(scene.places.ledger)
+    else:
+        DeltaTable(scene.places.ledger).delete("true")
+        scene.rows(())
+        scene.clean("target", scene.looked().version)
     ledger.append()
     ((_, rows),) = merged
-    assert sorted({BatchId(row.epoch, row.batch) for row in rows if row.batch}) == EVERYTHING
+    expected = EVERYTHING[-1:] if how.startswith("emptied") else EVERYTHING
+    assert sorted({BatchId(row.epoch, row.batch) for row in rows if row.batch}) == expected

@@ -20,7 +20,7 @@ from ingest.recovery.decide import Refuse, Start, decide
 from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Facts, LedgerFacts, QuarantineFacts, Replaced, TargetFacts
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.roll_back import RollBack, roll_back
-from ingest.recovery.seek import Aim
+from ingest.recovery.seek import Aim, Seeking
 from ingest.stream import commit as commits
 from ingest.stream import contract_change
 from ingest.stream.delta_log import Commit, DeltaLog, Logs
@@ -194,7 +194,7 @@ def test_where_nothing_was_ever_committed_a_roll_back_takes_all() -> None:
     assert roll_back(facts, 2) == RollBack(2, BatchId(0, 0), "id", EARLIEST)
 
 
-def opening_of(scene: Scene, seeking: opening.Seeking | None = None) -> Any:
+def opening_of(scene: Scene, seeking: Seeking | None = None) -> Any:
     session, contract = None, SimpleNamespace(hash="", source=SimpleNamespace(starting_offsets="earliest"))
     return opening._Opening(session, contract, scene.places, lambda: BROKER, seeking, Logs.of(scene.places))  # type: ignore[arg-type]
 
@@ -234,5 +234,5 @@ def test_a_seek_that_is_refused_has_made_no_table(scene: Scene, tmp_path: Path, 
     scene.keep()
     Path(scene.places.target).rename(tmp_path / "aside")
     with pytest.raises(InvalidInput, match="OFFSETS_INVALID"):
-        opening_of(scene, opening.Seeking(Aim("offsets", ((0, 999),)), accept_gap=False, reason="--to 0:999")).once()
+        opening_of(scene, Seeking(Aim("offsets", ((0, 999),)), accept_gap=False, reason="--to 0:999")).once()
     assert not made
