@@ -219,8 +219,8 @@ class Pipeline:
         return {(epoch, batch) for kind, epoch, batch in rows if kind == "batch"}
 
     def epoch(self, table: str | None = None) -> int:
-        """The newest epoch that the target knows."""
-        return max((commit.number[0] for commit in self.commits("target", table)), default=0)
+        """The newest epoch that the target knows; 0 for none."""
+        return max(0, *(commit.number[0] for commit in self.commits("target", table)), 0)
 
     def epochs(self) -> set[int]:
         """Those that have written batches."""
