@@ -69,11 +69,8 @@ def seek(
         print_json("seek", ok=True, tables=[{"table": places.name, "dry_run": dry_run, "epoch": epoch, **_row(planned)}])
         return
     print_plan(places.name, planned)
-    print(
-        "dry run: nothing was changed"
-        if dry_run
-        else f"{places.name}: epoch {epoch} is open; `ingest run {places.name}` goes on from there"
-    )
+    done = f"{places.name}: epoch {epoch} is open; `ingest run {places.name}` goes on from there"
+    print("dry run: nothing was changed" if dry_run else done)
 
 
 def _do(

@@ -23,6 +23,7 @@ from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.facts import BrokerFacts
+from ingest.recovery.look import EPOCH_FILE
 from ingest.spark import jvm_pid
 from ingest.stream import commit as commits
 from ingest.stream import kafka_trouble, lock
@@ -127,10 +128,8 @@ class TableQuery:
         failure = None if self._stop.is_set() else self._failure()
         if failure is None or failure.code not in PASSING or self._reopened >= REOPENED_MAX:
             return None
-        if (
-            self._table is not None
-            and (later := commits.overtaken(self._table.epoch.look_back.target, self._table.epoch.fence)) is not None
-        ):
+        epoch = self._table.epoch if self._table is not None else None
+        if epoch is not None and (later := commits.overtaken(epoch.look_back.target, epoch.fence)) is not None:
             self.error = later  # whoever stood still until its checkpoint was removed must not fence the run that went on
             return None
         self._reopened += 1
@@ -226,7 +225,12 @@ class TableQuery:
         if self.error is not None:
             return stopped(self.contract, self._kafka, self.error)
         exception = self._query.exception() if self._query is not None else None
-        return stopped(self.contract, self._kafka, exception) if exception is not None else None
+        if exception is None or (self._stop.is_set() and self._checkpoint_gone()):
+            return None  # of a run that was asked to stop Spark only cannot note the last batch any more
+        return stopped(self.contract, self._kafka, exception)
+
+    def _checkpoint_gone(self) -> bool:
+        return self._table is not None and self._table.files.read(f"{self._table.epoch.checkpoint}/{EPOCH_FILE}") is None
 
 
 def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> RunStopped:
