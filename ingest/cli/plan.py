@@ -68,13 +68,13 @@ def apply(
                 applied.append((contract, alter(session, contract, places)))
             except IngestError as error:
                 errors[contract.name] = error
-    print_verdict("apply", applied, errors, ok=not errors, as_json=as_json, as_row=_applied, show=_print_applied)
+
+    def row(done: tuple[Contract, list[Change]]) -> dict[str, Any]:
+        return {"table": done[0].name, "applied": [change.what for change in done[1]]}
+
+    print_verdict("apply", applied, errors, ok=not errors, as_json=as_json, as_row=row, show=_print_applied)
     if errors:
         sys.exit(most_severe([failed.exit_code for failed in errors.values()]))
-
-
-def _applied(done: tuple[Contract, list[Change]]) -> dict[str, Any]:
-    return {"table": done[0].name, "applied": [change.what for change in done[1]]}
 
 
 def _print_applied(done: tuple[Contract, list[Change]]) -> None:

@@ -147,7 +147,5 @@ def print_plan(name: str, planned: SeekPlan) -> None:
 
 
 def _row(planned: SeekPlan) -> dict[str, Any]:
-    def ranges(each: Any) -> list[list[int]]:
-        return [[r.partition, r.start, r.end] for r in each]
-
-    return {"starts": sorted([p, o] for p, o in planned.starts.items()), "gaps": ranges(planned.gaps), "read_again": ranges(planned.again)}
+    gaps, again = ([[r.partition, r.start, r.end] for r in each] for each in (planned.gaps, planned.again))
+    return {"starts": sorted([p, o] for p, o in planned.starts.items()), "gaps": gaps, "read_again": again}

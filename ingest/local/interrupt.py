@@ -23,6 +23,8 @@ def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
         if not _waiting:
             raise KeyboardInterrupt
 
+    global _came
+    _came = False
     # Ignored from outside (nohup) stays ignored, but for Ctrl-C: a shell's background job has it ignored and must still end.
     caught = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN] + [signal.SIGINT]
     before = {each: signal.signal(each, interrupt) for each in caught}
@@ -35,9 +37,14 @@ def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """What interrupts within `interrupted_by` waits for the end of this: a process started here is known to whoever must end it."""
-    global _waiting, _came
-    _waiting, _came = True, False
+    """What interrupts within `interrupted_by` waits for the end of this: a process started here is known to whoever must end it.
+
+    None is started where a signal has come already, and its KeyboardInterrupt was lost: Python ignores what is raised in a finalizer.
+    """
+    global _waiting
+    if _came:
+        raise KeyboardInterrupt
+    _waiting = True
     try:
         yield
     finally:

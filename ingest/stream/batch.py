@@ -28,7 +28,7 @@ from ingest.stream.delta_log import Commit
 from ingest.stream.ledger_row import inserted_by_partition
 from ingest.stream.mark import FIRST_BATCH, BatchId, Counts, Mark
 from ingest.stream.offsets import OffsetRange, Planned, planned
-from ingest.stream.tally import Taken, Tally, rank, tally_of
+from ingest.stream.tally import Tally, rank, tally_of
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
 
         # 4 Quarantine first: a target commit of a batch then proves its quarantine.
         stored = _quarantine(with_bytes(ranked, records, tally.conflicts), tally, table, number, plan, again=again)
-        counts = {p: _counts(taken, stored.get(p, 0)) for p, taken in tally.counts.items()}
+        counts = {p: Counts(t.read, n := stored.get(p, 0), t.losers + t.failed - n) for p, t in tally.counts.items()}
         faults.at("after_quarantine", number)
         clock.lap("quarantine")
 
@@ -152,10 +152,6 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     faults.at("after_ledger", number)
     clock.lap("ledger")
     return _report(table, mark, commit, clock)
-
-
-def _counts(taken: Taken, stored: int) -> Counts:
-    return Counts(taken.read, stored, taken.losers + taken.failed - stored)
 
 
 def _refuse_poisoned(tally: Tally, contract: Contract, number: int, plan: Planned) -> None:

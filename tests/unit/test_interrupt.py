@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -40,3 +41,23 @@ def test_within_uninterrupted_it_waits_for_the_end() -> None:
 def test_without_a_signal_nothing_is_raised() -> None:
     with interrupted_by(signal.SIGTERM), uninterrupted():
         pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_one_that_python_lost_ends_the_work_before_its_next_process_is_started() -> None:
+    """What a finalizer raises is ignored: a demo that was told to stop in that moment ran to its end."""
+
+    class Finalized:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            _ = [time.monotonic() for _ in range(1000)]  # a signal's handler runs between two steps of Python
+
+    started = []
+    with pytest.raises(KeyboardInterrupt), interrupted_by(signal.SIGTERM):
+        Finalized()
+        with uninterrupted():
+            started.append(1)
+    assert not started
+    with interrupted_by(signal.SIGTERM), uninterrupted():
+        started.append(2)
+    assert started == [2], "the next work begins anew"
