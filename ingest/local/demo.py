@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ingest.contract import Contract, load_contracts
@@ -17,7 +18,7 @@ from ingest.local.demo_folder import run_folder
 from ingest.local.demo_pipeline import Killed, Name, Pipeline
 from ingest.local.demo_quality import METHOD, answers, send_odd
 from ingest.local.demo_sent import Outcome, Sent, ids_of, measure, quarantined_of, read_manifest
-from ingest.local.interrupt import interrupted_by, uninterrupted
+from ingest.local.interrupt import apart, interrupted_by, uninterrupted
 from ingest.local.producer import Produced, produce_sample
 from ingest.local.sample import ORDERS, PAYMENTS
 from ingest.local.worker import Worker
@@ -84,12 +85,12 @@ def run(root: Path, project: Path, events: int, seed: int, say: Say) -> Report:
         with _timed(seconds, "broker"):
             broker = stack.enter_context(Broker(folder / "broker"))
             for contract in contracts:
-                broker.create_topic(contract.source.topic, PARTITIONS)
+                apart(partial(broker.create_topic, contract.source.topic, PARTITIONS))
         say("broker", f"Kafka answers at {broker.bootstrap_servers} (pid {broker.pid}) after {seconds['broker']:.1f} s")
         with _timed(seconds, "producer"):
-            produced = _produce(broker, contracts, events, seed, folder / "manifest.jsonl", say)
+            produced = apart(lambda: _produce(broker, contracts, events, seed, folder / "manifest.jsonl", say))
             payments = next(contract.source.topic for contract in contracts if contract.table == PAYMENTS)
-            odd = send_odd(broker.bootstrap_servers, payments)
+            odd = apart(lambda: send_odd(broker.bootstrap_servers, payments))
             say("producer", f"{len(odd)} payments by {METHOD!r}: right by the contract, wrong by expectations/payments.json")
         cap = max(1, events // BATCHES)
         names: tuple[Name, Name] = ("oncelake", "by hand")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 
-from ingest.local.interrupt import interrupted_by, uninterrupted
+from ingest.local.interrupt import apart, interrupted_by, uninterrupted
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -61,3 +63,21 @@ def test_one_that_python_lost_ends_the_work_before_its_next_process_is_started()
     with interrupted_by(signal.SIGTERM), uninterrupted():
         started.append(2)
     assert started == [2], "the next work begins anew"
+
+
+def test_work_that_drops_interrupts_is_left_where_it_stands() -> None:
+    """kafka-python takes what is raised within its loop for a failure of one of its tasks, and goes on."""
+    end = threading.Event()
+
+    def drops() -> None:
+        with suppress(KeyboardInterrupt):
+            end.wait(30)
+        end.wait(30)
+
+    with pytest.raises(KeyboardInterrupt), interrupted_by(signal.SIGTERM):
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        apart(drops)
+    end.set()
+    assert apart(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        apart(lambda: 1 / 0)
