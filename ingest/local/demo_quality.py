@@ -26,17 +26,9 @@ def send_odd(servers: str, topic: str) -> set[str]:
     producer = KafkaProducer(bootstrap_servers=servers, acks="all")
     ids = set()
     for number in range(ODD):
-        payment = {
-            "payment_id": event_id.mint(),
-            "order_id": event_id.mint(),
-            "method": METHOD,
-            "amount": 10 + number,
-            "fee": 0.25,
-            "currency": "EUR",
-            "paid_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "captured": True,
-            "attempts": 1,
-        }
+        payment = {"payment_id": event_id.mint(), "order_id": event_id.mint(), "method": METHOD, "amount": 10 + number, "fee": 0.25}
+        paid_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        payment |= {"currency": "EUR", "paid_at": paid_at, "captured": True, "attempts": 1}
         ids.add(str(payment["payment_id"]))
         producer.send(topic, json.dumps(payment).encode())
     producer.flush()

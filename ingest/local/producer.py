@@ -102,16 +102,9 @@ class _Run:
             # The next transaction is planned while the broker answers: planning costs as much as that takes.
             self._commit(transaction, lambda: following.append(next(waiting, None)))
         good = self._sent - self._retries - self._poison
-        return Produced(
-            good,
-            self._retries,
-            self._poison,
-            self._aborted_records,
-            self._endings["committed"],
-            self._endings["aborted"],
-            self._endings["unknown"],
-            round(time.monotonic() - started, 3),
-        )
+        committed, aborted, unknown = self._endings.values()
+        seconds = round(time.monotonic() - started, 3)
+        return Produced(good, self._retries, self._poison, self._aborted_records, committed, aborted, unknown, seconds)
 
     def _commit(self, transaction: Transaction, meanwhile: Callable[[], None]) -> None:
         """Commit, with what is to be aborted open around it."""

@@ -73,18 +73,13 @@ def folder(places: Places) -> Path | None:
 
 
 def wait_for(places: Places, say: Callable[[str], object] = lambda _: None) -> None:
-    """Return once no JVM holds the lock of this table. Raises as `wait_until_free`."""
-    if (where := folder(places)) is not None:
-        wait_until_free(where, say)
-
-
-def wait_until_free(folder: Path, say: Callable[[str], object] = lambda _: None) -> None:
-    """Return once no JVM holds the lock in `folder`; `say` is told once that it has to wait, and for whom.
+    """Return once no JVM holds the lock of this table; `say` is told once that it has to wait, and for whom.
 
     Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds, 60 by default.
     """
-    wait_s = _wait_s()
-    path = folder / "lock"
+    if (where := folder(places)) is None:
+        return
+    wait_s, path = _wait_s(), where / "lock"
     deadline, told = time.monotonic() + wait_s, False
     while path.exists() and not is_free(path):
         if not told:
