@@ -183,6 +183,7 @@ FORMER: Named = {
     ),
 }
 
+NEXT = until(1, "batch quarantine next")
 # What this design was found to break on.
 FLAWS: Named = {
     # A copy of the target is put back between a run's look and its MERGE, which lands on the copy and hides what that lacks.
@@ -195,15 +196,7 @@ FLAWS: Named = {
     # A copy of the quarantine, put back between a start's fence and its second look, lets an earlier run's batch through.
     "copy in the place of a fence": Schedule(
         Setting(),
-        (
-            BAD,
-            until(1, "batch quarantine next"),
-            until(0, "epoch quarantine at work"),
-            run(0, 1),
-            ("copy", 1, 1),
-            until(0, "batch quarantine next"),
-            run(1, 2),
-        ),
+        (BAD, NEXT, until(0, "epoch quarantine at work"), run(0, 1), ("copy", 1, 1), until(0, "batch quarantine next"), run(1, 2)),
     ),
     # All tables are dropped and the first records expire; only the checkpoints tell of batches.
     "gap-unsaid": Schedule(Setting(), (ROW, run(), ("drop", 0), ("drop", 1), ("drop", 2), ("expire", 0, 1))),

@@ -9,17 +9,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from ingest.contract import Contract
-from ingest.errors import Refused, RunStopped
+from ingest.errors import RunStopped
+from ingest.files import LocalFiles
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
-from ingest.stream import lock as ingest_lock
-from ingest.stream.lock import Held, _locked, hold_table
+from ingest.recovery.look import EPOCH_FILE
+from ingest.stream.lock import Held
 from ingest.stream.lock_file import holder, is_free
 from ingest.stream.query import TableQuery
 from ingest.stream.topic import Topic
@@ -90,10 +91,14 @@ def test_a_driver_in_another_container_is_told_though_its_processes_have_our_num
         ours.refuse_lost()
 
 
-def test_a_batch_asks_for_its_locks_before_it_is_written(lock: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def query(tmp_path: Path) -> Any:
     document = {"pipeline": "shop", "table": "orders", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
     places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
-    query = TableQuery(Contract.model_validate(document), places, KafkaOptions("127.0.0.1:1"), Topic("t", "", (0,)), print)
+    return TableQuery(Contract.model_validate(document), places, KafkaOptions("127.0.0.1:1"), Topic("t", "", (0,)), print)
+
+
+def test_a_batch_asks_for_its_locks_before_it_is_written(lock: Path, query: Any) -> None:
     query._lock = Held(lock, 1, None, "a")
     query._still_ours()  # what a batch calls when it has been read; without a topic id no broker is asked
     lock.unlink()
@@ -101,15 +106,14 @@ def test_a_batch_asks_for_its_locks_before_it_is_written(lock: Path, tmp_path: P
         query._still_ours()
 
 
-def test_a_start_that_is_kept_away_from_the_tables_makes_no_folder_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that holds it makes its own."""
-    places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "shop", "orders")
-
-    def taken(_: object, folder: Path) -> Held:
-        folder.mkdir(parents=True)
-        raise _locked(folder / "lock", 0)
-
-    monkeypatch.setattr(ingest_lock, "hold", taken)
-    with pytest.raises(Refused, match="LOCKED"):
-        hold_table(cast(SparkSession, None), places)
-    assert Path(places.root).exists() and not Path(places.checkpoint).exists()
+@pytest.mark.parametrize(("asked", "there", "code"), [(True, False, None), (True, True, "QUERY_FAILED"), (False, False, "QUERY_FAILED")])
+def test_a_stopped_run_does_not_mind_that_its_checkpoint_is_gone(query: Any, tmp_path: Path, asked: bool, there: bool, code: str) -> None:
+    """The batch at hand is committed (I2); Spark cannot note that any more, and nobody needs the note."""
+    query._query = SimpleNamespace(exception=lambda: OSError(f"File file:{tmp_path}/commits does not exist"))
+    query._table = SimpleNamespace(files=LocalFiles(), epoch=SimpleNamespace(checkpoint=str(tmp_path)))
+    if there:
+        LocalFiles().write(f"{tmp_path}/{EPOCH_FILE}", b"{}")
+    if asked:
+        query.ask_to_stop()
+    failure = query._failure()
+    assert (failure and failure.code) == code
