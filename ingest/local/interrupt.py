@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _waiting = False  # in `uninterrupted`
-_came = False  # a signal, while waiting
+_came = False  # a signal, since `interrupted_by` began
 
 
 @contextmanager

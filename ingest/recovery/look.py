@@ -95,7 +95,7 @@ def copied(log: DeltaLog, state: State | None, newest: Newest | None, quarantine
         if then.table_id != state.look.table_id:
             return f"its table id is {state.look.table_id}, and was {then.table_id}"
         # The newest of now: the quarantine was read after the target's state, and a run beside this look may have gone on.
-        if then.version > log.newest() or log.stamp(then.version) not in ("", then.stamp):
+        if log.lacks(then.version, then.stamp):
             return f"it is a copy: its version {then.version} is missing, or another than was seen"
     return None
 

@@ -31,7 +31,7 @@ class LookBack:
         if newest == seen.version and log.stamp(newest) == seen.stamp:
             return seen
         found = None
-        if newest < seen.version or log.stamp(seen.version) not in ("", seen.stamp):
+        if log.lacks(seen.version, seen.stamp):
             found = f"its version {seen.version} is gone or another: it was dropped, or a copy was put in its place"
         elif (commit := next((each for each in log.since(seen.version) if leaves_out(each)), None)) is not None:
             found = f"version {commit.version} is a {commit.operation}"

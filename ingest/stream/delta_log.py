@@ -229,6 +229,10 @@ class DeltaLog:
             return ""
         return _stamp_in(self._parsed(data, self._path(version)), data)
 
+    def lacks(self, version: int, stamp: str) -> bool:
+        """Whether a version that was seen with this stamp is gone or another. One that is cleaned from the log tells nothing."""
+        return version > self.newest() or self.stamp(version) not in ("", stamp)
+
     def _refuse_holes(self, needed: range, listed: set[int]) -> None:
         # A listing is no snapshot: what it lacks may have been written while it was made.
         hole = next((version for version in needed if version not in listed and self._file_stamp(version) is None), None)

@@ -48,11 +48,6 @@ class Ledger:
         version = self.log.newest()
         self._seen = version, self.log.stamp(version)
 
-    def _cut(self) -> bool:
-        """Whether somebody has put a copy in its place, or taken rows out of it, since this run has looked."""
-        version, stamp = self._seen
-        return self.log.newest() < version or self.log.stamp(version) not in ("", stamp) or cut_since(self.log, version)
-
     @staticmethod
     def of(session: SparkSession, places: Places, logs: Logs, known: LedgerFacts) -> Ledger:
         """The ledger, with what a run before has left pending by the target's log."""
@@ -76,7 +71,7 @@ class Ledger:
         self._appended_at = time.monotonic()
         if not self.pending:
             return
-        if self._cut():  # beneath this run: then all that the target's log has, too
+        if cut_since(self.log, *self._seen):  # beneath this run: then all that the target's log has, too
             own = {mark.id for _, mark in self.pending}
             logged = unledgered(self.target, self.places.name, LedgerFacts())
             self.pending[:0] = [each for each in logged if each[1].id not in own]

@@ -51,13 +51,13 @@ def ledger_facts(session: SparkSession | None, log: DeltaLog) -> LedgerFacts:
         {row["epoch"]: row["topic_id"] for row in epochs},
         frozenset(row["epoch"] for row in epochs if row["sought"]),
         holes,
-        cut_since(log, version),
+        cut_since(log, version, log.stamp(version)),
     )
 
 
-def cut_since(log: DeltaLog, version: int) -> bool:
-    """Whether anybody has taken rows out of a ledger after this version, by RESTORE, DELETE or an overwrite."""
-    return any(commit.operation == "DELETE" or leaves_out(commit) for commit in log.since(version))
+def cut_since(log: DeltaLog, version: int, stamp: str) -> bool:
+    """Whether anybody has taken rows out of a ledger after this version, by RESTORE, DELETE or an overwrite, or put a copy in its place."""
+    return log.lacks(version, stamp) or any(commit.operation == "DELETE" or leaves_out(commit) for commit in log.since(version))
 
 
 def ledger_rows(engine: Engine, places: Places, where: str = "true") -> list[LedgerRow]:

@@ -15,6 +15,7 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
+from ingest.stream.delta_log import DeltaLog
 from ingest.stream.mark import Look, Mark, app_id
 
 PIPELINE, NAME = "p", "t"
@@ -152,6 +153,8 @@ class Log:
             return self.commit(version).stamp
         except FileNotFoundError:
             return ""
+
+    lacks: Any = DeltaLog.lacks
 
     def state(self) -> Any:
         table = self.tables[self.which]

@@ -306,8 +306,7 @@ class Driver:
         self.behind = 0
         if not self.pending:
             return
-        log, (seen, stamp) = self.logs[LEDGER], self.ledger_seen
-        if log.newest() < seen or log.stamp(seen) not in ("", stamp) or cut_since(log, seen):  # type: ignore[arg-type]
+        if cut_since(self.logs[LEDGER], *self.ledger_seen):  # type: ignore[arg-type]
             own = {mark.id for _, mark in self.pending}
             self.pending[:0] = [each for each in self.world.unledgered(self.logs[TARGET], LedgerFacts()) if each[1].id not in own]
         rows: dict[Any, LedgerRow] = {}

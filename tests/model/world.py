@@ -112,7 +112,7 @@ class World:
         sought = frozenset(e for kind, e, n, _, _ in rows if kind == "epoch" and n == SEEK)
         topics = {key[1]: row.topic for key, row in rows.items()}
         told = Newest(BatchId(highest, number), TopicId(TOPIC, row.topic), ends, None, row.version)
-        return LedgerFacts(told, highest, about, reached, topics, sought, holes, cut_since(log, version))
+        return LedgerFacts(told, highest, about, reached, topics, sought, holes, cut_since(log, version, log.stamp(version)))
 
     # What truth asks for.
 
