@@ -109,12 +109,12 @@ def at(point: str, batch: int, checkpoint: str = "") -> None:
     global _armed
     if _armed is None or (_armed.point, _armed.batch) != (point, batch):
         return
+    action, _armed = _armed.action, None  # once: the run may go on in a new epoch
     if point == "during_target":
         gate = _gates[checkpoint]
         gate.parent.mkdir(parents=True, exist_ok=True)
         gate.touch()
         return
-    action, _armed = _armed.action, None  # once: the run may go on in a new epoch
     if action == "raise":
         raise InjectedFault(f"{point}@{batch}")
     _strike(_victims, action)

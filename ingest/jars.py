@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,6 +46,10 @@ _MODULE = """<ivy-module version="2.0"><info organisation="oncelake" module="jar
 _DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" transitive="false" conf="default->master(default)"/>'
 
 
+# The lines of Spark that there are jars for; the tests run on the first, `make faults-4.0` on that of Databricks Runtime 17.3.
+SPARK_LINES = ("4.2", "4.0")
+
+
 class JarSet(enum.Enum):
     """What a set is for: Spark's class path (Delta, Kafka source) or the embedded broker's. They hold different kafka-clients."""
 
@@ -69,14 +74,32 @@ class Jar:
 
 
 @cache
-def locked(jar_set: JarSet) -> tuple[Jar, ...]:
-    """The jars of a set as jars.lock pins them, in the lock's order."""
+def locked(jar_set: JarSet, spark: str | None = None) -> tuple[Jar, ...]:
+    """The jars of a set as jars.lock pins them, in the lock's order; Spark's for the line `spark`, else for the pyspark that is installed.
+
+    Raises Unfit SPARK_UNKNOWN for a line that there are none for.
+    """
+    wanted = f"{jar_set.value}-{spark or _spark_line()}" if jar_set is JarSet.SPARK else jar_set.value
     jars = []
     for line in LOCK_FILE.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
-            belongs_to, organisation, name, version, size, sha256 = line.split()
-            jars.append(Jar(JarSet(belongs_to), organisation, name, version, int(size), sha256))
-    return tuple(jar for jar in jars if jar.set is jar_set)
+            belongs_to, organisation, name, release, size, sha256 = line.split()
+            if belongs_to == wanted:
+                jars.append(Jar(jar_set, organisation, name, release, int(size), sha256))
+    return tuple(jars)
+
+
+def _spark_line() -> str:
+    installed = version("pyspark")
+    line = ".".join(installed.split(".")[:2])
+    if line not in SPARK_LINES:
+        raise Unfit(
+            "SPARK_UNKNOWN",
+            f"pyspark {installed} is installed.",
+            expected=f"pyspark {' or '.join(f'{each}.x' for each in SPARK_LINES)}: Delta's jars are made for one line of Spark.",
+            remedy="install the version that requirements.lock pins: pip install --require-hashes -r requirements.lock",
+        )
+    return line
 
 
 def cache_folder() -> Path:

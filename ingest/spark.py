@@ -33,9 +33,9 @@ PINNED = {
     "spark.sql.caseSensitive": "false",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.json.enablePartialResults": "true",
-    # Else a key given twice inside a value leaves no token to judge, and an object would pass as a STRING.
-    "spark.sql.variant.allowDuplicateKeys": "true",
+    # What goes to a Python worker at once: ten thousand records, or fewer large ones. Spark's own bound is 64 or 256 MB, by its version.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
     # Spark's own pattern does not know where Kafka's clients keep theirs.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key",
     # A batch has about ninety pieces of generated code, the same in the next one. Of a hundred that Spark keeps with two tables in turn
@@ -139,6 +139,10 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
                 remedy=f"read {log}; `ingest doctor` checks what Spark needs.",
             ) from error
     atexit.register(_end_jvm, session, scratch)
+    # A JVM that is killed breaks the connection on which its Python workers report; what became of the run is said once, by us.
+    accumulators: Any = getattr(session.sparkContext, "_accumulatorServer", None)
+    if accumulators is not None:
+        accumulators.handle_error = lambda *_: None
     return session
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from ingest.sql_type_words import ATOMIC
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import DataType
 
 DeltaType = str | dict[str, Any]
@@ -166,6 +167,28 @@ def to_spark(sql_type: SqlType) -> DataType:
     from pyspark.sql.types import StructType
 
     return StructType.fromJson({"fields": [field_to_delta(Field("_", sql_type))]}).fields[0].dataType
+
+
+def to_arrow(sql_type: SqlType) -> pa.DataType:
+    """pyarrow's value of the type, as Spark exchanges it with Python: times in microseconds, a TIMESTAMP in UTC."""
+    import pyarrow as pa
+
+    match sql_type:
+        case Atomic():
+            named = {"BOOLEAN": pa.bool_(), "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64()}
+            named |= {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "STRING": pa.string(), "BINARY": pa.binary(), "DATE": pa.date32()}
+            named |= {"TIMESTAMP": pa.timestamp("us", "UTC"), "TIMESTAMP_NTZ": pa.timestamp("us")}
+            return named[sql_type.kind]
+        case Decimal():
+            return pa.decimal128(sql_type.precision, sql_type.scale)
+        case Array():
+            return pa.list_(to_arrow(sql_type.element))
+        case Map():
+            return pa.map_(pa.string(), to_arrow(sql_type.value))
+        case Struct():
+            return pa.struct([pa.field(field.name, to_arrow(field.type), field.nullable) for field in sql_type.fields])
+        case _:
+            assert_never(sql_type)
 
 
 def not_null_problem(sql_type: SqlType, nullable: bool, name: str) -> TypeProblem | None:

@@ -18,8 +18,10 @@ HEADER = """# Pinned jars: set, organisation, name, version, size in bytes, SHA-
 
 def main() -> None:
     lines = []
-    for jar_set in jars.JarSet:
-        pinned = jars.locked(jar_set)
+    sets = [(jars.JarSet.SPARK, line) for line in jars.SPARK_LINES] + [(jars.JarSet.BROKER, "")]
+    for jar_set, line in sets:
+        pinned = jars.locked(jar_set, line)
+        named = f"{jar_set.value}-{line}" if line else jar_set.value
         with tempfile.TemporaryDirectory() as scratch:
             target = Path(scratch) / "jars"
             target.mkdir()
@@ -27,7 +29,7 @@ def main() -> None:
             for jar in pinned:
                 content = (target / jar.organisation / jar.file_name).read_bytes()
                 sha256 = hashlib.sha256(content).hexdigest()
-                lines.append(f"{jar_set.value} {jar.organisation} {jar.name} {jar.version} {len(content)} {sha256}\n")
+                lines.append(f"{named} {jar.organisation} {jar.name} {jar.version} {len(content)} {sha256}\n")
     jars.LOCK_FILE.write_text(HEADER + "".join(lines), encoding="utf-8")
 
 

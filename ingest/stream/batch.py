@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -28,7 +29,7 @@ from ingest.stream.delta_log import Commit
 from ingest.stream.ledger_row import inserted_by_partition
 from ingest.stream.mark import FIRST_BATCH, BatchId, Counts, Mark
 from ingest.stream.offsets import OffsetRange, Planned, planned
-from ingest.stream.tally import Tally, rank, tally_of
+from ingest.stream.tally import Tally, kept, rank, tally_of
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,10 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
 
     # 3 Decode once; one ordinary aggregation counts, so that retried tasks count once.
     source = Source(table.epoch.writer.topic.id, BatchId(table.epoch.writer.epoch, number), plan.planned_at)
-    ranked = rank(table.decoder.decode(records, source), table.contract).persist()
-    try:
+    with ExitStack() as stack:
+        events = stack.enter_context(kept(table.decoder.decode(records, source)))
+        clock.lap("decode")
+        ranked = rank(events, table.contract)
         tally = tally_of(ranked, table.contract)
         looks: list[Callable[[DataFrame], DataFrame]] = []
         epochs = table.epoch.epochs_of_topic
@@ -116,12 +119,11 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
         if again and (looks or tally.failed):
             looks.append(lambda frame: without_rows(frame, table.places.target, plan.ranges, epochs))
         for look in looks:
-            once, ranked = ranked, look(ranked).persist()
+            ranked = stack.enter_context(kept(look(ranked)))
             tally = tally_of(ranked, table.contract)
-            once.unpersist()
-        table.still_ours()  # what is read and cached by now came from this very topic, and no other run is at work: else nothing is written
+        table.still_ours()  # what is read and kept by now came from this very topic, and no other run is at work: else nothing is written
         _refuse_poisoned(tally, table.contract, number, plan)
-        clock.lap("decode")
+        clock.lap("count")
 
         # 4 Quarantine first: a target commit of a batch then proves its quarantine.
         stored = _quarantine(with_bytes(ranked, records, tally.conflicts), tally, table, number, plan, again=again)
@@ -138,8 +140,6 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
         table.starts = {each.partition: each.end for each in plan.ranges}
         faults.at("after_target", number)
         clock.lap("merge")
-    finally:
-        ranked.unpersist()
 
     mark = commit.mark
     assert mark is not None, "found by its mark"

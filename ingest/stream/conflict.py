@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame, WindowSpec
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ingest.contract import Contract
@@ -15,15 +15,6 @@ CONFLICT = "conflicting_duplicate"
 RAW = ("__key", "__value", "__headers")
 # Any rank but 1.
 LOSER = 2
-
-
-def refuse_losers_of_other_payload(ranked: DataFrame, window: WindowSpec) -> DataFrame:
-    """Inside the batch: `__reason` for those of `__rank` > 1 whose payload is not the winner's; their `__rank` becomes NULL."""
-    winner = F.first(F.struct("_partition", "_offset", PAYLOAD_HASH)).over(window)
-    found = ranked.withColumn("__winner", F.when(F.col("__rank") > 1, winner))
-    conflict = F.coalesce(F.col(f"__winner.{PAYLOAD_HASH}") != F.col(PAYLOAD_HASH), F.lit(False))
-    where = F.concat(F.lit("differs from partition "), F.col("__winner._partition"), F.lit(" offset "), F.col("__winner._offset"))
-    return _refuse(found, conflict, where).drop("__winner")
 
 
 def mark_conflicts(

@@ -33,7 +33,8 @@ from ingest.stream.offsets import OffsetRange
 IN_FLIGHT_S = 5
 # Where a file cannot be created exclusively by Delta's own means.
 SHARED_COMMITS = ("s3", "s3a", "s3n")
-PYSPARK = "4.0.1"
+# What the tests run on: Spark, by its line.
+TESTED = {"4.2": "4.2.0", "4.0": "4.0.1"}
 CONTRACT = {"pipeline": "oncelake", "table": "probe", "source": {"topic": "probe", "format": "raw"}, "event_id": "position"}
 
 
@@ -44,7 +45,7 @@ def ensure(session: SparkSession, lake: str) -> None:
     """
     _refuse_store(session, lake)
     runtime = name(session)
-    if runtime == known():
+    if runtime in known():
         return
     kept = jars.cache_folder() / "platforms.json"
     fit = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else []
@@ -71,10 +72,11 @@ def _refuse_store(session: SparkSession, lake: str) -> None:
         )
 
 
-def known() -> str:
-    """The runtime that the tests run on."""
-    delta = next(jar.version for jar in jars.locked(jars.JarSet.SPARK) if jar.name.startswith("delta-spark"))
-    return f"Spark {PYSPARK}, Delta {delta}"
+def known() -> list[str]:
+    """The runtimes that the tests run on."""
+    pinned = {line: jars.locked(jars.JarSet.SPARK, line) for line in TESTED}
+    delta = {line: next(jar.version for jar in found if jar.name.startswith("delta-spark")) for line, found in pinned.items()}
+    return [f"Spark {spark}, Delta {delta[line]}" for line, spark in TESTED.items()]
 
 
 def name(session: SparkSession) -> str:
@@ -114,7 +116,7 @@ def probe(session: SparkSession, lake: str) -> str:
             "PLATFORM_UNFIT",
             f"an earlier transaction id was not fenced by a later one ({told}).",
             expected="an earlier statement skipped, and one in flight failed: the promises stand on that.",
-            remedy=f"use {known()} or a runtime that passes `ingest doctor --spark`.",
+            remedy=f"use {known()[0]} or a runtime that passes `ingest doctor --spark`.",
         )
     return told
 

@@ -2,29 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ingest.contract import Contract
-from ingest.stream.columns import event_id_columns, target_fields
-from ingest.stream.conflict import CONFLICT, refuse_losers_of_other_payload
+from ingest.stream.columns import PAYLOAD_HASH, event_id_columns, target_fields
+from ingest.stream.conflict import CONFLICT
+from ingest.stream.payload import payload_hash
+
+POSITION = ["_partition", "_offset"]
+
+
+@contextmanager
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame's rows as they are computed now, once, and as long as this context. A fifth of what caching costs.
+
+    They are gone with an executor that held some: what reads them then fails, and so does the batch.
+    """
+    held = frame.localCheckpoint(eager=True)
+    try:
+        yield held
+    finally:
+        # Without it the rows stay until Java's collector comes to their handle. Its place is Spark's own: a platform may have another.
+        with suppress(Py4JError, TypeError, AttributeError):
+            plan: Any = held._jdf.queryExecution().analyzed()
+            plan.rdd().unpersist(False)
 
 
 def rank(events: DataFrame, contract: Contract) -> DataFrame:
     """Add `__rank` to decoded events: 1 for the copy of an event id that wins inside the batch (least partition and offset), more for the
-    others, NULL for records that go to quarantine. Copies that differ from the winner go there too."""
+    others, NULL for records that go to quarantine. Copies that differ from the winner go there too.
+
+    Only ids that occur twice by their 64-bit hash are compared; all other rows stay where they are.
+    """
     good = F.col("__reason").isNull()
+    ranked = events.withColumn("__rank", F.when(good, F.lit(1)))
     if contract.event_id.kind == "position":
-        return events.withColumn("__rank", F.when(good, F.lit(1)))
-    # Records without a right id must not meet in one partition of the shuffle: each stands alone.
-    alone = F.when(~good, F.struct("_partition", "_offset"))
-    ids = (F.col(f"`{name}`") for name in event_id_columns(contract))
-    window = Window.partitionBy(*ids, alone).orderBy("_partition", "_offset")
-    ranked = events.withColumn("__rank", F.when(good, F.row_number().over(window)))
-    return refuse_losers_of_other_payload(ranked, window)
+        return ranked
+    ids = [f"`{name}`" for name in event_id_columns(contract)]
+    hashed = F.xxhash64(*ids)
+    twice = events.where(good).groupBy(hashed.alias("__hash")).count().where("count > 1").select("__hash").toArrow()
+    if twice.num_rows == 0:
+        return ranked
+    session = events.sparkSession
+    candidates = events.where(good).join(F.broadcast(session.createDataFrame(twice)), hashed == F.col("__hash"), "left_semi")
+    payload = F.col(PAYLOAD_HASH) if contract.conflicts == "table" else payload_hash(contract)
+    window = Window.partitionBy(*ids).orderBy(*POSITION)
+    first = F.first(F.struct(*POSITION, "__payload")).over(window)
+    copies = candidates.select(*ids, *POSITION, payload.alias("__payload"))
+    copies = copies.select(*POSITION, "__payload", F.row_number().over(window).alias("__copy"), first.alias("__first")).where("__copy > 1")
+    conflict = F.col("__first.__payload") != F.col("__payload")
+    where = F.concat(F.lit("differs from partition "), F.col("__first._partition"), F.lit(" offset "), F.col("__first._offset"))
+    losers = session.createDataFrame(copies.select(*POSITION, "__copy", F.when(conflict, where).alias("__differs")).toArrow())
+    found = ranked.join(F.broadcast(losers), POSITION, "left")
+    differs = F.col("__differs").isNotNull()
+    return found.withColumns(
+        {
+            "__rank": F.when(~differs, F.coalesce("__copy", "__rank")),
+            "__reason": F.when(differs, F.lit(CONFLICT)).otherwise(F.col("__reason")),
+            "__detail": F.when(differs, F.col("__differs")).otherwise(F.col("__detail")),
+        }
+    ).drop("__copy", "__differs")
 
 
 @dataclass(frozen=True)

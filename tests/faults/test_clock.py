@@ -23,7 +23,7 @@ SECOND_MS = 1000
 def planned_ms(lake: Pipeline) -> dict[Number, int]:
     """The time of each batch in the offset logs of all epochs, by the clock of the JVM that planned it."""
     found = {}
-    for path in lake.checkpoint().parent.glob("*/offsets/*"):
+    for path in lake.checkpoint().parent.glob("*/offsets/[0-9]*"):
         epoch, number = int(path.parts[-3]), int(path.name) + FIRST_BATCH
         found[epoch, number] = int(json.loads(path.read_text(encoding="utf-8").splitlines()[1])["batchTimestampMs"])
     return found

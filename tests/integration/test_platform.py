@@ -48,7 +48,7 @@ def not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_runtime_of_the_tests_fences_an_earlier_transaction_id_and_nothing_is_left(spark: SparkSession, tmp_path: Path) -> None:
-    assert platform.name(spark) == platform.known()
+    assert platform.name(spark) in platform.known()
     told = platform.probe(spark, str(tmp_path))
     assert "an earlier append was skipped, an earlier MERGE was skipped, a MERGE in flight was skipped" in told
     assert list(tmp_path.iterdir()) == []
@@ -61,7 +61,7 @@ def test_a_runtime_that_does_not_is_unfit_and_nothing_is_left(
     bug(monkeypatch)
     with pytest.raises(Unfit, match="PLATFORM_UNFIT") as unfit:
         platform.probe(spark, str(tmp_path))
-    assert platform.known() in unfit.value.found and "ingest doctor --spark" in unfit.value.remedy
+    assert any(name in unfit.value.found for name in platform.known()) and "ingest doctor --spark" in unfit.value.remedy
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,341 @@
+"""One record's JSON text, read exactly: each column's value, or the reason why the record is no event (docs/contracts.md has the rules).
+
+Python's own parser splits the text; numbers stay the text that they were, so that nothing is rounded before it is judged, and objects
+stay lists of pairs, so that a field given twice is seen. Slower than a typed decoder, and the judge of all that one does not take.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import math
+import re
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+WRONG_TYPE = "wrong_type"
+OUT_OF_RANGE = "number_out_of_range"
+TOO_PRECISE = "number_too_precise"
+NOT_PLAIN = "number_not_plain"
+BAD_TIMESTAMP = "bad_timestamp"
+BAD_DATE = "bad_date"
+DUPLICATE_KEY = "duplicate_key"
+
+DEPTH_MAX = 1_000
+# Python's own limit is a thousand calls; its parser takes one for each level of the text. Fewer brackets than these leave it be.
+BRACKETS_MANY = 100
+
+# A high surrogate's escape that no low one follows, or a low one's that follows no high one: half of a character, which has no text.
+HALF_CHARACTER = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(?:[.]([0-9]+))?([eE][+-]?[0-9]+)?", re.ASCII)
+BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+CLOCK = rf"({DAY}[T ](?:[01][0-9]|2[0-3]):[0-9]{{2}}:[0-9]{{2}})(?:[.]([0-9]{{1,6}})0*)?"
+ZONED, UNZONED = re.compile(rf"{CLOCK}(Z|[+-][0-9]{{2}}:[0-9]{{2}})"), re.compile(CLOCK)
+ZONE_MAX = timedelta(hours=18)
+# Digits as a DECIMAL keeps them: more than any has, so that nothing is rounded.
+EXACT = Context(prec=100)
+
+
+class Fault(Exception):
+    """Why a record is no event: a reason code and, as `detail`, the column or what it is about; its event id, where that could be read."""
+
+    def __init__(self, code: str, detail: str = "", event_id: Mapping[str, Any] | None = None) -> None:
+        super().__init__(code, detail)
+        self.code, self.detail, self.event_id = code, detail, event_id or {}
+
+
+class Number(str):
+    """A JSON number as it was written."""
+
+
+class Object(list[tuple[str, Any]]):
+    """A JSON object's fields in their order, each as often as it was given."""
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+Reader = Callable[[Any], Any]
+"""From a parsed value that is not null to the column's. Raises Fault without a detail."""
+
+
+class ExactReader:
+    """Reads texts as events of `schema`, whose types and nullability are the columns'.
+
+    `unknown` is the contract's `unknown_fields`; with `keep` an event has `_unknown` too: None, or pairs of name and text.
+    """
+
+    def __init__(self, schema: pa.Schema, event_id: Sequence[str], unknown: str) -> None:
+        self._columns = {field.name: (_reader(field.type), field.nullable) for field in schema}
+        self._event_id, self._unknown = event_id, unknown
+        # Not of the module: what goes to workers by value cannot hold it.
+        self._parse = json.JSONDecoder(object_pairs_hook=Object, parse_float=Number, parse_int=Number, parse_constant=_no_number).decode
+
+    def read(self, value: bytes | None) -> dict[str, Any]:
+        """The event by column. Raises Fault; one in the event id before all others that a complete object can have."""
+        if value is None or value.count(b"[") + value.count(b"{") < BRACKETS_MANY:
+            return self._event(value)
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit + 5 * DEPTH_MAX)
+        try:
+            return self._event(value)
+        finally:
+            sys.setrecursionlimit(limit)
+
+    def _event(self, value: bytes | None) -> dict[str, Any]:
+        fields = _fields(value, self._parse)
+        event = dict(fields)
+        if len(event) != len(fields):
+            raise Fault(DUPLICATE_KEY, "a field is given twice")
+        for name in self._event_id:
+            if event.get(name) is None:
+                raise Fault("missing_event_id", f"{name} is missing or null")
+        read = {name: _read(name, event.get(name), *self._columns[name]) for name in self._event_id}
+        try:
+            for name, column in self._columns.items():
+                read[name] = _read(name, event.get(name), *column)
+            others = [name for name in event if name not in self._columns] if self._unknown != "ignore" else []
+            if others and self._unknown == "quarantine":
+                raise Fault("unknown_field", ", ".join(others))
+        except Fault as fault:
+            raise Fault(fault.code, fault.detail, {name: read[name] for name in self._event_id}) from fault
+        if self._unknown == "keep":
+            read["_unknown"] = [(name, _text(event[name])) for name in others] or None
+        return read
+
+
+def _fields(value: bytes | None, parse: Callable[[str], Any]) -> Object:
+    if value is None:
+        raise Fault("tombstone", "the value is null")
+    if not value:
+        raise Fault("empty", "the value has no bytes")
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        raise Fault("not_utf8", "the value") from error
+    # Without escaped backslashes every backslash left begins an escape; a blank in their place, so that halves do not meet.
+    if HALF_CHARACTER.search(text.replace("\\\\", " ")):
+        raise Fault("not_utf8", "an escape that is half of a character")
+    is_object = text.lstrip(" \t\r\n").startswith("{")
+    try:
+        if _depth(text) > DEPTH_MAX:
+            raise ValueError("too deep")
+        found = parse(text)
+    except ValueError as error:
+        raise Fault("malformed_json", "not one complete JSON object" if is_object else "no JSON object") from error
+    if not isinstance(found, Object):
+        raise Fault("not_an_object", "no JSON object")
+    return found
+
+
+def _depth(text: str) -> int:
+    """How deep arrays and objects are nested in each other, at least where that is more than DEPTH_MAX."""
+    if text.count("[") + text.count("{") <= DEPTH_MAX:
+        return 0
+    depth = deepest = 0
+    for bracket in re.findall(r"[][{}]", JSON_STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _text(value: Any) -> str | None:
+    """A field that is kept: strings as they are, null as null, the rest as JSON, numbers as they were written."""
+    return value if value is None or type(value) is str else _json(value)
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, Number):
+        return value
+    if isinstance(value, Object):  # of a key given twice the last counts
+        return "{" + ",".join(f"{_json(name)}:{_json(item)}" for name, item in dict(value).items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_json, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _read(name: str, value: Any, reader: Reader, nullable: bool) -> Any:
+    if value is None:
+        if not nullable:
+            raise Fault("missing_value", name)
+        return None
+    try:
+        return reader(value)
+    except Fault as fault:
+        raise Fault(fault.code, name) from fault
+
+
+def _reader(kind: pa.DataType) -> Reader:
+    if pa.types.is_integer(kind):
+        return _whole(kind.bit_width)
+    if pa.types.is_decimal(kind):
+        return _decimal(kind.precision, kind.scale)
+    if pa.types.is_floating(kind):
+        return _single if kind.bit_width == 32 else _double
+    if pa.types.is_timestamp(kind):
+        return _moment if kind.tz else _local
+    if pa.types.is_list(kind):
+        return _array(_reader(kind.value_type))
+    if pa.types.is_map(kind):
+        return _map(_reader(kind.item_type))
+    if pa.types.is_struct(kind):
+        return _struct({kind.field(at).name: (_reader(kind.field(at).type), kind.field(at).nullable) for at in range(kind.num_fields)})
+    return {pa.string(): _string, pa.bool_(): _boolean, pa.binary(): _binary, pa.date32(): _day}[kind]
+
+
+def _whole(bits: int) -> Reader:
+    def read(value: Any) -> int:
+        match = NUMBER.fullmatch(value) if isinstance(value, Number) else None
+        if match is None or match[2] or match[3]:
+            raise Fault(WRONG_TYPE)
+        if len(value) > 20 or not -(2 ** (bits - 1)) <= int(value) < 2 ** (bits - 1):
+            raise Fault(OUT_OF_RANGE)
+        return int(value)
+
+    return read
+
+
+def _decimal(precision: int, scale: int) -> Reader:
+    step = Decimal(1).scaleb(-scale)
+
+    def read(value: Any) -> Decimal:
+        match = NUMBER.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            raise Fault(WRONG_TYPE)
+        whole, fraction, exponent = match.groups(default="")
+        if exponent or (isinstance(value, Number) and len(whole.lstrip("0") + fraction) > 38):
+            raise Fault(NOT_PLAIN)
+        if len(whole.lstrip("0")) > precision - scale:
+            raise Fault(OUT_OF_RANGE)
+        kept = fraction.rstrip("0")
+        if len(kept) > scale:
+            raise Fault(TOO_PRECISE)
+        found = Decimal(f"{'-' if value[0] == '-' else ''}{whole}.{kept}").quantize(step, context=EXACT)
+        return found if found else abs(found)
+
+    return read
+
+
+def _double(value: Any) -> float:
+    if not isinstance(value, Number):
+        raise Fault(WRONG_TYPE)
+    found = float(value)
+    if math.isinf(found):
+        raise Fault(OUT_OF_RANGE)
+    return found
+
+
+def _single(value: Any) -> float:
+    """The nearest FLOAT of the number itself: by way of the nearest double it would be rounded twice."""
+    number = _double(value)
+    try:
+        (found,) = struct.unpack("<f", struct.pack("<f", number))
+    except OverflowError as error:
+        raise Fault(OUT_OF_RANGE) from error
+    if halfway(number) and found != number and Fraction(value) != Fraction(number):
+        # `number` lies in the middle of two floats, the value itself to one side of it.
+        (bits,) = struct.unpack("<i", struct.pack("<f", found))
+        other = struct.unpack("<f", struct.pack("<i", bits + (1 if abs(number) > abs(found) else -1)))[0]
+        found = min((found, other), key=lambda each: abs(Fraction(each) - Fraction(value)))
+    return float(found)
+
+
+def halfway(number: float) -> bool:
+    """Whether a double lies in the middle of two floats."""
+    return bool(struct.unpack("<q", struct.pack("<d", number))[0] & 0x1FFFFFFF == 0x10000000)
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Fault(WRONG_TYPE)
+    return value
+
+
+def _is_string(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, Number)
+
+
+def _string(value: Any) -> str:
+    if not _is_string(value):
+        raise Fault(WRONG_TYPE)
+    return str(value)
+
+
+def _binary(value: Any) -> bytes:
+    if not (_is_string(value) and BASE64.fullmatch(value)):
+        raise Fault(WRONG_TYPE)
+    return binascii.a2b_base64(value)
+
+
+def _day(value: Any) -> date:
+    try:
+        if _is_string(value) and re.fullmatch(DAY, value, re.ASCII):
+            return date.fromisoformat(value)
+    except ValueError:
+        pass
+    raise Fault(BAD_DATE)
+
+
+def _moment(value: Any) -> datetime:
+    match = ZONED.fullmatch(value) if _is_string(value) else None
+    try:
+        if match is not None:
+            found = datetime.fromisoformat(f"{match[1]}.{(match[2] or '0'):0<6}{match[3]}")
+            offset = found.utcoffset()
+            if offset is not None and abs(offset) <= ZONE_MAX:
+                return found.astimezone(UTC)
+    except (ValueError, OverflowError):  # no such time; a zone that leads out of the calendar
+        pass
+    raise Fault(BAD_TIMESTAMP)
+
+
+def _local(value: Any) -> datetime:
+    match = UNZONED.fullmatch(value) if _is_string(value) else None
+    try:
+        if match is not None:
+            return datetime.fromisoformat(f"{match[1]}.{(match[2] or '0'):0<6}")
+    except ValueError:
+        pass
+    raise Fault(BAD_TIMESTAMP)
+
+
+def _array(item: Reader) -> Reader:
+    def read(value: Any) -> list[Any]:
+        if not isinstance(value, list) or isinstance(value, Object):
+            raise Fault(WRONG_TYPE)
+        return [None if each is None else item(each) for each in value]
+
+    return read
+
+
+def _map(item: Reader) -> Reader:
+    def read(value: Any) -> list[tuple[str, Any]]:
+        if not isinstance(value, Object):
+            raise Fault(WRONG_TYPE)
+        if len(dict(value)) != len(value):
+            raise Fault(DUPLICATE_KEY)
+        return [(name, None if each is None else item(each)) for name, each in value]
+
+    return read
+
+
+def _struct(fields: Mapping[str, tuple[Reader, bool]]) -> Reader:
+    def read(value: Any) -> dict[str, Any]:
+        if not isinstance(value, Object):
+            raise Fault(WRONG_TYPE)
+        given = dict(value)  # of a field given twice the last counts, whatever the first was
+        return {name: _read(name, given.get(name), reader, nullable) for name, (reader, nullable) in fields.items()}
+
+    return read
