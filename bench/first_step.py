@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from bench.events import PARTITIONS, SCHEMA, TOPIC, produce
 from bench.result import keep
-from bench.throughput import contract
+from bench.rivals import contract
 from ingest import spark
 from ingest.local.broker import Broker
 from ingest.stream.decode import Decoder, Source

@@ -84,12 +84,16 @@ def _do(
     from ingest.places import spark_log
     from ingest.recovery.look import look
     from ingest.recovery.seek import counted
+    from ingest.stream import contract_change
     from ingest.stream.delta_log import Logs
 
     local = is_local(places.lake) and is_local(places.checkpoints)
     with nullcontext() if local and dry_run else spark.session(master, spark_log(places.lake, "seek")) as session:
         if dry_run:
-            return counted(session, places, look(session, places, Logs.of(places, session), ask), seeking), None, ()
+            logs = Logs.of(places, session)
+            planned = counted(session, places, look(session, places, logs, ask), seeking)
+            contract_change.refuse_state(contract, places.target, logs.target.state())
+            return planned, None, ()
         from ingest.recovery.epoch import open_epoch
         from ingest.stream import lock, platform
 

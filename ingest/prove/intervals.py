@@ -85,14 +85,6 @@ class Intervals:
         shown = ", ".join(f"[{start}, {end})" for start, end in zip(self.starts[:8].tolist(), self.ends[:8].tolist(), strict=True))
         return f"Intervals({shown}{', …' if self.runs > 8 else ''})"
 
-    def contains(self, offsets: ArrayLike) -> NDArray[np.bool_]:
-        """Which of the offsets are in here: a mask of the same shape."""
-        wanted = np.asarray(offsets, dtype=np.int64)
-        if not self.runs:
-            return np.zeros(wanted.shape, dtype=np.bool_)
-        at = np.searchsorted(self.starts, wanted, side="right") - 1
-        return (at >= 0) & (wanted < self.ends[np.maximum(at, 0)])
-
     def below(self, offsets: ArrayLike) -> Any:
         """How many of its offsets are less than each of the given ones: int64 of the same shape."""
         wanted = np.asarray(offsets, dtype=np.int64)

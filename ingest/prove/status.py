@@ -65,11 +65,8 @@ def status(contract: Contract, places: Places, asked: Callable[[], BrokerFacts |
 
 def _contract_refused(contract: Contract, places: Places, log: DeltaLog) -> IngestError | None:
     """What a start says of a contract that its table cannot follow."""
-    state = log.state()
-    if state is None:
-        return None
     try:
-        contract_change.refuse(contract, places.target, contract_change.changes(contract, state))
+        contract_change.refuse_state(contract, places.target, log.state())
     except IngestError as error:
         return error
     return None

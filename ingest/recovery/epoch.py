@@ -185,8 +185,7 @@ class _Opening:
     def _refuse(self, facts: Facts) -> None:
         """Raise what a start or a seek is refused with, before it makes or fences anything."""
         self._begin(facts)
-        if (state := self.logs.target.state()) is not None:
-            contract_change.refuse(self.contract, self.places.target, contract_change.changes(self.contract, state))
+        contract_change.refuse_state(self.contract, self.places.target, self.logs.target.state())
 
     def _begin(self, facts: Facts) -> Beginning:
         """Where the epoch begins, by a start's decision or a seek's plan. Raises what they refuse with."""
@@ -217,7 +216,7 @@ def _started(facts: Facts, contract: Contract) -> Beginning:
 
 def _lost_checkpoints(facts: Facts, writer: Writer) -> Iterator[str]:
     if 0 < facts.checkpoint.epoch < writer.epoch - 1 or (facts.checkpoint.epoch == 0 and facts.target.newest is not None):
-        yield f"no checkpoint of epoch {writer.epoch - 1} is there: nothing is lost by that, the table says where to go on"
+        yield f"no checkpoint of epoch {writer.epoch - 1} is there: nothing is lost by that. It was deleted, or its start was cut off"
 
 
 def _looked(facts: Facts) -> Looked:

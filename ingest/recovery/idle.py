@@ -26,9 +26,7 @@ def idle(contract: Contract, places: Places, ask: Callable[[], BrokerFacts]) -> 
     decision = decide(facts, contract.source.starting_offsets)
     if isinstance(decision, Refuse):
         raise decision.error
-    state = logs.target.state()
-    if state is not None:
-        contract_change.refuse(contract, places.target, contract_change.changes(contract, state))
+    contract_change.refuse_state(contract, places.target, logs.target.state())
     broker = facts.broker
     if broker is None or not isinstance(decision, Start) or decision.first or facts.quarantine.look is None:
         return False

@@ -215,8 +215,10 @@ def _singles(values: Sequence[float | None]) -> tuple[pa.Array, int, np.ndarray]
     doubles = pa.array(values, pa.float64())
     numbers = np.asarray(doubles.fill_null(0.0))
     with np.errstate(over="ignore"):
-        # Too large, or in the middle of two floats: which of them is nearer, only the number's own digits tell.
+        # Too large, or in the middle of two floats: which of them is nearer, only the number's own digits tell. Below 2**-126 floats lie
+        # further apart, and the bits of a middle are others.
         odd = ~np.isfinite(numbers.astype(np.float32)) | (numbers.view(np.int64) & 0x1FFFFFFF == 0x10000000)
+        odd |= (numbers != 0) & (np.abs(numbers) < 2.0**-126)
     return doubles.cast(pa.float32(), safe=False), 0, odd
 
 

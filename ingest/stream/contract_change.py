@@ -51,6 +51,12 @@ def changes(contract: Contract, state: State, last_hash: str | None = None) -> l
     return found
 
 
+def refuse_state(contract: Contract, table: str, state: State | None) -> None:
+    """What a start and a seek ask before they make or fence anything; nothing where there is no table. Raises as `refuse`."""
+    if state is not None:
+        refuse(contract, table, changes(contract, state))
+
+
 def refuse(contract: Contract, table: str, found: Sequence[Change]) -> None:
     """Raises Refused CONTRACT_CHANGED if a batch cannot be written before something is done."""
     lost = [each.what for each in found if each.effect == "new table"]

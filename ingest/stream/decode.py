@@ -58,7 +58,12 @@ class Decoder:
             F.col("offset").alias("_offset"),
             F.col("timestamp").alias("_kafka_timestamp"),
         )
-        frame, faults = (_raw if contract.source.format == "raw" else _json)(frame, contract)
+        faults: list[Column] = []
+        if contract.source.format == "raw":
+            frame = frame.select("*", *(F.col(f"__{column.name}").alias(column.name) for column in RAW_COLUMNS))
+        else:
+            frame = _json(frame, contract)
+            faults.append(F.when(F.col(arrow_json.REASON).isNotNull(), _fault(F.col(arrow_json.REASON), F.col(arrow_json.DETAIL))))
         frame = frame.select(
             "*",
             F.lit(source.topic_id).alias("_topic_id"),
@@ -95,11 +100,7 @@ def _no_fault() -> Column:
     return F.lit(None).cast("struct<code:string,detail:string>")
 
 
-def _raw(records: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]]:
-    return records.select("*", *(F.col(f"__{column.name}").alias(column.name) for column in RAW_COLUMNS)), []
-
-
-def _json(records: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]]:
+def _json(records: DataFrame, contract: Contract) -> DataFrame:
     plan = Plan(
         pa.schema([pa.field(column.name, to_arrow(column.sql_type), column.nullable) for column in contract.columns]),
         tuple(contract.event_id.columns),
@@ -111,10 +112,10 @@ def _json(records: DataFrame, contract: Contract) -> tuple[DataFrame, list[Colum
     if contract.unknown_fields == "keep":
         decoded.append(T.StructField("_unknown", T.MapType(T.StringType(), T.StringType())))
     decoded += [T.StructField(name, T.StringType()) for name in (arrow_json.REASON, arrow_json.DETAIL)]
-    schema = T.StructType([*records.schema.fields, *decoded])
-    found = records.mapInArrow(_worker(plan), schema)
-    reason, detail = F.col(arrow_json.REASON), F.col(arrow_json.DETAIL)
-    return found, [F.when(reason.isNotNull(), _fault(reason, detail))]
+    # Headers go as text: of a nested column Arrow's writer measures every part anew for each record, ten times the price of reading it.
+    flat = records.withColumn("__headers", F.to_json("__headers"))
+    found = flat.mapInArrow(_worker(plan), T.StructType([*flat.schema.fields, *decoded]))
+    return found.withColumn("__headers", F.from_json("__headers", HEADERS))
 
 
 def _worker(plan: Plan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

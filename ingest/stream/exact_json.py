@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
-from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -244,17 +243,14 @@ def _single(value: Any) -> float:
         (found,) = struct.unpack("<f", struct.pack("<f", number))
     except OverflowError as error:
         raise Fault(OUT_OF_RANGE) from error
-    if halfway(number) and found != number and Fraction(value) != Fraction(number):
-        # `number` lies in the middle of two floats, the value itself to one side of it.
+    if found != number:
         (bits,) = struct.unpack("<i", struct.pack("<f", found))
-        other = struct.unpack("<f", struct.pack("<i", bits + (1 if abs(number) > abs(found) else -1)))[0]
-        found = min((found, other), key=lambda each: abs(Fraction(each) - Fraction(value)))
+        (other,) = struct.unpack("<f", struct.pack("<i", bits + (1 if abs(number) > abs(found) else -1)))
+        # Where `number` lies in the middle of two floats, the value itself may lie to the other one's side of it. Decimals are compared
+        # exactly, however many digits they have; an int or a Fraction of more than 4,300 digits cannot be made of a text.
+        if (found + other) / 2 == number and (Decimal(value) > Decimal(number) if other > found else Decimal(value) < Decimal(number)):
+            found = other
     return float(found)
-
-
-def halfway(number: float) -> bool:
-    """Whether a double lies in the middle of two floats."""
-    return bool(struct.unpack("<q", struct.pack("<d", number))[0] & 0x1FFFFFFF == 0x10000000)
 
 
 def _boolean(value: Any) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
-from ingest.delta_sql import asked, engine_for, quoted
+from ingest.delta_sql import asked, quoted
 from ingest.places import Places
 from ingest.prove.books import with_stood
 from ingest.recovery.facts import LedgerFacts
@@ -97,8 +97,7 @@ class Ledger:
     def _stood(self, seek: Mark) -> list[LedgerRow]:
         """The batch rows that this seek reads again or leaves out, with what stood of them when it looked."""
         older = f"kind = 'batch' AND epoch < {seek.id.epoch} AND topic_id = {quoted(seek.topic.id)}"
-        engine = engine_for(self.places.lake, self.session)
-        kept = {row.key: row for row in ledger_rows(engine, self.places, older)}
+        kept = {row.key: row for row in asked(self.places.lake, self.session, lambda engine: ledger_rows(engine, self.places, older))}
         for commit, mark in self.pending:
             if mark.id < seek.id and mark.kind == "batch":
                 kept |= {row.key: row for row in count_rows(self.session, self.places, commit, mark)}

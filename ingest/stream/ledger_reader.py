@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from ingest.delta_sql import At, Engine, engine_for
+from ingest.delta_sql import At, Engine, asked
 from ingest.places import Places
 from ingest.recovery.facts import LedgerFacts, Newest
 from ingest.stream.delta_log import Commit, DeltaLog
@@ -31,7 +31,11 @@ def ledger_facts(session: SparkSession | None, log: DeltaLog) -> LedgerFacts:
     """
     if not log.exists():
         return LedgerFacts()
-    engine, ledger = engine_for(log.table, session), At(log.table)
+    return asked(log.table, session, lambda engine: _facts(engine, log))
+
+
+def _facts(engine: Engine, log: DeltaLog) -> LedgerFacts:
+    ledger = At(log.table)
     epochs = engine.ask(EPOCHS, ledger=ledger)
     if not epochs:
         return LedgerFacts()
@@ -105,7 +109,9 @@ def _oldest(log: DeltaLog, name: str) -> BatchId | None:
     return next((mark.id for mark in marks if mark is not None and mark.name == name and mark.kind in ("batch", "seek")), None)
 
 
-def _newest(rows: list[dict[str, Any]]) -> Newest:
+def _newest(rows: list[dict[str, Any]]) -> Newest | None:
+    if not rows:  # somebody deleted its batches, and left where it began
+        return None
     first = rows[0]
     topic = TopicId(first["topic"], first["topic_id"])
     ends = {row["partition"]: row["end_offset"] for row in rows}

@@ -123,9 +123,14 @@ def hold(session: SparkSession, folder: Path) -> Held:
         _held.add((pid, path))
     token = uuid.uuid4().hex
     holder = json.dumps({"host": socket.gethostname(), "jvm_pid": pid, "python_pid": os.getpid(), "token": token}).encode()
-    channel.truncate(0)
-    channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)
-    return Held(path, pid, channel, token)
+    held = Held(path, pid, channel, token)
+    try:
+        channel.truncate(0)
+        channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)
+    except BaseException:  # a full disk: nobody else would let it go while this JVM lives
+        held.release()
+        raise
+    return held
 
 
 @contextmanager

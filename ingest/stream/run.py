@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from ingest import spark
 from ingest.contract import Contract
 from ingest.delta_sql import Unreadable
-from ingest.errors import IngestError, RunStopped
+from ingest.errors import IngestError, Refused, RunStopped
 from ingest.files import is_local, unfit
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places, refuse_nested, spark_log
@@ -145,8 +145,10 @@ class Run:
             return False
         try:
             nothing = idle(contract, places, lambda: facts_of(self.kafka, topic, contract.source.isolation_level))
-        except Unreadable:  # by deltalake: the start asks Spark
-            return False
+        except (Unreadable, Refused) as error:
+            if isinstance(error, Refused) and error.code != "LEDGER_UNREADABLE":
+                raise
+            return False  # what deltalake cannot read, the start asks Spark
         return nothing and self.trigger.once and self.checks is None
 
     def _listen(self, *, at_once: bool) -> None:

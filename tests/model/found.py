@@ -170,7 +170,7 @@ FORMER: Named = {
     # Of two batches in quarantine the last is restored away; a seek; then the quarantine is dropped.
     "last-one-left-out": Schedule(SMALL, (BAD, BAD, run(), ("restore", 0, 1), *seek(), ("drop", 1))),
     # The quarantine is restored and the target replaced; a seek; before it has read the target is put back.
-    "put-back-behind-a-rebase": Schedule(
+    "put-back-behind-a-seek": Schedule(
         Setting(), (BAD, ROW, run(), ("save",), ("restore", 1, 1), ("replace", 0), *seek(), ("put_back", 0))
     ),
     # The quarantine is restored, the target to before its batch; a seek; then the target to after the batch.

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from ingest.delta_sql import Unreadable
-from ingest.errors import Refused
+from ingest.errors import IngestError, Refused
 from ingest.kafka_options import KafkaOptions
 from ingest.recovery.facts import BrokerFacts
 from ingest.recovery.idle import idle
+from ingest.recovery.refusals import ledger_unreadable
 from ingest.stream import contract_change
 from ingest.stream.query import Trigger
 from ingest.stream.run import Run
@@ -105,13 +106,25 @@ def test_a_start_that_would_be_refused_is_refused_before_spark(scene: Scene, mon
         is_idle(scene)
 
 
-@pytest.mark.parametrize("checkpoints", ["s3://bucket/checkpoints", ""])
-def test_what_needs_spark_to_be_looked_at_is_left_to_the_start(scene: Scene, monkeypatch: pytest.MonkeyPatch, checkpoints: str) -> None:
+LEDGER = ledger_unreadable("shop.orders", "/ledger", "typeWidening")
+
+
+@pytest.mark.parametrize(("checkpoints", "error"), [("s3://bucket/checkpoints", LEDGER), ("", Unreadable("typeWidening")), ("", LEDGER)])
+def test_what_needs_spark_to_be_looked_at_is_left_to_the_start(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, checkpoints: str, error: IngestError
+) -> None:
     """Checkpoints elsewhere, or a feature of Delta that deltalake lacks."""
 
     def unreadable(*_: object) -> bool:
-        raise Unreadable("typeWidening")
+        raise error
 
     monkeypatch.setattr("ingest.stream.run.idle", unreadable)
     run = Run((CONTRACT,), scene.places.lake, checkpoints or scene.places.checkpoints, KafkaOptions("127.0.0.1:1"), "", Trigger(once=True))
     assert not run._idle(CONTRACT, scene.places, Topic("t", "", (0,)))
+
+
+def test_any_other_refusal_ends_the_start_before_spark(scene: Scene) -> None:
+    run = Run((CONTRACT,), scene.places.lake, scene.places.checkpoints, KafkaOptions("127.0.0.1:1"), "", Trigger(once=True))
+    (Path(scene.places.target) / "_delta_log" / f"{0:020}.json").unlink()
+    with pytest.raises(Refused, match="LOG_TORN"):
+        run._idle(CONTRACT, scene.places, Topic("t", "", (0,)))

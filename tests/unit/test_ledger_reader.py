@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from ingest import delta_sql
+from ingest.delta_sql import At, DataFusion, Unreadable
 from ingest.files import LocalFiles
+from ingest.recovery.decide import Start, decide
 from ingest.recovery.facts import LedgerFacts
 from ingest.stream import commit as commits
 from ingest.stream.delta_log import DeltaLog, Logs
@@ -122,6 +125,16 @@ def test_where_somebody_took_rows_of_it_away_the_whole_log_is_projected(scene: S
     assert lacks(scene) == []
 
 
+def test_where_somebody_left_nothing_but_where_epochs_began_the_whole_log_is_projected(scene: Scene) -> None:
+    """I7. Of the newest epoch no row tells where it ends: run, seek and status once ended in an IndexError."""
+    DeltaTable(scene.places.ledger).delete("kind = 'batch'")
+    facts = known(scene)
+    assert (facts.newest, facts.epoch, facts.cut, facts.topics) == (None, 3, True, {1: "id", 3: "id"})
+    assert lacks(scene) == EVERYTHING
+    decision = decide(scene.facts())
+    assert isinstance(decision, Start) and decision.offsets == {0: 50}
+
+
 @pytest.fixture
 def merged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Mark, Sequence[LedgerRow]]]:
     """What is merged into the ledger."""
@@ -208,3 +221,35 @@ def test_what_was_taken_from_it_beneath_a_run_is_appended_again(
     ((_, rows),) = merged
     expected = EVERYTHING[-1:] if how.startswith("emptied") else EVERYTHING
     assert sorted({BatchId(row.epoch, row.batch) for row in rows if row.batch}) == expected
+
+
+def test_a_ledger_that_deltalake_cannot_read_is_asked_through_the_session(
+    scene: Scene, merged: list[tuple[Mark, Sequence[LedgerRow]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A feature of Delta's that deltalake lacks: Spark reads it."""
+    session, ask, before = object(), DataFusion.ask, known(scene)
+
+    class Session:
+        """Stands in for Spark."""
+
+        def __init__(self, given: object) -> None:
+            assert given is session
+
+        def ask(self, sql: str, **tables: At) -> list[dict[str, Any]]:
+            return ask(DataFusion(), sql, **tables)
+
+    def lacking(self: DataFusion, sql: str, **tables: At) -> list[dict[str, Any]]:
+        if "ledger" in tables:
+            raise Unreadable("typeWidening")
+        return ask(self, sql, **tables)
+
+    monkeypatch.setattr(DataFusion, "ask", lacking)
+    monkeypatch.setattr(delta_sql, "Spark", Session)
+    with pytest.raises(Unreadable):
+        known(scene)
+    given: Any = session
+    assert ledger_facts(given, scene.log("ledger")) == before
+    scene.seek(30)
+    Ledger.of(given, scene.places, Logs.of(scene.places), before).append()
+    ((_, rows),) = merged
+    assert {(row.epoch, row.batch): row.stood for row in rows if row.stood is not None} == {(1, 5): 10, (3, 2): 10}

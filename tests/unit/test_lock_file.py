@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -20,7 +21,7 @@ from ingest.files import LocalFiles
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places
 from ingest.recovery.look import EPOCH_FILE
-from ingest.stream.lock import Held
+from ingest.stream.lock import Held, hold
 from ingest.stream.lock_file import holder, is_free
 from ingest.stream.query import TableQuery
 from ingest.stream.topic import Topic
@@ -89,6 +90,19 @@ def test_a_driver_in_another_container_is_told_though_its_processes_have_our_num
     lock.write_text('{"host": "other", "jvm_pid": 1, "python_pid": 2, "token": "b"}')
     with pytest.raises(RunStopped, match=r"LOCK_LOST.*is held by host other, JVM process 1"):
         ours.refuse_lost()
+
+
+def test_a_lock_whose_holder_could_not_be_written_is_let_go(tmp_path: Path) -> None:
+    """A full disk once left it held as long as the JVM lived: LOCKED, by nobody."""
+    jvm, disk_is_full = MagicMock(), OSError("No space left on device")
+    jvm.java.lang.ProcessHandle.current().pid.return_value = 1
+    channel = jvm.java.io.RandomAccessFile().getChannel()
+    channel.truncate.side_effect = [disk_is_full, None]
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm))
+    with pytest.raises(OSError, match="No space"):
+        hold(session, tmp_path)
+    channel.close.assert_called_once_with()
+    hold(session, tmp_path).release()
 
 
 @pytest.fixture

@@ -5,20 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ingest.cli.seek import parse_aim
+from ingest.cli.seek import _do, parse_aim
 from ingest.errors import IngestError, InvalidInput
 from ingest.prove.coverage import Coverage
 from ingest.prove.intervals import Intervals
 from ingest.recovery.facts import BrokerFacts, Facts
-from ingest.recovery.seek import NOT_MENDED, Aim, SeekPlan, plan
+from ingest.recovery.seek import NOT_MENDED, Aim, Seeking, SeekPlan, plan
+from ingest.stream import contract_change
 from ingest.stream import topic as topics
 from ingest.stream.mark import BatchId, TopicId
 from ingest.stream.offsets import OffsetRange
 from ingest.stream.topic import Topic
+from tests.unit.engine_scene import Scene
+from tests.unit.proof_lake import CONTRACT
+from tests.unit.proof_lake import TOPIC as SCENES_TOPIC
 from tests.unit.test_decide import BLANK, CASES, GOOD, NOTHING, TOPIC
 
 NOTHING_READ = Coverage({}, {}, {}, known=True)
@@ -128,6 +133,20 @@ def test_nobody_begins_behind_an_open_transaction() -> None:
         assert plan(facts(decided=60), aim, WHOLE, accept_gap=True).starts == {0: start}
 
 
+def test_without_topic_ids_a_topic_that_was_made_anew_is_behind_until_it_is_as_long_as_the_table() -> None:
+    """Brokers before Kafka 2.8: nothing tells it from a topic that lost records."""
+    old = TopicId("orders", "", "cluster")
+
+    def then(end: int) -> Facts:
+        known = facts(end=end, topic=old)
+        assert known.target.newest is not None
+        return replace(known, target=replace(known.target, newest=replace(known.target.newest, topic=old)))
+
+    with pytest.raises(IngestError, match="BROKER_BEHIND"):
+        plan(then(19), EARLIEST, WHOLE, accept_gap=True)
+    assert plan(then(20), EARLIEST, WHOLE, accept_gap=True).starts == {0: 0}
+
+
 AGAIN = TopicId("orders", "new", "cluster")
 
 
@@ -217,3 +236,17 @@ def test_a_time_is_what_the_broker_makes_of_it_and_behind_all_records_the_end(
 def test_other_aims_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match="AIM_INVALID"):
         parsed(text, monkeypatch)
+
+
+def test_a_dry_run_is_refused_what_the_seek_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scene's target lacks columns of the contract."""
+    scene = Scene(tmp_path)
+    scene.first()
+    scene.batch(0, 10, range(10))
+    scene.keep()
+    words = (CONTRACT, scene.places, lambda: BrokerFacts(SCENES_TOPIC, {0: (0, 12)}), "", Seeking(EARLIEST, False, ""))
+    with pytest.raises(IngestError, match="CONTRACT_CHANGED"):
+        _do(*words, dry_run=True)
+    monkeypatch.setattr(contract_change, "changes", lambda *_: [])
+    planned, epoch, _ = _do(*words, dry_run=True)
+    assert (planned.starts, epoch) == ({0: 0}, None)
