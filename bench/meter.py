@@ -40,24 +40,36 @@ class Meter:
 
     @contextmanager
     def measured(self) -> Iterator[Cost]:
-        """The cost of what is done inside, complete at its end. A process that began and ended inside counts to its parent."""
-        cost, done = Cost(), threading.Event()
+        """The cost of what is done inside, complete at its end. Processes that end within LOOK_EVERY_S, such as those that Hadoop starts for
+        file modes, are not seen."""
+        cost, done, seen = Cost(), threading.Event(), dict[psutil.Process, tuple[str, float]]()
 
         def look() -> None:
-            while not done.wait(LOOK_EVERY_S):
-                cost.memory = max(cost.memory, sum(self._memory(each) for each in self._processes()))
+            memory = 0
+            for process in self._processes():
+                with suppress(psutil.NoSuchProcess):
+                    used = process.cpu_times()
+                    memory += process.memory_info().rss
+                    seen[process] = "jvm" if process.name() == "java" else "python", used.user + used.system
+            cost.memory = max(cost.memory, memory)
 
-        before, thread = self._seconds(), threading.Thread(target=look, daemon=True)
-        began = time.monotonic()
+        def look_on() -> None:
+            while not done.wait(LOOK_EVERY_S):
+                look()
+
+        look()
+        before = dict(seen)
+        began, thread = time.monotonic(), threading.Thread(target=look_on, daemon=True)
         thread.start()
         try:
             yield cost
         finally:
             cost.wall_s = time.monotonic() - began
-            after = self._seconds()
             done.set()
             thread.join()
-            cost.jvm_s, cost.python_s = (after[kind] - before[kind] for kind in ("jvm", "python"))
+            look()
+            spent = {process: (kind, seconds - before.get(process, ("", 0.0))[1]) for process, (kind, seconds) in seen.items()}
+            cost.jvm_s, cost.python_s = (sum(each for which, each in spent.values() if which == kind) for kind in ("jvm", "python"))
 
     def _processes(self) -> list[psutil.Process]:
         found, waiting = [], [psutil.Process()]
@@ -69,19 +81,3 @@ class Meter:
                 waiting += process.children()
                 found.append(process)
         return found
-
-    def _seconds(self) -> dict[str, float]:
-        seconds = {"jvm": 0.0, "python": 0.0}
-        for process in self._processes():
-            with suppress(psutil.NoSuchProcess):
-                used, kind = process.cpu_times(), "jvm" if process.name() == "java" else "python"
-                # Of its children only those that have ended: the others are looked at themselves. Ours would count the broker.
-                ended = used.children_user + used.children_system if process != psutil.Process() else 0.0
-                seconds[kind] += used.user + used.system + ended
-        return seconds
-
-    @staticmethod
-    def _memory(process: psutil.Process) -> int:
-        with suppress(psutil.NoSuchProcess):
-            return int(process.memory_info().rss)
-        return 0

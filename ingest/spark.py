@@ -119,8 +119,8 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     builder = builder.config("spark.sql.warehouse.dir", str(log.parent.resolve() / "warehouse"))
     # The state of a Delta log of ours is small; its default of 50 tasks costs more than it saves.
     builder = builder.config("spark.databricks.delta.snapshotPartitions", "2")
-    # A batch is cached for a second and read two or three times: to compress it takes longer than all of that.
-    builder = builder.config("spark.sql.inMemoryColumnarStorage.compressed", "false")
+    # Spark writes every plan out for pages that nobody has open; the short form takes a twentieth off a small batch.
+    builder = builder.config("spark.sql.ui.explainMode", "simple")
     if master.startswith("local"):
         builder = builder.config("spark.sql.shuffle.partitions", str(local_cores(master)))
     if master.startswith(("local", "spark://127.0.0.1:")):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from itertools import groupby
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -26,7 +28,7 @@ def mark_conflicts(
     refused for the sake of an earlier copy in the batch. `epochs` are those of this topic: positions of others mean nothing here.
     """
     refused = F.coalesce(F.col("__reason") == CONFLICT, F.lit(False))
-    row = F.struct("_partition", "_offset", F.col(PAYLOAD_HASH).alias("hash"), F.col("_epoch").isin(*epochs).alias("here"))
+    row = F.struct("_partition", "_offset", F.col(PAYLOAD_HASH).alias("hash"), _of_epochs(epochs).alias("here"))
     found = _with_row(ranked, contract, target, bounds, F.col("__reason").isNull() | refused, F.when(F.col(PAYLOAD_HASH).isNotNull(), row))
     there = F.col("__there")
     itself = there["here"] & (there["_partition"] == F.col("_partition")) & (there["_offset"] == F.col("_offset"))
@@ -47,12 +49,18 @@ def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange], 
     inside = F.lit(False)
     for each in ranges:
         inside |= (F.col("_partition") == each.partition) & (F.col("_offset") >= each.start) & (F.col("_offset") < each.end)
-    rows = ranked.sparkSession.read.format("delta").load(target).where(inside & F.col("_epoch").isin(*epochs))
+    rows = ranked.sparkSession.read.format("delta").load(target).where(inside & _of_epochs(epochs))
     positions = rows.select("_partition", "_offset").distinct().withColumn("__row", F.lit(True))
     found = ranked.join(positions, ["_partition", "_offset"], "left")
     row = F.col("__row").isNotNull() & F.col("__reason").isNotNull()
     found = found.withColumn("__rank", F.when(row, F.lit(LOSER)).otherwise(F.col("__rank")))
     return found.withColumn("__reason", F.when(~row, F.col("__reason"))).drop("__row")
+
+
+def _of_epochs(epochs: Sequence[int]) -> Column:
+    """Rows of these epochs, of which there may be tens of thousands: each run without a gap is one condition."""
+    runs = [[epoch for _, epoch in run] for _, run in groupby(enumerate(sorted(epochs)), lambda each: each[1] - each[0])]
+    return reduce(Column.__or__, (F.col("_epoch").between(run[0], run[-1]) for run in runs), F.lit(False))
 
 
 def _with_row(

@@ -163,7 +163,7 @@ UNDONE = "(undone := roll_back(facts, writer.epoch)) is not None"
 START = "Start({p: newest.ends.get(p, 0) for p in sorted(partitions)})"
 APP_ID = 'return f"oncelake/{pipeline}/{table}"'
 BYTES = 'F.col("__value").alias("value")'
-ORDER, LAST_FIRST = ".orderBy(*POSITION)", ".orderBy(*(F.desc(name) for name in POSITION))"
+ORDER, LAST_FIRST = 'sort_by([(name, "ascending")', 'sort_by([(name, "descending")'
 STRICT, LEVEL = '"kafka.isolation.level": source.isolation_level', '"kafka.isolation.level": "read_uncommitted"'
 TWICE, OPEN_TOO = "in the target 2 times", "and, open, in the quarantine"
 # Without copies and aborted records every offset but a transaction's marker holds a record that is nowhere else.
