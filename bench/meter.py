@@ -40,8 +40,8 @@ class Meter:
 
     @contextmanager
     def measured(self) -> Iterator[Cost]:
-        """The cost of what is done inside, complete at its end. Processes that end within LOOK_EVERY_S, such as those that Hadoop starts for
-        file modes, are not seen."""
+        """The cost of what is done inside, complete at its end. Processes that end within LOOK_EVERY_S, such as those that Hadoop
+        starts for file modes, are not seen."""
         cost, done, seen = Cost(), threading.Event(), dict[psutil.Process, tuple[str, float]]()
 
         def look() -> None:

@@ -95,8 +95,8 @@ def page(result: dict[str, Any]) -> str:
         f"# Throughput\n\n`python -m bench.throughput --rounds {rounds} --json docs/benchmarks/throughput.json` (`make bench` runs it with "
         f"{ROUNDS} rounds)\n",
         f"{result['records']:,} records of about {RECORD_BYTES} bytes, batches of {result['batch']:,}, {rounds} rounds of which the "
-        f"first is cold and counts only in its own column, {result['cores']} cores, Spark {result['spark']}, commit {result['commit']}. Processor "
-        "seconds are those of the JVM and of Python together, without the broker.\n",
+        f"first is cold and counts only in its own column, {result['cores']} cores, Spark {result['spark']}, commit {result['commit']}. "
+        "Processor seconds are those of the JVM and of Python together, without the broker.\n",
         "| | wall, s (spread) | cold, s | processor, s | of them Python | µs a record | records/s | records/s and core | MB/s and core | "
         "memory, GB |",
         "|---|---|---|---|---|---|---|---|---|---|",
