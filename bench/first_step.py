@@ -25,7 +25,7 @@ from bench.result import keep
 from bench.rivals import contract
 from ingest import spark
 from ingest.local.broker import Broker
-from ingest.stream.decode import Decoder, Source
+from ingest.stream.decode import Source, decode
 from ingest.stream.mark import FIRST_BATCH, BatchId
 from ingest.stream.tally import rank, tally_of
 
@@ -44,14 +44,13 @@ def main() -> None:
         records = produce(broker.bootstrap_servers, chosen.events)
         session = spark.start("local[*]", Path(name) / "spark.log", name="bench", memory="6g")
         ours = contract()
-        decoder = Decoder(ours)
 
         def read() -> DataFrame:
             source = session.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap_servers)
             return source.option("subscribe", TOPIC).option("includeHeaders", "true").load()
 
         def decoded() -> DataFrame:
-            return decoder.decode(read(), Source("id", BatchId(1, FIRST_BATCH), datetime.now(UTC)))
+            return decode(read(), ours, Source("id", BatchId(1, FIRST_BATCH), datetime.now(UTC)))
 
         def plainly() -> DataFrame:
             return read().select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("e")).select("e.*")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -76,9 +76,9 @@ class Rivals:
         stream = self._session.readStream.format("kafka").option("kafka.bootstrap.servers", self._servers).option("subscribe", TOPIC)
         return stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", self._cap).options(**more).load()
 
-    def _events(self) -> DataFrame:
-        """Decoded as everybody does it."""
-        return self._source().select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("e")).select("e.*")
+    def _events(self, *more: Column, **options: str) -> DataFrame:
+        """Decoded as everybody does it, with more columns of the record."""
+        return self._source(**options).withColumn("e", F.from_json(F.col("value").cast("string"), SCHEMA)).select("e.*", *more)
 
     def _read(self, folder: Path) -> None:
         """Read and decode; nothing is written."""
@@ -90,11 +90,9 @@ class Rivals:
 
     def _native_with_our_columns(self, folder: Path) -> int:
         """The same with the fetches and the columns of ours, which say where a row came from."""
-        event = F.from_json(F.col("value").cast("string"), SCHEMA).alias("e")
         ours = {"_partition": F.col("partition"), "_offset": F.col("offset"), "_kafka_timestamp": F.col("timestamp")}
         ours |= {"_ingested_at": F.current_timestamp(), "_epoch": F.lit(1), "_batch": F.lit(1).cast("bigint")}
-        rows = self._source(**PROMPT, **LARGE).select(event, *(column.alias(name) for name, column in ours.items()))
-        return self._sink(rows.select("e.*", *ours), folder)
+        return self._sink(self._events(*(column.alias(name) for name, column in ours.items()), **PROMPT, **LARGE), folder)
 
     def _append(self, folder: Path) -> int:
         """An append of each batch that is idempotent by txnAppId and txnVersion; no deduplication."""
@@ -109,8 +107,7 @@ class Rivals:
 
     def _within_watermark(self, folder: Path) -> int:
         """Spark's own deduplication, which forgets an id after ten minutes of the records' time, into Delta's own sink."""
-        event = F.from_json(F.col("value").cast("string"), SCHEMA).alias("e")
-        stamped = self._source().select(event, F.col("timestamp").alias("_kafka_timestamp")).select("e.*", "_kafka_timestamp")
+        stamped = self._events(F.col("timestamp").alias("_kafka_timestamp"))
         return self._sink(stamped.withWatermark("_kafka_timestamp", "10 minutes").dropDuplicatesWithinWatermark(["order_id"]), folder)
 
     def _merge(self, folder: Path) -> int:

@@ -46,7 +46,7 @@ _MODULE = """<ivy-module version="2.0"><info organisation="oncelake" module="jar
 _DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" transitive="false" conf="default->master(default)"/>'
 
 
-# The lines of Spark that there are jars for; the tests run on the first, `make faults-4.0` on that of Databricks Runtime 17.3.
+# The lines of Spark that there are jars for; the tests run on the first. The second is that of Databricks Runtime 17.3.
 SPARK_LINES = ("4.2", "4.0")
 
 

@@ -141,29 +141,29 @@ def _lost(
 ) -> Iterator[Finding]:
     """Records that stand nowhere and whose event id the target does not hold, and did not when a DELETE came after their batch."""
     offsets = placement.elsewhere.offsets()
-    if not len(offsets):  # a decoder takes a second to put together, and a session many
+    if not len(offsets):  # a session takes many seconds
         return
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    from ingest.stream.decode import HEADERS, Decoder, Source
+    from ingest.stream.decode import HEADERS, Source, decode
 
     schema = T.StructType().add("key", "binary").add("value", "binary").add("topic", "string").add("partition", "integer")
     schema = schema.add("offset", "long").add("timestamp", "timestamp").add("headers", HEADERS)
     ids = event_id_columns(contract)
-    spark = session()  # before the decoder, whose columns are made in its JVM
+    spark = session()
 
     def known(**version: int) -> DataFrame:
         return spark.read.format("delta").options(**version).load(target).select(*(F.col(f"`{name}`") for name in ids))
 
-    decoder, shown = Decoder(contract), 0
+    shown = 0
     for begin in range(0, len(offsets), CHUNK):
         found = records_at(reader, placement.partition, offsets[begin : begin + CHUNK])
         records = [
             (r.key, r.value, topic.name, placement.partition, r.offset, datetime.fromtimestamp(r.timestamp_ms / 1000, UTC), list(r.headers))
             for r in found
         ]
-        events = decoder.decode(spark.createDataFrame(records, schema), Source(topic.id, BatchId(0, 0), datetime.now(UTC)))
+        events = decode(spark.createDataFrame(records, schema), contract, Source(topic.id, BatchId(0, 0), datetime.now(UTC)))
         nowhere = events.join(known(), list(ids), "leftanti").persist()
         try:
             lost = {row["_offset"]: row["__reason"] for row in nowhere.select("_offset", "__reason").collect()}

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -24,7 +24,7 @@ from ingest.recovery.replay import replay
 from ingest.stream import commit as commits
 from ingest.stream.columns import event_id_columns, target_fields
 from ingest.stream.conflict import mark_conflicts, with_bytes, without_rows
-from ingest.stream.decode import Decoder, Source
+from ingest.stream.decode import Source, decode
 from ingest.stream.delta_log import Commit
 from ingest.stream.ledger_row import inserted_by_partition
 from ingest.stream.mark import FIRST_BATCH, BatchId, Counts, Mark
@@ -66,11 +66,6 @@ class Table:
     def __post_init__(self) -> None:
         self.starts = self.epoch.starts
 
-    @cached_property
-    def decoder(self) -> Decoder:
-        """Made for the first batch, in whose JVM all the others run too."""
-        return Decoder(self.contract)
-
     def mark(self, number: int, ranges: tuple[OffsetRange, ...], counts: Mapping[int, Counts] | None = None) -> Mark:
         """The mark of a batch's next statement, behind one more look back. Raises as `LookBack.again`."""
         mark = self.epoch.writer.mark("batch", number, self.epoch.look_back.again())
@@ -108,7 +103,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     # 3 Decode once; one ordinary aggregation counts, so that retried tasks count once.
     source = Source(table.epoch.writer.topic.id, BatchId(table.epoch.writer.epoch, number), plan.planned_at)
     with ExitStack() as stack:
-        events = stack.enter_context(kept(table.decoder.decode(records, source)))
+        events = stack.enter_context(kept(decode(records, table.contract, source)))
         clock.lap("decode")
         ranked = rank(events, table.contract)
         tally = tally_of(ranked, table.contract)

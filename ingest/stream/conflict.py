@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from itertools import groupby
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ingest.contract import Contract
+from ingest.prove.intervals import Intervals
 from ingest.stream.columns import PAYLOAD_HASH, event_id_columns
 from ingest.stream.offsets import OffsetRange
 
@@ -59,8 +58,11 @@ def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange], 
 
 def _of_epochs(epochs: Sequence[int]) -> Column:
     """Rows of these epochs, of which there may be tens of thousands: each run without a gap is one condition."""
-    runs = [[epoch for _, epoch in run] for _, run in groupby(enumerate(sorted(epochs)), lambda each: each[1] - each[0])]
-    return reduce(Column.__or__, (F.col("_epoch").between(run[0], run[-1]) for run in runs), F.lit(False))
+    runs = Intervals.of_offsets(epochs)
+    found = F.lit(False)
+    for start, end in zip(runs.starts.tolist(), runs.ends.tolist(), strict=True):
+        found |= F.col("_epoch").between(start, end - 1)
+    return found
 
 
 def _with_row(

@@ -41,50 +41,43 @@ class Source:
     ingested_at: datetime
 
 
-class Decoder:
-    """Decodes batches of one contract."""
-
-    def __init__(self, contract: Contract) -> None:
-        self._contract = contract
-
-    def decode(self, records: DataFrame, source: Source) -> DataFrame:
-        """Decode what Spark's Kafka source delivers (key, value, headers, topic, partition, offset, timestamp)."""
-        contract = self._contract
-        frame = records.select(
-            F.col("key").alias("__key"),
-            F.col("value").alias("__value"),
-            F.col("headers").alias("__headers"),
-            F.col("partition").alias("_partition"),
-            F.col("offset").alias("_offset"),
-            F.col("timestamp").alias("_kafka_timestamp"),
-        )
-        faults: list[Column] = []
-        if contract.source.format == "raw":
-            frame = frame.select("*", *(F.col(f"__{column.name}").alias(column.name) for column in RAW_COLUMNS))
-        else:
-            frame = _json(frame, contract)
-            faults.append(F.when(F.col(arrow_json.REASON).isNotNull(), _fault(F.col(arrow_json.REASON), F.col(arrow_json.DETAIL))))
-        frame = frame.select(
-            "*",
-            F.lit(source.topic_id).alias("_topic_id"),
-            F.timestamp_micros(F.lit(round(source.ingested_at.timestamp() * 1_000_000))).alias("_ingested_at"),
-            F.lit(source.id.epoch).alias("_epoch"),
-            F.lit(source.id.number).cast("bigint").alias("_batch"),
-        )
-        if contract.event_id.kind in ("key", "header"):
-            frame, more = _record_event_id(frame, contract)
-            faults += more
-        frame = frame.withColumn("__fault", F.coalesce(*faults, _no_fault()))
-        for rule in contract.rules:
-            # A rule sees a row only when its columns are right.
-            broken = F.col("__fault").isNull() & ~holds(rule.check)
-            frame = frame.withColumn("__fault", F.when(broken, _fault("broken_rule", F.lit(rule.name))).otherwise(F.col("__fault")))
-        failed = F.col("__fault").isNotNull()
-        columns = [F.col(f"`{field.name}`") for field in target_fields(contract) if field.name != PAYLOAD_HASH]
-        if contract.conflicts == "table":
-            columns.append(F.when(~failed, payload_hash(contract)).alias(PAYLOAD_HASH))
-        kept = [F.when(failed, F.col(name)).alias(name) for name in ("__key", "__value", "__headers")]
-        return frame.select(*columns, F.col("__fault.code").alias("__reason"), F.col("__fault.detail").alias("__detail"), *kept)
+def decode(records: DataFrame, contract: Contract, source: Source) -> DataFrame:
+    """Decode what Spark's Kafka source delivers (key, value, headers, topic, partition, offset, timestamp)."""
+    frame = records.select(
+        F.col("key").alias("__key"),
+        F.col("value").alias("__value"),
+        F.col("headers").alias("__headers"),
+        F.col("partition").alias("_partition"),
+        F.col("offset").alias("_offset"),
+        F.col("timestamp").alias("_kafka_timestamp"),
+    )
+    faults: list[Column] = []
+    if contract.source.format == "raw":
+        frame = frame.select("*", *(F.col(f"__{column.name}").alias(column.name) for column in RAW_COLUMNS))
+    else:
+        frame = _json(frame, contract)
+        faults.append(F.when(F.col(arrow_json.REASON).isNotNull(), _fault(F.col(arrow_json.REASON), F.col(arrow_json.DETAIL))))
+    frame = frame.select(
+        "*",
+        F.lit(source.topic_id).alias("_topic_id"),
+        F.timestamp_micros(F.lit(round(source.ingested_at.timestamp() * 1_000_000))).alias("_ingested_at"),
+        F.lit(source.id.epoch).alias("_epoch"),
+        F.lit(source.id.number).cast("bigint").alias("_batch"),
+    )
+    if contract.event_id.kind in ("key", "header"):
+        frame, more = _record_event_id(frame, contract)
+        faults += more
+    frame = frame.withColumn("__fault", F.coalesce(*faults, _no_fault()))
+    for rule in contract.rules:
+        # A rule sees a row only when its columns are right.
+        broken = F.col("__fault").isNull() & ~holds(rule.check)
+        frame = frame.withColumn("__fault", F.when(broken, _fault("broken_rule", F.lit(rule.name))).otherwise(F.col("__fault")))
+    failed = F.col("__fault").isNotNull()
+    columns = [F.col(f"`{field.name}`") for field in target_fields(contract) if field.name != PAYLOAD_HASH]
+    if contract.conflicts == "table":
+        columns.append(F.when(~failed, payload_hash(contract)).alias(PAYLOAD_HASH))
+    kept = [F.when(failed, F.col(name)).alias(name) for name in ("__key", "__value", "__headers")]
+    return frame.select(*columns, F.col("__fault.code").alias("__reason"), F.col("__fault.detail").alias("__detail"), *kept)
 
 
 def holds(check: str) -> Column:

@@ -40,7 +40,7 @@ NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(?:[.]([0-9]+))?([eE][+-]?[0-9]+)?", re.A
 BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 CLOCK = rf"({DAY}[T ](?:[01][0-9]|2[0-3]):[0-9]{{2}}:[0-9]{{2}})(?:[.]([0-9]{{1,6}})0*)?"
-ZONED, UNZONED = re.compile(rf"{CLOCK}(Z|[+-][0-9]{{2}}:[0-9]{{2}})"), re.compile(CLOCK)
+ZONED, UNZONED = re.compile(rf"{CLOCK}(Z|[+-][0-9]{{2}}:[0-9]{{2}})"), re.compile(rf"{CLOCK}()")
 ZONE_MAX = timedelta(hours=18)
 # Digits as a DECIMAL keeps them: more than any has, so that nothing is rounded.
 EXACT = Context(prec=100)
@@ -184,7 +184,7 @@ def _reader(kind: pa.DataType) -> Reader:
     if pa.types.is_floating(kind):
         return _single if kind.bit_width == 32 else _double
     if pa.types.is_timestamp(kind):
-        return _moment if kind.tz else _local
+        return _time(ZONED if kind.tz else UNZONED)
     if pa.types.is_list(kind):
         return _array(_reader(kind.value_type))
     if pa.types.is_map(kind):
@@ -284,27 +284,22 @@ def _day(value: Any) -> date:
     raise Fault(BAD_DATE)
 
 
-def _moment(value: Any) -> datetime:
-    match = ZONED.fullmatch(value) if _is_string(value) else None
-    try:
-        if match is not None:
-            found = datetime.fromisoformat(f"{match[1]}.{(match[2] or '0'):0<6}{match[3]}")
-            offset = found.utcoffset()
-            if offset is not None and abs(offset) <= ZONE_MAX:
-                return found.astimezone(UTC)
-    except (ValueError, OverflowError):  # no such time; a zone that leads out of the calendar
-        pass
-    raise Fault(BAD_TIMESTAMP)
+def _time(pattern: re.Pattern[str]) -> Reader:
+    def read(value: Any) -> datetime:
+        match = pattern.fullmatch(value) if _is_string(value) else None
+        try:
+            if match is not None:
+                found = datetime.fromisoformat(f"{match[1]}.{(match[2] or '0'):0<6}{match[3]}")
+                offset = found.utcoffset()
+                if offset is None:
+                    return found
+                if abs(offset) <= ZONE_MAX:
+                    return found.astimezone(UTC)
+        except (ValueError, OverflowError):  # no such time; a zone that leads out of the calendar
+            pass
+        raise Fault(BAD_TIMESTAMP)
 
-
-def _local(value: Any) -> datetime:
-    match = UNZONED.fullmatch(value) if _is_string(value) else None
-    try:
-        if match is not None:
-            return datetime.fromisoformat(f"{match[1]}.{(match[2] or '0'):0<6}")
-    except ValueError:
-        pass
-    raise Fault(BAD_TIMESTAMP)
+    return read
 
 
 def _array(item: Reader) -> Reader:

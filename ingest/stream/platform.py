@@ -33,7 +33,7 @@ from ingest.stream.offsets import OffsetRange
 IN_FLIGHT_S = 5
 # Where a file cannot be created exclusively by Delta's own means.
 SHARED_COMMITS = ("s3", "s3a", "s3n")
-# What the tests run on: Spark, by its line.
+# What the tests run on, and what they ran on before (4.0): Spark, by its line.
 TESTED = {"4.2": "4.2.0", "4.0": "4.0.1"}
 CONTRACT = {"pipeline": "oncelake", "table": "probe", "source": {"topic": "probe", "format": "raw"}, "event_id": "position"}
 
@@ -73,7 +73,7 @@ def _refuse_store(session: SparkSession, lake: str) -> None:
 
 
 def known() -> list[str]:
-    """The runtimes that the tests run on."""
+    """The runtimes that the tests run on, or did."""
     pinned = {line: jars.locked(jars.JarSet.SPARK, line) for line in TESTED}
     delta = {line: next(jar.version for jar in found if jar.name.startswith("delta-spark")) for line, found in pinned.items()}
     return [f"Spark {spark}, Delta {delta[line]}" for line, spark in TESTED.items()]

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ingest.contract import Contract
-from ingest.stream.decode import Decoder, Source
+from ingest.stream.decode import Source, decode
 from ingest.stream.mark import BatchId
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
@@ -48,12 +48,12 @@ def kafka_frame(
 
 def decoded(spark: SparkSession, rules: Contract, values: Sequence[bytes | str | None], **more: Any) -> list[Row]:
     """What decode() makes of the values, in their order."""
-    return Decoder(rules).decode(kafka_frame(spark, values, **more), SOURCE).orderBy("_offset").collect()
+    return decode(kafka_frame(spark, values, **more), rules, SOURCE).orderBy("_offset").collect()
 
 
 def plain(spark: SparkSession, rules: Contract, values: Sequence[bytes | str | None], **more: Any) -> list[Row]:
     """As decoded(), with top-level dates and times as Spark prints them in UTC: Python's own would depend on the machine's zone."""
-    frame = Decoder(rules).decode(kafka_frame(spark, values, **more), SOURCE).orderBy("_offset")
+    frame = decode(kafka_frame(spark, values, **more), rules, SOURCE).orderBy("_offset")
     timed = (T.DateType, T.TimestampType, T.TimestampNTZType)
     columns = [F.col(f.name).cast("string").alias(f.name) if isinstance(f.dataType, timed) else F.col(f.name) for f in frame.schema]
     return frame.select(*columns).collect()

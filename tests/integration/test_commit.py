@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from ingest.errors import Bug
 from ingest.stream import commit
 from ingest.stream.columns import target_fields
-from ingest.stream.decode import Decoder, Source
+from ingest.stream.decode import Source, decode
 from ingest.stream.delta_log import Commit
 from ingest.stream.mark import Mark
 from tests.integration.desk import TOPIC_ID, Desk
@@ -31,7 +31,7 @@ CONFS = (commit.APP_ID, commit.VERSION, commit.METADATA)
 
 def rows(desk: Desk, mark: Mark, *values: str) -> DataFrame:
     """Rows of the target's columns, as a batch offers them to the MERGE."""
-    events = Decoder(desk.contract).decode(desk.frame(*values), Source(TOPIC_ID, mark.id, KAFKA_TIME))
+    events = decode(desk.frame(*values), desk.contract, Source(TOPIC_ID, mark.id, KAFKA_TIME))
     return events.select(*(field.name for field in target_fields(desk.contract)))
 
 

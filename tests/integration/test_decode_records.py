@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from ingest.stream.decode import Decoder
+from ingest.stream.decode import decode
 from tests.integration.records import KAFKA_TIME, SOURCE, contract, decoded, event, kafka_frame, reason
 
 pytestmark = pytest.mark.integration
@@ -121,7 +121,7 @@ def test_a_record_of_10_mb_is_decoded_and_one_with_a_fault_is_kept_whole(spark: 
 def test_provenance_is_the_records_position_and_the_batchs_time(spark: SparkSession) -> None:
     """I4, I5, I9: a position is an event id only with the topic's id."""
     names = ["_topic_id", "_partition", "_offset", "_epoch", "_batch", "unix_micros(_kafka_timestamp)", "unix_micros(_ingested_at)"]
-    row = Decoder(contract(event_id="position")).decode(kafka_frame(spark, [GOOD]), SOURCE).selectExpr(*names).first()
+    row = decode(kafka_frame(spark, [GOOD]), contract(event_id="position"), SOURCE).selectExpr(*names).first()
     micros = [round(moment.timestamp() * 1_000_000) for moment in (KAFKA_TIME, SOURCE.ingested_at)]
     assert row is not None and list(row) == ["topic-id", 0, 0, 3, 2, *micros]
 

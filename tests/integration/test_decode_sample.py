@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 from ingest.contract import Contract, load_contracts
 from ingest.local.poison import POISON_KINDS, PoisonKind, poison
 from ingest.local.sample import ORDERS, PAYMENTS, Shop
-from ingest.stream.decode import Decoder
+from ingest.stream.decode import decode
 from tests.integration.records import SOURCE, decoded, kafka_frame
 
 pytestmark = pytest.mark.integration
@@ -62,7 +62,7 @@ def test_the_samples_events_become_what_pythons_json_reads_in_them(spark: SparkS
     rules = CONTRACTS[topic]
     shop = Shop(11)
     events = list(shop.orders(200)) if topic == ORDERS else [shop.payment() for _ in range(200)]
-    found = Decoder(rules).decode(kafka_frame(spark, [each.value for each in events]), SOURCE).persist()
+    found = decode(kafka_frame(spark, [each.value for each in events]), rules, SOURCE).persist()
     assert [row["__detail"] for row in found.collect() if row["__reason"]] == []
     schema = T.StructType([T.StructField(c.name, c.data_type, True) for c in rules.columns])
     expected = spark.createDataFrame([_row(rules, json.loads(each.value, parse_float=Decimal)) for each in events], schema)

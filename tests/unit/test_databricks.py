@@ -29,7 +29,7 @@ def test_a_session_of_the_platform_is_given_what_decides_rows_and_nothing_of_the
     given = spark.settable()
     assert given.items() < spark.PINNED.items()
     assert {"spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive"} <= given.keys()
-    assert "spark.sql.ansi.enabled" in given
+    assert "spark.sql.execution.arrow.maxBytesPerBatch" in given
     assert not any(key.startswith(("spark.sql.extensions", "spark.sql.catalog", "spark.jars", "spark.driver")) for key in given)
     assert given.keys() | spark.FIXED_AT_START == spark.PINNED.keys()
 
