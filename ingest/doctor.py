@@ -127,7 +127,7 @@ def _platform(master: str, lake: str) -> str:
     from ingest.places import log_folder
     from ingest.stream import platform
 
-    with spark.session(master, log_folder(lake) / "spark-doctor.log") as session:
+    with spark.session(master, log_folder(lake) / "spark-doctor.log", short=True) as session:
         return platform.probe(session, lake)
 
 

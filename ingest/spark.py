@@ -53,6 +53,9 @@ FIXED_AT_START = frozenset(
     {"spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.redaction.regex", "spark.sql.codegen.cache.maxEntries"}
 )
 
+# Java's second compiler takes a third of a short run and begins to pay after a minute of work.
+ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+
 # It has only hooks to run by then: those remove its files.
 JVM_ENDS_WITHIN_S = 5.0
 
@@ -80,12 +83,13 @@ logger.fetch.level = error
 """
 
 
-def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = None) -> SparkSession:
+def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = None, short: bool = False) -> SparkSession:
     """Start (or take) the Spark session; its output goes to the file `log`.
 
-    `memory` is the heap of the driver's JVM (default: INGEST_DRIVER_MEMORY or 2g); INGEST_DRIVER_JAVA_OPTIONS adds options of the JVM.
-    On Databricks the platform's session is taken as it is, with the settings of `settable`: `master`, `log`, `name` and `memory` do not
-    count there. Raises Unfit where Java or the jars are missing, or the platform's session does not do.
+    `short`: for less than a minute's work, with ONE_COMPILER unless the caller's own options name a level. `memory` is the heap of the
+    driver's JVM (default: INGEST_DRIVER_MEMORY or 2g); INGEST_DRIVER_JAVA_OPTIONS adds options of the JVM. On Databricks the platform's
+    session is taken as it is, with the settings of `settable`: none of these parameters counts there. Raises Unfit where Java or the jars
+    are missing, or the platform's session does not do.
     """
     if (platform := databricks.runtime()) is not None:
         return _take(platform, master)
@@ -110,7 +114,8 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
     # A batch is short work and much garbage: what counts is how much is done, not how short a pause is.
     said = " ".join((own, os.environ.get("JAVA_TOOL_OPTIONS", ""), os.environ.get("JDK_JAVA_OPTIONS", "")))
     collector = "" if re.search(r"-XX:\+Use\w+GC\b", said) else "-XX:+UseParallelGC"
-    options = " ".join(filter(None, (options, collector, "" if "Archive" in own else class_archive.option(), own)))
+    compiler = ONE_COMPILER if short and "TieredStopAtLevel" not in said else ""
+    options = " ".join(filter(None, (options, collector, compiler, "" if "Archive" in own else class_archive.option(), own)))
     builder = SparkSession.builder.appName(name).master(master)
     builder = builder.config("spark.jars", ",".join(str(path) for path in files))
     builder = builder.config("spark.driver.memory", memory or os.environ.get("INGEST_DRIVER_MEMORY", "2g"))
@@ -153,9 +158,9 @@ def end(session: SparkSession) -> None:
 
 
 @contextmanager
-def session(master: str, log: Path) -> Iterator[SparkSession]:
+def session(master: str, log: Path, *, short: bool = False) -> Iterator[SparkSession]:
     """A session for what is done inside. Raises as `start`."""
-    started = start(master, log)
+    started = start(master, log, short=short)
     try:
         yield started
     finally:

@@ -62,7 +62,7 @@ def apply(
         lock.wait_for(places)
     applied: list[tuple[Contract, list[Change]]] = []
     errors: dict[str, IngestError] = {}
-    with spark.session(master, spark_log(lake, "apply")) as session:
+    with spark.session(master, spark_log(lake, "apply"), short=True) as session:
         for contract, places in contracts:
             try:
                 applied.append((contract, alter(session, contract, places)))
@@ -108,6 +108,6 @@ def _differences(
 
     contracts = load_contracts(project, tables or [])
     needed = not (is_local(lake) and is_local(checkpoints))
-    with spark.session(master, spark_log(lake, "plan")) if needed else nullcontext() as session:
+    with spark.session(master, spark_log(lake, "plan"), short=True) if needed else nullcontext() as session:
         for contract in contracts:
             yield contract, differences(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table))

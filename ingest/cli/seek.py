@@ -88,7 +88,7 @@ def _do(
     from ingest.stream.delta_log import Logs
 
     local = is_local(places.lake) and is_local(places.checkpoints)
-    with nullcontext() if local and dry_run else spark.session(master, spark_log(places.lake, "seek")) as session:
+    with nullcontext() if local and dry_run else spark.session(master, spark_log(places.lake, "seek"), short=True) as session:
         if dry_run:
             logs = Logs.of(places, session)
             planned = counted(session, places, look(session, places, logs, ask), seeking)

@@ -19,6 +19,7 @@ from ingest.files import LocalFiles
 from ingest.local.interrupt import uninterrupted
 from ingest.local.worker import Worker
 from ingest.places import Places
+from ingest.spark import ONE_COMPILER
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.mark import FIRST_BATCH
 
@@ -27,9 +28,6 @@ Say = Callable[[str, str], None]
 
 # A start takes 10 to 30 s and a pass a minute or two on a busy machine; what takes this long hangs.
 ATTEMPT_WITHIN_S = 900.0
-# A JVM that lives for half a minute spends half of it on optimising code for hours that never come (60 of 136 CPU seconds
-# in a pass of 300,000 events; without, the pass takes 112). For both pipelines alike; a pipeline in earnest keeps Java's defaults.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # Spark's second batch of whichever table comes first: it is in the table, and Spark has not noted that yet.
 KILLED_IN = 1
 
@@ -175,7 +173,7 @@ class Pipeline:
         """Temporary files of a killed JVM stay in the demo's folder."""
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
-        java = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {SHORT_LIVED} -Djava.io.tmpdir={temporary}".strip()
+        java = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {ONE_COMPILER} -Djava.io.tmpdir={temporary}".strip()
         return {"PYTHONUNBUFFERED": "1", "TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary), "JDK_JAVA_OPTIONS": java}
 
     def _failed(self, what: str) -> RunStopped:

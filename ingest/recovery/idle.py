@@ -16,8 +16,8 @@ from ingest.stream.delta_log import DeltaLog, Logs
 from ingest.stream.ledger_reader import unledgered
 
 
-def idle(contract: Contract, places: Places, ask: Callable[[], BrokerFacts]) -> bool:
-    """Whether there is nothing to read and nothing uncommitted: then no epoch need be opened.
+def waiting(contract: Contract, places: Places, ask: Callable[[], BrokerFacts]) -> int:
+    """How many offsets a start would read, at most. 0 where nothing is uncommitted either: then no epoch need be opened.
 
     Raises what a start would refuse with, and Unreadable for what deltalake cannot read.
     """
@@ -28,9 +28,11 @@ def idle(contract: Contract, places: Places, ask: Callable[[], BrokerFacts]) -> 
         raise decision.error
     contract_change.refuse_state(contract, places.target, logs.target.state())
     broker = facts.broker
-    if broker is None or not isinstance(decision, Start) or decision.first or facts.quarantine.look is None:
-        return False
-    return dict(decision.offsets) == broker.ends() and not _uncommitted(places, logs.target, facts)
+    assert broker is not None, "it was asked"
+    begins = decision.offsets if isinstance(decision, Start) else {}
+    number = sum(end - begins.get(partition, broker.bounds[partition][0]) for partition, end in broker.ends().items())
+    begun = isinstance(decision, Start) and not decision.first and facts.quarantine.look is not None
+    return number or int(not begun or _uncommitted(places, logs.target, facts))
 
 
 def _uncommitted(places: Places, log: DeltaLog, facts: Facts) -> bool:

@@ -20,7 +20,7 @@ from ingest.errors import IngestError, Refused, RunStopped
 from ingest.files import is_local, unfit
 from ingest.kafka_options import KafkaOptions
 from ingest.places import Places, refuse_nested, spark_log
-from ingest.recovery.idle import idle
+from ingest.recovery.idle import waiting
 from ingest.stream import lock, platform
 from ingest.stream.batch import BatchReport
 from ingest.stream.display import Display
@@ -28,6 +28,8 @@ from ingest.stream.query import TableQuery, Trigger, stopped
 from ingest.stream.topic import Topic, describe, facts_of
 
 POLL_S = 0.1
+# Offsets that a run of a minute cannot read.
+MANY = 500_000
 # A dying JVM's sockets close a moment before the process is gone.
 JVM_ENDS_WITHIN_S = 5.0
 
@@ -77,6 +79,7 @@ class Run:
     max_records: int | None = None
     checks: Checks | None = None
     interrupted: int | None = None
+    _offsets: int = 0
     _reports: list[BatchReport] = field(default_factory=list)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
@@ -88,7 +91,7 @@ class Run:
             queries = self._prepare(display, results)
             if not queries:
                 return list(results.values())
-            session = spark.start(self.master, log)
+            session = spark.start(self.master, log, short=self.trigger.once and self._offsets < MANY)
             # From here on a signal only sets a flag. Spark's own handler of Ctrl-C would cancel the batch at hand.
             self._listen(at_once=False)
         except Interrupted:
@@ -132,24 +135,25 @@ class Run:
                 if not topic.id:
                     display.note(f"{contract.name}: the broker tells no topic id, so a topic that is made anew cannot be noticed")
                 lock.wait_for(places, display.note)
-                if self._idle(contract, places, topic):
+                number = self._waiting(contract, places, topic)
+                if number == 0 and self.trigger.once and self.checks is None:
                     continue
+                self._offsets += MANY if number is None else number
                 queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch))
             except IngestError as error:
                 results[contract.name].error = error
         return queries
 
-    def _idle(self, contract: Contract, places: Places, topic: Topic) -> bool:
+    def _waiting(self, contract: Contract, places: Places, topic: Topic) -> int | None:
         """Look without Spark, where that can be done: a refusal comes in a second, and a schedule that finds nothing to read ends."""
         if not (is_local(self.lake) and is_local(self.checkpoints)):
-            return False
+            return None
         try:
-            nothing = idle(contract, places, lambda: facts_of(self.kafka, topic, contract.source.isolation_level))
+            return waiting(contract, places, lambda: facts_of(self.kafka, topic, contract.source.isolation_level))
         except (Unreadable, Refused) as error:
             if isinstance(error, Refused) and error.code != "LEDGER_UNREADABLE":
                 raise
-            return False  # what deltalake cannot read, the start asks Spark
-        return nothing and self.trigger.once and self.checks is None
+            return None  # what deltalake cannot read, the start asks Spark
 
     def _listen(self, *, at_once: bool) -> None:
         """Let SIGTERM and Ctrl-C end the run: `at_once` wherever it is, else after the batch at hand."""

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from ingest.delta_sql import At, DataFusion, Unreadable
 from ingest.errors import Refused
 from ingest.kafka_options import KafkaOptions
-from ingest.recovery.idle import idle
+from ingest.recovery.idle import waiting
 from ingest.stream import commit, lock, lock_file
 from ingest.stream.batch import BatchReport, Table, process
 from ingest.stream.topic import describe, facts_of
@@ -31,7 +31,7 @@ slow = pytest.mark.slow
 def nothing_to_do(lane: Lane) -> bool:
     kafka = KafkaOptions(lane.bootstrap_servers)
     topic = describe(kafka, lane.contract.source.topic)
-    return idle(lane.contract, lane.places, lambda: facts_of(kafka, topic, lane.contract.source.isolation_level))
+    return not waiting(lane.contract, lane.places, lambda: facts_of(kafka, topic, lane.contract.source.isolation_level))
 
 
 def test_with_the_checkpoints_deleted_between_runs_nothing_is_lost_doubled_or_asked(lane: MakeLane) -> None:

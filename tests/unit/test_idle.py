@@ -12,11 +12,12 @@ from ingest.delta_sql import Unreadable
 from ingest.errors import IngestError, Refused
 from ingest.kafka_options import KafkaOptions
 from ingest.recovery.facts import BrokerFacts
-from ingest.recovery.idle import idle
+from ingest.recovery.idle import waiting
 from ingest.recovery.refusals import ledger_unreadable
 from ingest.stream import contract_change
+from ingest.stream.display import Display
 from ingest.stream.query import Trigger
-from ingest.stream.run import Run
+from ingest.stream.run import MANY, Interrupted, Run
 from ingest.stream.topic import Topic
 from tests.unit.engine_scene import Scene
 from tests.unit.proof_lake import CONTRACT, TOPIC
@@ -33,13 +34,17 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 def is_idle(scene: Scene, first: int = 0, end: int = 10, decided: int | None = None, **more: tuple[int, int]) -> bool:
+    return offsets(scene, first, end, decided, **more) == 0
+
+
+def offsets(scene: Scene, first: int = 0, end: int = 10, decided: int | None = None, **more: tuple[int, int]) -> int:
     bounds = {0: (first, end), **{int(name[1:]): bound for name, bound in more.items()}}
-    return idle(CONTRACT, scene.places, lambda: BrokerFacts(TOPIC, bounds, {0: decided} if decided is not None else {}))
+    return waiting(CONTRACT, scene.places, lambda: BrokerFacts(TOPIC, bounds, {0: decided} if decided is not None else {}))
 
 
 def test_nothing_to_read_is_idle_and_one_offset_more_is_not(scene: Scene) -> None:
     assert is_idle(scene) and is_idle(scene, first=10) and is_idle(scene, end=12, decided=10) and is_idle(scene, p1=(0, 0))
-    assert not is_idle(scene, end=11) and not is_idle(scene, end=12, decided=11) and not is_idle(scene, p1=(0, 1))
+    assert offsets(scene, end=13) == 3 and offsets(scene, end=12, decided=11) == 1 and offsets(scene, p1=(0, 1)) == 1
 
 
 def sought(scene: Scene, rows: tuple[int, ...]) -> None:
@@ -88,9 +93,9 @@ def test_a_first_start_is_never_idle(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Its offsets are to be kept, also of an empty topic."""
     monkeypatch.setattr(contract_change, "changes", lambda *_: [])
     scene = Scene(tmp_path)
-    assert not is_idle(scene, end=0)
+    assert offsets(scene, end=0) == 1 and offsets(scene, first=4) == 6
     shutil.rmtree(scene.places.root)
-    assert not is_idle(scene, end=0)
+    assert offsets(scene, end=0) == 1 and offsets(scene, first=4) == 6
 
 
 def test_a_start_that_would_be_refused_is_refused_before_spark(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,16 +120,35 @@ def test_what_needs_spark_to_be_looked_at_is_left_to_the_start(
 ) -> None:
     """Checkpoints elsewhere, or a feature of Delta that deltalake lacks."""
 
-    def unreadable(*_: object) -> bool:
+    def unreadable(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr("ingest.stream.run.idle", unreadable)
+    monkeypatch.setattr("ingest.stream.run.waiting", unreadable)
     run = Run((CONTRACT,), scene.places.lake, checkpoints or scene.places.checkpoints, KafkaOptions("127.0.0.1:1"), "", Trigger(once=True))
-    assert not run._idle(CONTRACT, scene.places, Topic("t", "", (0,)))
+    assert None is run._waiting(CONTRACT, scene.places, Topic("t", "", (0,)))
 
 
 def test_any_other_refusal_ends_the_start_before_spark(scene: Scene) -> None:
     run = Run((CONTRACT,), scene.places.lake, scene.places.checkpoints, KafkaOptions("127.0.0.1:1"), "", Trigger(once=True))
     (Path(scene.places.target) / "_delta_log" / f"{0:020}.json").unlink()
     with pytest.raises(Refused, match="LOG_TORN"):
-        run._idle(CONTRACT, scene.places, Topic("t", "", (0,)))
+        run._waiting(CONTRACT, scene.places, Topic("t", "", (0,)))
+
+
+@pytest.mark.parametrize(("once", "number", "short"), [(True, MANY - 1, True), (True, MANY, False), (True, None, False), (False, 1, False)])
+def test_only_a_run_with_little_to_read_does_without_the_second_compiler(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, once: bool, number: int | None, short: bool
+) -> None:
+    monkeypatch.setattr("ingest.stream.run.describe", lambda *_: Topic("t", "", (0,)))
+    monkeypatch.setattr(Run, "_waiting", lambda *_: number)
+    monkeypatch.setattr(Run, "_listen", lambda *_, **__: None)
+    started: list[bool] = []
+
+    def start(*_: object, short: bool) -> None:
+        started.append(short)
+        raise Interrupted
+
+    monkeypatch.setattr("ingest.stream.run.spark.start", start)
+    places = scene.places
+    Run((CONTRACT,), places.lake, places.checkpoints, KafkaOptions("127.0.0.1:1"), "local", Trigger(once=once)).execute(Display())
+    assert started == [short]
