@@ -22,12 +22,12 @@ TOPIC, PARTITIONS = "events", 4
 DUPLICATES = 0.05
 
 
-def order(number: int, *, customers: int) -> bytes:
-    """The event of this number, of about 226 bytes; ids are minted anew, customers come round."""
+def order(number: int, *, customers: int, padding: str = "") -> bytes:
+    """The event of this number, of about 226 bytes and the padding's; ids are minted anew, customers come round."""
     return json.dumps(
         {
             "order_id": event_id.mint(),
-            "customer_id": f"customer-{number % customers:08}",
+            "customer_id": f"customer-{number % customers:08}{padding}",
             "status": ("placed", "paid", "shipped", "cancelled")[number % 4],
             "currency": "EUR",
             "amount": f"{number % 100_000 / 100:.2f}",
@@ -38,16 +38,19 @@ def order(number: int, *, customers: int) -> bytes:
     ).encode()
 
 
-def produce(servers: str, events: int) -> int:
-    """Send `events` JSON events of about 226 bytes with time-ordered ids, one in twenty sent again; returns the records sent."""
+def produce(
+    servers: str, events: int, *, topic: str = TOPIC, partitions: int = PARTITIONS, duplicates: float = DUPLICATES, padding: str = ""
+) -> int:
+    """Send `events` JSON events with time-ordered ids, a share of them at once again; returns the records sent."""
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20, "batch.size": 1_000_000})
-    sent, last = 0, b""
+    sent = 0
     for number in range(events):
-        last = order(number, customers=100_000)
-        for _ in range(2 if number % round(1 / DUPLICATES) == 0 else 1):
+        event = order(number, customers=100_000, padding=padding)
+        again = int((number + 1) * duplicates) > int(number * duplicates)
+        for _ in range(1 + again):
             while True:
                 try:
-                    producer.produce(TOPIC, last, partition=number % PARTITIONS)
+                    producer.produce(topic, event, partition=number % partitions)
                     break
                 except BufferError:
                     producer.poll(0.1)

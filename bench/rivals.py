@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,7 +31,7 @@ READ, NATIVE, SAME_COLUMNS, MERGE, OURS = (
 )
 
 
-def contract(**more: str) -> Contract:
+def contract(**more: Any) -> Contract:
     """Ours for the events of `bench.events`; `more` goes into it."""
     document = {
         "pipeline": "bench",
@@ -42,6 +43,24 @@ def contract(**more: str) -> Contract:
         **more,
     }
     return Contract.model_validate(document)
+
+
+def ingest(
+    session: SparkSession, servers: str, folder: Path, contracts: Sequence[Contract], cap: int, on_batch: Callable[[BatchReport], None]
+) -> None:
+    """What `ingest run --once` does with these tables, `cap` records a batch, in a session that is there."""
+    kafka = KafkaOptions(servers)
+    queries = []
+    for each in contracts:
+        places = Places(str(folder / "lake"), str(folder / "c"), each.pipeline, each.table)
+        query = TableQuery(each, places, kafka, describe(kafka, each.source.topic), on_batch)
+        query.start(session, Trigger(once=True), cap)
+        queries.append(query)
+    for query in queries:
+        while not query.poll():
+            time.sleep(0.01)
+        if (error := query.finish()) is not None:
+            raise error
 
 
 @dataclass
@@ -134,15 +153,8 @@ class Rivals:
         return self._ingest(folder, contract(conflicts="table"), [])
 
     def _ingest(self, folder: Path, ours: Contract, reports: list[BatchReport]) -> int:
-        kafka = KafkaOptions(self._servers)
-        places = Places(str(folder / "lake"), str(folder / "c"), "bench", "events")
-        query = TableQuery(ours, places, kafka, describe(kafka, TOPIC), reports.append)
-        query.start(self._session, Trigger(once=True), self._cap)
-        while not query.poll():
-            time.sleep(0.01)
-        if (error := query.finish()) is not None:
-            raise error
-        return self._count(places.target)
+        ingest(self._session, self._servers, folder, [ours], self._cap, reports.append)
+        return self._count(Places(str(folder / "lake"), str(folder / "c"), ours.pipeline, ours.table).target)
 
     def _sink(self, events: DataFrame, folder: Path) -> int:
         _to_the_end(events.writeStream.format("delta").option("path", str(folder / "t")), folder)

@@ -14,7 +14,6 @@ import os
 import platform
 import shutil
 import statistics
-import subprocess
 import tempfile
 import uuid
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ import pyspark
 
 from bench.events import PARTITIONS, TOPIC, produce
 from bench.meter import Meter
-from bench.result import keep
+from bench.result import head, keep
 from bench.rivals import MERGE, NATIVE, SAME_COLUMNS, Rival, Rivals
 from ingest import __version__, spark
 from ingest.local.broker import Broker
@@ -136,11 +135,10 @@ def main() -> None:
         rivals = [rival for rival in field.all if chosen.only is None or rival.name.startswith(tuple(chosen.only.split(",")))]
         measure(rivals, chosen.rounds, folder, Meter(broker.pid))
         session.stop()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     result = {
         "schema": "oncelake/bench-throughput/2",
         "version": __version__,
-        "commit": commit,
+        "commit": head(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "spark": pyspark.__version__,

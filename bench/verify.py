@@ -25,7 +25,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bench.events import COLUMNS, PARTITIONS, TOPIC, produce
-from bench.result import keep
+from bench.result import head, keep
 from ingest import __version__
 from ingest.local.broker import Broker
 from ingest.places import Places
@@ -150,11 +150,10 @@ def measure(events: int, rounds: int, many: int) -> dict[str, Any]:
             for verb, words in VERBS.items():
                 libraries.append(load_libraries())
                 seconds[verb].append(ingest(places, *words))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     return {
         "schema": "oncelake/bench-verify/3",
         "version": __version__,
-        "commit": commit,
+        "commit": head(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "records": records,

@@ -1,0 +1,213 @@
+"""How long a record takes from its producer's commit to the target's: `ingest run` as users start it, at a steady rate.
+
+    .venv/bin/python -m bench.latency [--rate 5000] [--minutes 10] [--json docs/benchmarks/latency.json]
+
+One producer sends a transaction every tenth of a second. A record counts from the moment in which its transaction's commit returned, and
+until the time of the file in the table's log that says it is there. The first minute is left out: Java compiles as it goes. Afterwards
+the same question in SQL is put to the table as it is and to a copy that was compacted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Message, Producer
+from deltalake import DeltaTable
+
+from bench.events import PARTITIONS, TOPIC, order
+from bench.result import head, keep
+from bench.verify import contract
+from ingest.delta_sql import At, DataFusion
+from ingest.local.broker import Broker
+from ingest.places import Places
+from ingest.stream.delta_log import Commit, DeltaLog, Logs
+
+TRANSACTION_S = 0.1
+WARM_UP_MIN = 1
+ENDS_WITHIN_S = 120
+QUESTION = "SELECT status, count(*), sum(amount), max(ordered_at) FROM {t} GROUP BY status"
+QUESTIONS = 7
+
+
+@dataclass
+class Feed:
+    """A producer of transactions; `sent` has one line a transaction and partition: when its commit returned, partition, end, records."""
+
+    servers: str
+    sent: list[tuple[float, int, int, int]] = field(default_factory=list)
+    number: int = 0
+
+    def run(self, rate: int, seconds: float) -> None:
+        """Send so many records a second for so long."""
+        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": "latency", "linger.ms": 5})
+        producer.init_transactions()
+        began = time.time()
+        while (due := time.time() - began) < seconds:
+            self._transaction(producer, round(rate * (due + TRANSACTION_S)) - self.number)
+            time.sleep(max(0.0, TRANSACTION_S - (time.time() - began - due)))
+
+    def _transaction(self, producer: Producer, records: int) -> None:
+        ends: dict[int, list[int]] = {}
+
+        def delivered(_: object, message: Message) -> None:
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None and offset is not None, "it was delivered"
+            ends.setdefault(partition, []).append(offset)
+
+        producer.begin_transaction()
+        for _ in range(records):
+            self.number += 1
+            producer.produce(TOPIC, order(self.number, customers=100_000), partition=self.number % PARTITIONS, on_delivery=delivered)
+        producer.commit_transaction()
+        now = time.time()
+        self.sent += [(now, partition, max(offsets) + 1, len(offsets)) for partition, offsets in ends.items()]
+
+
+def visible(log: DeltaLog, path: Path) -> list[tuple[float, Commit]]:
+    """The batches of the target with the time of each commit, the first one first."""
+    batches = [commit for commit in log.newest_first() if commit.mark is not None and commit.mark.kind == "batch"]
+    return [((path / "_delta_log" / f"{each.version:020}.json").stat().st_mtime, each) for each in reversed(batches)]
+
+
+def delays(sent: list[tuple[float, int, int, int]], batches: list[tuple[float, Commit]]) -> np.ndarray[Any, Any]:
+    """One line a transaction and partition: when it was committed, the seconds until it was in the table, its records."""
+    times = np.array([at for at, _ in batches])
+    ends = {p: np.array([commit.mark.ends.get(p, 0) for _, commit in batches if commit.mark is not None]) for p in range(PARTITIONS)}
+    return np.array([(at, times[np.searchsorted(ends[p], end)] - at, records) for at, p, end, records in sent])
+
+
+def quantile(found: np.ndarray[Any, Any], share: float) -> float:
+    """The delay below which this share of the records lies."""
+    ordered = found[np.argsort(found[:, 1])]
+    reached = np.cumsum(ordered[:, 2])
+    return round(float(ordered[np.searchsorted(reached, share * reached[-1]), 1]), 2)
+
+
+def asked(path: str) -> float:
+    """Processor seconds of the question, the median of several."""
+    found = []
+    for _ in range(QUESTIONS):
+        began = time.process_time()
+        DataFusion().ask(QUESTION, t=At(path))
+        found.append(time.process_time() - began)
+    return statistics.median(found)
+
+
+def measure(rate: int, minutes: int, folder: Path) -> dict[str, Any]:
+    """Feed, wait until all is in the table, and look."""
+    (folder / "tables").mkdir()
+    (folder / "tables" / "events.yml").write_text(contract(), encoding="utf-8")
+    places = Places(str(folder / "lake"), str(folder / "checkpoints"), "bench", "events")
+    with Broker(folder / "broker") as broker:
+        broker.create_topic(TOPIC, PARTITIONS)
+        feed = Feed(broker.bootstrap_servers)
+        words = ["--project", str(folder), "--lake", places.lake, "--checkpoints", str(folder / "checkpoints")]
+        words += ["--bootstrap-servers", broker.bootstrap_servers]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run = subprocess.Popen([sys.executable, "-m", "ingest", "run", *words], stdout=subprocess.DEVNULL)
+        feed.run(rate, 60 * (minutes + WARM_UP_MIN))
+        log, target = Logs.of(places).target, Path(places.target)
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while not _reached(feed, visible(log, target)[-1][1]):
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the run has not read everything within {ENDS_WITHIN_S} s")
+            time.sleep(0.5)
+        run.send_signal(signal.SIGTERM)
+        run.wait(ENDS_WITHIN_S)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    batches = visible(log, target)
+    cost = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    found = delays(feed.sent, batches)
+    found = found[found[:, 0] >= found[0, 0] + 60 * WARM_UP_MIN]
+    return {"records": feed.number, **_figures(found, minutes, batches, cost), **_files(target)}
+
+
+def _reached(feed: Feed, newest: Commit) -> bool:
+    ends = {partition: end for _, partition, end, _ in feed.sent}
+    return newest.mark is not None and all(newest.mark.ends.get(partition, 0) >= end for partition, end in ends.items())
+
+
+def _figures(found: np.ndarray[Any, Any], minutes: int, batches: list[tuple[float, Commit]], cost: float) -> dict[str, Any]:
+    minute = ((found[:, 0] - found[0, 0]) // 60).astype(int)
+    each = [found[minute == number] for number in range(minutes)]
+    return {
+        "p50_s": quantile(found, 0.5),
+        "p95_s": quantile(found, 0.95),
+        "p99_s": quantile(found, 0.99),
+        "max_s": round(float(found[:, 1].max()), 2),
+        "by_minute": [[quantile(part, 0.5), quantile(part, 0.99)] for part in each],
+        "batches": len(batches),
+        "processor_s": round(cost, 1),
+    }
+
+
+def _files(target: Path) -> dict[str, Any]:
+    table, copy = DeltaTable(target), target.with_name("compacted")
+    shutil.copytree(target, copy)
+    DeltaTable(copy).optimize.compact()
+    plain, compacted = asked(str(target)), asked(str(copy))
+    return {
+        "files": len(table.file_uris()),
+        "files_compacted": len(DeltaTable(copy).file_uris()),
+        "log_entries": sum(1 for _ in (target / "_delta_log").iterdir()),
+        "question_processor_s": round(plain, 3),
+        "question_compacted_processor_s": round(compacted, 3),
+    }
+
+
+def page(result: dict[str, Any]) -> str:
+    """The page for docs/benchmarks/, with the command that measured."""
+    by_minute = " · ".join(f"{half} / {most}" for half, most in result["by_minute"])
+    ratio = result["question_processor_s"] / result["question_compacted_processor_s"]
+    return "\n".join(
+        [
+            "# Latency\n\n`python -m bench.latency --json docs/benchmarks/latency.json`\n",
+            f"{result['rate']:,} records a second of about 226 bytes, in a transaction every tenth of a second, for {result['minutes']} "
+            f"minutes after one that is left out; {result['cores']} cores, which broker and producer share; commit {result['commit']}. "
+            "From the return of the producer's commit to the commit in the target's log.\n",
+            "| p50, s | p95, s | p99, s | most, s | batches | processor s of the run |\n|---|---|---|---|---|---|",
+            "| {p50_s} | {p95_s} | {p99_s} | {max_s} | {batches} | {processor_s} |".format(**result),
+            f"\nBy minute, p50 / p99: {by_minute}.\n",
+            f"Then the table has {result['files']} files and {result['log_entries']} entries in its log. A question that reads all of it "
+            f"(`{QUESTION.replace('{t}', 't')}`) takes {result['question_processor_s']} processor s; of a copy compacted to "
+            f"{result['files_compacted']} files {result['question_compacted_processor_s']}: {ratio:.1f} times as much.\n",
+        ]
+    )
+
+
+def main() -> None:
+    """Measure and print; with --json keep the result, and the page beside it as .md."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", type=int, default=5000)
+    parser.add_argument("--minutes", type=int, default=10)
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        figures = measure(chosen.rate, chosen.minutes, Path(name))
+    about = {
+        "schema": "oncelake/bench-latency/1",
+        "commit": head(),
+        "cores": os.cpu_count(),
+        "rate": chosen.rate,
+        "minutes": chosen.minutes,
+    }
+    result = {**about, **figures}
+    print(page(result))
+    keep(chosen.json, result, page(result))
+
+
+if __name__ == "__main__":
+    main()
