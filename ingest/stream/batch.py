@@ -31,6 +31,9 @@ from ingest.stream.mark import FIRST_BATCH, BatchId, Counts, Mark
 from ingest.stream.offsets import OffsetRange, Planned, planned
 from ingest.stream.tally import Tally, kept, rank, tally_of
 
+# A task writes a file: of a small batch each partition of the topic would leave one.
+ROWS_A_TASK = 25_000
+
 
 @dataclass(frozen=True)
 class BatchReport:
@@ -128,6 +131,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
 
         # 5 The target: its commit carries transaction id, ranges and counts. 6 Conflicts and unknown outcomes: inside commit.
         winners = ranked.where("__rank = 1").select(*(F.col(f"`{f.name}`") for f in target_fields(table.contract)))
+        winners = winners.coalesce(max(1, tally.rows // ROWS_A_TASK))
         faults.at("during_target", number, table.epoch.checkpoint)
         still = partial(table.mark, number, plan.ranges, counts)
         commit = commits.merge_target(winners, table.contract, table.epoch.look_back.target, tally.bounds, still)
@@ -191,6 +195,7 @@ def _quarantine(ranked: DataFrame, tally: Tally, table: Table, number: int, plan
         F.lit("ingest run").alias("state_by"),
     )
     still = partial(table.mark, number, plan.ranges)
+    failed = failed.coalesce(max(1, tally.failed // ROWS_A_TASK))
     commit = commits.merge_quarantine(failed, table.epoch.look_back.quarantine, still, reopen=again)
     table.epoch.look_back.again()
     offered = {partition: taken.failed for partition, taken in tally.counts.items()}

@@ -119,6 +119,11 @@ class Tally:
         """Records that are no rows."""
         return sum(each.failed for each in self.counts.values())
 
+    @property
+    def rows(self) -> int:
+        """Records that the target may get."""
+        return sum(each.read - each.failed - each.losers for each in self.counts.values())
+
 
 def tally_of(ranked: DataFrame, contract: Contract) -> Tally:
     """One ordinary aggregation, so that retried tasks count once."""

@@ -96,6 +96,7 @@ def test_quarantine_keeps_bytes_headers_position_and_reason_exactly(lane: MakeLa
     sent = source.load().select("partition", "offset", "timestamp").collect()
     assert sorted((r["partition"], r["offset"], r["kafka_timestamp"]) for r in rows) == sorted(map(tuple, sent))
     assert {r["state"] for r in rows} == {"open"}
+    assert [len(commit.added) for commit, _ in one.batches("quarantine")] == [1], "a small batch leaves one file, whatever its partitions"
     topic = one.batches()[0][1].topic
     assert {(r["topic"], r["topic_id"], r["epoch"], r["batch"]) for r in rows} == {(topic.name, topic.id, 1, 2)}
     assert one.target().count() == 0

@@ -39,6 +39,7 @@ def test_with_the_checkpoints_deleted_between_runs_nothing_is_lost_doubled_or_as
     one = lane(partitions=2)
     one.send(order("a"), Record(order("b"), 1), "{")
     one.run()
+    assert len(one.batches()[0][0].added) == 1, "of a small batch one file, whatever its partitions"
     assert nothing_to_do(one)
     one.lose_checkpoints()
     one.send(order("b"), Record(order("c"), 1), Record("}", 1))
