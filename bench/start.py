@@ -1,10 +1,11 @@
-"""How long a start takes when the table's log is long: `ingest run --once`, with nothing to read and with a hundred records to read.
+"""How long a start takes: `ingest run --once` for the first time, and where the table's log is short or long.
 
     .venv/bin/python -m bench.start [--commits 260000] [--rounds 5] [--json docs/benchmarks/start.json]
 
-Two tables of one contract, read by `ingest run --once` from a real broker. The log of one of them is filled up with commits that change
+First starts have a lake of their own each, and a topic that is empty or holds 50,000 records. Then two tables of one contract, with
+nothing to read and with a hundred records to read. The log of one of them is filled up with commits that change
 nothing, as OPTIMIZE leaves them, behind a checkpoint of the log; 260,000 are a batch every ten seconds for the thirty days that Delta keeps
-them. Both verbs are processes of their own with all that they start; the tables take turns.
+them. Each run is a process of its own with all that it starts; they take turns.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from typing import Any
 from deltalake import DeltaTable
 
 from bench.events import PARTITIONS, TOPIC, produce
-from bench.result import keep
+from bench.result import head, keep
 from bench.verify import contract, ingest
 from ingest.local.broker import Broker
 
-SHORT, LONG, RECORDS = 100, 260_000, 100
+SHORT, LONG, RECORDS, FIRST = 100, 260_000, 100, 50_000
 IDLE, READS = "nothing to read", f"{RECORDS} records to read"
+HELP = "`ingest --help`"
+ROUNDS = 5
 NOTHING = {"commitInfo": {"timestamp": 0, "operation": "OPTIMIZE", "operationParameters": {}, "isBlindAppend": False}}
 
 
@@ -45,40 +48,73 @@ def fill(target: Path, commits: int) -> None:
     (log / "_last_checkpoint").write_text(json.dumps({"version": commits, "size": told["size"]}), encoding="utf-8")
 
 
-def timed(places: dict[str, str]) -> tuple[float, float]:
-    """Wall and processor seconds of a run."""
+def timed(places: dict[str, str], *words: str) -> tuple[float, float]:
+    """Wall and processor seconds of a verb."""
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    ingest(places, "run", "--once")
+    ingest(places, *words)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.monotonic() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def first_starts(rounds: int, folder: Path) -> dict[str, list[tuple[float, float]]]:
+    """`run --once` with a lake that is new each time, and the help text."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    with Broker(folder / "broker") as broker:
+        project(folder)
+        broker.create_topic(TOPIC, PARTITIONS)
+        for records in (0, FIRST):
+            produce(broker.bootstrap_servers, records)
+            for number in range(rounds + 1):
+                places = {
+                    "INGEST_LAKE": f"{folder}/{records}-{number}/lake",
+                    "INGEST_CHECKPOINTS": f"{folder}/{records}-{number}/checkpoints",
+                }
+                places |= {"INGEST_PROJECT": str(folder), "INGEST_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
+                found.setdefault(f"first start, {records:,} events", []).append(timed(places, "run", "--once"))
+    found[HELP] = [timed({}, "--help") for _ in range(rounds + 1)]
+    return found
+
+
+def project(folder: Path) -> None:
+    """A project folder with the benchmark's table."""
+    (folder / "tables").mkdir(parents=True)
+    (folder / "tables" / "events.yml").write_text(contract(), encoding="utf-8")
+
+
+def behind_logs(commits: int, rounds: int, folder: Path) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """`run --once` of tables whose logs have 100 and so many commits."""
+    seconds: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    with Broker(folder / "broker") as broker:
+        broker.create_topic(TOPIC, PARTITIONS)
+        project(folder)
+        produce(broker.bootstrap_servers, RECORDS)
+        lakes: dict[int, dict[str, str]] = {}
+        for each in (SHORT, commits):
+            folders = {"INGEST_LAKE": f"{folder}/{each}/lake", "INGEST_CHECKPOINTS": f"{folder}/{each}/checkpoints"}
+            lakes[each] = {**folders, "INGEST_PROJECT": str(folder), "INGEST_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
+            ingest(lakes[each], "run", "--once")
+            fill(folder / f"{each}/lake/bench/events/target", each)
+        for _ in range(rounds + 1):  # in the first the long log is walked once, to the newest batch
+            produce(broker.bootstrap_servers, RECORDS)
+            for each, places in lakes.items():
+                found = seconds.setdefault(str(each), {IDLE: [], READS: []})
+                found[READS].append(timed(places, "run", "--once"))
+                found[IDLE].append(timed(places, "run", "--once"))
+    return seconds
 
 
 def main() -> None:
     """Measure and print; with --json keep the result, and the table beside it as .md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, default=LONG)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    seconds: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    with tempfile.TemporaryDirectory() as name, Broker(Path(name) / "broker") as broker:
-        broker.create_topic(TOPIC, PARTITIONS)
-        (Path(name) / "tables").mkdir()
-        (Path(name) / "tables" / "events.yml").write_text(contract(), encoding="utf-8")
-        produce(broker.bootstrap_servers, RECORDS)
-        lakes: dict[int, dict[str, str]] = {}
-        for commits in (SHORT, chosen.commits):
-            folders = {"INGEST_LAKE": f"{name}/{commits}/lake", "INGEST_CHECKPOINTS": f"{name}/{commits}/checkpoints"}
-            lakes[commits] = {**folders, "INGEST_PROJECT": name, "INGEST_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
-            ingest(lakes[commits], "run", "--once")
-            fill(Path(name) / f"{commits}/lake/bench/events/target", commits)
-        for _ in range(chosen.rounds + 1):  # in the first the long log is walked once, to the newest batch
-            produce(broker.bootstrap_servers, RECORDS)
-            for commits, places in lakes.items():
-                found = seconds.setdefault(str(commits), {IDLE: [], READS: []})
-                found[READS].append(timed(places))
-                found[IDLE].append(timed(places))
-    result: dict[str, Any] = {"schema": "oncelake/bench-start/1", "cores": os.cpu_count(), "rounds": chosen.rounds, "seconds": seconds}
+    with tempfile.TemporaryDirectory() as name:
+        first = first_starts(chosen.rounds, Path(name) / "first")
+        seconds = behind_logs(chosen.commits, chosen.rounds, Path(name) / "later")
+    about = {"schema": "oncelake/bench-start/2", "commit": head(), "cores": os.cpu_count(), "rounds": chosen.rounds}
+    result: dict[str, Any] = {**about, "first": first, "seconds": seconds}
     print(page(result))
     keep(chosen.json, result, page(result))
 
@@ -86,15 +122,16 @@ def main() -> None:
 def page(result: dict[str, Any]) -> str:
     """The page for docs/benchmarks/, with the command that measured."""
     lines = [
-        "# A start behind a long log\n\n`python -m bench.start --json docs/benchmarks/start.json`\n",
-        f"`ingest run --once` as a user starts it, by the commits in the target's log: the median of {result['rounds']} rounds on "
-        f"{result['cores']} cores, and in brackets the spread.\n",
+        f"# Starts\n\n`python -m bench.start --rounds {result['rounds']} --json docs/benchmarks/start.json`\n",
+        f"`ingest run --once` as a user starts it, from the command to its end: the median of {result['rounds']} rounds on "
+        f"{result['cores']} cores, and in brackets the spread; commit {result['commit']}. A first start makes the tables, too; 5 % of its "
+        "events are sent twice. Later starts by the commits in the target's log.\n",
         "| commits | start | wall, s | processor, s |\n|---|---|---|---|",
     ]
-    for commits, found in result["seconds"].items():
+    for commits, found in ({"": result["first"]} | result["seconds"]).items():
         for what, every in found.items():
             walls, cpus = zip(*every[1:], strict=True)
-            lines.append(f"| {int(commits):,} | {what} | {_median(walls)} | {_median(cpus)} |")
+            lines.append(f"| {f'{int(commits):,}' if commits else ''} | {what} | {_median(walls)} | {_median(cpus)} |")
     return "\n".join([*lines, ""])
 
 
