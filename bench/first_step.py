@@ -65,7 +65,7 @@ def main() -> None:
             "read, from_json": lambda: into_nothing(plainly()),
             "read, decode with all checks": lambda: into_nothing(decoded()),
             "the same, cached and counted": lambda: kept(decoded().withColumn("__rank", F.lit(1))),
-            "the same, copies of an event id ranked": lambda: kept(rank(decoded(), ours)),
+            "the same, copies of an event id ranked": lambda: kept(rank(decoded(), ours)[0]),
         }
         seconds: dict[str, list[float]] = {name: [] for name in rungs}
         for _ in range(chosen.rounds):

@@ -108,8 +108,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     with ExitStack() as stack:
         events = stack.enter_context(kept(decode(records, table.contract, source)))
         clock.lap("decode")
-        ranked = rank(events, table.contract)
-        tally = tally_of(ranked, table.contract)
+        ranked, tally = rank(events, table.contract)
         looks: list[Callable[[DataFrame], DataFrame]] = []
         epochs = table.epoch.epochs_of_topic
         if table.contract.conflicts == "table":

@@ -39,9 +39,9 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
             plan.rdd().unpersist(False)
 
 
-def rank(events: DataFrame, contract: Contract) -> DataFrame:
-    """Add `__rank` to decoded events: 1 for the copy of an event id that wins inside the batch (least partition and offset), more for the
-    others, NULL for records that go to quarantine. Copies that differ from the winner go there too.
+def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, Tally]:
+    """Add `__rank` to decoded events, and count them: 1 for the copy of an event id that wins inside the batch (least partition and
+    offset), more for the others, NULL for records that go to quarantine. Copies that differ from the winner go there too.
 
     Only ids that occur twice by their 64-bit hash are compared, and that here: 8 bytes a record come to the driver, and of such ids the
     ids. A shuffle would cost four times as much. All other rows stay where they are.
@@ -49,33 +49,36 @@ def rank(events: DataFrame, contract: Contract) -> DataFrame:
     good = F.col("__reason").isNull()
     ranked = events.withColumn("__rank", F.when(good, F.lit(1)))
     if contract.event_id.kind == "position":
-        return ranked
+        return ranked, tally_of(ranked, contract)
     ids = event_id_columns(contract)
     hashed = F.xxhash64(*(f"`{name}`" for name in ids))
-    twice = _twice(events.where(good).select(hashed.alias("__hash")).toArrow())
+    counted = _counted(ranked, contract, F.collect_list(F.when(good, hashed)).alias("hashes"))
+    tally, hashes = _tally(counted.drop_columns(["hashes"]), contract), counted["hashes"].combine_chunks().flatten()
+    twice = _twice(hashes)
     if twice.num_rows == 0:
-        return ranked
+        return ranked, tally
     session = events.sparkSession
     copies = events.where(good).join(F.broadcast(session.createDataFrame(twice)), hashed == F.col("__hash"), "left_semi")
     payload = F.col(PAYLOAD_HASH) if contract.conflicts == "table" else payload_hash(contract)
     columns = [F.col(f"`{name}`").alias(f"__id{number}") for number, name in enumerate(ids)]
     later = later_copies(copies.select(*columns, *POSITION, payload.alias("__payload")).toArrow())
     if later.num_rows == 0:
-        return ranked
+        return ranked, tally
     losers = session.createDataFrame(later)
     found = ranked.join(F.broadcast(losers), POSITION, "left")
     differs = F.col("__differs").isNotNull()
-    return found.withColumns(
+    marked = found.withColumns(
         {
             "__rank": F.when(~differs, F.coalesce("__copy", "__rank")),
             "__reason": F.when(differs, F.lit(CONFLICT)).otherwise(F.col("__reason")),
             "__detail": F.when(differs, F.col("__differs")).otherwise(F.col("__detail")),
         }
-    ).drop("__copy", "__differs")
+    )
+    return marked.drop("__copy", "__differs"), tally.without(later)
 
 
-def _twice(hashes: pa.Table) -> pa.Table:
-    ordered = np.sort(hashes.column(0).to_numpy())
+def _twice(hashes: pa.Array) -> pa.Table:
+    ordered = np.sort(hashes.to_numpy())
     return pa.table({"__hash": np.unique(ordered[1:][ordered[1:] == ordered[:-1]])})
 
 
@@ -124,27 +127,47 @@ class Tally:
         """Records that the target may get."""
         return sum(each.read - each.failed - each.losers for each in self.counts.values())
 
+    def without(self, later: pa.Table) -> Tally:
+        """The same where these rows (as `later_copies` finds them) are no winners."""
+        counts, conflicts = dict(self.counts), self.conflicts
+        for found in later.group_by("_partition").aggregate([("__copy", "count"), ("__differs", "count")]).to_pylist():
+            taken, differ = counts[found["_partition"]], found["__differs_count"]
+            counts[found["_partition"]] = Taken(taken.read, taken.failed + differ, taken.losers + found["__copy_count"] - differ)
+            conflicts += differ
+        return Tally(counts, self.bounds, conflicts)
+
 
 def tally_of(ranked: DataFrame, contract: Contract) -> Tally:
-    """One ordinary aggregation, so that retried tasks count once."""
-    fields = {field.name: field.dataType for field in target_fields(contract)}
-    # Delta keeps no least and greatest of BINARY columns.
-    ids = [name for name in event_id_columns(contract) if not isinstance(fields[name], T.BinaryType)]
+    """Count ranked events. One ordinary aggregation, so that retried tasks count once."""
+    return _tally(_counted(ranked, contract), contract)
+
+
+def _counted(ranked: DataFrame, contract: Contract, *more: Column) -> pa.Table:
     winner = F.col("__rank") == 1
     aggregates = [F.count("*").alias("read"), F.count("__reason").alias("failed"), F.count_if(F.col("__rank") > 1).alias("losers")]
-    aggregates += [F.count_if(F.col("__reason") == CONFLICT).alias("conflicts")]
-    for position, name in enumerate(ids):
-        plain = _countable(F.col(f"`{name}`"), fields[name])
+    aggregates += [F.count_if(F.col("__reason") == CONFLICT).alias("conflicts"), *more]
+    for position, (name, kind) in enumerate(_bounded(contract)):
+        plain = _countable(F.col(f"`{name}`"), kind)
         aggregates += [F.min(F.when(winner, plain)).alias(f"least{position}"), F.max(F.when(winner, plain)).alias(f"greatest{position}")]
-    rows = ranked.groupBy("_partition").agg(*aggregates).collect()
+    return ranked.groupBy("_partition").agg(*aggregates).toArrow()
+
+
+def _tally(counted: pa.Table, contract: Contract) -> Tally:
+    rows = counted.to_pylist()
     counts = {row["_partition"]: Taken(row["read"], row["failed"], row["losers"]) for row in rows}
     bounds = {}
-    for position, name in enumerate(ids):
+    for position, (name, kind) in enumerate(_bounded(contract)):
         least = [row[f"least{position}"] for row in rows if row[f"least{position}"] is not None]
         greatest = [row[f"greatest{position}"] for row in rows if row[f"greatest{position}"] is not None]
         if least:
-            bounds[name] = (_literal(min(least), fields[name]), _literal(max(greatest), fields[name]))
+            bounds[name] = (_literal(min(least), kind), _literal(max(greatest), kind))
     return Tally(counts, bounds, sum(row["conflicts"] for row in rows))
+
+
+def _bounded(contract: Contract) -> list[tuple[str, T.DataType]]:
+    """Columns of the event id with their types; Delta keeps no least and greatest of BINARY columns."""
+    fields = {field.name: field.dataType for field in target_fields(contract)}
+    return [(name, fields[name]) for name in event_id_columns(contract) if not isinstance(fields[name], T.BinaryType)]
 
 
 def _countable(column: Column, kind: T.DataType) -> Column:
