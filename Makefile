@@ -43,11 +43,14 @@ chaos: setup  ## random faults against a scratch lake, judged; a line in docs/ch
 model: setup  ## a million random schedules of faults against the engine's decisions; a line in docs/model.md (SEED=1 SCHEDULES=1000000)
 	@PYTHONPATH=. $(BIN)/python scripts/model.py --seed $(or $(SEED),1) --schedules $(or $(SCHEDULES),1000000)
 
-bench: setup  ## how fast is it, beside Delta's own sink and a MERGE by hand (about half an hour; writes docs/benchmarks/)
+bench: setup  ## how fast is it, beside Delta's own sink and a MERGE by hand (about an hour and a half; writes docs/benchmarks/)
 	@$(BIN)/python -m bench.throughput --json docs/benchmarks/throughput.json
 	@$(BIN)/python -m bench.first_step --json docs/benchmarks/first_step.json
 	@$(BIN)/python -m bench.verify --json docs/benchmarks/verify.json
 	@$(BIN)/python -m bench.start --json docs/benchmarks/start.json
+	@$(BIN)/python -m bench.latency --json docs/benchmarks/latency.json
+	@$(BIN)/python -m bench.scale --json docs/benchmarks/scale.json
+	@$(BIN)/python -m bench.growth --json docs/benchmarks/growth.json
 	@$(BIN)/python -m bench.quality --json docs/benchmarks/quality.json
 	@$(BIN)/python -m bench.producer --json docs/benchmarks/producer.json
 

@@ -18,12 +18,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from confluent_kafka import Message, Producer
 from deltalake import DeltaTable
 
@@ -38,6 +41,7 @@ from ingest.stream.delta_log import Commit, DeltaLog, Logs
 TRANSACTION_S = 0.1
 WARM_UP_MIN = 1
 ENDS_WITHIN_S = 120
+WATCH_EVERY_S = 10
 QUESTION = "SELECT status, count(*), sum(amount), max(ordered_at) FROM {t} GROUP BY status"
 QUESTIONS = 7
 
@@ -74,6 +78,34 @@ class Feed:
         producer.commit_transaction()
         now = time.time()
         self.sent += [(now, partition, max(offsets) + 1, len(offsets)) for partition, offsets in ends.items()]
+
+
+class Watch(threading.Thread):
+    """Looks every ten seconds what a process and all below it hold in memory, and a folder on the disk: `held` has bytes of both."""
+
+    def __init__(self, pid: int, scratch: Path) -> None:
+        super().__init__(daemon=True)
+        self._pid, self._scratch, self._done = pid, scratch, threading.Event()
+        self.held: list[tuple[int, int]] = []
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while not self._done.wait(WATCH_EVERY_S):
+            with suppress(psutil.NoSuchProcess, FileNotFoundError):
+                process = psutil.Process(self._pid)
+                memory = sum(each.memory_info().rss for each in (process, *process.children(recursive=True)))
+                self.held.append((memory, sum(each.stat().st_size for each in self._scratch.rglob("*") if each.is_file())))
+
+    def stop(self) -> dict[str, list[int]]:
+        """Median megabytes of memory and scratch disk, by third of the time."""
+        self._done.set()
+        self.join()
+        size = len(self.held) // 3
+        thirds = [self.held[number * size : (number + 1) * size] for number in range(3)]
+        return {
+            name: [round(statistics.median(each[which] for each in third) / 1e6) for third in thirds]
+            for which, name in enumerate(("memory_mb", "scratch_mb"))
+        }
 
 
 def visible(log: DeltaLog, path: Path) -> list[tuple[float, Commit]]:
@@ -118,6 +150,8 @@ def measure(rate: int, minutes: int, folder: Path) -> dict[str, Any]:
         words += ["--bootstrap-servers", broker.bootstrap_servers]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         run = subprocess.Popen([sys.executable, "-m", "ingest", "run", *words], stdout=subprocess.DEVNULL)
+        watch = Watch(run.pid, folder / "lake" / "logs" / "tmp")
+        watch.start()
         feed.run(rate, 60 * (minutes + WARM_UP_MIN))
         log, target = Logs.of(places).target, Path(places.target)
         deadline = time.monotonic() + ENDS_WITHIN_S
@@ -125,6 +159,7 @@ def measure(rate: int, minutes: int, folder: Path) -> dict[str, Any]:
             if time.monotonic() > deadline:
                 raise SystemExit(f"the run has not read everything within {ENDS_WITHIN_S} s")
             time.sleep(0.5)
+        held = watch.stop()
         run.send_signal(signal.SIGTERM)
         run.wait(ENDS_WITHIN_S)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -132,7 +167,7 @@ def measure(rate: int, minutes: int, folder: Path) -> dict[str, Any]:
     cost = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     found = delays(feed.sent, batches)
     found = found[found[:, 0] >= found[0, 0] + 60 * WARM_UP_MIN]
-    return {"records": feed.number, **_figures(found, minutes, batches, cost), **_files(target)}
+    return {"records": feed.number, **_figures(found, minutes, batches, cost), **held, **_files(target)}
 
 
 def _reached(feed: Feed, newest: Commit) -> bool:
@@ -181,6 +216,8 @@ def page(result: dict[str, Any]) -> str:
             "| p50, s | p95, s | p99, s | most, s | batches | processor s of the run |\n|---|---|---|---|---|---|",
             "| {p50_s} | {p95_s} | {p99_s} | {max_s} | {batches} | {processor_s} |".format(**result),
             f"\nBy minute, p50 / p99: {by_minute}.\n",
+            "By third of the run, its memory took {}, {} and {} MB".format(*result["memory_mb"])
+            + " and its blocks on the disk {}, {} and {} MB.\n".format(*result["scratch_mb"]),
             f"Then the table has {result['files']} files and {result['log_entries']} entries in its log. A question that reads all of it "
             f"(`{QUESTION.replace('{t}', 't')}`) takes {result['question_processor_s']} processor s; of a copy compacted to "
             f"{result['files_compacted']} files {result['question_compacted_processor_s']}: {ratio:.1f} times as much.\n",

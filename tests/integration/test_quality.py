@@ -293,7 +293,7 @@ def test_the_command_writes_a_first_suite_and_not_over_one_that_exists(
     """In the tests' own session: the next test starts one."""
     table = desk(COLUMNS)
     table.batch(*(order(f"a{n}", status="paid", amount=n) for n in range(20)))
-    monkeypatch.setattr("ingest.spark.start", lambda *_: table.session)
+    monkeypatch.setattr("ingest.spark.start", lambda *_, **__: table.session)
     monkeypatch.setattr("ingest.spark.end", lambda _: None)
     project = tmp_path / "project"
     (project / "tables").mkdir(parents=True)

@@ -31,7 +31,7 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.fixture
 def one_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The verb runs in this process and in the tests' session, which it neither starts nor ends; its signal handlers are taken back."""
-    monkeypatch.setattr("ingest.spark.start", lambda *_: spark)
+    monkeypatch.setattr("ingest.spark.start", lambda *_, **__: spark)
     monkeypatch.setattr("ingest.spark.end", lambda _: None)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     # A run that never sees what it waits for is told to stop, and the test fails by what is missing.

@@ -353,7 +353,7 @@ def test_the_command_gives_the_same_document_through_spark(
     ingest: Callable[..., Done], project: Path, made: Made, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
     """In the tests' own session: the next test starts one."""
-    monkeypatch.setattr("ingest.spark.start", lambda *_: spark.newSession())
+    monkeypatch.setattr("ingest.spark.start", lambda *_, **__: spark.newSession())
     monkeypatch.setattr("ingest.spark.end", lambda _: None)
     capfd.readouterr()
     verb.sql(SAME[0], as_json=True, with_spark=True, project=project, lake=made[0].places.lake)

@@ -156,7 +156,7 @@ def test_a_run_with_checks_ends_with_what_they_found(
 def test_a_check_ends_with_one_where_something_critical_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "events.yml").write_text(CONTRACT.to_json())
-    monkeypatch.setattr("ingest.spark.start", lambda *_: None)
+    monkeypatch.setattr("ingest.spark.start", lambda *_, **__: None)
     monkeypatch.setattr("ingest.spark.end", lambda _: None)
     monkeypatch.setattr("ingest.quality.suite.load_suites", lambda *_, **__: [Suite(CONTRACT, "s.json", "", ())])
     monkeypatch.setattr(check_verb, "check_all", lambda *_, **__: code)

@@ -1,0 +1,151 @@
+"""The decoder on Arrow beside the one by column expressions that it replaced, which is taken out of the repository's history.
+
+    .venv/bin/python -m bench.decoders [--events 500000] [--rounds 4] [--json docs/benchmarks/decoders.json]
+
+Batch reads of one topic into nothing, in one session: reading alone, then each decoder, in turn. What a decoder costs is its difference
+to the reading. Once on the benchmarks' flat records, once on the demo's nested orders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.events import PARTITIONS, TOPIC, produce
+from bench.first_step import into_nothing
+from bench.meter import Cost, Meter
+from bench.result import head, keep
+from bench.rivals import contract
+from ingest import spark
+from ingest.contract import Contract, load_contracts
+from ingest.local.broker import Broker
+from ingest.local.sample import Shop
+from ingest.stream.decode import Source, decode
+from ingest.stream.mark import FIRST_BATCH, BatchId
+
+PROJECT = Path(__file__).parents[1]
+BEFORE = "2435ec3"
+MODULES = ("json_value", "json_shape", "decode")
+CONFS = {"spark.sql.json.enablePartialResults": "true", "spark.sql.variant.allowDuplicateKeys": "true"}
+READ, OLD, NEW = "reading", "column expressions", "Arrow"
+ORDERS = "orders"
+
+
+def before(folder: Path) -> Any:
+    """The module `decode` of BEFORE; the two that it needs and that are gone take their old names."""
+    for name in MODULES:
+        text = subprocess.run(
+            ["git", "show", f"{BEFORE}:ingest/stream/{name}.py"], cwd=PROJECT, capture_output=True, text=True, check=True
+        ).stdout
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+        own = f"ingest.stream.{name}" if name != "decode" else "decode_before"
+        spec = importlib.util.spec_from_file_location(own, folder / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[own] = module
+        if name != "decode":
+            setattr(sys.modules["ingest.stream"], name, module)
+        spec.loader.exec_module(module)
+    return module
+
+
+def send_orders(servers: str, events: int) -> int:
+    """The demo's orders, each once."""
+    producer = Producer(
+        {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20, "queue.buffering.max.messages": 2_000_000}
+    )
+    for number, event in enumerate(Shop(seed=1).orders(events)):
+        producer.produce(ORDERS, event.value, event.key, partition=number % PARTITIONS)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    producer.flush()
+    return events
+
+
+def measure(session: SparkSession, servers: str, topic: str, ours: Contract, old: Any, rounds: int, meter: Meter) -> dict[str, list[Cost]]:
+    """Reading and the decoders in turn; the first round is left out."""
+
+    def read() -> DataFrame:
+        source = session.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+        return source.option("includeHeaders", "true").load()
+
+    source = Source("id", BatchId(1, FIRST_BATCH), datetime.now(UTC))
+    decoder = old.Decoder(ours)
+    ways: dict[str, Callable[[], DataFrame]] = {
+        READ: read,
+        OLD: lambda: decoder.decode(read(), old.Source("id", BatchId(1, FIRST_BATCH), datetime.now(UTC))),
+        NEW: lambda: decode(read(), ours, source),
+    }
+    costs: dict[str, list[Cost]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, way in ways.items():
+            with meter.measured() as cost:
+                into_nothing(way())
+            print(f"{topic} round {number}: {name}: {cost.wall_s:.1f} s, {cost.processor_s:.1f} processor s", flush=True)
+            costs[name].append(cost)
+    return {name: each[1:] for name, each in costs.items()}
+
+
+def figures(costs: dict[str, list[Cost]], records: int) -> dict[str, Any]:
+    """Medians by way, and what each decoder adds to the reading."""
+    found = {name: round(statistics.median(cost.processor_s for cost in each), 2) for name, each in costs.items()}
+    gain = (found[OLD] - found[READ]) / (found[NEW] - found[READ])
+    return {"records": records, "processor_s": found, "times": round(gain, 2), "with_reading": round(found[OLD] / found[NEW], 2)}
+
+
+def page(result: dict[str, Any]) -> str:
+    """The page for docs/benchmarks/, with the command that measured."""
+    lines = [
+        f"# Decoders\n\n`python -m bench.decoders --rounds {result['rounds']} --json docs/benchmarks/decoders.json`\n",
+        f"Processor seconds, the median of {result['rounds']} warm rounds in one session, {result['cores']} cores, commit "
+        f"{result['commit']} beside column expressions as of {BEFORE}.\n",
+        f"| records | {READ} | {READ}, {OLD} | {READ}, {NEW} | {OLD} over {NEW}, without the reading | with it |",
+        "|---|---|---|---|---|---|",
+    ]
+    for topic, found in result["topics"].items():
+        seconds = " | ".join(str(found["processor_s"][name]) for name in (READ, OLD, NEW))
+        lines.append(f"| {found['records']:,} {topic} | {seconds} | {found['times']} | {found['with_reading']} |")
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    """Measure and print; with --json keep the result, and the page beside it as .md."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=500_000)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    topics: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name, Broker(Path(name) / "broker") as broker:
+        servers = broker.bootstrap_servers
+        broker.create_topic(TOPIC, PARTITIONS)
+        broker.create_topic(ORDERS, PARTITIONS)
+        sent = {TOPIC: produce(servers, chosen.events), ORDERS: send_orders(servers, chosen.events)}
+        session = spark.start("local[*]", Path(name) / "spark.log", name="bench", memory="6g")
+        for key, value in CONFS.items():
+            session.conf.set(key, value)
+        old, meter = before(Path(name)), Meter(broker.pid)
+        (orders,) = (each for each in load_contracts(PROJECT) if each.table == ORDERS)
+        for topic, ours in ((TOPIC, contract()), (ORDERS, orders)):
+            topics[topic] = figures(measure(session, servers, topic, ours, old, chosen.rounds, meter), sent[topic])
+        session.stop()
+    about = {"schema": "oncelake/bench-decoders/1", "commit": head(), "cores": os.cpu_count(), "rounds": chosen.rounds}
+    result = {**about, "topics": topics}
+    print(page(result))
+    keep(chosen.json, result, page(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Whether a batch takes longer as the table grows, where event ids rise with time: the same batches into 1 and 100 million rows.
+
+    .venv/bin/python -m bench.growth [--rows 100000000] [--rounds 3] [--json docs/benchmarks/growth.json]
+
+Two tables that `ingest run` has made, filled up by deltalake with rows of earlier ids, a million in a file. Then both get the same topic
+in batches of 50,000, in turn, in one session that is warm by the first round, which does not count. Needs 8 GB of disk for 100 million.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+
+from bench.events import PARTITIONS, produce
+from bench.meter import Cost, Meter
+from bench.result import head, keep
+from bench.rivals import contract, ingest
+from bench.verify import AT_ONCE, uuids
+from ingest import spark
+from ingest.local.broker import Broker
+from ingest.places import Places
+from ingest.stream.batch import BatchReport
+
+FEW, MANY, BATCH, BATCHES = 1_000_000, 100_000_000, 50_000, 8
+
+
+def earlier_rows(rows: int) -> Iterator[pa.RecordBatch]:
+    """Rows with ids that rise: UUIDs whose first digits count, all before those of today."""
+    random = np.random.default_rng(1)
+    for first in range(0, rows, AT_ONCE):
+        tails = uuids(random, min(AT_ONCE, rows - first)).to_numpy(zero_copy_only=False)
+        heads = (f"{number >> 16:08x}-{number & 0xFFFF:04x}-7" for number in range(first, rows))
+        ids = pa.array([head + tail[15:] for head, tail in zip(heads, tails, strict=False)])
+        count = len(ids)
+        values = {
+            "order_id": ids,
+            "_partition": pa.array(np.zeros(count, np.int32)),
+            "_offset": pa.array(np.arange(first, first + count)),
+            "_kafka_timestamp": pa.array(np.zeros(count, np.int64), pa.timestamp("us", "UTC")),
+            "_ingested_at": pa.array(np.zeros(count, np.int64), pa.timestamp("us", "UTC")),
+            "_epoch": pa.array(np.ones(count, np.int32)),
+            "_batch": pa.array(np.ones(count, np.int64)),
+        }
+        yield pa.record_batch(values)
+
+
+def measure(rows: int, rounds: int, folder: Path) -> dict[str, Any]:
+    """Fill both, then the same batches in turn."""
+    with Broker(folder / "broker") as broker:
+        session = spark.start("local[*]", folder / "spark.log", name="bench", memory="6g")
+        tables = {FEW: folder / "few", rows: folder / "many"}
+        for number, own in tables.items():
+            _round(session, broker, own, 0)
+            for each in earlier_rows(number):
+                write_deltalake(_target(own), pa.table(each), mode="append", schema_mode="merge")
+        found: dict[int, list[tuple[Cost, list[BatchReport]]]] = {number: [] for number in tables}
+        meter = Meter(broker.pid)
+        for number in range(1, rounds + 2):
+            for size, own in tables.items():
+                with meter.measured() as cost:
+                    reports = _round(session, broker, own, number)
+                found[size].append((cost, reports))
+                print(f"round {number}: {size:,} rows: {cost.wall_s:.1f} s, {cost.processor_s:.1f} processor s", flush=True)
+        session.stop()
+    return {str(size): _figures(each[1:]) for size, each in found.items()}
+
+
+def _target(own: Path) -> str:
+    return Places(str(own / "lake"), str(own / "c"), "bench", "events").target
+
+
+def _round(session: SparkSession, broker: Broker, own: Path, number: int) -> list[BatchReport]:
+    """A round's records in a topic of the table's own, and the run that reads them."""
+    topic = f"{own.name}"
+    if number == 0:
+        broker.create_topic(topic, PARTITIONS)
+    produce(broker.bootstrap_servers, BATCH * BATCHES if number else 1, topic=topic)
+    reports: list[BatchReport] = []
+    ours = contract(source={"topic": topic, "format": "json"})
+    ingest(session, broker.bootstrap_servers, own, [ours], BATCH, reports.append)
+    return reports
+
+
+def _figures(found: list[tuple[Cost, list[BatchReport]]]) -> dict[str, Any]:
+    seconds = [report.seconds for _, reports in found for report in reports if report.records_read >= BATCH - PARTITIONS]
+    steps = [report.steps for _, reports in found for report in reports if report.records_read >= BATCH - PARTITIONS]
+    return {
+        "batches": len(seconds),
+        "batch_s": round(statistics.median(seconds), 3),
+        "merge_s": round(statistics.median(each["merge"] for each in steps), 3),
+        "processor_s_a_round": round(statistics.median(cost.processor_s for cost, _ in found), 1),
+    }
+
+
+def page(result: dict[str, Any]) -> str:
+    """The page for docs/benchmarks/, with the command that measured."""
+    few, many = result["tables"].values()
+    lines = [
+        f"# Growth\n\n`python -m bench.growth --rounds {result['rounds']} --json docs/benchmarks/growth.json`\n",
+        f"Batches of {BATCH:,} records with event ids that rise with time, into a table with so many rows; {result['rounds']} warm rounds "
+        f"in turn, {result['cores']} cores, commit {result['commit']}.\n",
+        "| rows | batches | a batch, s (median) | of it the MERGE, s | processor s a round |\n|---|---|---|---|---|",
+    ]
+    for rows, each in result["tables"].items():
+        lines.append(f"| {int(rows):,} | {each['batches']} | {each['batch_s']} | {each['merge_s']} | {each['processor_s_a_round']} |")
+    return "\n".join([*lines, f"\nA batch takes {many['batch_s'] / few['batch_s']:.2f} times as long.\n"])
+
+
+def main() -> None:
+    """Measure and print; with --json keep the result, and the page beside it as .md."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=MANY)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        tables = measure(chosen.rows, chosen.rounds, Path(name))
+    about = {"schema": "oncelake/bench-growth/1", "commit": head(), "cores": os.cpu_count(), "rounds": chosen.rounds}
+    result = {**about, "tables": tables}
+    print(page(result))
+    keep(chosen.json, result, page(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The options with which a session's JVM starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyspark.sql
+import pytest
+
+from ingest import spark
+from ingest.errors import Unfit
+
+pytestmark = pytest.mark.unit
+
+
+def java_options(folder: Path, monkeypatch: pytest.MonkeyPatch, *, short: bool = False) -> str:
+    """What the driver's JVM would get; it is not started."""
+    given: dict[str, str] = {}
+
+    class Builder:
+        def config(self, key: str, value: str) -> Builder:
+            given[key] = value
+            return self
+
+        def appName(self, _: str) -> Builder:  # noqa: N802
+            return self
+
+        def master(self, _: str) -> Builder:
+            return self
+
+        def getOrCreate(self) -> Any:  # noqa: N802
+            raise RuntimeError
+
+    monkeypatch.setattr(pyspark.sql.SparkSession, "builder", Builder())
+    with pytest.raises(Unfit, match="SPARK_NOT_STARTED"):
+        spark.start("local[1]", folder / "logs" / "spark.log", short=short)
+    return given["spark.driver.extraJavaOptions"]
+
+
+def test_a_short_run_has_one_compiler_unless_its_caller_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INGEST_DRIVER_JAVA_OPTIONS", raising=False)
+    assert spark.ONE_COMPILER in java_options(tmp_path, monkeypatch, short=True)
+    assert spark.ONE_COMPILER not in java_options(tmp_path, monkeypatch)
+    monkeypatch.setenv("INGEST_DRIVER_JAVA_OPTIONS", "-XX:TieredStopAtLevel=4")
+    assert spark.ONE_COMPILER not in java_options(tmp_path, monkeypatch, short=True)
