@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import first_step, producer, quality, rivals, throughput, verify
+from bench import producer, quality, rivals, throughput, verify
 
 pytestmark = pytest.mark.unit
 
@@ -27,7 +27,6 @@ def result_of(name: str) -> dict[str, Any]:
     ("name", "page"),
     [
         ("throughput", throughput.page),
-        ("first_step", first_step.page),
         ("verify", verify.markdown),
         ("producer", producer.page),
         ("quality", quality.page),
