@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -40,9 +43,22 @@ def lake(pipeline: PipelineFactory, cluster: Cluster, tmp_path: Path, quick: Map
     (tmp_path / "events").mkdir()
     (tmp_path / "spark-defaults.conf").write_text(DEFAULTS.format(events=(tmp_path / "events").as_uri()), encoding="utf-8")
     made = pipeline(batch=1500)
-    made.environment = {**quick, "INGEST_MASTER": cluster.master_url, "SPARK_CONF_DIR": str(tmp_path)}
+    workers = {"PYSPARK_PYTHON": str(python_without_ingest(tmp_path))}
+    made.environment = {**quick, **workers, "INGEST_MASTER": cluster.master_url, "SPARK_CONF_DIR": str(tmp_path)}
     made.produce(3600, poison=40)
     return made
+
+
+def python_without_ingest(folder: Path) -> Path:
+    """A Python for the executors that has the libraries of this one but not this package, as those of a foreign cluster."""
+    python = folder / "python"
+    libraries = sysconfig.get_path("purelib")  # by PYTHONPATH, where the file that makes an editable package known is not read
+    base = Path(sys.base_prefix) / "bin" / Path(sys.executable).resolve().name
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{libraries}:$PYTHONPATH" exec {base} "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    imports = {name: subprocess.run([python, "-c", f"import {name}"], cwd=folder, check=False).returncode for name in ("msgspec", "ingest")}
+    assert imports == {"msgspec": 0, "ingest": 1}
+    return python
 
 
 def in_the_middle_of_a_merge(lake: Pipeline, cluster: Cluster) -> Driver:
