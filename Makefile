@@ -1,14 +1,17 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test check faults chaos model bench lock lock-jars clean
+.PHONY: help setup browser demo test check faults faults-4.0 chaos model bench lock lock-jars clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # A Spark application of the tests keeps about one core busy. Each worker has a broker and a Spark of its own (about 3 GB);
 # the files are taken in their order, the longest first. A third worker gained nothing on two cores (16:15 in place of 16:29).
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+CORE := $(addprefix tests/integration/test_,$(addsuffix .py,batch commit conflict decode_property decode_records decode_sample \
+	decode_values epoch event_ids ledger look_back payload platform recover recover_topic)) \
+	$(addprefix tests/faults/test_,$(addsuffix .py,killed_at killed_at_a_start two_drivers))
 
 help:  ## print these verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/setup.stamp  ## make .venv from requirements.lock and fetch the pinned jars
 
@@ -35,6 +38,12 @@ check: setup  ## lint, types and the unit tests (under a minute)
 
 faults: setup  ## the tests marked slow: every refusal, planted bugs, kills at random (about an hour)
 	@$(BIN)/pytest -m slow $(WORKERS)
+
+faults-4.0: .venv-4.0/setup.stamp  ## the tests of batch, commit, start and kills on Spark 4.0, the line of Databricks Runtime 17.3
+	@.venv-4.0/bin/python -m pytest $(WORKERS) $(CORE)
+
+.venv-4.0/setup.stamp: .venv/setup.stamp scripts/setup_4.0
+	@scripts/setup_4.0
 
 chaos: setup  ## random faults against a scratch lake, judged; a line in docs/chaos.md (MINUTES=2 SEED=1 FAULTS=kill-jvm,clock RATE=4000)
 	@PYTHONPATH=. $(BIN)/python scripts/chaos.py --minutes $(or $(MINUTES),2) --seed $(or $(SEED),1) --rate $(or $(RATE),4000) \
@@ -63,5 +72,5 @@ lock-jars: setup  ## download the jars named in ingest/jars.lock and pin their s
 	@PYTHONPATH=. $(BIN)/python scripts/lock_jars.py
 
 clean:  ## remove the virtual environment, caches and what demos left; lake, checkpoints and the broker's data stay
-	@rm -rf demo .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	@rm -rf demo .venv .venv-4.0 .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	@find ingest tests scripts -name __pycache__ -prune -exec rm -rf {} +

@@ -2,8 +2,9 @@
 
     .venv/bin/python -m bench.growth [--rows 100000000] [--rounds 3] [--json docs/benchmarks/growth.json]
 
-Two tables that `ingest run` has made, filled up by deltalake with rows of earlier ids, a million in a file. Then both get the same topic
-in batches of 50,000, in turn, in one session that is warm by the first round, which does not count. Needs 8 GB of disk for 100 million.
+Two tables that `ingest run` has made, filled up by deltalake with rows of earlier ids, a million in a file. Then each gets records of
+its own topic in batches of 50,000, in turn, in one session that is warm by the first round, which does not count. Needs 8 GB of disk for
+100 million.
 """
 
 from __future__ import annotations
@@ -60,15 +61,18 @@ def measure(rows: int, rounds: int, folder: Path) -> dict[str, Any]:
         session = spark.start("local[*]", folder / "spark.log", name="bench", memory="6g")
         tables = {FEW: folder / "few", rows: folder / "many"}
         for number, own in tables.items():
-            _round(session, broker, own, 0)
+            broker.create_topic(own.name, PARTITIONS)
+            produce(broker.bootstrap_servers, 1, topic=own.name)
+            _read(session, broker, own)
             for each in earlier_rows(number):
                 write_deltalake(_target(own), pa.table(each), mode="append", schema_mode="merge")
         found: dict[int, list[tuple[Cost, list[BatchReport]]]] = {number: [] for number in tables}
         meter = Meter(broker.pid)
         for number in range(1, rounds + 2):
             for size, own in tables.items():
+                produce(broker.bootstrap_servers, BATCH * BATCHES, topic=own.name)
                 with meter.measured() as cost:
-                    reports = _round(session, broker, own, number)
+                    reports = _read(session, broker, own)
                 found[size].append((cost, reports))
                 print(f"round {number}: {size:,} rows: {cost.wall_s:.1f} s, {cost.processor_s:.1f} processor s", flush=True)
         session.stop()
@@ -79,14 +83,10 @@ def _target(own: Path) -> str:
     return Places(str(own / "lake"), str(own / "c"), "bench", "events").target
 
 
-def _round(session: SparkSession, broker: Broker, own: Path, number: int) -> list[BatchReport]:
-    """A round's records in a topic of the table's own, and the run that reads them."""
-    topic = f"{own.name}"
-    if number == 0:
-        broker.create_topic(topic, PARTITIONS)
-    produce(broker.bootstrap_servers, BATCH * BATCHES if number else 1, topic=topic)
+def _read(session: SparkSession, broker: Broker, own: Path) -> list[BatchReport]:
+    """`ingest run --once` of the table that is named like its topic's folder."""
     reports: list[BatchReport] = []
-    ours = contract(source={"topic": topic, "format": "json"})
+    ours = contract(source={"topic": own.name, "format": "json"})
     ingest(session, broker.bootstrap_servers, own, [ours], BATCH, reports.append)
     return reports
 

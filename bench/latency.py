@@ -150,18 +150,20 @@ def measure(rate: int, minutes: int, folder: Path) -> dict[str, Any]:
         words += ["--bootstrap-servers", broker.bootstrap_servers]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         run = subprocess.Popen([sys.executable, "-m", "ingest", "run", *words], stdout=subprocess.DEVNULL)
-        watch = Watch(run.pid, folder / "lake" / "logs" / "tmp")
-        watch.start()
-        feed.run(rate, 60 * (minutes + WARM_UP_MIN))
-        log, target = Logs.of(places).target, Path(places.target)
-        deadline = time.monotonic() + ENDS_WITHIN_S
-        while not _reached(feed, visible(log, target)[-1][1]):
-            if time.monotonic() > deadline:
-                raise SystemExit(f"the run has not read everything within {ENDS_WITHIN_S} s")
-            time.sleep(0.5)
-        held = watch.stop()
-        run.send_signal(signal.SIGTERM)
-        run.wait(ENDS_WITHIN_S)
+        try:
+            watch = Watch(run.pid, folder / "lake" / "logs" / "tmp")
+            watch.start()
+            feed.run(rate, 60 * (minutes + WARM_UP_MIN))
+            log, target = Logs.of(places).target, Path(places.target)
+            deadline = time.monotonic() + ENDS_WITHIN_S
+            while not _reached(feed, visible(log, target)[-1][1]):
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"the run has not read everything within {ENDS_WITHIN_S} s")
+                time.sleep(0.5)
+            held = watch.stop()
+        finally:
+            run.send_signal(signal.SIGTERM)
+            run.wait(ENDS_WITHIN_S)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     batches = visible(log, target)
     cost = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -209,7 +211,8 @@ def page(result: dict[str, Any]) -> str:
     ratio = result["question_processor_s"] / result["question_compacted_processor_s"]
     return "\n".join(
         [
-            "# Latency\n\n`python -m bench.latency --json docs/benchmarks/latency.json`\n",
+            "# Latency\n",
+            f"`python -m bench.latency --rate {result['rate']} --minutes {result['minutes']} --json docs/benchmarks/latency.json`\n",
             f"{result['rate']:,} records a second of about 226 bytes, in a transaction every tenth of a second, for {result['minutes']} "
             f"minutes after one that is left out; {result['cores']} cores, which broker and producer share; commit {result['commit']}. "
             "From the return of the producer's commit to the commit in the target's log.\n",

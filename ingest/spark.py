@@ -53,7 +53,7 @@ FIXED_AT_START = frozenset(
     {"spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.redaction.regex", "spark.sql.codegen.cache.maxEntries"}
 )
 
-# Java's second compiler takes a third of a short run and begins to pay after a minute of work.
+# Java's second compiler takes two fifths of a short run's processor time, for code that pays in a long one.
 ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 # It has only hooks to run by then: those remove its files.

@@ -58,7 +58,8 @@ class BatchReport:
 class Table:
     """All that the batches of one table need to know, and where the next one begins.
 
-    `still_ours` raises if the topic is another one by now, or if this run has lost its lock.
+    `still_ours` raises if the topic is another one by now, or if this run has lost its lock. `ahead`, of a run that goes on, has a thread
+    for what the next batch will need.
     """
 
     contract: Contract
@@ -67,7 +68,7 @@ class Table:
     files: Files
     still_ours: Callable[[], None] = lambda: None
     starts: Mapping[int, int] = field(init=False)
-    ahead: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1))
+    ahead: ThreadPoolExecutor | None = None
 
     def __post_init__(self) -> None:
         self.starts = self.epoch.starts
@@ -133,7 +134,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
 
         # 5 The target: its commit carries transaction id, ranges and counts. 6 Conflicts and unknown outcomes: inside commit.
         winners = ranked.where("__rank = 1").select(*(F.col(f"`{f.name}`") for f in target_fields(table.contract)))
-        winners = winners.coalesce(max(1, tally.rows // ROWS_A_TASK))
+        winners = winners.coalesce(max(1, tally.read // ROWS_A_TASK))
         faults.at("during_target", number, table.epoch.checkpoint)
         still = partial(table.mark, number, plan.ranges, counts)
         commit = commits.merge_target(winners, table.contract, table.epoch.look_back.target, tally.bounds, still)
@@ -144,26 +145,29 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
 
     mark = commit.mark
     assert mark is not None, "found by its mark"
-    table.ahead.submit(_compute_state, records.sparkSession, table.places.target)
     # 7 Quarantined records that are rows now; the ledger: a projection of the target's commits, it may lag, never lead.
     if again:
         replay(records.sparkSession, table.places, mark)
         faults.at("after_replayed", number)
     table.epoch.ledger.saw(commit, mark)
+    if table.ahead is not None:
+        table.ahead.submit(compute_state, records.sparkSession, table.places.target)
     table.epoch.ledger.append_if_due(records.sparkSession)
     faults.at("after_ledger", number)
     clock.lap("ledger")
     return _report(table, mark, commit, clock)
 
 
-def _compute_state(session: SparkSession, target: str) -> None:
-    """Let Delta compute the table's state, which the next MERGE begins with (two fifths of a small one), while its batch is read."""
+def compute_state(session: SparkSession, target: str) -> None:
+    """Let Delta compute the table's state, which the next MERGE begins with (two fifths of a small one), while its batch is read.
+
+    It only reads, so it may run beside a statement; nobody waits for it, and the MERGE computes what it did not.
+    """
     DeltaTable.forPath(session, target).detail().collect()
 
 
 def _refuse_poisoned(tally: Tally, contract: Contract, number: int, plan: Planned) -> None:
-    read = sum(each.read for each in tally.counts.values())
-    limit = contract.quarantine
+    read, limit = tally.read, contract.quarantine
     if read < limit.min_records or tally.failed <= limit.max_share * read:
         return
     raise RunStopped(
@@ -203,7 +207,7 @@ def _quarantine(ranked: DataFrame, tally: Tally, table: Table, number: int, plan
         F.lit("ingest run").alias("state_by"),
     )
     still = partial(table.mark, number, plan.ranges)
-    failed = failed.coalesce(max(1, tally.failed // ROWS_A_TASK))
+    failed = failed.repartition(max(1, tally.failed // ROWS_A_TASK))  # few of many: reading them stays spread
     commit = commits.merge_quarantine(failed, table.epoch.look_back.quarantine, still, reopen=again)
     table.epoch.look_back.again()
     offered = {partition: taken.failed for partition, taken in tally.counts.items()}

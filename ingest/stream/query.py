@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -81,6 +82,7 @@ class TableQuery:
         self._ends = Ends(kafka, topic, contract.source.isolation_level)
         self._on_batch = on_batch
         self._stop = threading.Event()
+        self._ahead = ThreadPoolExecutor(1)
         self._in_batch = False
         self._query: StreamingQuery | None = None
         self._table: Table | None = None
@@ -106,7 +108,8 @@ class TableQuery:
         if self._local:
             faults.watch(Path(epoch.checkpoint), Path(self.places.target))
         self._again = partial(self._open, session, trigger, max_records)
-        self._table = Table(self.contract, self.places, epoch, files_of(self.places.checkpoints, session), self._still_ours)
+        files, ahead = files_of(self.places.checkpoints, session), None if trigger.once else self._ahead
+        self._table = Table(self.contract, self.places, epoch, files, self._still_ours, ahead)
         records = session.readStream.format("kafka").options(**self._source_options(epoch.starts, max_records)).load()
         writer = records.writeStream.foreachBatch(self._batch).option("checkpointLocation", epoch.checkpoint)
         self._query = writer.queryName(self.places.name).trigger(**trigger.options()).start()
@@ -201,6 +204,7 @@ class TableQuery:
         """Append what the ledger lacks and let the lock go; returns what ended the query, if it did not end well."""
         failure = self._failure()
         self._ends.close()
+        self._ahead.shutdown(cancel_futures=True)  # before Spark is stopped, which would leave it without an answer
         try:
             if self._table is not None:
                 self._table.epoch.ledger.append()

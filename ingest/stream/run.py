@@ -28,7 +28,7 @@ from ingest.stream.query import TableQuery, Trigger, stopped
 from ingest.stream.topic import Topic, describe, facts_of
 
 POLL_S = 0.1
-# Offsets that a run of a minute cannot read.
+# With fewer offsets to read a run is mostly Java's own start.
 MANY = 500_000
 # A dying JVM's sockets close a moment before the process is gone.
 JVM_ENDS_WITHIN_S = 5.0

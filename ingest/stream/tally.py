@@ -52,9 +52,8 @@ def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, Tally]:
         return ranked, tally_of(ranked, contract)
     ids = event_id_columns(contract)
     hashed = F.xxhash64(*(f"`{name}`" for name in ids))
-    counted = _counted(ranked, contract, F.collect_list(F.when(good, hashed)).alias("hashes"))
-    tally, hashes = _tally(counted.drop_columns(["hashes"]), contract), counted["hashes"].combine_chunks().flatten()
-    twice = _twice(hashes)
+    tally = tally_of(ranked, contract)
+    twice = _twice(events.where(good).select(hashed.alias("__hash")).toArrow())
     if twice.num_rows == 0:
         return ranked, tally
     session = events.sparkSession
@@ -77,8 +76,8 @@ def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, Tally]:
     return marked.drop("__copy", "__differs"), tally.without(later)
 
 
-def _twice(hashes: pa.Array) -> pa.Table:
-    ordered = np.sort(hashes.to_numpy())
+def _twice(hashes: pa.Table) -> pa.Table:
+    ordered = np.sort(hashes.column(0).to_numpy())
     return pa.table({"__hash": np.unique(ordered[1:][ordered[1:] == ordered[:-1]])})
 
 
@@ -123,9 +122,9 @@ class Tally:
         return sum(each.failed for each in self.counts.values())
 
     @property
-    def rows(self) -> int:
-        """Records that the target may get."""
-        return sum(each.read - each.failed - each.losers for each in self.counts.values())
+    def read(self) -> int:
+        """All records."""
+        return sum(each.read for each in self.counts.values())
 
     def without(self, later: pa.Table) -> Tally:
         """The same where these rows (as `later_copies` finds them) are no winners."""
@@ -139,21 +138,13 @@ class Tally:
 
 def tally_of(ranked: DataFrame, contract: Contract) -> Tally:
     """Count ranked events. One ordinary aggregation, so that retried tasks count once."""
-    return _tally(_counted(ranked, contract), contract)
-
-
-def _counted(ranked: DataFrame, contract: Contract, *more: Column) -> pa.Table:
     winner = F.col("__rank") == 1
     aggregates = [F.count("*").alias("read"), F.count("__reason").alias("failed"), F.count_if(F.col("__rank") > 1).alias("losers")]
-    aggregates += [F.count_if(F.col("__reason") == CONFLICT).alias("conflicts"), *more]
+    aggregates += [F.count_if(F.col("__reason") == CONFLICT).alias("conflicts")]
     for position, (name, kind) in enumerate(_bounded(contract)):
         plain = _countable(F.col(f"`{name}`"), kind)
         aggregates += [F.min(F.when(winner, plain)).alias(f"least{position}"), F.max(F.when(winner, plain)).alias(f"greatest{position}")]
-    return ranked.groupBy("_partition").agg(*aggregates).toArrow()
-
-
-def _tally(counted: pa.Table, contract: Contract) -> Tally:
-    rows = counted.to_pylist()
+    rows = ranked.groupBy("_partition").agg(*aggregates).collect()
     counts = {row["_partition"]: Taken(row["read"], row["failed"], row["losers"]) for row in rows}
     bounds = {}
     for position, (name, kind) in enumerate(_bounded(contract)):

@@ -54,10 +54,13 @@ def python_without_ingest(folder: Path) -> Path:
     python = folder / "python"
     libraries = sysconfig.get_path("purelib")  # by PYTHONPATH, where the file that makes an editable package known is not read
     base = Path(sys.base_prefix) / "bin" / Path(sys.executable).resolve().name
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{libraries}:$PYTHONPATH" exec {base} "$@"\n', encoding="utf-8")
+    ran = python.with_suffix(".ran")
+    lines = ("#!/bin/sh", f"touch {ran}", f'PYTHONPATH="{libraries}:$PYTHONPATH" exec {base} "$@"', "")
+    python.write_text("\n".join(lines), encoding="utf-8")
     python.chmod(0o755)
     imports = {name: subprocess.run([python, "-c", f"import {name}"], cwd=folder, check=False).returncode for name in ("msgspec", "ingest")}
     assert imports == {"msgspec": 0, "ingest": 1}
+    ran.unlink()
     return python
 
 
@@ -72,6 +75,7 @@ def in_the_middle_of_a_merge(lake: Pipeline, cluster: Cluster) -> Driver:
 
 def nothing_is_lost_or_doubled(lake: Pipeline, cluster: Cluster) -> None:
     assert len(lake.written()) >= BATCHES
+    assert Path(lake.environment["PYSPARK_PYTHON"]).with_suffix(".ran").exists(), "it decoded"
     lake.verified()
     lake.judge().assert_clean()
     until(lambda: not cluster.executors(), "the end of all executors")

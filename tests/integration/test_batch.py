@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.errors import InvalidInput, RunStopped
 from ingest.kafka_options import KafkaOptions
-from ingest.stream.batch import BatchReport, Table, process
+from ingest.stream.batch import BatchReport, Table, compute_state, process
 from ingest.stream.rules import check_rules
 from tests.integration.lane import Lane, Record, order
 from tests.integration.records import contract
@@ -55,6 +55,17 @@ def test_every_batch_is_one_target_commit_with_transaction_id_and_contiguous_ran
     quarantined = {mark.id: commit.committed_at for commit, mark in one.batches("quarantine")}
     assert [str(id) for id in quarantined] == ["2/3", "4/2"]
     assert all(quarantined[id] < target_at[id] for id in quarantined)
+
+
+def test_delta_computes_a_tables_state_ahead_of_a_merge_and_nothing_is_written(lane: MakeLane) -> None:
+    one = lane()
+    one.send(order("a"))
+    one.run()
+    before = one.batches()[-1][0].version
+    compute_state(one.session, one.places.target)
+    one.send(order("b"))
+    one.run()
+    assert one.batches()[-1][0].version == before + 2, "a fence and a batch"
 
 
 @pytest.mark.slow

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pyspark.sql
 import pytest
 
-from ingest import spark
+from ingest import class_archive, jars, spark
 from ingest.errors import Unfit
+from ingest.local import java
+from ingest.local.java import Java
 
 pytestmark = pytest.mark.unit
 
@@ -17,6 +20,13 @@ pytestmark = pytest.mark.unit
 def java_options(folder: Path, monkeypatch: pytest.MonkeyPatch, *, short: bool = False) -> str:
     """What the driver's JVM would get; it is not started."""
     given: dict[str, str] = {}
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON"):  # it sets them for the JVM
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    monkeypatch.setattr(java, "find", lambda: Java(Path("/java"), Path("/java/bin/java"), 17))
+    monkeypatch.setattr(jars, "ensure", lambda _: ())
+    monkeypatch.setattr(class_archive, "option", lambda: "")
 
     class Builder:
         def config(self, key: str, value: str) -> Builder:
