@@ -11,6 +11,8 @@ import binascii
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import msgspec
@@ -18,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET, Meta, Raw
-from msgspec.structs import astuple
 
 from ingest.stream.exact_json import BASE64, ExactReader, Fault
 
@@ -71,7 +72,7 @@ class BatchDecoder:
                     rows.append(self._typed(value))
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # the last: a tombstone
                     taken[at] = False
-            found = _fields(list(self._plan.events), [astuple(row) for row in rows])
+            found = _fields(list(self._plan.events), rows)
             texts = batch.column(VALUE).filter(pa.array(taken))
             right = ~found.odd & (_numpy(pc.count_substring(texts, _KEY)) == found.keys)
             right &= ~_numpy(pc.match_substring_regex(texts, _HIDDEN_KEY))
@@ -151,13 +152,15 @@ class _Fields:
     odd: np.ndarray
 
 
-def _fields(fields: Sequence[pa.Field], rows: Sequence[tuple[Any, ...]]) -> _Fields:
+def _fields(fields: Sequence[pa.Field], rows: Sequence[Any]) -> _Fields:
+    """Of rows that have these fields as f0, f1, …"""
     keys, odd = np.full(len(rows), len(fields)), np.zeros(len(rows), bool)
     arrays = []
-    for field, values in zip(fields, zip(*rows, strict=True) if rows else [()] * len(fields), strict=True):
-        if UNSET in values:
+    for at, field in enumerate(fields):
+        values = list(map(attrgetter(f"f{at}"), rows))
+        if field.nullable and UNSET in values:
             keys -= np.fromiter((value is UNSET for value in values), bool, len(values))
-            values = tuple(None if value is UNSET else value for value in values)
+            values = [None if value is UNSET else value for value in values]
         array, inside, doubtful = _column(field.type, values)
         arrays.append(array)
         keys += inside
@@ -185,8 +188,8 @@ def _column(kind: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, np.ndar
         return _repeated(kind, values)
     if pa.types.is_struct(kind):
         fields = [kind.field(at) for at in range(kind.num_fields)]
-        nothing = (UNSET,) * len(fields)
-        found = _fields(fields, [nothing if value is None else astuple(value) for value in values])
+        nothing = SimpleNamespace(**{f"f{at}": UNSET for at in range(len(fields))})
+        found = _fields(fields, [nothing if value is None else value for value in values])
         there = np.fromiter((value is not None for value in values), bool, len(values))
         return pa.StructArray.from_arrays(found.arrays, fields=fields, mask=pa.array(~there)), found.keys * there, found.odd & there
     return pa.array(values, kind), 0, False
