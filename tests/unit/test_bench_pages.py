@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import producer, quality, rivals, throughput, verify
+from bench import decoders, latency, producer, quality, rivals, throughput, verify
 
 pytestmark = pytest.mark.unit
 
@@ -27,6 +27,8 @@ def result_of(name: str) -> dict[str, Any]:
     ("name", "page"),
     [
         ("throughput", throughput.page),
+        ("decoders", decoders.page),
+        ("latency", latency.page),
         ("verify", verify.markdown),
         ("producer", producer.page),
         ("quality", quality.page),
