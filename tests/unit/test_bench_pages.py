@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import decoders, latency, producer, quality, rivals, throughput, verify
+from bench import decoders, latency, producer, quality, rivals, start, throughput, verify
 
 pytestmark = pytest.mark.unit
 
@@ -29,6 +29,7 @@ def result_of(name: str) -> dict[str, Any]:
         ("throughput", throughput.page),
         ("decoders", decoders.page),
         ("latency", latency.page),
+        ("start", start.page),
         ("verify", verify.markdown),
         ("producer", producer.page),
         ("quality", quality.page),
