@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import statistics
 import subprocess
 import sys
@@ -21,14 +20,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from bench.events import PARTITIONS, TOPIC, produce
+from bench.events import PARTITIONS, TOPIC, produce, send
 from bench.meter import Cost, Meter
-from bench.result import head, keep
+from bench.result import about, keep
 from bench.rivals import contract
 from ingest import spark
 from ingest.contract import Contract, load_contracts
@@ -39,41 +37,28 @@ from ingest.stream.mark import FIRST_BATCH, BatchId
 
 PROJECT = Path(__file__).parents[1]
 BEFORE = "2435ec3"
-MODULES = ("json_value", "json_shape", "decode")
+GONE = ("json_value", "json_shape")
 CONFS = {"spark.sql.json.enablePartialResults": "true", "spark.sql.variant.allowDuplicateKeys": "true"}
 READ, PLAIN, OLD, NEW = "reading", "from_json", "column expressions", "Arrow"
 ORDERS = "orders"
 
 
 def before(folder: Path) -> Any:
-    """The module `decode` of BEFORE; the two that it needs and that are gone take their old names."""
-    for name in MODULES:
-        text = subprocess.run(
-            ["git", "show", f"{BEFORE}:ingest/stream/{name}.py"], cwd=PROJECT, capture_output=True, text=True, check=True
-        ).stdout
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
-        own = f"ingest.stream.{name}" if name != "decode" else "decode_before"
-        spec = importlib.util.spec_from_file_location(own, folder / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[own] = module
-        if name != "decode":
-            setattr(sys.modules["ingest.stream"], name, module)
-        spec.loader.exec_module(module)
+    """The module `decode` of BEFORE; those that it needs and that are gone take their old names."""
+    for name in GONE:
+        setattr(sys.modules["ingest.stream"], name, _load(folder, name, f"ingest.stream.{name}"))
+    return _load(folder, "decode", "decode_before")
+
+
+def _load(folder: Path, name: str, own: str) -> Any:
+    command = ("git", "show", f"{BEFORE}:ingest/stream/{name}.py")
+    text = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(own, folder / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    sys.modules[own] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
-
-
-def send_orders(servers: str, events: int) -> int:
-    """The demo's orders, each once."""
-    producer = Producer(
-        {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20, "queue.buffering.max.messages": 2_000_000}
-    )
-    for number, event in enumerate(Shop(seed=1).orders(events)):
-        producer.produce(ORDERS, event.value, event.key, partition=number % PARTITIONS)
-        if number % 10_000 == 0:
-            producer.poll(0)
-    producer.flush()
-    return events
 
 
 def measure(session: SparkSession, servers: str, topic: str, ours: Contract, old: Any, rounds: int, meter: Meter) -> dict[str, list[Cost]]:
@@ -83,14 +68,14 @@ def measure(session: SparkSession, servers: str, topic: str, ours: Contract, old
         source = session.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
         return source.option("includeHeaders", "true").load()
 
-    source = Source("id", BatchId(1, FIRST_BATCH), datetime.now(UTC))
+    source = "id", BatchId(1, FIRST_BATCH), datetime.now(UTC)
     decoder = old.Decoder(ours)
     schema = T.StructType([T.StructField(column.name, column.data_type) for column in ours.columns])
     ways: dict[str, Callable[[], DataFrame]] = {
         READ: read,
         PLAIN: lambda: read().select(F.from_json(F.col("value").cast("string"), schema).alias("e")).select("e.*"),
-        OLD: lambda: decoder.decode(read(), old.Source("id", BatchId(1, FIRST_BATCH), datetime.now(UTC))),
-        NEW: lambda: decode(read(), ours, source),
+        OLD: lambda: decoder.decode(read(), old.Source(*source)),
+        NEW: lambda: decode(read(), ours, Source(*source)),
     }
     costs: dict[str, list[Cost]] = {name: [] for name in ways}
     for number in range(rounds + 1):
@@ -136,19 +121,19 @@ def main() -> None:
         servers = broker.bootstrap_servers
         broker.create_topic(TOPIC, PARTITIONS)
         broker.create_topic(ORDERS, PARTITIONS)
-        sent = {TOPIC: produce(servers, chosen.events), ORDERS: send_orders(servers, chosen.events)}
+        orders = enumerate(Shop(seed=1).orders(chosen.events))
+        sent = {TOPIC: produce(servers, chosen.events)}
+        sent[ORDERS] = send(servers, ORDERS, ((number % PARTITIONS, event.value, event.key) for number, event in orders))
         session = spark.start("local[*]", Path(name) / "spark.log", name="bench", memory="6g")
         for key, value in CONFS.items():
             session.conf.set(key, value)
         old, meter = before(Path(name)), Meter(broker.pid)
-        (orders,) = (each for each in load_contracts(PROJECT) if each.table == ORDERS)
-        for topic, ours in ((TOPIC, contract()), (ORDERS, orders)):
+        (nested,) = (each for each in load_contracts(PROJECT) if each.table == ORDERS)
+        for topic, ours in ((TOPIC, contract()), (ORDERS, nested)):
             topics[topic] = figures(measure(session, servers, topic, ours, old, chosen.rounds, meter), sent[topic])
         session.stop()
-    about = {"schema": "oncelake/bench-decoders/1", "commit": head(), "cores": os.cpu_count(), "rounds": chosen.rounds}
-    result = {**about, "topics": topics}
-    print(page(result))
-    keep(chosen.json, result, page(result))
+    result = {**about("decoders/1"), "rounds": chosen.rounds, "topics": topics}
+    keep(chosen.json, result, page)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 
 from confluent_kafka import Producer
 
@@ -20,6 +21,7 @@ COLUMNS = {
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 TOPIC, PARTITIONS = "events", 4
 DUPLICATES = 0.05
+RECORD_BYTES = 226
 
 
 def order(number: int, *, customers: int, padding: str = "") -> bytes:
@@ -42,20 +44,29 @@ def produce(
     servers: str, events: int, *, topic: str = TOPIC, partitions: int = PARTITIONS, duplicates: float = DUPLICATES, padding: str = ""
 ) -> int:
     """Send `events` JSON events with time-ordered ids, a share of them at once again; returns the records sent."""
+
+    def events_of_partitions() -> Iterator[tuple[int, bytes, None]]:
+        for number in range(events):
+            event = order(number, customers=100_000, padding=padding)
+            again = int((number + 1) * duplicates) > int(number * duplicates)
+            yield from [(number % partitions, event, None)] * (1 + again)
+
+    return send(servers, topic, events_of_partitions())
+
+
+def send(servers: str, topic: str, records: Iterable[tuple[int, bytes, bytes | None]]) -> int:
+    """Send records (partition, value, key) and wait until the broker has them; returns how many."""
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20, "batch.size": 1_000_000})
     sent = 0
-    for number in range(events):
-        event = order(number, customers=100_000, padding=padding)
-        again = int((number + 1) * duplicates) > int(number * duplicates)
-        for _ in range(1 + again):
-            while True:
-                try:
-                    producer.produce(topic, event, partition=number % partitions)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-            sent += 1
-        if number % 10_000 == 0:
+    for partition, value, key in records:
+        while True:
+            try:
+                producer.produce(topic, value, key, partition)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        sent += 1
+        if sent % 10_000 == 0:
             producer.poll(0)
     producer.flush()
     return sent

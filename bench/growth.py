@@ -10,7 +10,6 @@ its own topic in batches of 50,000, in turn, in one session that is warm by the 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -19,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from bench.events import PARTITIONS, produce
 from bench.meter import Cost, Meter
-from bench.result import head, keep
+from bench.result import about, keep
 from bench.rivals import contract, ingest
 from bench.verify import AT_ONCE, uuids
 from ingest import spark
@@ -64,8 +63,11 @@ def measure(rows: int, rounds: int, folder: Path) -> dict[str, Any]:
             broker.create_topic(own.name, PARTITIONS)
             produce(broker.bootstrap_servers, 1, topic=own.name)
             _read(session, broker, own)
+            schema = pa.schema(DeltaTable(_target(own)).schema())
             for each in earlier_rows(number):
-                write_deltalake(_target(own), pa.table(each), mode="append", schema_mode="merge")
+                rows_of = {name: each[name] for name in each.schema.names}
+                columns = [rows_of.get(field.name, pa.nulls(len(each), field.type)) for field in schema]
+                write_deltalake(_target(own), pa.table(columns, schema), mode="append")
         found: dict[int, list[tuple[Cost, list[BatchReport]]]] = {number: [] for number in tables}
         meter = Meter(broker.pid)
         for number in range(1, rounds + 2):
@@ -125,10 +127,8 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         tables = measure(chosen.rows, chosen.rounds, Path(name))
-    about = {"schema": "oncelake/bench-growth/1", "commit": head(), "cores": os.cpu_count(), "rounds": chosen.rounds}
-    result = {**about, "tables": tables}
-    print(page(result))
-    keep(chosen.json, result, page(result))
+    result = {**about("growth/1"), "rounds": chosen.rounds, "tables": tables}
+    keep(chosen.json, result, page)
 
 
 if __name__ == "__main__":

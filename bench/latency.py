@@ -10,7 +10,6 @@ the same question in SQL is put to the table as it is and to a copy that was com
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import shutil
 import signal
@@ -31,7 +30,7 @@ from confluent_kafka import Message, Producer
 from deltalake import DeltaTable
 
 from bench.events import PARTITIONS, TOPIC, order
-from bench.result import head, keep
+from bench.result import about, keep
 from bench.verify import contract
 from ingest.delta_sql import At, DataFusion
 from ingest.local.broker import Broker
@@ -237,16 +236,8 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         figures = measure(chosen.rate, chosen.minutes, Path(name))
-    about = {
-        "schema": "oncelake/bench-latency/1",
-        "commit": head(),
-        "cores": os.cpu_count(),
-        "rate": chosen.rate,
-        "minutes": chosen.minutes,
-    }
-    result = {**about, **figures}
-    print(page(result))
-    keep(chosen.json, result, page(result))
+    result = {**about("latency/1"), "rate": chosen.rate, "minutes": chosen.minutes, **figures}
+    keep(chosen.json, result, page)
 
 
 if __name__ == "__main__":

@@ -169,8 +169,7 @@ def main() -> None:
         "load_after": round(os.getloadavg()[0], 1),
         "rivals": rows,
     }
-    print(markdown(result))
-    keep(chosen.json, result, page(result))
+    keep(chosen.json, result, page)
 
 
 if __name__ == "__main__":

@@ -202,8 +202,7 @@ def main() -> None:
     finally:
         session.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    print(markdown(result))
-    keep(options.json, result, page(result))
+    keep(options.json, result, page)
 
 
 if __name__ == "__main__":

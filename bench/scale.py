@@ -9,7 +9,6 @@ does not count. All points but one have what BASE says.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
 import tempfile
@@ -18,14 +17,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.events import produce
+from bench.events import RECORD_BYTES, produce
 from bench.meter import Cost, Meter
-from bench.result import head, keep
+from bench.result import about, keep
 from bench.rivals import contract, ingest
 from ingest import spark
 from ingest.local.broker import Broker
-
-RECORD_BYTES = 226
 
 
 @dataclass(frozen=True)
@@ -163,10 +160,8 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         points = measure(chosen.rounds, [point for point in POINTS if chosen.only in (None, point.factor)], Path(name))
-    about = {"schema": "oncelake/bench-scale/1", "commit": head(), "cores": os.cpu_count(), "rounds": chosen.rounds}
-    result = {**about, "points": points}
-    print(page(result))
-    keep(chosen.json, result, page(result))
+    result = {**about("scale/1"), "rounds": chosen.rounds, "points": points}
+    keep(chosen.json, result, page)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import shutil
 import statistics
@@ -24,7 +23,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from bench.events import PARTITIONS, TOPIC, produce
-from bench.result import head, keep
+from bench.result import about, keep
 from bench.verify import contract, ingest
 from ingest.local.broker import Broker
 
@@ -113,10 +112,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         first = first_starts(chosen.rounds, Path(name) / "first")
         seconds = behind_logs(chosen.commits, chosen.rounds, Path(name) / "later")
-    about = {"schema": "oncelake/bench-start/2", "commit": head(), "cores": os.cpu_count(), "rounds": chosen.rounds}
-    result: dict[str, Any] = {**about, "first": first, "seconds": seconds}
-    print(page(result))
-    keep(chosen.json, result, page(result))
+    result = {**about("start/2"), "rounds": chosen.rounds, "first": first, "seconds": seconds}
+    keep(chosen.json, result, page)
 
 
 def page(result: dict[str, Any]) -> str:

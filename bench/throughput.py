@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import platform
 import shutil
 import statistics
@@ -22,9 +21,9 @@ from typing import Any
 
 import pyspark
 
-from bench.events import PARTITIONS, TOPIC, produce
+from bench.events import PARTITIONS, RECORD_BYTES, TOPIC, produce
 from bench.meter import Meter
-from bench.result import head, keep
+from bench.result import about, keep
 from bench.rivals import MERGE, NATIVE, SAME_COLUMNS, Rival, Rivals
 from ingest import __version__, spark
 from ingest.local.broker import Broker
@@ -33,7 +32,6 @@ from ingest.stream.batch import BatchReport
 ROUNDS = 5
 # What a run's speed is set against.
 AGAINST = (NATIVE, SAME_COLUMNS, MERGE)
-RECORD_BYTES = 226
 
 
 def measure(rivals: Sequence[Rival], rounds: int, folder: Path, meter: Meter) -> None:
@@ -136,10 +134,8 @@ def main() -> None:
         measure(rivals, chosen.rounds, folder, Meter(broker.pid))
         session.stop()
     result = {
-        "schema": "oncelake/bench-throughput/2",
+        **about("throughput/2"),
         "version": __version__,
-        "commit": head(),
-        "cores": os.cpu_count(),
         "python": platform.python_version(),
         "spark": pyspark.__version__,
         "records": records,
@@ -148,8 +144,7 @@ def main() -> None:
         "rivals": [figures(rival, rivals, records) for rival in rivals],
         "steps_s": steps(field.reports),
     }
-    print(page(result) if any(rival.name in AGAINST for rival in rivals) else result)
-    keep(chosen.json, result, page(result))
+    keep(chosen.json, result, page if any(rival.name in AGAINST for rival in rivals) else str)
 
 
 if __name__ == "__main__":

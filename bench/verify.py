@@ -25,7 +25,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bench.events import COLUMNS, PARTITIONS, TOPIC, produce
-from bench.result import head, keep
+from bench.result import about, keep
 from ingest import __version__
 from ingest.local.broker import Broker
 from ingest.places import Places
@@ -151,10 +151,8 @@ def measure(events: int, rounds: int, many: int) -> dict[str, Any]:
                 libraries.append(load_libraries())
                 seconds[verb].append(ingest(places, *words))
     return {
-        "schema": "oncelake/bench-verify/3",
+        **about("verify/3"),
         "version": __version__,
-        "commit": head(),
-        "cores": os.cpu_count(),
         "python": platform.python_version(),
         "records": records,
         "load_before_and_after": [round(before, 1), round(os.getloadavg()[0], 1)],
@@ -209,8 +207,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     result = measure(chosen.events, chosen.rounds, chosen.bulk)
-    print(markdown(result))
-    keep(chosen.json, result, markdown(result))
+    keep(chosen.json, result, markdown)
 
 
 if __name__ == "__main__":

@@ -23,13 +23,14 @@ from ingest.local.broker import Broker
 from ingest.local.proxy import Proxy
 from ingest.local.worker import Worker, until
 from ingest.places import Places
+from ingest.spark import ONE_COMPILER
 from ingest.stream.delta_log import DeltaLog
 from ingest.stream.lock_file import is_free
 
 POLL_S: Final = 0.05
 PARTITIONS: Final = 3
 # Many JVMs that live for seconds: what the second compiler would give comes too late for all of them.
-JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+JAVA_OPTIONS: Final = f"{ONE_COMPILER} -XX:+UseSerialGC"
 # A run that did nothing wrong may end so while a broker, a disk or its own JVM is taken away; every other end is a finding, also where
 # a run stopped by itself (exit 5): nobody restores a table here, and none of ours is another's.
 ENDS: Final = (3, 4, 5)

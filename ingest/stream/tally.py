@@ -138,27 +138,24 @@ class Tally:
 
 def tally_of(ranked: DataFrame, contract: Contract) -> Tally:
     """Count ranked events. One ordinary aggregation, so that retried tasks count once."""
+    fields = {field.name: field.dataType for field in target_fields(contract)}
+    # Delta keeps no least and greatest of BINARY columns.
+    ids = [name for name in event_id_columns(contract) if not isinstance(fields[name], T.BinaryType)]
     winner = F.col("__rank") == 1
     aggregates = [F.count("*").alias("read"), F.count("__reason").alias("failed"), F.count_if(F.col("__rank") > 1).alias("losers")]
     aggregates += [F.count_if(F.col("__reason") == CONFLICT).alias("conflicts")]
-    for position, (name, kind) in enumerate(_bounded(contract)):
-        plain = _countable(F.col(f"`{name}`"), kind)
+    for position, name in enumerate(ids):
+        plain = _countable(F.col(f"`{name}`"), fields[name])
         aggregates += [F.min(F.when(winner, plain)).alias(f"least{position}"), F.max(F.when(winner, plain)).alias(f"greatest{position}")]
     rows = ranked.groupBy("_partition").agg(*aggregates).collect()
     counts = {row["_partition"]: Taken(row["read"], row["failed"], row["losers"]) for row in rows}
     bounds = {}
-    for position, (name, kind) in enumerate(_bounded(contract)):
+    for position, name in enumerate(ids):
         least = [row[f"least{position}"] for row in rows if row[f"least{position}"] is not None]
         greatest = [row[f"greatest{position}"] for row in rows if row[f"greatest{position}"] is not None]
         if least:
-            bounds[name] = (_literal(min(least), kind), _literal(max(greatest), kind))
+            bounds[name] = (_literal(min(least), fields[name]), _literal(max(greatest), fields[name]))
     return Tally(counts, bounds, sum(row["conflicts"] for row in rows))
-
-
-def _bounded(contract: Contract) -> list[tuple[str, T.DataType]]:
-    """Columns of the event id with their types; Delta keeps no least and greatest of BINARY columns."""
-    fields = {field.name: field.dataType for field in target_fields(contract)}
-    return [(name, fields[name]) for name in event_id_columns(contract) if not isinstance(fields[name], T.BinaryType)]
 
 
 def _countable(column: Column, kind: T.DataType) -> Column:

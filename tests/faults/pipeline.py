@@ -19,6 +19,7 @@ from ingest.local.sample import ORDERS
 from ingest.oracle import Run, Verdict, judge, judge_live
 from ingest.oracle.sources import Commit, KafkaView, Number, read_kafka, read_log
 from ingest.oracle.tables import select
+from ingest.spark import ONE_COMPILER
 from tests.faults.driver import REPOSITORY, Driver
 
 # Few columns, so that a batch takes a moment.
@@ -54,7 +55,7 @@ def with_jvm(*options: str) -> dict[str, str]:
     The JVM's second compiler pays off after minutes, not in a batch of two thousand records: half the processor time without. Without it
     the JVM also keeps a fifth of the room for compiled code, which a run of three tables has filled up: its end, with exit code 50.
     """
-    quick = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC", *options)
+    quick = (ONE_COMPILER, "-XX:+UseSerialGC", *options)
     return {"INGEST_DRIVER_JAVA_OPTIONS": " ".join(quick), "INGEST_DRIVER_MEMORY": "1g", "INGEST_MASTER": "local[2]"}
 
 

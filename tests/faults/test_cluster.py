@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ingest.spark import ONE_COMPILER
 from tests.cluster import Cluster
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import Driver, until
@@ -23,7 +24,7 @@ BATCHES = 3
 DEFAULTS = """\
 spark.executor.memory 768m
 spark.sql.shuffle.partitions 4
-spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC
+spark.executor.extraJavaOptions {compiler} -XX:+UseSerialGC
 spark.eventLog.enabled true
 spark.eventLog.compress false
 spark.eventLog.rolling.enabled false
@@ -41,7 +42,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def lake(pipeline: PipelineFactory, cluster: Cluster, tmp_path: Path, quick: Mapping[str, str]) -> Pipeline:
     """A scenario of three batches whose runs are on the cluster."""
     (tmp_path / "events").mkdir()
-    (tmp_path / "spark-defaults.conf").write_text(DEFAULTS.format(events=(tmp_path / "events").as_uri()), encoding="utf-8")
+    (tmp_path / "spark-defaults.conf").write_text(
+        DEFAULTS.format(events=(tmp_path / "events").as_uri(), compiler=ONE_COMPILER), encoding="utf-8"
+    )
     made = pipeline(batch=1500)
     workers = {"PYSPARK_PYTHON": str(python_without_ingest(tmp_path))}
     made.environment = {**quick, **workers, "INGEST_MASTER": cluster.master_url, "SPARK_CONF_DIR": str(tmp_path)}

@@ -25,7 +25,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from ingest import spark as sessions
 
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("INGEST_DRIVER_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
+        environment.setenv("INGEST_DRIVER_JAVA_OPTIONS", f"{sessions.ONE_COMPILER} -XX:+UseSerialGC")
         session = sessions.start("local[2]", tmp_path_factory.mktemp("spark") / "spark.log", name="tests")
     yield session
     session.stop()

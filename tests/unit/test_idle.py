@@ -125,7 +125,7 @@ def test_what_needs_spark_to_be_looked_at_is_left_to_the_start(
 
     monkeypatch.setattr("ingest.stream.run.waiting", unreadable)
     run = Run((CONTRACT,), scene.places.lake, checkpoints or scene.places.checkpoints, KafkaOptions("127.0.0.1:1"), "", Trigger(once=True))
-    assert None is run._waiting(CONTRACT, scene.places, Topic("t", "", (0,)))
+    assert run._waiting(CONTRACT, scene.places, Topic("t", "", (0,))) is None
 
 
 def test_any_other_refusal_ends_the_start_before_spark(scene: Scene) -> None:
