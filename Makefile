@@ -15,7 +15,7 @@ help:  ## print these verbs
 
 setup: .venv/setup.stamp  ## make .venv from requirements.lock and fetch the pinned jars
 
-.venv/setup.stamp: requirements.lock pyproject.toml ingest/jars.lock
+.venv/setup.stamp: requirements.lock pyproject.toml ingest/runtime/jars.lock
 	@scripts/setup
 
 browser:  ## install the Chromium in which tests look at the Data Docs (root on Debian; without it they are skipped)
@@ -68,7 +68,7 @@ lock:  ## pin the newest fitting packages with their sums in requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra local --extra dev --upgrade \
 		--custom-compile-command "make lock" pyproject.toml -o requirements.lock
 
-lock-jars: setup  ## download the jars named in ingest/jars.lock and pin their sums
+lock-jars: setup  ## download the jars named in ingest/runtime/jars.lock and pin their sums
 	@PYTHONPATH=. $(BIN)/python scripts/lock_jars.py
 
 clean:  ## remove the virtual environment, caches and what demos left; lake, checkpoints and the broker's data stay

@@ -28,16 +28,24 @@ from bench.events import PARTITIONS, TOPIC, produce, send
 from bench.meter import Cost, Meter
 from bench.result import about, keep
 from bench.rivals import contract
-from ingest import spark
-from ingest.contract import Contract, load_contracts
-from ingest.local.broker import Broker
-from ingest.local.sample import Shop
-from ingest.stream.decode import Source, decode
-from ingest.stream.mark import FIRST_BATCH, BatchId
+from ingest.contract.definition import Contract, load_contracts
+from ingest.decode.decoder import Source, decode
+from ingest.delta.batch_commit import FIRST_BATCH, BatchId
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.lab.samples.shop import Shop
+from ingest.runtime import spark
 
 PROJECT = Path(__file__).parents[1]
 BEFORE = "2435ec3"
 GONE = ("json_value", "json_shape")
+# Where the modules that it imports are today.
+MOVED = {
+    "ingest.contract": "ingest.contract.definition",
+    "ingest.stream": "ingest.decode",
+    "ingest.stream.columns": "ingest.contract.columns",
+    "ingest.stream.mark": "ingest.delta.batch_commit",
+    "ingest.stream.payload": "ingest.decode.payload",
+}
 CONFS = {"spark.sql.json.enablePartialResults": "true", "spark.sql.variant.allowDuplicateKeys": "true"}
 READ, PLAIN, OLD, NEW = "reading", "from_json", "column expressions", "Arrow"
 ORDERS = "orders"
@@ -46,13 +54,15 @@ ORDERS = "orders"
 def before(folder: Path) -> Any:
     """The module `decode` of BEFORE; those that it needs and that are gone take their old names."""
     for name in GONE:
-        setattr(sys.modules["ingest.stream"], name, _load(folder, name, f"ingest.stream.{name}"))
+        setattr(sys.modules["ingest.decode"], name, _load(folder, name, f"ingest.decode.{name}"))
     return _load(folder, "decode", "decode_before")
 
 
 def _load(folder: Path, name: str, own: str) -> Any:
     command = ("git", "show", f"{BEFORE}:ingest/stream/{name}.py")
     text = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    for old, new in MOVED.items():
+        text = text.replace(f"from {old} import", f"from {new} import")
     (folder / f"{name}.py").write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(own, folder / f"{name}.py")
     assert spec is not None and spec.loader is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from confluent_kafka import Producer
 
-from ingest import event_id
+from ingest.contract import event_id
 
 COLUMNS = {
     "order_id": "STRING",

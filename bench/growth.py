@@ -26,10 +26,10 @@ from bench.meter import Cost, Meter
 from bench.result import about, keep
 from bench.rivals import contract, ingest
 from bench.verify import AT_ONCE, uuids
-from ingest import spark
-from ingest.local.broker import Broker
-from ingest.places import Places
-from ingest.stream.batch import BatchReport
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.pipeline.batch import BatchReport
+from ingest.runtime import spark
+from ingest.runtime.places import Places
 
 FEW, MANY, BATCH, BATCHES = 1_000_000, 100_000_000, 50_000, 8
 

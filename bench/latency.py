@@ -32,10 +32,10 @@ from deltalake import DeltaTable
 from bench.events import PARTITIONS, TOPIC, order
 from bench.result import about, keep
 from bench.verify import contract
-from ingest.delta_sql import At, DataFusion
-from ingest.local.broker import Broker
-from ingest.places import Places
-from ingest.stream.delta_log import Commit, DeltaLog, Logs
+from ingest.delta.delta_log import Commit, DeltaLog, Logs
+from ingest.delta.delta_sql import At, DataFusion
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.runtime.places import Places
 
 TRANSACTION_S = 0.1
 WARM_UP_MIN = 1

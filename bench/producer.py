@@ -27,9 +27,9 @@ from kafka import KafkaProducer
 from bench.events import order
 from bench.result import keep
 from ingest import __version__
-from ingest.kafka import AtLeastOnce, ExactlyOnce, Grouped, Producer, TransactionalProducer
-from ingest.kafka.mode import compression
-from ingest.local.broker import Broker
+from ingest.kafka.delivery import AtLeastOnce, ExactlyOnce, Grouped, Producer, TransactionalProducer
+from ingest.kafka.delivery.mode import compression
+from ingest.lab.broker.embedded_broker import Broker
 
 PARTITIONS = 4
 TARGET = 0.8

@@ -24,14 +24,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.result import keep
-from ingest import __version__, spark
-from ingest.contract import load_contracts
-from ingest.places import Places
+from ingest import __version__
+from ingest.contract.definition import load_contracts
 from ingest.quality import gx
 from ingest.quality import pages as data_docs
-from ingest.quality.check import POSITION, _Work
 from ingest.quality.suggest import suggest_suite
 from ingest.quality.suite import Expected, Suite, load_suites
+from ingest.quality.validation import POSITION, _Work
+from ingest.runtime import spark
+from ingest.runtime.places import Places
 
 PROJECT = Path(__file__).parents[1]
 TEN = 10

@@ -21,8 +21,8 @@ from bench.events import RECORD_BYTES, produce
 from bench.meter import Cost, Meter
 from bench.result import about, keep
 from bench.rivals import contract, ingest
-from ingest import spark
-from ingest.local.broker import Broker
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.runtime import spark
 
 
 @dataclass(frozen=True)

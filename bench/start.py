@@ -25,7 +25,7 @@ from deltalake import DeltaTable
 from bench.events import PARTITIONS, TOPIC, produce
 from bench.result import about, keep
 from bench.verify import contract, ingest
-from ingest.local.broker import Broker
+from ingest.lab.broker.embedded_broker import Broker
 
 SHORT, LONG, RECORDS, FIRST = 100, 260_000, 100, 50_000
 IDLE, READS = "nothing to read", f"{RECORDS} records to read"

@@ -25,9 +25,10 @@ from bench.events import PARTITIONS, RECORD_BYTES, TOPIC, produce
 from bench.meter import Meter
 from bench.result import about, keep
 from bench.rivals import MERGE, NATIVE, SAME_COLUMNS, Rival, Rivals
-from ingest import __version__, spark
-from ingest.local.broker import Broker
-from ingest.stream.batch import BatchReport
+from ingest import __version__
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.pipeline.batch import BatchReport
+from ingest.runtime import spark
 
 ROUNDS = 5
 # What a run's speed is set against.

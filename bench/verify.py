@@ -27,11 +27,12 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from bench.events import COLUMNS, PARTITIONS, TOPIC, produce
 from bench.result import about, keep
 from ingest import __version__
-from ingest.local.broker import Broker
-from ingest.places import Places
-from ingest.stream.ledger_row import LedgerRow
-from ingest.stream.mark import FIRST_BATCH, BatchId, Counts, Look, Looked, Mark, TopicId
-from ingest.stream.offsets import OffsetRange
+from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Counts, Look, Looked, Mark
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import TopicId
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.ledger.ledger_row import LedgerRow
+from ingest.runtime.places import Places
 
 # What a machine needs today to load what `status` is made of, before any line of ours: half a second is much or little against it.
 YARDSTICK = "import kafka, deltalake, pydantic, typer, yaml"

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.chaos.schedule import FAULTS
+from ingest.lab.chaos.schedule import FAULTS
 from scripts.page import PROJECT, commit, with_run
 
 PAGE = PROJECT / "docs" / "chaos.md"

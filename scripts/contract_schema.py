@@ -1,4 +1,6 @@
-"""The JSON Schema of a contract, for editors. `PYTHONPATH=. python scripts/contract_schema.py` writes `ingest/contract.schema.json`.
+"""The JSON Schema of a contract, for editors.
+
+`PYTHONPATH=. python scripts/contract_schema.py` writes `ingest/contract/contract.schema.json`.
 
 A schema cannot say all that `load_contracts` checks (types, rules, how parts fit); it knows keys, kinds and words.
 """
@@ -9,9 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ingest.contract import Contract
+from ingest.contract.definition import Contract
 
-PATH = Path(__file__).parents[1] / "ingest" / "contract.schema.json"
+PATH = Path(__file__).parents[1] / "ingest" / "contract" / "contract.schema.json"
 
 
 def contract_schema() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Write ingest/jars.lock anew: `lock_jars.py` keeps the coordinates, downloads each jar afresh and records its size and sum.
+"""Write ingest/runtime/jars.lock anew: `lock_jars.py` keeps the coordinates, downloads each jar afresh and records its size and sum.
 
 To move to another version, edit it in the lock first (size and sum may stay wrong). The broker's part is the transitive closure of
 org.apache.kafka:kafka_2.13 and log4j-slf4j-impl, Spark's part what delta-spark and spark-sql-kafka need beyond pyspark's own jars.
@@ -10,7 +10,7 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from ingest import jars
+from ingest.runtime import jars
 
 HEADER = """# Pinned jars: set, organisation, name, version, size in bytes, SHA-256. Written by scripts/lock_jars.py.
 """

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.util import calc_crc32c
 
-from ingest.prove.kafka_fetch import FETCH_BYTES, Bounds, Fetched
-from ingest.prove.record_batch import Compression, Marker
+from ingest.kafka.log.fetch import FETCH_BYTES, Bounds, Fetched
+from ingest.kafka.log.record_batch import Compression, Marker
 
 NOBODY = -1
 TIME_MS = 1_700_000_000_000

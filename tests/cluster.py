@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import psutil
 
-from ingest.local import java
-from ingest.local.broker_config import HOST
-from ingest.local.ports import free_port
-from ingest.local.process import launch, of_group
+from ingest.lab.broker.broker_config import HOST
+from ingest.lab.broker.ports import free_port
+from ingest.lab.process import launch, of_group
+from ingest.runtime import java
 
 START_WITHIN_S: Final = 60.0
 GONE_WITHIN_S: Final = 30.0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from ingest.local.broker import Broker
+    from ingest.lab.broker.embedded_broker import Broker
     from tests.secured import Door
 
 TopicFactory = Callable[..., str]
@@ -26,7 +26,7 @@ settings.load_profile("any machine")
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running broker on a free port, shared by the session: make topics in it, never stop or kill it (start one of your own)."""
-    from ingest.local.broker import Broker  # here, so that the unit tests need not wait for a Kafka client
+    from ingest.lab.broker.embedded_broker import Broker  # here, so that the unit tests need not wait for a Kafka client
 
     with Broker(tmp_path_factory.mktemp("broker")) as running:
         yield running

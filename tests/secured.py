@@ -30,10 +30,10 @@ from kafka.admin import (
 )
 from kafka.errors import NoError
 
-from ingest.local import broker_probe
-from ingest.local.broker import Broker
-from ingest.local.broker_config import HOST, Listener
-from ingest.local.ports import free_port
+from ingest.lab.broker import broker_probe
+from ingest.lab.broker.broker_config import HOST, Listener
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.lab.broker.ports import free_port
 
 MECHANISM = "SCRAM-SHA-256"
 # What a reader needs: offsets and metadata, and the records.

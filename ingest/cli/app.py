@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import typer
 
 from ingest.cli.progress import unread
-from ingest.errors import Bug, IngestError, InvalidInput, Unfit
+from ingest.runtime.errors import Bug, IngestError, InvalidInput, Unfit
 
 if TYPE_CHECKING:
-    from ingest.prove.broker_word import BrokerWord
+    from ingest.kafka.broker_answers import BrokerWord
 
 T = TypeVar("T")
 JSON = "--json"
@@ -107,7 +107,7 @@ def main() -> None:
             _end(words, _spark_missing(error))
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             sys.exit(UNREAD)
-        from ingest.files import unfit
+        from ingest.runtime.files import unfit
 
         if (refused := unfit(error)) is not None:
             _end(words, refused)
@@ -123,7 +123,7 @@ def _beside(words: list[str]) -> AbstractContextManager[BrokerWord | None]:
     """What `ingest status` asks the broker with takes as long to load as all else: it begins before typer has looked at the options."""
     if words[:1] != ["status"]:
         return nullcontext()
-    from ingest.prove.broker_word import BrokerWord
+    from ingest.kafka.broker_answers import BrokerWord
 
     return BrokerWord()
 

@@ -23,7 +23,7 @@ app.add_typer(broker)
 @broker.command()
 def start(data: Data = DATA_DEFAULT, port: Port = PORT_DEFAULT, as_json: Json = False) -> None:
     """Start it in the background and wait until it answers; one that runs already is left as it is."""
-    from ingest.local.broker import Broker
+    from ingest.lab.broker.embedded_broker import Broker
 
     node = Broker(data, port=port, die_with_parent=False)
     already = node.running
@@ -41,7 +41,7 @@ def start(data: Data = DATA_DEFAULT, port: Port = PORT_DEFAULT, as_json: Json = 
 @broker.command()
 def stop(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
     """Stop it in order; its topics stay in the data folder."""
-    from ingest.local.broker import Broker
+    from ingest.lab.broker.embedded_broker import Broker
 
     stopped = Broker(data).stop()
     if as_json:
@@ -53,8 +53,8 @@ def stop(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
 @broker.command()
 def status(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
     """Say whether it runs and answers; exit 1 if it does not."""
-    from ingest.local.broker import Broker
-    from ingest.local.broker_probe import answers
+    from ingest.lab.broker.broker_probe import answers
+    from ingest.lab.broker.embedded_broker import Broker
 
     node = Broker(data)
     state = node.state

@@ -14,7 +14,7 @@ from ingest.cli.app import app, print_json
 from ingest.cli.options import PROJECT_DEFAULT, Json, Project
 
 if TYPE_CHECKING:
-    from ingest.chaos.run import Report
+    from ingest.lab.chaos.chaos_run import Report
 
 SEED_DEFAULT = 1
 RATE_DEFAULT = 4000
@@ -44,9 +44,9 @@ def chaos(
     as_json: Json = False,
 ) -> None:
     """Strike an embedded broker, a producer and `ingest run` at random, on a scratch lake, and judge what is left (exit 1: findings)."""
-    from ingest.chaos.run import Options, run
-    from ingest.chaos.schedule import chosen
-    from ingest.contract import load_contracts
+    from ingest.contract.definition import load_contracts
+    from ingest.lab.chaos.chaos_run import Options, run
+    from ingest.lab.chaos.schedule import chosen
 
     options = Options(load_contracts(project, tables or []), minutes, seed, chosen(faults), rate, folder, samples)
     began = time.monotonic()

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from ingest.contract import Contract
-    from ingest.places import Places
-    from ingest.quality.check import Checked
+    from ingest.contract.definition import Contract
     from ingest.quality.suite import Suite
+    from ingest.quality.validation import Checked
+    from ingest.runtime.places import Places
 
 
 @app.command()
@@ -34,10 +34,10 @@ def check(
     as_json: o.Json = False,
 ) -> None:
     """Validate tables with their Great Expectations suites; exit 1 if a critical expectation fails."""
-    from ingest import spark
-    from ingest.contract import load_contracts
-    from ingest.places import Places, spark_log
+    from ingest.contract.definition import load_contracts
     from ingest.quality.suite import load_suites
+    from ingest.runtime import spark
+    from ingest.runtime.places import Places, spark_log
 
     contracts = load_contracts(project, tables or [])
     suites = load_suites(project, contracts, named=bool(tables))
@@ -58,12 +58,12 @@ def say_unchecked(contracts: Sequence[Contract]) -> None:
 
 def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, everything: bool, as_json: bool) -> int:
     """Check one table after the other, print what was found, and return the exit code; a table's error does not hinder the others."""
-    from ingest import spark
-    from ingest.errors import IngestError, most_severe
-    from ingest.kafka_options import KafkaOptions
-    from ingest.quality.check import check as check_table
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.pipeline.table_query import stopped
+    from ingest.quality.validation import check as check_table
     from ingest.quality.watch import not_done
-    from ingest.stream.query import stopped
+    from ingest.runtime import spark
+    from ingest.runtime.errors import IngestError, most_severe
 
     found: list[Checked] = []
     errors: dict[str, IngestError] = {}
@@ -93,10 +93,10 @@ def suggest(
     master: o.Master = o.MASTER_DEFAULT,
 ) -> None:
     """Write a first expectation suite from what a table holds now, for a person to prune."""
-    from ingest import spark
-    from ingest.contract import load_contracts
-    from ingest.places import Places, spark_log
+    from ingest.contract.definition import load_contracts
     from ingest.quality.suggest import refuse_existing, suggest_suite
+    from ingest.runtime import spark
+    from ingest.runtime.places import Places, spark_log
 
     (contract,) = load_contracts(project, [table])
     path = project / "expectations" / f"{contract.table}.json"
@@ -154,8 +154,8 @@ def print_checked(checked: Checked) -> None:
 
 def failures(checked: Checked) -> Iterable[str]:
     """A line an expectation that failed, with event ids where rows are to blame."""
-    from ingest.printable import printable
-    from ingest.quality.result import sample_ids
+    from ingest.quality.validation_result import sample_ids
+    from ingest.runtime.printable import printable
 
     for row in checked.failed:
         what = f"! {row.severity}: {row.expectation}" + (f" ({row.column})" if row.column else "")

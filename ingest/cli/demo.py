@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ingest.local.demo import Report
+    from ingest.lab.demo.show import Report
 
 # A table of this width fits a log; a terminal says its own.
 WIDTH = 140
@@ -33,7 +33,7 @@ def demo(
     project: Project = PROJECT_DEFAULT, folder: Folder = FOLDER_DEFAULT, events: Events = 100_000, seed: Seed = 1, as_json: Json = False
 ) -> None:
     """Ingest sample events, be killed, lose all checkpoints, go on, verify; beside it a pipeline by hand (exit 1: not exact)."""
-    from ingest.local.demo import run
+    from ingest.lab.demo.show import run
 
     began = time.monotonic()
 

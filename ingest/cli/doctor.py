@@ -24,7 +24,7 @@ def doctor(
     as_json: o.Json = False,
 ) -> None:
     """Check Python, Java, jars, disk, folders, contracts and broker; exit 4 if the environment is unfit, 2 if a contract is wrong."""
-    from ingest.doctor import examine, exit_code
+    from ingest.pipeline.environment import examine, exit_code
 
     findings = examine(project, lake, checkpoints, bootstrap_servers, master if with_spark else None)
     code = exit_code(findings)
@@ -42,8 +42,8 @@ def doctor(
 @app.command()
 def jars(quiet: Quiet = False, as_json: o.Json = False) -> None:
     """Fetch the pinned Java libraries into the cache, or check the sums of those that are there."""
-    from ingest import class_archive
-    from ingest.jars import JarSet, cache_folder, discard_damaged, ensure
+    from ingest.runtime import class_archive
+    from ingest.runtime.jars import JarSet, cache_folder, discard_damaged, ensure
 
     discarded = [file.name for jar_set in JarSet for file in discard_damaged(jar_set)]
     for file in discarded:

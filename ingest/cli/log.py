@@ -8,10 +8,10 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
-from ingest.printable import aligned
+from ingest.runtime.printable import aligned
 
 if TYPE_CHECKING:
-    from ingest.prove.log_view import Line, PartitionView
+    from ingest.kafka.log.log_view import Line, PartitionView
 
 TopicName = Annotated[str, typer.Argument(help="The topic's name in Kafka.")]
 Partition = Annotated[int | None, typer.Option("--partition", min=0, help="One partition; all of them without it.")]
@@ -31,11 +31,11 @@ def log(
     as_json: o.Json = False,
 ) -> None:
     """Show a stretch of a topic's partitions: record batches, transaction markers, holes, and what became of each transaction."""
-    from ingest.errors import InvalidInput
-    from ingest.kafka_options import KafkaOptions
-    from ingest.prove.kafka_fetch import TopicReader
-    from ingest.prove.log_view import view
-    from ingest.stream.topic import describe
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.kafka.log.fetch import TopicReader
+    from ingest.kafka.log.log_view import view
+    from ingest.kafka.topic import describe
+    from ingest.runtime.errors import InvalidInput
 
     kafka = KafkaOptions.from_environment(bootstrap_servers)
     describe(kafka, topic)  # it has a name for a login or certificate that is refused; the reader only waits until its time is up

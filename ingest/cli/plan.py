@@ -15,8 +15,8 @@ from ingest.cli.app import app, print_verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ingest.contract import Contract
-    from ingest.stream.contract_change import Change
+    from ingest.contract.definition import Contract
+    from ingest.delta.contract_change import Change
 
 Tables = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all of tables/ if none is named.")]
 
@@ -50,16 +50,16 @@ def apply(
     as_json: o.Json = False,
 ) -> None:
     """Change the tables in place as far as their contracts ask for it; a contract that needs a new table is refused (exit 3)."""
-    from ingest import spark
-    from ingest.contract import load_contracts
-    from ingest.errors import IngestError, most_severe
-    from ingest.places import Places, spark_log
-    from ingest.stream import lock
-    from ingest.stream.alter import alter
+    from ingest.contract.definition import load_contracts
+    from ingest.pipeline import table_lock
+    from ingest.pipeline.alter import alter
+    from ingest.runtime import spark
+    from ingest.runtime.errors import IngestError, most_severe
+    from ingest.runtime.places import Places, spark_log
 
     contracts = [(each, Places(lake, checkpoints, each.pipeline, each.table)) for each in load_contracts(project, tables or [])]
     for _, places in contracts:
-        lock.wait_for(places)
+        table_lock.wait_for(places)
     applied: list[tuple[Contract, list[Change]]] = []
     errors: dict[str, IngestError] = {}
     with spark.session(master, spark_log(lake, "apply"), short=True) as session:
@@ -100,11 +100,11 @@ def print_changes(name: str, changes: Sequence[Change]) -> None:
 def _differences(
     project: Any, tables: list[str] | None, lake: str, checkpoints: str, master: str
 ) -> Iterator[tuple[Contract, list[Change]]]:
-    from ingest import spark
-    from ingest.contract import load_contracts
-    from ingest.files import is_local
-    from ingest.places import Places, spark_log
-    from ingest.stream.alter import differences
+    from ingest.contract.definition import load_contracts
+    from ingest.pipeline.alter import differences
+    from ingest.runtime import spark
+    from ingest.runtime.files import is_local
+    from ingest.runtime.places import Places, spark_log
 
     contracts = load_contracts(project, tables or [])
     needed = not (is_local(lake) and is_local(checkpoints))

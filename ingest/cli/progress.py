@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from ingest.stream.display import Display
+from ingest.pipeline.display import Display
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from ingest.stream.batch import BatchReport
+    from ingest.pipeline.batch import BatchReport
 
 
 class Silent(Display):

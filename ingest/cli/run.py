@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ingest.contract import Contract
-    from ingest.quality.check import Checked
+    from ingest.contract.definition import Contract
+    from ingest.quality.validation import Checked
     from ingest.quality.watch import Watch
 
 
@@ -45,11 +45,11 @@ def run(
     # Importing Spark takes a second: a stop asked for meanwhile is as clean as a later one.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from ingest.cli.progress import display, unread
-    from ingest.contract import load_contracts
-    from ingest.errors import InvalidInput, most_severe
-    from ingest.kafka_options import KafkaOptions
-    from ingest.stream.query import Trigger
-    from ingest.stream.run import Run
+    from ingest.contract.definition import load_contracts
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.pipeline.application import Run
+    from ingest.pipeline.table_query import Trigger
+    from ingest.runtime.errors import InvalidInput, most_severe
 
     if once and every is not None:
         raise InvalidInput(
@@ -104,7 +104,7 @@ def _watch(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> Watc
 
 def seconds(text: str) -> float:
     """`5s` → 5.0, `2m` → 120.0. Raises InvalidInput."""
-    from ingest.errors import InvalidInput
+    from ingest.runtime.errors import InvalidInput
 
     units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
     number = text.rstrip("msh")

@@ -14,12 +14,12 @@ from ingest.cli.app import app, print_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ingest.contract import Contract
-    from ingest.kafka_options import KafkaOptions
-    from ingest.places import Places
-    from ingest.recovery.facts import BrokerFacts
-    from ingest.recovery.seek import Aim, Seeking, SeekPlan
-    from ingest.stream.topic import Topic
+    from ingest.contract.definition import Contract
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.kafka.topic import Topic
+    from ingest.kafka.topic_state import BrokerFacts
+    from ingest.recovery.seek_offsets import Aim, Seeking, SeekPlan
+    from ingest.runtime.places import Places
 
 To = Annotated[
     str,
@@ -44,12 +44,12 @@ def seek(
     as_json: o.Json = False,
 ) -> None:
     """Let the next run go on elsewhere: an epoch is opened there. No event id that the table holds is added again."""
-    from ingest.contract import load_contracts
-    from ingest.kafka_options import KafkaOptions
-    from ingest.places import Places, refuse_nested
-    from ingest.recovery.seek import Seeking
-    from ingest.stream import lock
-    from ingest.stream.topic import describe, facts_of
+    from ingest.contract.definition import load_contracts
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.kafka.topic import describe, facts_of
+    from ingest.pipeline import table_lock
+    from ingest.recovery.seek_offsets import Seeking
+    from ingest.runtime.places import Places, refuse_nested
 
     (contract,) = load_contracts(project, [table])
     kafka = KafkaOptions.from_environment(bootstrap_servers)
@@ -57,7 +57,7 @@ def seek(
     refuse_nested(places)
     topic = describe(kafka, contract.source.topic)
     aim = parse_aim(to, kafka, topic)
-    lock.wait_for(places)
+    table_lock.wait_for(places)
 
     def ask() -> BrokerFacts:
         return facts_of(kafka, describe(kafka, contract.source.topic), contract.source.isolation_level)
@@ -79,13 +79,13 @@ def _do(
     """Plan the seek and, unless it is a dry run, open its epoch; what that has put right. A dry run on a local disk needs no Spark."""
     from pathlib import Path
 
-    from ingest import faults, spark
-    from ingest.files import is_local
-    from ingest.places import spark_log
-    from ingest.recovery.look import look
-    from ingest.recovery.seek import counted
-    from ingest.stream import contract_change
-    from ingest.stream.delta_log import Logs
+    from ingest.delta import contract_change
+    from ingest.delta.delta_log import Logs
+    from ingest.recovery.inspect import look
+    from ingest.recovery.seek_offsets import counted
+    from ingest.runtime import crash_points, spark
+    from ingest.runtime.files import is_local
+    from ingest.runtime.places import spark_log
 
     local = is_local(places.lake) and is_local(places.checkpoints)
     with nullcontext() if local and dry_run else spark.session(master, spark_log(places.lake, "seek"), short=True) as session:
@@ -94,14 +94,14 @@ def _do(
             planned = counted(session, places, look(session, places, logs, ask), seeking)
             contract_change.refuse_state(contract, places.target, logs.target.state())
             return planned, None, ()
+        from ingest.pipeline import platform, table_lock
         from ingest.recovery.epoch import open_epoch
-        from ingest.stream import lock, platform
 
         assert session is not None
         platform.ensure(session, places.lake)
-        with lock.holding(session, places):
+        with table_lock.holding(session, places):
             if local:
-                faults.arm(Path(places.lake), spark.jvm_pid(session))
+                crash_points.arm(Path(places.lake), spark.jvm_pid(session))
             epoch = open_epoch(session, contract, places, ask, seeking)
             epoch.ledger.append()
         assert epoch.sought is not None
@@ -112,9 +112,9 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
     """What --to says. Raises InvalidInput AIM_INVALID, and Unfit BROKER_UNREACHABLE for a time, which the broker must turn into offsets."""
     from datetime import UTC, datetime
 
-    from ingest.errors import InvalidInput
-    from ingest.recovery.seek import KINDS, Aim
-    from ingest.stream.topic import bounds, offsets_at
+    from ingest.kafka.topic import bounds, offsets_at
+    from ingest.recovery.seek_offsets import KINDS, Aim
+    from ingest.runtime.errors import InvalidInput
 
     for kind in KINDS:
         if text == kind:

@@ -11,7 +11,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
-from ingest.errors import Unfit
+from ingest.runtime.errors import Unfit
 
 Seed = Annotated[int, typer.Option("--seed", help="Where the faults strike; the same for all modes.")]
 Records = Annotated[int | None, typer.Option("--records", min=1, help="Records in each trial of a fault (2,000; with --quick 300).")]
@@ -34,8 +34,8 @@ def semantics(
     as_json: o.Json = False,
 ) -> None:
     """Run all delivery modes under the same faults and the same load, on an embedded broker; exit 1 if one broke its promise."""
-    from ingest.kafka.semantics import run as trials
-    from ingest.kafka.semantics.table import tables
+    from ingest.lab.delivery_modes import comparison as trials
+    from ingest.lab.delivery_modes.mode_table import tables
 
     faults = trials.chosen(fault or [])
     if html or png:
@@ -51,11 +51,11 @@ def semantics(
 
     result = trials.run(size, seed=seed, faults=faults, say=say)
     if html is not None:
-        from ingest.kafka.semantics.page import page
+        from ingest.lab.delivery_modes.mode_page import page
 
         html.write_text(page(result), encoding="utf-8")
     if png is not None:
-        from ingest.kafka.semantics.chart import picture
+        from ingest.lab.delivery_modes.chart import picture
 
         picture(result).save(png, format="png", scale_factor=2)
     if as_json:

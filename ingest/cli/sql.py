@@ -18,7 +18,7 @@ from ingest.cli import options as o
 from ingest.cli.app import JSON, app, print_json
 
 if TYPE_CHECKING:
-    from ingest.contract import Contract
+    from ingest.contract.definition import Contract
     from ingest.sql.catalog import Catalog
     from ingest.sql.engine import Ask
 
@@ -68,11 +68,11 @@ def sql(
 ) -> None:
     """Ask the project's tables in SQL: <table>, <table>__quarantine, <table>__ledger, <table>__quality. It only reads."""
     from ingest.cli.progress import unread
-    from ingest.contract import load_contracts
-    from ingest.errors import IngestError
-    from ingest.sql.guard import refuse_writes
+    from ingest.contract.definition import load_contracts
+    from ingest.runtime.errors import IngestError
     from ingest.sql.question import contract_named
     from ingest.sql.question import question as ready
+    from ingest.sql.read_only import refuse_writes
 
     form = Format.JSON if as_json else form
     try:
@@ -105,10 +105,10 @@ def _engine(
     contracts: tuple[Contract, ...], lake: str, master: str, spark: bool, at: str | None, table: str | None, form: Format
 ) -> Iterator[tuple[Catalog, Ask]]:
     """The tables as they are, or were, and what answers."""
-    from ingest import spark as sessions
-    from ingest.errors import InvalidInput
-    from ingest.files import files_of, is_local
-    from ingest.places import spark_log
+    from ingest.runtime import spark as sessions
+    from ingest.runtime.errors import InvalidInput
+    from ingest.runtime.files import files_of, is_local
+    from ingest.runtime.places import spark_log
     from ingest.sql.catalog import at_time, at_version, catalog, parse_at
     from ingest.sql.engine import with_spark, without_spark
     from ingest.sql.question import contract_named
@@ -135,7 +135,7 @@ def _print(ask: Ask, text: str, form: Format, limit: int | None, catalog: Catalo
     from shutil import get_terminal_size
 
     from ingest.sql.formats import ROWS_DEFAULT, write_csv, write_json, write_lines, write_table
-    from ingest.sql.guard import is_explain
+    from ingest.sql.read_only import is_explain
 
     rows = (limit or ROWS_DEFAULT) + 1 if form is Format.TABLE else limit
     answer = ask(text, rows)
@@ -192,7 +192,7 @@ def _say_left_out(now: Catalog, then: Catalog) -> None:
 
 
 def _one_of(**given: object) -> None:
-    from ingest.errors import InvalidInput
+    from ingest.runtime.errors import InvalidInput
 
     names = [name for name, value in given.items() if value is not None]
     if len(names) != 1:
@@ -203,7 +203,7 @@ def _one_of(**given: object) -> None:
 
 def _text(statement: str | None, file: Path | None) -> str:
     """The statement; empty where a question or the list of tables was asked for."""
-    from ingest.errors import InvalidInput
+    from ingest.runtime.errors import InvalidInput
 
     if file is None:
         if statement is not None and not statement.strip():

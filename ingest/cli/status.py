@@ -14,8 +14,8 @@ from ingest.cli import options as o
 from ingest.cli.app import app, print_verdict
 
 if TYPE_CHECKING:
-    from ingest.prove.broker_word import BrokerWord
-    from ingest.prove.status import Status
+    from ingest.kafka.broker_answers import BrokerWord
+    from ingest.recovery.table_status import Status
 
 
 @app.command()
@@ -37,11 +37,11 @@ def status(
 
 
 def _found(broker: BrokerWord, project: Path, tables: list[str], lake: str, checkpoints: str, bootstrap_servers: str) -> list[Status]:
-    from ingest.contract import load_contracts
-    from ingest.errors import InvalidInput
-    from ingest.files import is_local
-    from ingest.kafka_options import KafkaOptions
-    from ingest.places import Places
+    from ingest.contract.definition import load_contracts
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.runtime.errors import InvalidInput
+    from ingest.runtime.files import is_local
+    from ingest.runtime.places import Places
 
     contracts = load_contracts(project, tables)
     if not (is_local(lake) and is_local(checkpoints)):
@@ -53,8 +53,8 @@ def _found(broker: BrokerWord, project: Path, tables: list[str], lake: str, chec
         )
     KafkaOptions.from_environment(bootstrap_servers)
     broker.ask(bootstrap_servers, sorted({contract.source.topic for contract in contracts}))
-    from ingest.prove.status import status as status_of
-    from ingest.stream.lock_file import holder
+    from ingest.pipeline.lock_file import holder
+    from ingest.recovery.table_status import status as status_of
 
     found = []
     for contract in contracts:

@@ -9,10 +9,10 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
-from ingest.printable import aligned
+from ingest.runtime.printable import aligned
 
 if TYPE_CHECKING:
-    from ingest.kafka.transactions import Listed
+    from ingest.kafka.open_transactions import Listed
 
 Open = Annotated[bool, typer.Option("--open", help="Only those whose transaction is not decided yet.")]
 Abort = Annotated[str | None, typer.Option("--abort", metavar="ID", help="End the open transaction of this transactional id.")]
@@ -28,10 +28,10 @@ def transactions(
     as_json: o.Json = False,
 ) -> None:
     """Show transactional ids with state, age and partitions, and which open transaction holds the last stable offset back."""
-    from ingest.errors import InvalidInput
-    from ingest.kafka import transactions as held
-    from ingest.kafka_options import KafkaOptions
-    from ingest.stream.conversation import quiet
+    from ingest.kafka import open_transactions as held
+    from ingest.kafka.broker_request import quiet
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.runtime.errors import InvalidInput
 
     quiet()
     kafka = KafkaOptions.from_environment(bootstrap_servers)

@@ -14,13 +14,13 @@ from ingest.cli.app import app, print_verdict
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ingest.contract import Contract
-    from ingest.errors import IngestError
-    from ingest.places import Places
-    from ingest.prove.against_kafka import Reread
-    from ingest.prove.count import Held
-    from ingest.prove.verify import Verified
-    from ingest.stream.topic import Topic
+    from ingest.contract.definition import Contract
+    from ingest.kafka.topic import Topic
+    from ingest.runtime.errors import IngestError
+    from ingest.runtime.places import Places
+    from ingest.verify.against_kafka import Reread
+    from ingest.verify.count import Held
+    from ingest.verify.verdict import Verified
 
 
 @app.command()
@@ -40,15 +40,16 @@ def verify(
     as_json: o.Json = False,
 ) -> None:
     """Count the rows of every batch and hold them against ledger and commits; exit 1 if something does not add up."""
-    from ingest import delta_sql, spark
-    from ingest.contract import load_contracts
-    from ingest.errors import IngestError, most_severe
-    from ingest.files import is_local, unfit
-    from ingest.kafka_options import KafkaOptions
-    from ingest.places import Places, spark_log
-    from ingest.prove.against_kafka import against_kafka as reread
-    from ingest.prove.verify import verify as verify_table
-    from ingest.stream.topic import describe
+    from ingest.contract.definition import load_contracts
+    from ingest.delta import delta_sql
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.kafka.topic import describe
+    from ingest.runtime import spark
+    from ingest.runtime.errors import IngestError, most_severe
+    from ingest.runtime.files import is_local, unfit
+    from ingest.runtime.places import Places, spark_log
+    from ingest.verify.against_kafka import against_kafka as reread
+    from ingest.verify.verdict import verify as verify_table
 
     contracts = load_contracts(project, tables or [])
     kafka = KafkaOptions.from_environment(bootstrap_servers)
@@ -95,7 +96,7 @@ def verify(
             except Exception as error:
                 if any(spark.jvm_exit(started) is not None for started in sessions):
                     raise
-                from ingest.stream.query import stopped
+                from ingest.pipeline.table_query import stopped
 
                 errors[contract.name] = unfit(error) or stopped(contract, kafka, error)
     finally:

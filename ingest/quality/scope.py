@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ingest.stream.delta_log import Commit
-from ingest.stream.in_force import leaves_out
+from ingest.delta.delta_log import Commit
+from ingest.delta.reachable import leaves_out
 
 # They take rows away or move them, and add none.
 ADDS_NO_ROW = ("OPTIMIZE", "DELETE", "REORG", "VACUUM START", "VACUUM END")

@@ -12,14 +12,14 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ingest.contract import Contract
-from ingest.errors import InvalidInput
-from ingest.files import files_of
-from ingest.places import Places
+from ingest.contract.columns import event_id_columns, target_fields
+from ingest.contract.definition import Contract
+from ingest.delta.delta_log import DeltaLog
 from ingest.quality import gx
 from ingest.quality.suite import Suite
-from ingest.stream.columns import event_id_columns, target_fields
-from ingest.stream.delta_log import DeltaLog
+from ingest.runtime.errors import InvalidInput
+from ingest.runtime.files import files_of
+from ingest.runtime.places import Places
 
 # More values than this are rather data than a code list.
 VALUES_MAX = 20

@@ -20,11 +20,11 @@ from pyspark.sql import types as T
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from ingest.contract import Contract, check_suites
-from ingest.errors import InvalidInput
+from ingest.contract.columns import target_fields
+from ingest.contract.definition import Contract, check_suites
+from ingest.contract.row_rule_words import BARE_WORDS
 from ingest.quality import gx
-from ingest.row_rule_words import BARE_WORDS
-from ingest.stream.columns import target_fields
+from ingest.runtime.errors import InvalidInput
 
 # What check fills in for {"$PARAMETER": ...}; GX's own functions (now(), timedelta()) may stand beside them.
 PARAMETERS = ("ledger_rows",)

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
-from ingest import spark
-from ingest.errors import IngestError, RunStopped
-from ingest.places import Places
-from ingest.printable import printable
-from ingest.quality.check import Checked, check
-from ingest.quality.result import sample_ids
+from ingest.ledger.projection import APPEND_EVERY_S
+from ingest.pipeline.batch import BatchReport
 from ingest.quality.suite import Suite
-from ingest.stream.batch import BatchReport
-from ingest.stream.ledger import APPEND_EVERY_S
+from ingest.quality.validation import Checked, check
+from ingest.quality.validation_result import sample_ids
+from ingest.runtime import spark
+from ingest.runtime.errors import IngestError, RunStopped
+from ingest.runtime.places import Places
+from ingest.runtime.printable import printable
 
 # The longest pause while a suite holds an expectation that cannot be evaluated: until it is mended, every check costs more than the last.
 BROKEN_EVERY_S = 3600.0

@@ -1,1 +1,1 @@
-"""Start and recovery: what is known, what is decided, how an epoch is opened, and every refusal in words."""
+"""Recovery: what a start knows, what it decides, how an epoch is opened, and the text of every refusal."""

@@ -16,25 +16,26 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from ingest import faults
-from ingest.contract import Contract
-from ingest.delta_sql import asked
-from ingest.errors import RunStopped
-from ingest.files import files_of
-from ingest.places import Places
-from ingest.recovery.decide import Create, Refuse, decide
-from ingest.recovery.facts import BrokerFacts, Facts
-from ingest.recovery.look import EPOCH_FILE, checkpoints, look
+from ingest.contract.definition import Contract
+from ingest.delta import contract_change
+from ingest.delta import writer as commits
+from ingest.delta.batch_commit import FENCE, SEEK, BatchId, Kind, Looked, Mark
+from ingest.delta.delta_log import Logs
+from ingest.delta.delta_sql import asked
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import BrokerFacts, TopicId
+from ingest.ledger.projection import Ledger
+from ingest.recovery.decision import Create, Refuse, decide
+from ingest.recovery.inspect import EPOCH_FILE, checkpoints, look
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import replay, unfinished
 from ingest.recovery.roll_back import roll_back
-from ingest.recovery.seek import Seeking, SeekPlan, counted
-from ingest.stream import commit as commits
-from ingest.stream import contract_change
-from ingest.stream.delta_log import Logs
-from ingest.stream.ledger import Ledger
-from ingest.stream.mark import FENCE, SEEK, BatchId, Kind, Looked, Mark, TopicId
-from ingest.stream.offsets import OffsetRange
+from ingest.recovery.seek_offsets import Seeking, SeekPlan, counted
+from ingest.recovery.start_state import Facts
+from ingest.runtime import crash_points
+from ingest.runtime.errors import RunStopped
+from ingest.runtime.files import files_of
+from ingest.runtime.places import Places
 
 # Two starts that want one epoch: the later one looks again. More rounds than this mean that starts are made faster than they end.
 ROUNDS_MAX = 5
@@ -135,7 +136,7 @@ class _Opening:
         if None in (facts.target.look, facts.quarantine.look, facts.ledger_look):
             commits.create_tables(self.session, self.contract, self.places)
             facts = self._look()
-        faults.at("start_tables", 0)
+        crash_points.at("start_tables", 0)
 
         # 2 Fence the target, 3 the quarantine.
         assert facts.broker is not None
@@ -144,7 +145,7 @@ class _Opening:
         for log, point in ((self.logs.target, "start_target_fenced"), (self.logs.quarantine, "start_fenced")):
             if commits.fence(self.session, log, writer.mark("epoch", FENCE, _looked(facts))) is None:
                 return None
-            faults.at(point, 0)
+            crash_points.at(point, 0)
 
         # 4 Look again: nobody else can commit any more.
         facts = self._look()
@@ -163,19 +164,19 @@ class _Opening:
             commit = commits.delete(self.session, self.logs.quarantine, writer.mark("rollback", SEEK, look_back.again()), undone.condition)
             number = commit.deleted_rows if commit is not None else 0
             healed += [f"{number} quarantined records of a batch that was not committed are rolled back, and read again"] if number else []
-            faults.at("start_rolled_back", 0)
+            crash_points.at("start_rolled_back", 0)
 
         # 6 Commit the offsets of a first start or a seek.
         ledger = Ledger.of(self.session, self.places, self.logs, facts.ledger)
         if beginning.why:
             seek = beginning.mark(writer.mark("seek", SEEK, look_back.again()))
             ledger.saw(commits.commit_seek(self.session, self.logs.target, seek), seek)
-            faults.at("start_sought", 0)
+            crash_points.at("start_sought", 0)
         look_back.again()
 
         # 7 The new checkpoint's folder.
         checkpoint = self._make_checkpoint(writer, look_back.seen.target.table_id)
-        faults.at("start_checkpoint", 0)
+        crash_points.at("start_checkpoint", 0)
         reached, epochs = _read_before(facts, ledger, writer)
         return Epoch(writer, beginning.starts, reached, epochs, checkpoint, look_back, ledger, beginning.sought, tuple(healed))
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ingest.contract import Contract
-from ingest.delta_sql import DataFusion
-from ingest.places import Places
-from ingest.recovery.decide import Refuse, Start, decide
-from ingest.recovery.facts import BrokerFacts, Facts
-from ingest.recovery.look import look
+from ingest.contract.definition import Contract
+from ingest.delta import contract_change
+from ingest.delta.delta_log import DeltaLog, Logs
+from ingest.delta.delta_sql import DataFusion
+from ingest.kafka.topic_state import BrokerFacts
+from ingest.ledger.ledger_reader import unledgered
+from ingest.recovery.decision import Refuse, Start, decide
+from ingest.recovery.inspect import look
 from ingest.recovery.replay import unfinished
-from ingest.stream import contract_change
-from ingest.stream.delta_log import DeltaLog, Logs
-from ingest.stream.ledger_reader import unledgered
+from ingest.recovery.start_state import Facts
+from ingest.runtime.places import Places
 
 
 def waiting(contract: Contract, places: Places, ask: Callable[[], BrokerFacts]) -> int:

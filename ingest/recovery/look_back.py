@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingest.errors import RunStopped
-from ingest.stream.delta_log import DeltaLog
-from ingest.stream.in_force import leaves_out
-from ingest.stream.mark import Look, Looked
+from ingest.delta.batch_commit import Look, Looked
+from ingest.delta.delta_log import DeltaLog
+from ingest.delta.reachable import leaves_out
+from ingest.runtime.errors import RunStopped
 
 
 @dataclass

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingest.errors import Refused
-from ingest.recovery.facts import Newest
-
-# A topic that holds copies (another cluster's, one made again) has another id, and the position holds it.
-NOT_AGAIN = "ids that the table holds are not added again. But with `event_id: position` a copied record is another event: there begin "
-NOT_AGAIN += "behind the copies (`--to` offsets or a time, `--accept-gap`)."
+from ingest.kafka.topic_state import NOT_AGAIN, topic_made_again
+from ingest.ledger.ledger_reader import Newest
+from ingest.runtime.errors import Refused
 
 # Where a table was read before, what Kafka no longer holds is a gap.
 EXPIRED = " (with `--accept-gap` where it has expired records)"
@@ -99,29 +96,6 @@ def ledger_unreadable(name: str, ledger: str, why: str) -> Refused:
     )
 
 
-def log_torn(table: str, hole: int, newest: int) -> Refused:
-    """A Delta log that lacks a commit between its last checkpoint and its newest commit."""
-    return Refused(
-        "LOG_TORN",
-        f"the log of {table} lacks the commit of version {hole}, and goes on to version {newest}.",
-        expected="each commit since the log's last checkpoint: Delta opens the table only with all of them; what that one held is unknown.",
-        remedy=f"put {table}/_delta_log/{hole:020}.json back from a copy; if there is none, move {table} away, and the next start tells "
-        "how to go on.",
-    )
-
-
-def log_damaged(table: str, file: str) -> Refused:
-    """A file of a Delta log that is cut off, or otherwise not what Delta writes."""
-    return Refused(
-        "LOG_TORN",
-        f"{file} is not in the format in which Delta writes it.",
-        expected="a JSON value in each line, or a whole Parquet file of a checkpoint: what it held is unknown.",
-        remedy="put the file back from a copy. If there is none: where the log has a checkpoint of a later version, or this is one and all "
-        f"commits before it are there, take the file away, since Delta does without it; else move {table} away, which Delta does not open "
-        "either, and the next start tells how to go on.",
-    )
-
-
 def txn_retention(name: str, tables: Sequence[str]) -> Refused:
     """Transaction ids that expire."""
     each = "; ".join(f"ALTER TABLE delta.`{table}` UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')" for table in tables)
@@ -157,14 +131,6 @@ def topic_elsewhere(name: str, topic: str, bound: str, has: str) -> Refused:
     expected = "the same topic: in another cluster's the same offsets are other records, and all before them would be passed over."
     remedy = f"{topic_made_again(name)} If it is the same all the same (a proxy, older brokers), `ingest seek {name} --to table` goes on."
     return Refused("TOPIC_RECREATED", found, expected=expected, remedy=remedy)
-
-
-def topic_made_again(name: str) -> str:
-    """What to do about a topic of another id, also one that is met in the midst of a run."""
-    return (
-        "check --bootstrap-servers: a topic of another cluster has another id, too. If this one was made again, "
-        f"`ingest seek {name} --to earliest` goes on with it from its beginning; {NOT_AGAIN}"
-    )
 
 
 def partitions_lost(name: str, topic: str, lost: Sequence[int]) -> Refused:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ingest.delta_sql import At, Engine, quoted
-from ingest.places import Places
-from ingest.recovery.facts import Newest
-from ingest.stream.delta_log import DeltaLog
-from ingest.stream.mark import Mark
-from ingest.stream.offsets import OffsetRange
+from ingest.delta.batch_commit import Mark
+from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import At, Engine, quoted
+from ingest.kafka.offsets import OffsetRange
+from ingest.ledger.ledger_reader import Newest
+from ingest.runtime.places import Places
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def replay(session: SparkSession, places: Places, mark: Mark) -> None:
     """Let them be `replayed`; `mark` is that of the batch's commit on the target."""
     from pyspark.sql import functions as F
 
-    from ingest.stream import commit as commits
+    from ingest.delta import writer as commits
 
     rows = session.read.format("delta").load(places.target).where(_of_batch(mark))
     names = {"_partition": "partition", "_offset": "offset", "_ingested_at": "at"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ingest.delta_sql import quoted
-from ingest.recovery.facts import Facts
-from ingest.stream.mark import FENCE, BatchId
+from ingest.delta.batch_commit import FENCE, BatchId
+from ingest.delta.delta_sql import quoted
+from ingest.recovery.start_state import Facts
 
 
 @dataclass(frozen=True)

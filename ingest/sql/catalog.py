@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from ingest.contract import Contract
-from ingest.contract_problem import one_of
-from ingest.errors import InvalidInput
-from ingest.files import Files
-from ingest.places import Places
-from ingest.stream.delta_log import DeltaLog
+from ingest.contract.definition import Contract
+from ingest.contract.problem import one_of
+from ingest.delta.delta_log import DeltaLog
+from ingest.runtime.errors import InvalidInput
+from ingest.runtime.files import Files
+from ingest.runtime.places import Places
 
 Kind = Literal["target", "quarantine", "ledger", "quality"]
 KINDS: tuple[Kind, ...] = ("target", "quarantine", "ledger", "quality")

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ingest.delta_sql import DATAFUSION
-from ingest.errors import IngestError, InvalidInput
+from ingest.delta.delta_sql import DATAFUSION
+from ingest.runtime.errors import IngestError, InvalidInput
 from ingest.sql.answer import Answer
 from ingest.sql.catalog import Catalog, LakeTable
-from ingest.sql.guard import refuse_writes
+from ingest.sql.read_only import refuse_writes
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

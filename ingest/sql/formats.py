@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import IO, Any
 
-from ingest.printable import printable
+from ingest.runtime.printable import printable
 from ingest.sql.answer import Answer, Column, plain
 
 CELL_CHARACTERS = 60  # a longer value is cut in a table; CSV and JSON have it whole

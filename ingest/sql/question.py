@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ingest.contract import Contract
-from ingest.contract_problem import one_of
-from ingest.errors import InvalidInput
+from ingest.contract.columns import event_id_columns
+from ingest.contract.definition import Contract
+from ingest.contract.problem import one_of
+from ingest.runtime.errors import InvalidInput
 from ingest.sql.catalog import KINDS, Catalog
-from ingest.stream.columns import event_id_columns
 
-FOLDER = Path(__file__).parents[1] / "questions"
+FOLDER = Path(__file__).parent / "questions"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A file of ingest/questions: its first comment line is the title, the others explain it in plain words.
+    """A file of ingest/sql/questions: its first comment line is the title, the others explain it in plain words.
 
     `sql` may hold `{target}`, `{quarantine}`, `{ledger}`, `{quality}`, `{event_time}`, `{event_id}` and `{since}`.
     """

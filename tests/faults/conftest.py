@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from ingest.local.broker import Broker
+from ingest.lab.broker.embedded_broker import Broker
 from tests.faults.driver import Driver, until
 from tests.faults.pipeline import Pipeline, with_jvm
 

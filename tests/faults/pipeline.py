@@ -12,14 +12,14 @@ import pyarrow
 import pyarrow.parquet as parquet
 from deltalake import DeltaTable
 
-from ingest.faults import FIRST_BATCH
-from ingest.local.poison import POISON_KINDS
-from ingest.local.producer import Produced, produce_sample
-from ingest.local.sample import ORDERS
-from ingest.oracle import Run, Verdict, judge, judge_live
-from ingest.oracle.sources import Commit, KafkaView, Number, read_kafka, read_log
-from ingest.oracle.tables import select
-from ingest.spark import ONE_COMPILER
+from ingest.lab.oracle import Run, Verdict, judge, judge_live
+from ingest.lab.oracle.oracle_tables import select
+from ingest.lab.oracle.sources import Commit, KafkaView, Number, read_kafka, read_log
+from ingest.lab.samples.poison_records import POISON_KINDS
+from ingest.lab.samples.sample_producer import Produced, produce_sample
+from ingest.lab.samples.shop import ORDERS
+from ingest.runtime.crash_points import FIRST_BATCH
+from ingest.runtime.spark import ONE_COMPILER
 from tests.faults.driver import REPOSITORY, Driver
 
 # Few columns, so that a batch takes a moment.

@@ -122,7 +122,8 @@ def by(test: str, promise: str, file: str, *changed: str) -> Caught:
     return Caught(promise, file, tuple(zip(changed[::2], changed[1::2], strict=True)), test)
 
 
-COMMIT, BATCH, QUERY, EPOCH, LOOK = "stream/commit.py", "stream/batch.py", "stream/query.py", "recovery/epoch.py", "recovery/look.py"
+COMMIT, BATCH, QUERY = "delta/writer.py", "pipeline/batch.py", "pipeline/table_query.py"
+EPOCH, LOOK = "recovery/epoch.py", "recovery/inspect.py"
 MERGE = "commit = commits.merge_target(winners, table.contract, table.epoch.look_back.target, tally.bounds, still)"
 QUARANTINE = "stored = _quarantine(with_bytes(ranked, records, tally.conflicts), tally, table, number, plan, again=again)"
 NO_QUARANTINE = "stored: Mapping[int, int] = {}"
@@ -132,7 +133,7 @@ SET_MARK = "session.conf.set(METADATA, mark.to_json())\n    try:\n        yield"
 OUTER = f"session = SparkSession._instantiatedSession or session\n    {SET_PAIR[0]}"
 RANGE = "OffsetRange(p, starts.get(p, 0), end)"
 RAISE = "            raise\n        finally:\n            self._in_batch = False"
-LEDGER_FIRST = f"""from ingest.stream.delta_log import Commit
+LEDGER_FIRST = f"""from ingest.delta.delta_log import Commit
 
         early, version = still(), table.epoch.look_back.target.newest() + 1
         table.epoch.ledger.saw(Commit(version, plan.planned_at, "MERGE", {{early.app_id: early.id.txn_version}}, early.to_json()), early)
@@ -173,17 +174,17 @@ PLANTED = {
     "no mark is set": one("I1", COMMIT, SET_MARK, SET_MARK[SET_MARK.index("try") :], plain, "no userMetadata of ours"),
     "the pair on the session outside of the batch": one("I1", COMMIT, SET_PAIR[0], OUTER, plain, "adds data without a pair"),
     "an app id that is not tied to the table": one(
-        "I1", "stream/mark.py", APP_ID, APP_ID.replace("/{table}", ""), plain, "adds data without a pair of oncelake/shop/orders"
+        "I1", "delta/batch_commit.py", APP_ID, APP_ID.replace("/{table}", ""), plain, "adds data without a pair of oncelake/shop/orders"
     ),
-    "ranges begin one late": one("I1", "stream/offsets.py", RANGE, RANGE.replace("0), end", "-1) + 1, end"), plain, "expected to start"),
+    "ranges begin one late": one("I1", "kafka/offsets.py", RANGE, RANGE.replace("0), end", "-1) + 1, end"), plain, "expected to start"),
     "ranges taken from the data": one("I1", BATCH, PLAN, PLAN_FROM_DATA, plain, "expected to start"),
     "a start behind where the table ends": one(
-        "I2", "recovery/decide.py", START, START.replace("0) for", "-1) + 1 for"), killed_after_target, "expected to start"
+        "I2", "recovery/decision.py", START, START.replace("0) for", "-1) + 1 for"), killed_after_target, "expected to start"
     ),
     "no dedup inside a batch": one("I3", BATCH, '"__rank = 1"', '"__rank >= 1"', plain, TWICE),
     "no look into the target": one("I3", COMMIT, ALL + BY_ID, NONE + BY_ID, plain, TWICE),
     "bounds by the wall clock": one("I3", COMMIT, BOUNDS, RECENT, plain, TWICE),
-    "the last copy of a batch wins": one("I3", "stream/tally.py", ORDER, LAST_FIRST, plain, "was read by version"),
+    "the last copy of a batch wins": one("I3", "pipeline/batch_counts.py", ORDER, LAST_FIRST, plain, "was read by version"),
     "aborted records are read": one("I4", QUERY, STRICT, LEVEL, plain, "aborted transaction"),
     "a row is quarantined when it is read again": one(
         "I4", BATCH, "if again and (looks or tally.failed):", "if False:", read_again_strictly, OPEN_TOO
@@ -194,12 +195,12 @@ PLANTED = {
     "poison is dropped": one("I5", BATCH, QUARANTINE, NO_QUARANTINE, plain, "dropped"),
     "an exception is swallowed": one("I5", QUERY, RAISE, RAISE[18:], raised_after_quarantine, "is lost"),
     "no look into the quarantine": one("I5", COMMIT, ALL + BY_POSITION, NONE + BY_POSITION, read_again, "in the quarantine 2 times"),
-    "no rule is asked": one("I5", "stream/decode.py", "for rule in contract.rules:", "for rule in ():", plain, "its record was broken"),
+    "no rule is asked": one("I5", "decode/decoder.py", "for rule in contract.rules:", "for rule in ():", plain, "its record was broken"),
     "the quarantine keeps no bytes": one(
         "I5", BATCH, BYTES, 'F.lit(None).cast("binary").alias("value")', plain, "other bytes than Kafka holds"
     ),
     "a seek begins one late": one(
-        "I6", "recovery/seek.py", "starts[partition] = start\n", "starts[partition] = start + 1\n", sought, "is lost", **LONELY
+        "I6", "recovery/seek_offsets.py", "starts[partition] = start\n", "starts[partition] = start + 1\n", sought, "is lost", **LONELY
     ),
     "quarantine after the target": Bug(
         "I7",
@@ -246,7 +247,7 @@ CAUGHT = {
         LEAVES_OUT,
         f"{LEAVES_OUT[:-1]} and False:",
     ),
-    "a RESTORE is ignored": by(SETTLED, "I2", "stream/in_force.py", 'return commit.operation == "RESTORE" or (', "return ("),
+    "a RESTORE is ignored": by(SETTLED, "I2", "delta/reachable.py", 'return commit.operation == "RESTORE" or (', "return ("),
     "a fence settles a RESTORE": by(SETTLED, "I2", LOOK, '.kind in ("batch", "seek"):', '.kind in ("batch", "seek", "epoch"):'),
     "the ends of the highest version": by(
         f"{STARTS}the_ends_are_those_of_the_highest_epoch_wherever_its_commit_stands", "I2", LOOK, "or mark.id > newest.id or (", "or ("
@@ -254,16 +255,16 @@ CAUGHT = {
     "a conflict ends the run": by(ANEW, "I3", COMMIT, "tries < TRIES_MAX and (outrun or isinstance(error, CONFLICTS))", "False"),
     "bounds by the event's time": by(LATE, "I3", COMMIT, BOUNDS, TIMES),
     "our roll-back counts as removed": by(
-        f"{STARTS}our_own_roll_back_removes_nothing_of_a_batch", "I4", "stream/in_force.py", '"DELETE" and commit.mark is None', '"DELETE"'
+        f"{STARTS}our_own_roll_back_removes_nothing_of_a_batch", "I4", "delta/reachable.py", '"DELETE" and commit.mark is None', '"DELETE"'
     ),
     "records that expire meanwhile are passed over": by(EXPIRE, "I5", QUERY, '"failOnDataLoss": "true"', '"failOnDataLoss": "false"'),
     "fields that no contract names are let in": by(
-        DRIFT, "I5", "stream/exact_json.py", 'if others and self._unknown == "quarantine":', "if False:"
+        DRIFT, "I5", "decode/exact_json.py", 'if others and self._unknown == "quarantine":', "if False:"
     ),
-    "the topic's id is not compared": by(REFUSED, "I6", "recovery/decide.py", "if now.id != before.id else None", "if False else None"),
-    "expired records are not noticed": by(REFUSED, "I6", "recovery/decide.py", "if at < broker.bounds[p][0]]", "if False]"),
+    "the topic's id is not compared": by(REFUSED, "I6", "recovery/decision.py", "if now.id != before.id else None", "if False else None"),
+    "expired records are not noticed": by(REFUSED, "I6", "recovery/decision.py", "if at < broker.bounds[p][0]]", "if False]"),
     "transaction ids that would expire are let be": by(REFUSED, "I6", LOOK, RETENTION, "if False)"),
-    "a topic made again under a run is read on": by(MADE_AGAIN, "I6", "stream/topic.py", 'if now.id in ("", topic.id):', "if True:"),
+    "a topic made again under a run is read on": by(MADE_AGAIN, "I6", "kafka/topic.py", 'if now.id in ("", topic.id):', "if True:"),
     "a roll-back by offsets": by(TAKES, "I7", "recovery/roll_back.py", "AND (epoch > {e} OR (epoch = {e} AND batch > {b})) ", ""),
     "a roll-back of a committed batch": by(TAKES, "I7", "recovery/roll_back.py", "batch > {b}", "batch >= {b}"),
     "no fence on the target": by(BEHIND, "I8", EPOCH, FENCES, ONLY_QUARANTINE),
@@ -271,12 +272,12 @@ CAUGHT = {
     "decided before the fence": by(BEHIND, "I8", EPOCH, LOOK_AGAIN, "        fenced", PASSED, ""),
     "the epoch is not compared": by(f"{STARTS}an_epoch_that_another_start_has_passed_is_given_up", "I8", EPOCH, PASSED, ""),
     "an epoch that may repeat": by(
-        f"{STARTS}an_epoch_is_greater_than_any_that_anybody_knows", "I8", "recovery/facts.py", HIGHEST, "self.target.epoch"
+        f"{STARTS}an_epoch_is_greater_than_any_that_anybody_knows", "I8", "recovery/start_state.py", HIGHEST, "self.target.epoch"
     ),
     "a statement that was skipped passes for done": by(
         f"{STARTS}a_statement_that_delta_skipped_is_fenced", "I8", COMMIT, SKIPPED, "    return commit or log.commit(log.newest())\n"
     ),
-    "no lock is taken": by(LOCKED_OUT, "I8", "stream/lock.py", FOLDER, "    return None\n"),
+    "no lock is taken": by(LOCKED_OUT, "I8", "pipeline/table_lock.py", FOLDER, "    return None\n"),
 }
 
 
@@ -303,7 +304,7 @@ BYPASSED = {
     "each task of the source fails once": Change(
         "none", QUERY, ((PROCESS, PROCESS.replace("records,", "_failing(records),")), (TRIGGER, FAILING + TRIGGER))
     ),
-    "transaction ids that would expire are not refused": Change("I6", "recovery/decide.py", (("    _txn_retention,  #", "    #"),)),
+    "transaction ids that would expire are not refused": Change("I6", "recovery/decision.py", (("    _txn_retention,  #", "    #"),)),
 }
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ingest.local.broker import Broker
+from ingest.lab.broker.embedded_broker import Broker
 from tests.faults.conftest import PipelineFactory, broker_back, broker_killed
 from tests.faults.driver import until
 from tests.faults.pipeline import Pipeline

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import pytest
 from deltalake import DeltaTable
 
-from ingest.oracle.sources import EventId
-from ingest.oracle.tables import select
+from ingest.lab.oracle.oracle_tables import select
+from ingest.lab.oracle.sources import EventId
 from tests.faults.conftest import PipelineFactory
 from tests.faults.pipeline import Pipeline
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ingest.chaos.schedule import FAULTS
+from ingest.lab.chaos.schedule import FAULTS
 from tests.faults.driver import REPOSITORY, left, until
 from tests.faults.pipeline import CONTRACT
 from tests.faults.planted import PLANTED, copy_with
@@ -97,7 +97,7 @@ def test_interrupted_it_leaves_no_process_and_no_file(project: Path, tmp_path: P
         for line in running.stdout:
             if "| round 1" in line or "| strike" in line:
                 break
-        until(lambda: any("ingest.chaos.writer" in words for words in left(scratch)), "a producer at work")
+        until(lambda: any("ingest.lab.chaos.event_writer" in words for words in left(scratch)), "a producer at work")
         running.send_signal(number)
         running.communicate()
         assert running.returncode == (130 if number == signal.SIGTERM else -9)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ingest.oracle.sources import Number
+from ingest.lab.oracle.sources import Number
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import until
 from tests.faults.pipeline import Pipeline

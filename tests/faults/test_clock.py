@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.chaos.clock import DAY_S, library, shifted
-from ingest.faults import FIRST_BATCH
-from ingest.oracle.sources import Number
-from ingest.oracle.tables import select
+from ingest.lab.chaos.clock import DAY_S, library, shifted
+from ingest.lab.oracle.oracle_tables import select
+from ingest.lab.oracle.sources import Number
+from ingest.runtime.crash_points import FIRST_BATCH
 from tests.faults.conftest import PipelineFactory
 from tests.faults.pipeline import Pipeline
 

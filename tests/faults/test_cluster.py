@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ingest.spark import ONE_COMPILER
+from ingest.runtime.spark import ONE_COMPILER
 from tests.cluster import Cluster
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import Driver, until

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.oracle.sources import Number
-from ingest.oracle.tables import select
+from ingest.lab.oracle.oracle_tables import select
+from ingest.lab.oracle.sources import Number
 from tests.faults.conftest import PipelineFactory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

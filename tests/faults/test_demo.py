@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.local.ports import is_free
+from ingest.lab.broker.ports import is_free
 from tests.faults.driver import left
 
 # Five JVMs one after the other or in pairs; on a busy machine each start takes minutes.

@@ -11,10 +11,10 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from ingest.local.broker_probe import admin
-from ingest.local.sample import Shop
-from ingest.oracle.sources import EventId, KafkaView
-from ingest.oracle.tables import select
+from ingest.lab.broker.broker_probe import admin
+from ingest.lab.oracle.oracle_tables import select
+from ingest.lab.oracle.sources import EventId, KafkaView
+from ingest.lab.samples.shop import Shop
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import until
 from tests.faults.pipeline import Pipeline

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.chaos.clock import DAY_S, library, shifted
-from ingest.local.broker import Broker
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.lab.chaos.clock import DAY_S, library, shifted
 from tests.faults.conftest import broker_back
 from tests.faults.pipeline import Pipeline
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from ingest.oracle.sources import Number
-from ingest.oracle.tables import select
+from ingest.lab.oracle.oracle_tables import select
+from ingest.lab.oracle.sources import Number
 from tests.faults.conftest import PipelineFactory
 from tests.faults.pipeline import Pipeline
 

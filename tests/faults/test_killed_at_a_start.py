@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.faults import STARTING
+from ingest.runtime.crash_points import STARTING
 from tests.faults.conftest import PipelineFactory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from ingest.local.plan import ShopSource, SourceOf
-from ingest.local.poison import Poison
-from ingest.local.sample import ORDERS, SampleEvent
+from ingest.lab.samples.mix import ShopSource, SourceOf
+from ingest.lab.samples.poison_records import Poison
+from ingest.lab.samples.shop import ORDERS, SampleEvent
 from tests.faults.conftest import PipelineFactory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

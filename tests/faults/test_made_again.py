@@ -9,8 +9,8 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from ingest.local.broker import Broker
-from ingest.oracle.sources import EventId, KafkaView
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.lab.oracle.sources import EventId, KafkaView
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import until
 from tests.faults.pipeline import Pipeline

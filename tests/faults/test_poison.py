@@ -11,12 +11,12 @@ import pytest
 import yaml
 from kafka import KafkaProducer
 
-from ingest.local.broker import Broker
-from ingest.local.poison import POISON_KINDS, PoisonKind
-from ingest.local.sample import ORDERS, PAYMENTS, Shop
-from ingest.oracle import Verdict
-from ingest.oracle.sources import Number
-from ingest.oracle.tables import Lake, select
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.lab.oracle import Verdict
+from ingest.lab.oracle.oracle_tables import Lake, select
+from ingest.lab.oracle.sources import Number
+from ingest.lab.samples.poison_records import POISON_KINDS, PoisonKind
+from ingest.lab.samples.shop import ORDERS, PAYMENTS, Shop
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import REPOSITORY
 from tests.faults.pipeline import Pipeline

@@ -9,11 +9,11 @@ import uuid
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from ingest.kafka import ExactlyOnce, ProducerFenced, TransactionalProducer
-from ingest.local.line import Line
-from ingest.local.proxy import Api, Proxy
-from ingest.oracle.sources import read_kafka
-from ingest.oracle.tables import select
+from ingest.kafka.delivery import ExactlyOnce, ProducerFenced, TransactionalProducer
+from ingest.lab.oracle.oracle_tables import select
+from ingest.lab.oracle.sources import read_kafka
+from ingest.lab.proxy import Api, Proxy
+from ingest.lab.samples.sender_process import Line
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import until
 from tests.faults.pipeline import Pipeline

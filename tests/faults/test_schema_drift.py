@@ -14,9 +14,9 @@ import pytest
 import yaml
 from kafka import KafkaProducer
 
-from ingest.local.sample import SampleEvent, Shop
-from ingest.oracle import Verdict
-from ingest.oracle.tables import select
+from ingest.lab.oracle import Verdict
+from ingest.lab.oracle.oracle_tables import select
+from ingest.lab.samples.shop import SampleEvent, Shop
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import REPOSITORY
 from tests.faults.pipeline import Pipeline

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from kafka.admin import ACLOperation
 
-from ingest.local.broker import Broker
+from ingest.lab.broker.embedded_broker import Broker
 from tests.faults.driver import REPOSITORY, Driver, until
 from tests.faults.pipeline import Pipeline
 from tests.secured import CANARY, MECHANISM, USER, WRONG, Door, Secure, holding

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingest.oracle.sources import Number
+from ingest.lab.oracle.sources import Number
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import Driver, holder, until
 from tests.faults.pipeline import Pipeline

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ingest.oracle.tables import select
+from ingest.lab.oracle.oracle_tables import select
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import DEADLINE_S, REPOSITORY, until
 from tests.faults.pipeline import Pipeline, with_jvm
@@ -25,7 +25,7 @@ ONE_SECOND = {"delta.setTransactionRetentionDuration": "interval 1 seconds"}
 SQL = """
 import sys
 from pathlib import Path
-from ingest import spark
+from ingest.runtime import spark
 session = spark.start("local[1]", Path(sys.argv[1]))
 try:
     session.sql(sys.argv[2])

@@ -11,8 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from ingest import jars
-from ingest.local import java
+from ingest.runtime import jars, java
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import holder
 from tests.faults.pipeline import KINDS, Pipeline, with_jvm

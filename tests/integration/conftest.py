@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ingest.local.broker import Broker
+    from ingest.lab.broker.embedded_broker import Broker
     from tests.integration.desk import Desk
     from tests.integration.lane import Lane
 
@@ -22,7 +22,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     The JVM's second compiler pays off after minutes of the same work; without it hundreds of small batches take half the time.
     """
-    from ingest import spark as sessions
+    from ingest.runtime import spark as sessions
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("INGEST_DRIVER_JAVA_OPTIONS", f"{sessions.ONE_COMPILER} -XX:+UseSerialGC")

@@ -10,16 +10,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from ingest.contract import Contract
-from ingest.files import LocalFiles
-from ingest.places import Places
+from ingest.contract.definition import Contract
+from ingest.delta.batch_commit import BatchId, Counts, Look, Looked, Mark
+from ingest.delta.delta_log import DeltaLog
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import BrokerFacts, TopicId
+from ingest.pipeline.batch import BatchReport, Table, process
 from ingest.recovery.epoch import open_epoch
-from ingest.recovery.facts import BrokerFacts
-from ingest.recovery.seek import Seeking
-from ingest.stream.batch import BatchReport, Table, process
-from ingest.stream.delta_log import DeltaLog
-from ingest.stream.mark import BatchId, Counts, Look, Looked, Mark, TopicId
-from ingest.stream.offsets import OffsetRange
+from ingest.recovery.seek_offsets import Seeking
+from ingest.runtime.files import LocalFiles
+from ingest.runtime.places import Places
 from tests.integration.records import KAFKA_TIME, SCHEMA
 
 TOPIC_ID = "topic-id"

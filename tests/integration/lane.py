@@ -13,24 +13,24 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from ingest import faults
-from ingest.contract import Contract
-from ingest.delta_sql import DataFusion
-from ingest.errors import IngestError, Refused, Unfit
-from ingest.files import LocalFiles
-from ingest.kafka_options import KafkaOptions
-from ingest.places import Places
+from ingest.contract.definition import Contract
+from ingest.delta.batch_commit import Mark
+from ingest.delta.delta_log import Commit, DeltaLog
+from ingest.delta.delta_sql import DataFusion
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import describe, facts_of
+from ingest.pipeline import table_lock
+from ingest.pipeline.batch import BatchReport
+from ingest.pipeline.table_query import TableQuery, Trigger
 from ingest.recovery.epoch import Epoch, open_epoch
-from ingest.recovery.seek import Aim, Seeking
-from ingest.stream import lock
-from ingest.stream.batch import BatchReport
-from ingest.stream.delta_log import Commit, DeltaLog
-from ingest.stream.mark import Mark
-from ingest.stream.query import TableQuery, Trigger
-from ingest.stream.topic import describe, facts_of
+from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.runtime import crash_points
+from ingest.runtime.errors import IngestError, Refused, Unfit
+from ingest.runtime.files import LocalFiles
+from ingest.runtime.places import Places
 
 if TYPE_CHECKING:
-    from ingest.prove.verify import Verified
+    from ingest.verify.verdict import Verified
 
 Kind = Literal["table", "earliest", "latest", "offsets"]
 DEADLINE_S = 60
@@ -101,7 +101,7 @@ class Lane:
         kafka, level = KafkaOptions(self.bootstrap_servers), self.contract.source.isolation_level
         topic = describe(kafka, self.contract.source.topic)
         aim = to if isinstance(to, Aim) else Aim(to, tuple((offsets or {}).items()))
-        with lock.holding(self.session, self.places):
+        with table_lock.holding(self.session, self.places):
             asked = lambda: facts_of(kafka, topic, level)  # noqa: E731
             epoch = open_epoch(self.session, self.contract, self.places, asked, Seeking(aim, accept_gap, f"--to {aim.kind}"))
             epoch.ledger.append()
@@ -109,7 +109,7 @@ class Lane:
 
     def verified(self) -> Verified:
         """As `ingest verify` sees it, without a JVM."""
-        from ingest.prove.verify import verify
+        from ingest.verify.verdict import verify
 
         return verify(DataFusion(), self.contract, self.places)
 
@@ -120,7 +120,7 @@ class Lane:
     def arm(self, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
         """The next runs meet this fault (`after_quarantine:raise@1`), until the environment says otherwise: the lake is scratch."""
         Path(self.places.lake).mkdir(exist_ok=True)
-        (Path(self.places.lake) / faults.SCRATCH).touch()
+        (Path(self.places.lake) / crash_points.SCRATCH).touch()
         monkeypatch.setenv("INGEST_FAULT", fault)
 
     def stopped(self, max_records: int | None = None) -> IngestError:

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ingest.contract import Contract
-from ingest.stream.decode import Source, decode
-from ingest.stream.mark import BatchId
+from ingest.contract.definition import Contract
+from ingest.decode.decoder import Source, decode
+from ingest.delta.batch_commit import BatchId
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
 SCHEMA += "headers array<struct<key:string,value:binary>>"

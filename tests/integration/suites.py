@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ingest.contract import Contract
+from ingest.contract.definition import Contract
 from ingest.quality.suite import Suite, load_suites
 from tests.integration.desk import Desk
 

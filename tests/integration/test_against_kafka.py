@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from ingest.delta_sql import DataFusion, Spark
-from ingest.kafka_options import KafkaOptions
-from ingest.prove.against_kafka import Reread, against_kafka
-from ingest.prove.verify import verify
-from ingest.stream.topic import describe
+from ingest.delta.delta_sql import DataFusion, Spark
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import describe
+from ingest.verify.against_kafka import Reread, against_kafka
+from ingest.verify.verdict import verify
 from tests.integration.lane import Lane, Record, order
 
 pytestmark = pytest.mark.integration

@@ -10,10 +10,10 @@ from deltalake import QueryBuilder
 from kafka.admin import NewPartitions
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from ingest.errors import InvalidInput, RunStopped
-from ingest.kafka_options import KafkaOptions
-from ingest.stream.batch import BatchReport, Table, compute_state, process
-from ingest.stream.rules import check_rules
+from ingest.decode.rule_check import check_rules
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.pipeline.batch import BatchReport, Table, compute_state, process
+from ingest.runtime.errors import InvalidInput, RunStopped
 from tests.integration.lane import Lane, Record, order
 from tests.integration.records import contract
 
@@ -214,7 +214,7 @@ def test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_w
         one.expire(before=3)
         return process(records, number, table)
 
-    monkeypatch.setattr("ingest.stream.query.process", expired_meanwhile)
+    monkeypatch.setattr("ingest.pipeline.table_query.process", expired_meanwhile)
     assert one.stopped().code == "RECORDS_EXPIRED", "told by the epoch that is opened for it"
     assert len(one.batches()) == 1 and one.ids() == ["a"]
     monkeypatch.undo()

@@ -17,9 +17,9 @@ from confluent_kafka import Producer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from ingest.errors import Unfit
-from ingest.local.broker import Broker
-from ingest.local.broker_probe import answers
+from ingest.lab.broker.broker_probe import answers
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.runtime.errors import Unfit
 
 pytestmark = pytest.mark.integration
 
@@ -107,7 +107,7 @@ def test_start_of_a_running_broker_changes_nothing(own: Broker) -> None:
 
 
 def test_another_process_finds_and_stops_the_daemon_and_no_process_stays(tmp_path: Path) -> None:
-    program = f"from ingest.local.broker import Broker; print(Broker({str(tmp_path)!r}, die_with_parent=False).start().pid)"
+    program = f"from ingest.lab.broker.embedded_broker import Broker; print(Broker({str(tmp_path)!r}, die_with_parent=False).start().pid)"
     pid = int(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=90, check=True).stdout)
     attached = Broker(tmp_path)
     assert attached.running
@@ -120,9 +120,8 @@ def test_another_process_finds_and_stops_the_daemon_and_no_process_stays(tmp_pat
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel does this on Linux only")
 def test_broker_of_a_killed_parent_dies_with_it(tmp_path: Path) -> None:
-    program = (
-        f"import time; from ingest.local.broker import Broker; print(Broker({str(tmp_path)!r}).start().pid, flush=True); time.sleep(600)"
-    )
+    program = "import time; from ingest.lab.broker.embedded_broker import Broker; "
+    program += f"print(Broker({str(tmp_path)!r}).start().pid, flush=True); time.sleep(600)"
     parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())

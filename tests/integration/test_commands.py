@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from ingest.cli.seek import parse_aim
-from ingest.errors import InvalidInput
-from ingest.kafka_options import KafkaOptions
-from ingest.recovery.seek import Aim
-from ingest.stream.topic import describe
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import describe
+from ingest.recovery.seek_offsets import Aim
+from ingest.runtime.errors import InvalidInput
 from tests.integration.lane import Lane, Record, order, two_batches
 from tests.integration.records import contract
 

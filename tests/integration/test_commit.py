@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ingest.errors import Bug
-from ingest.stream import commit
-from ingest.stream.columns import target_fields
-from ingest.stream.decode import Source, decode
-from ingest.stream.delta_log import Commit
-from ingest.stream.mark import Mark
+from ingest.contract.columns import target_fields
+from ingest.decode.decoder import Source, decode
+from ingest.delta import writer
+from ingest.delta.batch_commit import Mark
+from ingest.delta.delta_log import Commit
+from ingest.runtime.errors import Bug
 from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.gate import Gate
 from tests.integration.lane import order
@@ -26,7 +26,7 @@ from tests.integration.records import KAFKA_TIME
 pytestmark = pytest.mark.integration
 
 MakeDesk = Callable[..., Desk]
-CONFS = (commit.APP_ID, commit.VERSION, commit.METADATA)
+CONFS = (writer.APP_ID, writer.VERSION, writer.METADATA)
 
 
 def rows(desk: Desk, mark: Mark, *values: str) -> DataFrame:
@@ -36,7 +36,7 @@ def rows(desk: Desk, mark: Mark, *values: str) -> DataFrame:
 
 
 def merge(desk: Desk, source: DataFrame, mark: Mark) -> Commit:
-    return commit.merge_target(source, desk.contract, desk.log(), {}, lambda: mark)
+    return writer.merge_target(source, desk.contract, desk.log(), {}, lambda: mark)
 
 
 def left_set(session: SparkSession) -> list[str]:
@@ -83,7 +83,7 @@ def test_a_merge_without_its_transaction_id_still_adds_no_row_twice_and_is_notic
 
     one = desk()
     one.batch(order("a"), order("b"))
-    monkeypatch.setattr(commit, "_transaction", nothing_set)
+    monkeypatch.setattr(writer, "_transaction", nothing_set)
     mark = one.mark(3, 2, 5)
     with pytest.raises(Bug, match="COMMIT_MISSING"):
         merge(one, rows(one, mark, order("b"), order("c"), order("a")), mark)
@@ -120,13 +120,13 @@ def test_a_store_that_reports_an_error_after_each_commit_is_believed_by_its_log(
     """I1, I8: an unknown outcome is looked up by the writer, not guessed: of fences, quarantine and target."""
 
     def lose_the_answer(name: str) -> None:
-        right = getattr(commit, name)
+        right = getattr(writer, name)
 
         def answer(*arguments: Any, **named: Any) -> None:
             right(*arguments, **named)
             raise TimeoutError("the answer was lost")
 
-        monkeypatch.setattr(commit, name, answer)
+        monkeypatch.setattr(writer, name, answer)
 
     lose_the_answer("_append_nothing")
     lose_the_answer("_insert_missing")
@@ -141,7 +141,7 @@ def test_tables_are_left_as_they_are_when_they_exist_and_a_creation_that_was_cut
     one = desk()
     one.batch(order("a"))
     before = one.log().newest()
-    commit.create_tables(one.session, one.contract, one.places)
+    writer.create_tables(one.session, one.contract, one.places)
     assert one.log().newest() == before
     creation = one.log().commit(0)
     assert creation.mark is None and creation.transactions == {} and '"kind": "created"' in (creation.user_metadata or "")

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ingest.recovery.seek import Aim, Seeking
-from ingest.stream.conflict import with_bytes
+from ingest.pipeline.conflicts import with_bytes
+from ingest.recovery.seek_offsets import Aim, Seeking
 from tests.integration.desk import Desk
 from tests.integration.lane import Lane, Record, order
 
@@ -106,7 +106,7 @@ def test_a_conflict_whose_record_is_gone_at_the_second_read_is_kept_without_its_
     def read_again(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFrame:
         return with_bytes(ranked, second_read(records), conflicts)
 
-    monkeypatch.setattr("ingest.stream.batch.with_bytes", read_again)
+    monkeypatch.setattr("ingest.pipeline.batch.with_bytes", read_again)
     one = desk({"n": "INT"})
     one.batch(order("a", n=1), order("a", n=2), order("a", n=3))
     assert counts(one) == (1, 0, 2)

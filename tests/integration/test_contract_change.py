@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ingest.contract import Contract
-from ingest.errors import Refused, RunStopped
-from ingest.kafka_options import KafkaOptions
-from ingest.prove.status import Status, status
-from ingest.stream.alter import alter, differences
-from ingest.stream.topic import describe, facts_of
+from ingest.contract.definition import Contract
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import describe, facts_of
+from ingest.pipeline.alter import alter, differences
+from ingest.recovery.table_status import Status, status
+from ingest.runtime.errors import Refused, RunStopped
 from tests.integration.lane import Lane, order
 
 pytestmark = pytest.mark.integration
@@ -52,7 +52,7 @@ def test_between_an_attempt_and_its_repetition_the_contract_may_change(lane: Mak
         raise RunStopped("KILLED", "between the two commits", expected="", remedy="")
 
     with monkeypatch.context() as patch:
-        patch.setattr("ingest.stream.batch.commits.merge_target", killed)
+        patch.setattr("ingest.pipeline.batch.commits.merge_target", killed)
         assert one.stopped().code == "KILLED"
     assert one.quarantine().count() == 1 and one.ids() == ["a"]
     one.contract = changed(one, rules=[{"name": "large", "check": "n >= 10"}])

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ingest import databricks
-from ingest import spark as sessions
+from ingest.runtime import databricks
+from ingest.runtime import spark as sessions
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from ingest.stream.decode import decode
+from ingest.decode.decoder import decode
 from tests.integration.records import KAFKA_TIME, SOURCE, contract, decoded, event, kafka_frame, reason
 
 pytestmark = pytest.mark.integration

@@ -14,10 +14,10 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ingest.contract import Contract, load_contracts
-from ingest.local.poison import POISON_KINDS, PoisonKind, poison
-from ingest.local.sample import ORDERS, PAYMENTS, Shop
-from ingest.stream.decode import decode
+from ingest.contract.definition import Contract, load_contracts
+from ingest.decode.decoder import decode
+from ingest.lab.samples.poison_records import POISON_KINDS, PoisonKind, poison
+from ingest.lab.samples.shop import ORDERS, PAYMENTS, Shop
 from tests.integration.records import SOURCE, decoded, kafka_frame
 
 pytestmark = pytest.mark.integration

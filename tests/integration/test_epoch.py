@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from ingest import faults
-from ingest.errors import RunStopped
+from ingest.delta import writer
+from ingest.delta.batch_commit import Looked
 from ingest.recovery.look_back import LookBack
-from ingest.recovery.seek import Aim, Seeking
-from ingest.stream import commit
-from ingest.stream.mark import Looked
+from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.runtime import crash_points
+from ingest.runtime.errors import RunStopped
 from tests.integration.desk import FAR, Desk
 from tests.integration.gate import Gate
 from tests.integration.lane import order
@@ -32,15 +32,15 @@ def statements(desk: Desk, table: str = "target") -> list[str]:
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, point: str, act: Callable[[], Any]) -> None:
     """Somebody acts when this point is reached for the first time."""
-    at = faults.at
+    at = crash_points.at
 
     def reached(name: str, batch: int, *more: str) -> None:
         if name == point:
-            monkeypatch.setattr(faults, "at", at)
+            monkeypatch.setattr(crash_points, "at", at)
             act()
         at(name, batch, *more)
 
-    monkeypatch.setattr(faults, "at", reached)
+    monkeypatch.setattr(crash_points, "at", reached)
 
 
 def cut_off_behind_its_quarantine(desk: Desk, *values: str) -> None:
@@ -172,10 +172,10 @@ def test_a_merge_that_is_in_flight_when_a_later_epoch_opens_fails(desk: MakeDesk
     with pytest.raises(RunStopped, match="FENCED"):
         if table == "target":
             source = gate.behind(stored.withColumn("id", F.lit("b")))
-            commit.merge_target(source, one.contract, one.log(), {}, lambda: mark)
+            writer.merge_target(source, one.contract, one.log(), {}, lambda: mark)
         else:
             source = gate.behind(stored.withColumn("offset", F.lit(3).cast("bigint")), "reason_code")
-            commit.merge_quarantine(source, one.log("quarantine"), lambda: mark, reopen=False)
+            writer.merge_quarantine(source, one.log("quarantine"), lambda: mark, reopen=False)
     assert rivals[0].table.epoch.starts == {0: 2}
     for name, version in before.items():
         assert [each.mark.kind for each in one.log(name).since(version) if each.mark] == ["epoch"]

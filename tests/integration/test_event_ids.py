@@ -8,10 +8,10 @@ from datetime import date
 
 import pytest
 
-from ingest import event_id
-from ingest.kafka import AtLeastOnce, Producer
-from ingest.local.proxy import Api, Proxy
-from ingest.recovery.seek import Aim, Seeking
+from ingest.contract import event_id
+from ingest.kafka.delivery import AtLeastOnce, Producer
+from ingest.lab.proxy import Api, Proxy
+from ingest.recovery.seek_offsets import Aim, Seeking
 from tests.integration.desk import Desk
 from tests.integration.lane import Lane, order
 

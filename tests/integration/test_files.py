@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ingest.files import HadoopFiles, LocalFiles
+from ingest.runtime.files import HadoopFiles, LocalFiles
 
 pytestmark = pytest.mark.integration
 

@@ -16,17 +16,17 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka import codec as codecs
 
 from ingest.cli.app import main
-from ingest.errors import InvalidInput, Unfit
-from ingest.kafka_options import KafkaOptions
-from ingest.local.broker_probe import admin
-from ingest.prove.intervals import Intervals
-from ingest.prove.kafka_fetch import TopicReader
-from ingest.prove.kafka_log import records_at, scan, stretches
-from ingest.prove.partition_scan import Isolation, Kind, PartitionScan
-from ingest.prove.record_batch import Compression
+from ingest.kafka.intervals import Intervals
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.log.fetch import TopicReader
+from ingest.kafka.log.log_reader import records_at, scan, stretches
+from ingest.kafka.log.partition_scan import Isolation, Kind, PartitionScan
+from ingest.kafka.log.record_batch import Compression
+from ingest.lab.broker.broker_probe import admin
+from ingest.runtime.errors import InvalidInput, Unfit
 
 if TYPE_CHECKING:
-    from ingest.local.broker import Broker
+    from ingest.lab.broker.embedded_broker import Broker
 
 pytestmark = pytest.mark.integration
 
@@ -256,7 +256,7 @@ def test_errors_name_the_topic_the_partition_and_the_broker(broker: Broker, topi
 
 
 def test_a_broker_that_goes_away_is_said_within_the_deadline(tmp_path: object) -> None:
-    from ingest.local.broker import Broker
+    from ingest.lab.broker.embedded_broker import Broker
 
     with Broker(f"{tmp_path}/broker") as one:
         one.create_topic("t")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from ingest.files import LocalFiles
-from ingest.recovery.seek import Aim, Seeking
+from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.runtime.files import LocalFiles
 from tests.integration.desk import Desk
 from tests.integration.lane import order
 

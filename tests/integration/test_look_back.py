@@ -11,9 +11,9 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from ingest import faults
-from ingest.errors import Refused, RunStopped
-from ingest.recovery.seek import Aim, Seeking
+from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.runtime import crash_points
+from ingest.runtime.errors import Refused, RunStopped
 from tests.integration.desk import Desk
 from tests.integration.lane import order
 
@@ -34,14 +34,14 @@ def test_a_restore_in_the_middle_of_a_batch_stops_it_and_a_seek_reads_again_what
     one = desk()
     version = one.log(table).newest()
     one.batch(order("a"), "{")
-    at, before = faults.at, one.log().newest()
+    at, before = crash_points.at, one.log().newest()
 
     def restored(point: str, batch: int, *more: str) -> None:
         if point == "after_offset_log":
             restore(one, table, version)
         at(point, batch, *more)
 
-    monkeypatch.setattr(faults, "at", restored)
+    monkeypatch.setattr(crash_points, "at", restored)
     code = f"{table.upper()}_REWOUND".replace("TARGET", "TABLE")
     with pytest.raises(RunStopped, match=code):
         one.batch(order("b"))
@@ -88,14 +88,14 @@ def test_a_target_that_is_dropped_in_the_middle_of_a_batch_is_not_made_anew_by_i
     """An append to a folder without a log would make a table of its own there."""
     one = desk()
     one.batch(order("a"))
-    at = faults.at
+    at = crash_points.at
 
     def dropped(point: str, batch: int, *more: Any) -> None:
         if point == "after_quarantine":
             shutil.rmtree(one.places.target)
         at(point, batch, *more)
 
-    monkeypatch.setattr(faults, "at", dropped)
+    monkeypatch.setattr(crash_points, "at", dropped)
     with pytest.raises(RunStopped, match="TABLE_REWOUND"):
         one.batch(order("b"))
     assert not Path(one.places.target, "_delta_log").exists()

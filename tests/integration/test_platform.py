@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ingest import jars
-from ingest.errors import Unfit
-from ingest.spark import jvm_pid
-from ingest.stream import commit, platform
-from ingest.stream.mark import Mark
+from ingest.delta import writer
+from ingest.delta.batch_commit import Mark
+from ingest.pipeline import platform
+from ingest.runtime import jars
+from ingest.runtime.errors import Unfit
+from ingest.runtime.spark import jvm_pid
 
 pytestmark = pytest.mark.integration
 
@@ -27,24 +28,24 @@ def never_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @contextmanager
     def only_the_mark(session: SparkSession, mark: Mark) -> Iterator[None]:
-        session.conf.set(commit.METADATA, mark.to_json())
+        session.conf.set(writer.METADATA, mark.to_json())
         yield
-        session.conf.unset(commit.METADATA)
+        session.conf.unset(writer.METADATA)
 
-    monkeypatch.setattr(commit, "_transaction", only_the_mark)
+    monkeypatch.setattr(writer, "_transaction", only_the_mark)
 
 
 def not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A platform that commits the transaction id and skips nothing."""
-    right, numbers = commit._transaction, iter(range(99))
+    right, numbers = writer._transaction, iter(range(99))
 
     @contextmanager
     def another_app(session: SparkSession, mark: Mark) -> Iterator[None]:
         with right(session, mark):
-            session.conf.set(commit.APP_ID, f"somebody/{next(numbers)}")
+            session.conf.set(writer.APP_ID, f"somebody/{next(numbers)}")
             yield
 
-    monkeypatch.setattr(commit, "_transaction", another_app)
+    monkeypatch.setattr(writer, "_transaction", another_app)
 
 
 def test_the_runtime_of_the_tests_fences_an_earlier_transaction_id_and_nothing_is_left(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ingest.errors import InvalidInput, RunStopped, Unfit
-from ingest.local.line import Line
-from ingest.local.producer import produce_sample
-from ingest.local.proxy import Api, Proxy
-from ingest.local.sample import ORDERS, PAYMENTS
-from ingest.oracle.sources import read_kafka, read_manifests
+from ingest.lab.oracle.sources import read_kafka, read_manifests
+from ingest.lab.proxy import Api, Proxy
+from ingest.lab.samples.sample_producer import produce_sample
+from ingest.lab.samples.sender_process import Line
+from ingest.lab.samples.shop import ORDERS, PAYMENTS
+from ingest.runtime.errors import InvalidInput, RunStopped, Unfit
 from tests.kafka.topics import until
 
 if TYPE_CHECKING:
-    from ingest.local.broker import Broker
+    from ingest.lab.broker.embedded_broker import Broker
 
 pytestmark = pytest.mark.integration
 

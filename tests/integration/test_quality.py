@@ -14,16 +14,16 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.cli.check import check_all, suggest
-from ingest.contract import Contract
-from ingest.errors import InvalidInput, Refused
-from ingest.places import pages_folder
-from ingest.quality import check as module
-from ingest.quality.check import Checked, check
-from ingest.quality.result import sample_ids
+from ingest.contract.definition import Contract
+from ingest.pipeline import table_lock
+from ingest.quality import validation as module
 from ingest.quality.suggest import suggest_suite
 from ingest.quality.suite import Suite, load_suites
+from ingest.quality.validation import Checked, check
+from ingest.quality.validation_result import sample_ids
 from ingest.quality.watch import Watch
-from ingest.stream import lock
+from ingest.runtime.errors import InvalidInput, Refused
+from ingest.runtime.places import pages_folder
 from tests.integration.desk import Desk
 from tests.integration.lane import order
 from tests.integration.suites import AMOUNT, COLUMNS, COUNT, FRESH, STATUS, UNIQUE, suite_of
@@ -89,11 +89,11 @@ def test_a_good_table_passes_calls_nobody_and_leaves_results_for_sql(desk: Calla
 
 def test_the_table_of_results_has_a_lock_of_its_own(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_LOCK_WAIT_S", "0.1")
-    with lock.alone(spark, str(tmp_path), str(tmp_path / ".quality")):
-        with pytest.raises(Refused) as refused, lock.alone(spark, str(tmp_path), str(tmp_path / ".quality")):
+    with table_lock.alone(spark, str(tmp_path), str(tmp_path / ".quality")):
+        with pytest.raises(Refused) as refused, table_lock.alone(spark, str(tmp_path), str(tmp_path / ".quality")):
             pass
         assert refused.value.code == "LOCKED"
-    with lock.alone(spark, str(tmp_path), str(tmp_path / ".quality")):
+    with table_lock.alone(spark, str(tmp_path), str(tmp_path / ".quality")):
         pass
 
 
@@ -250,7 +250,7 @@ def test_a_check_that_could_not_be_done_during_a_run_is_said_and_tried_again(
     watch = Watch({name: suite_of(table, [STATUS])}, shown.append, lambda *what: told.append(what), every_s=0.0)
     watch.saw(table.batch(order("a", status="paid")))
     monkeypatch.setenv("INGEST_LOCK_WAIT_S", "0.1")
-    with lock.alone(table.session, table.places.lake, f"{table.places.root}/.quality"):
+    with table_lock.alone(table.session, table.places.lake, f"{table.places.root}/.quality"):
         assert watch.check(table.session, table.places, at_work=True) is None
         assert (told, shown, watch.due(name)) == ([(name, "LOCKED")], [], True)
         error = watch.check(table.session, table.places, at_work=False)
@@ -293,8 +293,8 @@ def test_the_command_writes_a_first_suite_and_not_over_one_that_exists(
     """In the tests' own session: the next test starts one."""
     table = desk(COLUMNS)
     table.batch(*(order(f"a{n}", status="paid", amount=n) for n in range(20)))
-    monkeypatch.setattr("ingest.spark.start", lambda *_, **__: table.session)
-    monkeypatch.setattr("ingest.spark.end", lambda _: None)
+    monkeypatch.setattr("ingest.runtime.spark.start", lambda *_, **__: table.session)
+    monkeypatch.setattr("ingest.runtime.spark.end", lambda _: None)
     project = tmp_path / "project"
     (project / "tables").mkdir(parents=True)
     (project / "tables" / "events.yml").write_text(table.contract.to_json())  # JSON is YAML

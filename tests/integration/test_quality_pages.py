@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from ingest.cli.check import print_checked
-from ingest.places import pages_folder
-from ingest.quality import check as module
 from ingest.quality import pages
-from ingest.quality.check import Checked, check
+from ingest.quality import validation as module
+from ingest.quality.validation import Checked, check
+from ingest.runtime.places import pages_folder
 from tests.integration import browser
 from tests.integration.desk import Desk
 from tests.integration.lane import order
@@ -160,7 +160,7 @@ def test_pages_of_a_lake_that_is_elsewhere_are_said_to_go_with_the_machine(
     table.batch(order("a", status="paid"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "is_local", lambda location: False)
-    monkeypatch.setattr("ingest.places.is_local", lambda location: False)
+    monkeypatch.setattr("ingest.runtime.places.is_local", lambda location: False)
     found = check(table.session, suite_of(table, [STATUS]), table.places)
     assert found.page is not None and found.page.is_relative_to(tmp_path / "data_docs" / "t" / "events")
     print_checked(found)

@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingest.cli import run as verb
-from ingest.contract import Contract
-from ingest.errors import RunStopped
-from ingest.quality.check import Checked
+from ingest.contract.definition import Contract
+from ingest.quality.validation import Checked
 from ingest.quality.watch import Watch
+from ingest.runtime.errors import RunStopped
 from tests.integration.lane import Lane, order
 from tests.integration.suites import COLUMNS, COUNT, STATUS
 
@@ -31,8 +31,8 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.fixture
 def one_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The verb runs in this process and in the tests' session, which it neither starts nor ends; its signal handlers are taken back."""
-    monkeypatch.setattr("ingest.spark.start", lambda *_, **__: spark)
-    monkeypatch.setattr("ingest.spark.end", lambda _: None)
+    monkeypatch.setattr("ingest.runtime.spark.start", lambda *_, **__: spark)
+    monkeypatch.setattr("ingest.runtime.spark.end", lambda _: None)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     # A run that never sees what it waits for is told to stop, and the test fails by what is missing.
     guard = threading.Timer(ENDS_WITHIN_S, os.kill, (os.getpid(), signal.SIGTERM))

@@ -12,13 +12,14 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
-from ingest.delta_sql import At, DataFusion, Unreadable
-from ingest.errors import Refused
-from ingest.kafka_options import KafkaOptions
+from ingest.delta import writer
+from ingest.delta.delta_sql import At, DataFusion, Unreadable
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import describe, facts_of
+from ingest.pipeline import lock_file, table_lock
+from ingest.pipeline.batch import BatchReport, Table, process
 from ingest.recovery.idle import waiting
-from ingest.stream import commit, lock, lock_file
-from ingest.stream.batch import BatchReport, Table, process
-from ingest.stream.topic import describe, facts_of
+from ingest.runtime.errors import Refused
 from tests.integration.lane import Kind, Lane, Record, order
 
 pytestmark = pytest.mark.integration
@@ -180,8 +181,8 @@ def test_a_table_of_somebody_else_and_transaction_ids_that_expire_are_refused_al
 def test_a_table_that_another_writer_holds_is_locked_and_its_holder_is_named(lane: MakeLane) -> None:
     """I8: on a local disk Delta excludes other writers only inside one JVM."""
     one = lane()
-    commit.create_tables(one.session, one.contract, one.places)
-    held = lock.hold(one.session, Path(one.places.root))
+    writer.create_tables(one.session, one.contract, one.places)
+    held = table_lock.hold(one.session, Path(one.places.root))
     error = one.refused("LOCKED")
     assert socket.gethostname() in error.found and str(os.getpid()) in error.found
     with pytest.raises(Refused, match="LOCKED"):
@@ -205,7 +206,7 @@ def test_a_run_whose_checkpoint_is_deleted_beneath_it_opens_a_new_epoch_by_itsel
         checkpoints.append(table.epoch.checkpoint)
         return process(records, number, table)
 
-    monkeypatch.setattr("ingest.stream.query.process", deleted_once)
+    monkeypatch.setattr("ingest.pipeline.table_query.process", deleted_once)
     assert [report.epoch for report in one.run(max_records=1)] == [1, 2, 2]
     assert one.ids() == ["a", "b"] and one.quarantine().count() == 1
     one.balanced()

@@ -9,10 +9,10 @@ import pytest
 from kafka import KafkaProducer
 from kafka.admin import NewPartitions
 
-from ingest import faults
-from ingest.errors import Refused
-from ingest.stream import topic
-from ingest.stream.topic import describe
+from ingest.kafka import topic
+from ingest.kafka.topic import describe
+from ingest.runtime import crash_points
+from ingest.runtime.errors import Refused
 from tests.integration.lane import Lane, Record, order, two_batches
 
 pytestmark = pytest.mark.integration
@@ -42,7 +42,7 @@ def test_a_topic_made_again_and_longer_while_a_run_is_at_work_stops_it_before_an
     """The batch at hand has its offsets: Spark's client reads on in the middle of the new topic."""
     one = two_batches(lane)
     one.send(order("c"))
-    at, before = faults.at, len(one.batches())
+    at, before = crash_points.at, len(one.batches())
 
     def again(point: str, batch: int, *more: str) -> None:
         if (point, batch) == ("after_offset_log", 2):
@@ -50,7 +50,7 @@ def test_a_topic_made_again_and_longer_while_a_run_is_at_work_stops_it_before_an
             one.send(*(order(f"new{n}") for n in range(5)))
         at(point, batch, *more)
 
-    monkeypatch.setattr(faults, "at", again)
+    monkeypatch.setattr(crash_points, "at", again)
     error = one.stopped()
     monkeypatch.undo()
     assert (error.code, error.exit_code) == ("TOPIC_RECREATED", 5) and len(one.batches()) == before
@@ -98,7 +98,7 @@ def test_a_partition_that_is_added_and_expires_before_it_was_read_is_refused(lan
 def test_where_the_broker_tells_no_topic_ids_partitions_and_ends_tell_that_the_topic_is_another(
     lane: MakeLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("tests.integration.lane", "ingest.stream.query"):
+    for module in ("tests.integration.lane", "ingest.pipeline.table_query"):
         monkeypatch.setattr(f"{module}.describe", lambda kafka, name: replace(describe(kafka, name), id=""))
     one = two_batches(lane)
     one.make_topic_again()

@@ -18,10 +18,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingest.cli import sql as verb
-from ingest.contract import Contract
-from ingest.errors import InvalidInput
-from ingest.files import LocalFiles
-from ingest.quality.check import check
+from ingest.contract.definition import Contract
+from ingest.quality.validation import check
+from ingest.runtime.errors import InvalidInput
+from ingest.runtime.files import LocalFiles
 from ingest.sql.catalog import Catalog, catalog
 from ingest.sql.engine import Ask, with_spark, without_spark
 from ingest.sql.question import questions
@@ -353,8 +353,8 @@ def test_the_command_gives_the_same_document_through_spark(
     ingest: Callable[..., Done], project: Path, made: Made, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
     """In the tests' own session: the next test starts one."""
-    monkeypatch.setattr("ingest.spark.start", lambda *_, **__: spark.newSession())
-    monkeypatch.setattr("ingest.spark.end", lambda _: None)
+    monkeypatch.setattr("ingest.runtime.spark.start", lambda *_, **__: spark.newSession())
+    monkeypatch.setattr("ingest.runtime.spark.end", lambda _: None)
     capfd.readouterr()
     verb.sql(SAME[0], as_json=True, with_spark=True, project=project, lake=made[0].places.lake)
     there = json.loads(capfd.readouterr().out)

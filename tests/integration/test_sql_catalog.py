@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ingest.errors import InvalidInput
-from ingest.files import LocalFiles
+from ingest.runtime.errors import InvalidInput
+from ingest.runtime.files import LocalFiles
 from ingest.sql.answer import Answer
 from ingest.sql.catalog import Catalog, at_time, at_version, catalog
 from ingest.sql.description import describe

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from ingest.delta_sql import DataFusion
-from ingest.kafka_options import KafkaOptions
-from ingest.prove.against_kafka import against_kafka
-from ingest.stream.topic import describe
+from ingest.delta.delta_sql import DataFusion
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import describe
+from ingest.verify.against_kafka import against_kafka
 from tests.integration.lane import Lane, Record, order
 
 pytestmark = pytest.mark.integration
@@ -46,7 +46,7 @@ def test_cut_off_after_the_quarantine_the_next_start_rolls_it_back_and_decides_a
     one.send(*(order(f"other{number}", n=1) for number in range(3)), order("a", n=1), Record(order("a", n=2), 1))
     one.arm(monkeypatch, "after_quarantine:raise@2")
     with monkeypatch.context() as patch:
-        patch.setattr("ingest.stream.query.REOPENED_MAX", 0)  # the next epoch is to read smaller batches
+        patch.setattr("ingest.pipeline.table_query.REOPENED_MAX", 0)  # the next epoch is to read smaller batches
         one.stopped()
     monkeypatch.delenv("INGEST_FAULT")
     assert one.quarantine().count() == 1

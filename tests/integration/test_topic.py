@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from ingest.errors import InvalidInput, RunStopped, Unfit
-from ingest.kafka_options import KafkaOptions
-from ingest.local.broker import Broker
-from ingest.stream import conversation, kafka_trouble
-from ingest.stream.topic import Topic, describe, diagnose, still_the_same
+from ingest.kafka import broker_request, kafka_errors
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import Topic, describe, diagnose, still_the_same
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.runtime.errors import InvalidInput, RunStopped, Unfit
 
 pytestmark = pytest.mark.integration
 
@@ -58,7 +58,7 @@ def test_tls_with_a_plain_listener_is_told(broker: Broker) -> None:
 @pytest.mark.parametrize("servers", ["localhost", "a:1,b", "a:port", ""])
 def test_brokers_without_host_and_port_are_refused(servers: str) -> None:
     with pytest.raises(InvalidInput, match="BOOTSTRAP_SERVERS_INVALID"):
-        conversation.ask(KafkaOptions(servers), None, 1.0)
+        broker_request.ask(KafkaOptions(servers), None, 1.0)
 
 
 def test_what_spark_called_a_timeout_is_named_by_the_broker_if_it_answers(
@@ -66,11 +66,11 @@ def test_what_spark_called_a_timeout_is_named_by_the_broker_if_it_answers(
 ) -> None:
     """Spark's clients wait for a deleted topic until their time is up."""
     kafka = KafkaOptions(broker.bootstrap_servers)
-    seen = kafka_trouble.unreachable(broker.bootstrap_servers, "Spark's tries timed out")
+    seen = kafka_errors.unreachable(broker.bootstrap_servers, "Spark's tries timed out")
     assert diagnose(kafka, "deleted", seen).code == "TOPIC_UNKNOWN"
     assert diagnose(kafka, topic(), seen) == seen
     assert "ECONNREFUSED" in diagnose(KafkaOptions(closed_port), "orders", seen).found
-    named = kafka_trouble.forbidden(kafka, "the topic 'deleted'")
+    named = kafka_errors.forbidden(kafka, "the topic 'deleted'")
     assert diagnose(kafka, "deleted", named) == named
 
 
@@ -80,13 +80,13 @@ def test_a_broker_that_has_only_just_come_back_is_asked_again(
     """It knows no topic yet, and the remedy of a topic that is gone would be a wrong one."""
     kafka, name = KafkaOptions(broker.bootstrap_servers), topic()
     timed_out, unknown = (
-        kafka_trouble.unreachable(broker.bootstrap_servers, "Spark's tries timed out"),
-        kafka_trouble.topic_unknown(kafka, name),
+        kafka_errors.unreachable(broker.bootstrap_servers, "Spark's tries timed out"),
+        kafka_errors.topic_unknown(kafka, name),
     )
     for seen, patience_s in ((timed_out, 5.0), (timed_out, 0.0), (unknown, 0.0)):  # of which one answer may take all
-        monkeypatch.setattr("ingest.stream.topic.SETTLED_WITHIN_S", patience_s)
+        monkeypatch.setattr("ingest.kafka.topic.SETTLED_WITHIN_S", patience_s)
         answers = [name, "not yet"]
-        monkeypatch.setattr("ingest.stream.topic.describe", lambda kafka, _, answers=answers: describe(kafka, answers.pop()))
+        monkeypatch.setattr("ingest.kafka.topic.describe", lambda kafka, _, answers=answers: describe(kafka, answers.pop()))
         found = diagnose(kafka, name, seen)
         assert found.code == "BROKER_UNREACHABLE" and not answers
         assert found == seen or "did not know the topic" in found.found

@@ -13,17 +13,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ingest import faults
-from ingest.delta_sql import At, DataFusion, Spark
-from ingest.errors import Refused
-from ingest.prove.against_kafka import _removed_positions
-from ingest.prove.count import Held
-from ingest.prove.found import TARGET, in_target
-from ingest.prove.verify import Verified, verify
-from ingest.recovery.look import look
-from ingest.stream.delta_log import Logs
-from ingest.stream.in_force import deletes
-from ingest.stream.mark import FIRST_BATCH
+from ingest.delta.batch_commit import FIRST_BATCH
+from ingest.delta.delta_log import Logs
+from ingest.delta.delta_sql import At, DataFusion, Spark
+from ingest.delta.reachable import deletes
+from ingest.delta.stored_rows import TARGET, in_target
+from ingest.recovery.inspect import look
+from ingest.runtime import crash_points
+from ingest.runtime.errors import Refused
+from ingest.verify.against_kafka import _removed_positions
+from ingest.verify.count import Held
+from ingest.verify.verdict import Verified, verify
 from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.lane import order
 
@@ -145,10 +145,10 @@ def test_killed_between_quarantine_and_target_the_records_are_uncommitted_until_
 ) -> None:
     """I7: the quarantine comes first; what stands there of a batch that was cut off is a line, and the next start rolls it back."""
     one = filled(desk)
-    monkeypatch.setattr(faults, "_armed", faults.Fault("after_quarantine", "raise", one.number + FIRST_BATCH))
-    with pytest.raises(faults.InjectedFault):
+    monkeypatch.setattr(crash_points, "_armed", crash_points.Fault("after_quarantine", "raise", one.number + FIRST_BATCH))
+    with pytest.raises(crash_points.InjectedFault):
         one.batch(order("e"), "{")
-    monkeypatch.setattr(faults, "_armed", None)
+    monkeypatch.setattr(crash_points, "_armed", None)
     result = found(one)
     assert (result.findings, [each.records for each in result.uncommitted], result.quarantine.found) == ((), [1], 2)
     one.table = one.open()

@@ -58,8 +58,8 @@ def test_the_wheel_holds_the_data_files_of_the_package(wheel: Path) -> None:
         inside = set(archive.namelist())
     there = {str(file.relative_to(bundle.ROOT)) for file in (bundle.ROOT / "ingest").rglob("*") if file.is_file()}
     there = {name for name in there if "__pycache__" not in name}
-    # py.typed: without it mypy takes all of ingest.kafka for Any in a service that uses it.
-    assert {"ingest/contract.schema.json", "ingest/jars.lock", "ingest/py.typed"} <= inside
+    # py.typed: without it mypy takes all of ingest.kafka.delivery for Any in a service that uses it.
+    assert {"ingest/contract/contract.schema.json", "ingest/runtime/jars.lock", "ingest/py.typed"} <= inside
     assert there <= inside, "files of ingest/ that the wheel lacks: see package-data in pyproject.toml"
     assert not {name for name in inside if name.startswith(("tests", "scripts", "tables"))}
 

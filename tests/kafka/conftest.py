@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ingest.kafka import ExactlyOnce, TransactionalProducer
+from ingest.kafka.delivery import ExactlyOnce, TransactionalProducer
 from tests.kafka.topics import Make, Topics
 
 if TYPE_CHECKING:
-    from ingest.local.broker import Broker
-    from ingest.local.proxy import Proxy
+    from ingest.lab.broker.embedded_broker import Broker
+    from ingest.lab.proxy import Proxy
     from tests.kafka.instance import Instance
 
 
@@ -36,7 +36,7 @@ def topics(broker: Broker) -> Topics:
 @pytest.fixture
 def proxy(broker: Broker) -> Iterator[Proxy]:
     """A proxy before the session's broker, for this test alone."""
-    from ingest.local.proxy import Proxy
+    from ingest.lab.proxy import Proxy
 
     with Proxy(broker.bootstrap_servers) as running:
         yield running

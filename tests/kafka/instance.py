@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ingest.kafka import ExactlyOnce, Outgoing, State, Transform
-from ingest.local.process import launch
+from ingest.kafka.delivery import ExactlyOnce, Outgoing, State, Transform
+from ingest.lab.process import launch
 from tests.kafka.topics import until
 
 # In the order in which a transaction passes them.

@@ -14,9 +14,19 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from ingest.kafka import AtLeastOnce, AtMostOnce, Consumer, DeadLetter, Deduplicate, ExactlyOnce, GuaranteeBroken, PoisonRecord, SeenIds
-from ingest.kafka.member import Rebalance
-from ingest.local.proxy import Api, Fault, Proxy
+from ingest.kafka.delivery import (
+    AtLeastOnce,
+    AtMostOnce,
+    Consumer,
+    DeadLetter,
+    Deduplicate,
+    ExactlyOnce,
+    GuaranteeBroken,
+    PoisonRecord,
+    SeenIds,
+)
+from ingest.kafka.delivery.member import Rebalance
+from ingest.lab.proxy import Api, Fault, Proxy
 from tests.kafka.topics import QUICK, Topics, until
 
 
@@ -111,7 +121,7 @@ def test_when_committed_offsets_cannot_be_asked_for_a_second_run_passes_nothing_
 
     with Consumer(AtLeastOnce(), [name], name, proxy.bootstrap_servers, **QUICK) as consumer:
         with monkeypatch.context() as patch, pytest.raises(KafkaError):
-            patch.setattr("ingest.kafka.member._COMMITTED_WITHIN_S", 0.5)
+            patch.setattr("ingest.kafka.delivery.member._COMMITTED_WITHIN_S", 0.5)
             consumer.run(work)
         faults[0].release()
         consumer.run(work, stop=lambda: len(worked) >= 10, idle_s=20)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ingest.local.broker import Broker
+from ingest.lab.broker.embedded_broker import Broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "delivery.md"
 _PIECE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```text\n(?P<printed>.*?)```)?", re.DOTALL)

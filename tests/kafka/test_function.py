@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import InvalidInput
-from ingest.kafka import DeadLetter, ExactlyOnce, Outgoing, Transform
-from ingest.kafka.function import called, check_arguments, checked
+from ingest.kafka.delivery import DeadLetter, ExactlyOnce, Outgoing, Transform
+from ingest.kafka.delivery.function import called, check_arguments, checked
+from ingest.runtime.errors import InvalidInput
 from tests.kafka.topics import Topics
 
 Unchecked: Any = Outgoing  # as a service without mypy makes them

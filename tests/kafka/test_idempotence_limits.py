@@ -8,12 +8,12 @@ from typing import Any
 
 from kafka import KafkaProducer
 
-from ingest import event_id
-from ingest.kafka import AtLeastOnce, Consumed, Consumer, Deduplicate, Producer, SeenIds
-from ingest.kafka_options import KafkaOptions
-from ingest.local.proxy import Api, Proxy
-from ingest.prove.kafka_fetch import TopicReader
-from ingest.prove.kafka_log import stretches
+from ingest.contract import event_id
+from ingest.kafka.delivery import AtLeastOnce, Consumed, Consumer, Deduplicate, Producer, SeenIds
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.log.fetch import TopicReader
+from ingest.kafka.log.log_reader import stretches
+from ingest.lab.proxy import Api, Proxy
 from tests.kafka.topics import Topics, until
 
 

@@ -11,8 +11,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from ingest.errors import InvalidInput
-from ingest.kafka import (
+from ingest.kafka.delivery import (
     AtLeastOnce,
     AtMostOnce,
     Consumer,
@@ -24,6 +23,7 @@ from ingest.kafka import (
     TransactionalProducer,
     Transform,
 )
+from ingest.runtime.errors import InvalidInput
 
 pytestmark = pytest.mark.unit
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from ingest.errors import InvalidInput
-from ingest.kafka import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Producer, TransactionAborted, TransactionalProducer
-from ingest.kafka.errors import named
-from ingest.local.proxy import Api, Proxy
+from ingest.kafka.delivery import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Producer, TransactionAborted, TransactionalProducer
+from ingest.kafka.delivery.delivery_errors import named
+from ingest.lab.proxy import Api, Proxy
+from ingest.runtime.errors import InvalidInput
 from tests.kafka.topics import Topics, until
 
 

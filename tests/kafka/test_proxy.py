@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaError, NotLeaderForPartitionError, UnknownTopicOrPartitionError
 
-from ingest.local.proxy import Api, Proxy
+from ingest.lab.proxy import Api, Proxy
 from tests.kafka.topics import Topics, until
 
 

@@ -12,11 +12,11 @@ import pytest
 from kafka import TopicPartition
 from kafka.admin import ACLOperation, ResourceType
 
-from ingest.errors import Unfit
-from ingest.kafka import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Outgoing, Producer, TransactionalProducer, transform
-from ingest.kafka.transactions import listed
-from ingest.kafka_options import KafkaOptions
-from ingest.prove.kafka_fetch import TopicReader
+from ingest.kafka.delivery import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Outgoing, Producer, TransactionalProducer, transform
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.log.fetch import TopicReader
+from ingest.kafka.open_transactions import listed
+from ingest.runtime.errors import Unfit
 from tests.kafka.topics import Topics
 from tests.secured import CANARY, MECHANISM, READING, USER, WRITING, WRONG, Door, Secure, holding
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import InvalidInput
-from ingest.kafka import SeenIds, StoreFailed
+from ingest.kafka.delivery import SeenIds, StoreFailed
+from ingest.runtime.errors import InvalidInput
 
 pytestmark = pytest.mark.unit
 

@@ -12,11 +12,11 @@ from random import Random
 
 import pytest
 
-from ingest.kafka.semantics import candidate, run, speed
-from ingest.kafka.semantics.fault import FAULTS, Fault
-from ingest.kafka.semantics.result import Trial
-from ingest.kafka.semantics.stage import Stage
-from ingest.local.broker import Broker
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.lab.delivery_modes import candidate, comparison, speed
+from ingest.lab.delivery_modes.mode_fault import FAULTS, Fault
+from ingest.lab.delivery_modes.mode_result import Trial
+from ingest.lab.delivery_modes.stage import Stage
 
 BY_NAME = {fault.name: fault for fault in FAULTS}
 RECORDS, GROUP = 200, 20
@@ -81,7 +81,7 @@ def test_the_verb_runs_all_of_it_keeps_every_promise_and_draws_it(tmp_path: Path
     assert document["schema"] == "oncelake/semantics/1" and document["ok"] and document["seed"] == 3
     assert {(each["fault"], each["mode"]) for each in document["trials"]} == {(name, mode) for name in BY_NAME for mode in candidate.NAMES}
     assert [(each["group"], each["mode"]) for each in document["speeds"]] == [
-        (group, mode) for group in (None, *run.QUICK.sizes) for mode in candidate.NAMES
+        (group, mode) for group in (None, *comparison.QUICK.sizes) for mode in candidate.NAMES
     ]
     by_trial = {(each["fault"], each["mode"]): each for each in document["trials"]}
     assert by_trial["rebalance", "at_least_once"]["doubled"] > 0 and by_trial["consumer_killed", "at_most_once"]["lost"] > 0

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ingest.kafka import ExactlyOnce, Outgoing, State, Transform
-from ingest.kafka.member import Rebalance
-from ingest.local.proxy import Api, Proxy
+from ingest.kafka.delivery import ExactlyOnce, Outgoing, State, Transform
+from ingest.kafka.delivery.member import Rebalance
+from ingest.lab.proxy import Api, Proxy
 from tests.kafka.topics import QUICK, Topics, until
 
 

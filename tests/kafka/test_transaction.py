@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ingest.errors import InvalidInput, Unfit
-from ingest.kafka import ExactlyOnce, Grouped, OutcomeUnknown, ProducerFenced, TransactionAborted, TransactionalProducer
-from ingest.local.proxy import Api, Proxy
+from ingest.kafka.delivery import ExactlyOnce, Grouped, OutcomeUnknown, ProducerFenced, TransactionAborted, TransactionalProducer
+from ingest.lab.proxy import Api, Proxy
+from ingest.runtime.errors import InvalidInput, Unfit
 from tests.kafka.topics import Interrupted, Make, Topics, struck, until
 
 

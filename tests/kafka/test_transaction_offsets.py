@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka import ConsumerGroupMetadata, KafkaConsumer, KafkaProducer, OffsetAndMetadata
 
-from ingest.kafka import GroupMovedOn
+from ingest.kafka.delivery import GroupMovedOn
 from tests.kafka.topics import Make, Topics, until
 
 

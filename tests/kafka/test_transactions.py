@@ -17,11 +17,11 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.protocol.admin.transactions import DescribeTransactionsResponse
 
-from ingest.errors import InvalidInput, Unfit
-from ingest.kafka import ExactlyOnce, ProducerFenced, TransactionalProducer
-from ingest.kafka.transactions import Listed, _row, abort, listed
-from ingest.kafka_options import KafkaOptions
-from ingest.local.broker_probe import admin
+from ingest.kafka.delivery import ExactlyOnce, ProducerFenced, TransactionalProducer
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.open_transactions import Listed, _row, abort, listed
+from ingest.lab.broker.broker_probe import admin
+from ingest.runtime.errors import InvalidInput, Unfit
 from tests.kafka.topics import Topics, until
 
 
@@ -108,7 +108,7 @@ def test_what_waits_is_counted_in_records_without_the_markers_between_them(
     assert row().records_held_back == 9
     logger = logging.getLogger("kafka")
     monkeypatch.setattr(logger, "level", logging.INFO)
-    monkeypatch.setattr("ingest.kafka.transactions.COUNTED_MAX", 9)
+    monkeypatch.setattr("ingest.kafka.open_transactions.COUNTED_MAX", 9)
     assert (row().held_back, row().records_held_back, row().held[0].records) == (10, None, None)
     assert logger.level == logging.INFO, "a service's log is its own"
 
@@ -184,7 +184,7 @@ def test_each_state_of_a_reply_is_open_or_decided(state: str, is_open: bool) -> 
 
 def test_a_broker_of_before_the_question_is_named_as_too_old(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client is told that this one is a 2.8, and refuses by itself what such a broker does not know."""
-    monkeypatch.setattr("ingest.kafka.transactions.KafkaAdminClient", partial(KafkaAdminClient, api_version=(2, 8)))
+    monkeypatch.setattr("ingest.kafka.open_transactions.KafkaAdminClient", partial(KafkaAdminClient, api_version=(2, 8)))
     with pytest.raises(Unfit, match="BROKER_TOO_OLD") as old:
         listed(KafkaOptions(topics.servers))
     assert old.value.exit_code == 4

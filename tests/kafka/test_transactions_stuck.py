@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from kafka import TopicPartition
 
-from ingest.errors import InvalidInput, RunStopped
-from ingest.kafka import ExactlyOnce, Transaction, TransactionalProducer
-from ingest.kafka.transactions import Listed, abort, listed
-from ingest.kafka_options import KafkaOptions
-from ingest.local import broker as local_broker
-from ingest.local.broker import Broker
-from ingest.local.broker_config import Listener, server_properties
+from ingest.kafka.delivery import ExactlyOnce, Transaction, TransactionalProducer
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.open_transactions import Listed, abort, listed
+from ingest.lab.broker import embedded_broker as local_broker
+from ingest.lab.broker.broker_config import Listener, server_properties
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.runtime.errors import InvalidInput, RunStopped
 from tests.kafka.topics import Topics, until
 
 EXPIRES_MS = 6_000
@@ -96,7 +96,7 @@ def test_a_transaction_whose_markers_cannot_be_written_is_told_as_decided_and_an
     )
     with pytest.raises(InvalidInput, match=r"NO_OPEN_TRANSACTION.*PrepareCommit"):
         abort(KafkaOptions(servers), to_commit)
-    monkeypatch.setattr("ingest.kafka.transactions._ENDED_WITHIN_S", 0.5)
+    monkeypatch.setattr("ingest.kafka.open_transactions._ENDED_WITHIN_S", 0.5)
     with pytest.raises(RunStopped, match="still open") as still_open:
         abort(KafkaOptions(servers), to_abort)
     assert (still_open.value.code, still_open.value.exit_code) == ("STILL_OPEN", 5)

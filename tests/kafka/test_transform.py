@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from ingest.errors import InvalidInput, RunStopped
-from ingest.kafka import DeadLetter, ExactlyOnce, Outgoing, PoisonRecord, State, Transform, Transformed, transform
-from ingest.kafka.state import States
-from ingest.kafka_options import KafkaOptions
-from ingest.local.broker_probe import admin
-from ingest.local.proxy import Api, Proxy
+from ingest.kafka.delivery import DeadLetter, ExactlyOnce, Outgoing, PoisonRecord, State, Transform, Transformed, transform
+from ingest.kafka.delivery.state import States
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.lab.broker.broker_probe import admin
+from ingest.lab.proxy import Api, Proxy
+from ingest.runtime.errors import InvalidInput, RunStopped
 from tests.kafka.topics import Topics, until
 
 Run = Callable[..., Transformed]
@@ -243,7 +243,7 @@ def test_restoring_reads_behind_an_open_transaction_too(topics: Topics, topic: C
 def test_a_changelog_that_is_held_up_for_too_long_ends_the_run(
     topics: Topics, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.kafka.state._RESTORE_STALL_S", 0.5)
+    monkeypatch.setattr("ingest.kafka.delivery.state._RESTORE_STALL_S", 0.5)
     changelog = topic(1, cleanup_policy="compact")
     holder = opened(topics, changelog, b"open")
     with pytest.raises(RunStopped, match=r"\[0\] stands at offset 0 of 1") as stopped:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ingest.local.proxy import Api, Proxy
+from ingest.lab.proxy import Api, Proxy
 from tests.kafka.instance import STEPS, Instance
 from tests.kafka.topics import Topics, until
 

@@ -15,8 +15,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests import polling
 
 if TYPE_CHECKING:
-    from ingest.kafka import TransactionalProducer
-    from ingest.local.proxy import Fault
+    from ingest.kafka.delivery import TransactionalProducer
+    from ingest.lab.proxy import Fault
 
 DEADLINE_S = 40.0
 Make: TypeAlias = "Callable[..., TransactionalProducer]"

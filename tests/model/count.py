@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ingest.prove.coverage import Coverage
-from ingest.prove.intervals import Intervals
-from ingest.stream.mark import FIRST_BATCH, Mark
+from ingest.delta.batch_commit import FIRST_BATCH, Mark
+from ingest.kafka.intervals import Intervals
+from ingest.verify.coverage import Coverage
 from tests.model.delta import Key, Rows, Table, Version
 
 

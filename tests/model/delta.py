@@ -15,8 +15,8 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-from ingest.stream.delta_log import DeltaLog
-from ingest.stream.mark import Look, Mark, app_id
+from ingest.delta.batch_commit import Look, Mark, app_id
+from ingest.delta.delta_log import DeltaLog
 
 PIPELINE, NAME = "p", "t"
 APP = app_id(PIPELINE, NAME)

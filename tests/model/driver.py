@@ -1,4 +1,4 @@
-"""A driver: one start of `ingest run` or `ingest seek` as a coroutine, in the order of ingest/recovery/epoch.py and ingest/stream/batch.py.
+"""A driver: one start of `ingest run` or `ingest seek` as a coroutine, in the order of recovery/epoch.py and pipeline/batch.py.
 
 Between any two of its effects it yields: there anything can happen, and it may be killed, or go on at any later moment.
 """
@@ -11,15 +11,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ingest.errors import IngestError
-from ingest.recovery.decide import Create, Refuse, decide
-from ingest.recovery.facts import BrokerFacts, Facts, LedgerFacts
+from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchId, Counts, Kind, Look, Looked, Mark
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import BrokerFacts
+from ingest.ledger.ledger_reader import LedgerFacts, cut_since
+from ingest.recovery.decision import Create, Refuse, decide
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.roll_back import roll_back
-from ingest.recovery.seek import Seeking, SeekPlan, plan
-from ingest.stream.ledger_reader import cut_since
-from ingest.stream.mark import FENCE, FIRST_BATCH, SEEK, BatchId, Counts, Kind, Look, Looked, Mark
-from ingest.stream.offsets import OffsetRange
+from ingest.recovery.seek_offsets import Seeking, SeekPlan, plan
+from ingest.recovery.start_state import Facts
+from ingest.runtime.errors import IngestError
 from tests.model.count import Known, LedgerRow, found, ledger_rows, marks
 from tests.model.delta import NAME, PIPELINE, Log, Table, Version
 from tests.model.kafka import Record
@@ -356,7 +357,7 @@ class Driver:
         version = table.versions[look.version]
         return version if version.stamp == look.stamp else None
 
-    # Statements, as in ingest/stream/commit.py.
+    # Statements, as in ingest/delta/writer.py.
 
     def _mark(self, kind: Kind, number: int, looked: Looked) -> Mark:
         return Mark(kind, PIPELINE, NAME, BatchId(self.epoch, number), self.writer, looked, "", self.world.topic_id(self.topic))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from ingest.recovery import look
-from ingest.recovery.facts import Facts
+from ingest.delta.batch_commit import BatchId
+from ingest.recovery import inspect
 from ingest.recovery.roll_back import RollBack
-from ingest.recovery.seek import plan
-from ingest.stream.mark import BatchId
+from ingest.recovery.seek_offsets import plan
+from ingest.recovery.start_state import Facts
 from tests.model import driver
 from tests.model.driver import Planted
 from tests.model.found import LAX, ROLLED_BACK, STRICT, run, until
@@ -48,13 +48,13 @@ def _epochs_repeat() -> Sequence[Patch]:
 
 
 def _fence_settles() -> Sequence[Patch]:
-    right = look.replaced_since
+    right = inspect.replaced_since
 
     def since_the_fence(log: Any, version: int) -> Any:
         newest = next((each.version for each in log.newest_first() if each.mark is not None), version)
         return right(log, max(version, newest))
 
-    return [(look, "replaced_since", since_the_fence)]
+    return [(inspect, "replaced_since", since_the_fence)]
 
 
 def _takes(takes: Callable[[RollBack, BatchId, str, int, int], bool]) -> Sequence[Patch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ingest.stream.mark import Mark
+from ingest.delta.batch_commit import Mark
 from tests.model.count import Known
 from tests.model.delta import Key
 

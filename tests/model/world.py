@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from ingest.recovery import look
-from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Count, Facts, LedgerFacts, Newest
-from ingest.recovery.seek import Aim, Seeking
-from ingest.stream.ledger_reader import cut_since, unledgered
-from ingest.stream.mark import FENCE, FIRST_BATCH, SEEK, BatchId, Mark, TopicId
+from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchId, Mark
+from ingest.kafka.topic_state import BrokerFacts, TopicId
+from ingest.ledger.ledger_reader import LedgerFacts, Newest, cut_since, unledgered
+from ingest.recovery import inspect
+from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.recovery.start_state import CheckpointFacts, Count, Facts
 from tests.model.count import Known, LedgerRow, marks
 from tests.model.delta import NAME, PIPELINE, Log, Table, Version
 from tests.model.driver import ERRORS, LEDGER, QUARANTINE, TARGET, Driver, Planted
@@ -71,16 +72,16 @@ class World:
         return TopicId(TOPIC, (topic or self.topic).id)
 
     def look(self, logs: Sequence[Log], broker: Callable[[], BrokerFacts]) -> Generator[None, None, Facts]:
-        """What a look sees, in the order of ingest/recovery/look.py and by its functions, but for the ledger, which is SQL there."""
+        """What a look sees, in the order of ingest/recovery/inspect.py and by its functions, but for the ledger, which is SQL there."""
         epoch = max(self.checkpoints, default=0)
         checkpoint, ledger = CheckpointFacts(epoch, self.checkpoints.get(epoch, "")), self._ledger_facts()
         yield
         fenced: Any = logs[QUARANTINE].state()
-        target = look.target_facts(logs[TARGET], logs[TARGET].state(), PLACES, ledger)  # type: ignore[arg-type]
+        target = inspect.target_facts(logs[TARGET], logs[TARGET].state(), PLACES, ledger)  # type: ignore[arg-type]
         yield
-        quarantine = look.quarantine_facts(logs[QUARANTINE], logs[QUARANTINE].state(), PLACES, target.newest)  # type: ignore[arg-type]
-        quarantine = replace(quarantine, epoch=look.epoch_of(fenced, PLACES))
-        target = replace(target, copy=look.copied(logs[TARGET], logs[TARGET].state(), target.newest, quarantine))  # type: ignore[arg-type]
+        quarantine = inspect.quarantine_facts(logs[QUARANTINE], logs[QUARANTINE].state(), PLACES, target.newest)  # type: ignore[arg-type]
+        quarantine = replace(quarantine, epoch=inspect.epoch_of(fenced, PLACES))
+        target = replace(target, copy=inspect.copied(logs[TARGET], logs[TARGET].state(), target.newest, quarantine))  # type: ignore[arg-type]
         facts = Facts(PLACES.name, target, quarantine, ledger, checkpoint, broker())
         if not facts.needs_count:
             return facts

@@ -10,12 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from ingest.files import LocalFiles
-from ingest.recovery.facts import BrokerFacts, Facts
-from ingest.recovery.look import EPOCH_FILE, look
-from ingest.stream.delta_log import DeltaLog, Logs
-from ingest.stream.mark import FENCE, SEEK, Kind, Look, Looked, Mark
-from ingest.stream.offsets import OffsetRange
+from ingest.delta.batch_commit import FENCE, SEEK, Kind, Look, Looked, Mark
+from ingest.delta.delta_log import DeltaLog, Logs
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import BrokerFacts
+from ingest.recovery.inspect import EPOCH_FILE, look
+from ingest.recovery.start_state import Facts
+from ingest.runtime.files import LocalFiles
 from tests.unit.proof_lake import LEDGER, TOPIC, Lake
 
 CREATED = {"oncelake": 1, "kind": "created", "pipeline": "shop", "table": "orders", "contract_hash": "hash"}

@@ -11,8 +11,8 @@ from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
 
-from ingest.oracle import Run, Verdict, judge
-from ingest.oracle.sources import KafkaView, decode
+from ingest.lab.oracle import Run, Verdict, judge
+from ingest.lab.oracle.sources import KafkaView, decode
 
 TOPIC_ID = "dd703122-c569-4932-91ac-151cf85d4dbf"
 APP = "oncelake/shop/orders"

@@ -10,18 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from ingest.contract import Contract
-from ingest.delta_sql import DataFusion
-from ingest.files import LocalFiles
-from ingest.places import Places
-from ingest.prove.balance import Finding
-from ingest.prove.coverage import Coverage, coverage
-from ingest.prove.found import found
-from ingest.prove.verify import Verified, verify
-from ingest.stream.delta_log import DeltaLog
-from ingest.stream.ledger_row import LedgerRow, count_rows, epoch_begin
-from ingest.stream.mark import FIRST_BATCH, SEEK, BatchId, Counts, Kind, Look, Looked, Mark, TopicId
-from ingest.stream.offsets import OffsetRange
+from ingest.contract.definition import Contract
+from ingest.delta.batch_commit import FIRST_BATCH, SEEK, BatchId, Counts, Kind, Look, Looked, Mark
+from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import DataFusion
+from ingest.delta.stored_rows import found
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import TopicId
+from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
+from ingest.runtime.files import LocalFiles
+from ingest.runtime.places import Places
+from ingest.verify.balance import Finding
+from ingest.verify.coverage import Coverage, coverage
+from ingest.verify.verdict import Verified, verify
 
 CONTRACT = Contract.model_validate(
     {

@@ -11,11 +11,11 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 
-from ingest.contract import Contract
-from ingest.errors import Refused
-from ingest.files import LocalFiles
-from ingest.places import Places
-from ingest.stream.alter import alter, refuse_foreign
+from ingest.contract.definition import Contract
+from ingest.pipeline.alter import alter, refuse_foreign
+from ingest.runtime.errors import Refused
+from ingest.runtime.files import LocalFiles
+from ingest.runtime.places import Places
 
 ROWS = pa.table({"id": [1]})
 

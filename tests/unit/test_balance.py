@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ingest.prove.balance import check, pending, total
-from ingest.prove.books import Books
-from ingest.stream.ledger_row import LedgerRow
+from ingest.ledger.batch_history import Books
+from ingest.ledger.ledger_row import LedgerRow
+from ingest.verify.balance import check, pending, total
 
 
 def row(batch: int, start: int, end: int, **changes: Any) -> LedgerRow:

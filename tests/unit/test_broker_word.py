@@ -10,9 +10,9 @@ import time
 import psutil
 import pytest
 
-from ingest.prove.broker_word import BrokerWord
+from ingest.kafka.broker_answers import BrokerWord
 
-MODULE = "ingest.prove.broker_word"
+MODULE = "ingest.kafka.broker_answers"
 
 
 def test_a_broker_that_is_silent_is_an_error_of_each_topic() -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from ingest import databricks, spark
+from ingest.runtime import databricks, spark
 from tests import bundle
 
 pytestmark = pytest.mark.unit
@@ -182,7 +182,7 @@ def test_the_wheel_brings_every_package_that_its_modules_import_but_the_platform
 
 
 def test_the_extra_local_and_the_probe_of_the_platform_mean_the_same_pyspark() -> None:
-    from ingest.stream import platform
+    from ingest.pipeline import platform
 
     local = dict(text.split("==") for text in _project()["optional-dependencies"]["local"])
     assert version("pyspark") in platform.TESTED.values() and local["pyspark"] in platform.TESTED.values()

@@ -15,14 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ingest.chaos import clock
-from ingest.chaos import run as chaos_run
-from ingest.chaos.blows import BLOWS
-from ingest.chaos.guard import marked
-from ingest.chaos.scene import Counts, Scene
-from ingest.chaos.schedule import FAULTS, HOLD_S_MAX, WEIGHTS, WORK_S_MAX, chosen, schedule
-from ingest.errors import InvalidInput
-from ingest.local.worker import MARK, Worker
+from ingest.lab.chaos import chaos_run, clock
+from ingest.lab.chaos.guard import marked
+from ingest.lab.chaos.injected_faults import BLOWS
+from ingest.lab.chaos.scene import Counts, Scene
+from ingest.lab.chaos.schedule import FAULTS, HOLD_S_MAX, WEIGHTS, WORK_S_MAX, chosen, schedule
+from ingest.lab.worker import MARK, Worker
+from ingest.runtime.errors import InvalidInput
 from tests.polling import until
 
 pytestmark = pytest.mark.unit
@@ -144,11 +143,11 @@ def test_the_guard_ends_what_carries_the_mark_stopped_ones_too_and_removes_the_f
     worker = Worker([sys.executable, "-c", SLEEPER], output=tmp_path / "out", environment={MARK: mark})
     until(lambda: len(marked(mark)) == 2, "two processes with the mark", WITHIN_S)
     psutil.Process(worker.pid).suspend()
-    guard = subprocess.Popen([sys.executable, "-m", "ingest.chaos.guard", mark, str(folder)], stdin=subprocess.PIPE, cwd=PROJECT)
+    guard = subprocess.Popen([sys.executable, "-m", "ingest.lab.chaos.guard", mark, str(folder)], stdin=subprocess.PIPE, cwd=PROJECT)
     guard.communicate(b"")  # the pipe ends without a word, as when its owner is killed
     assert not marked(mark) and not folder.exists()
     worker.kill()
-    dismissed = subprocess.Popen([sys.executable, "-m", "ingest.chaos.guard", mark, str(tmp_path)], stdin=subprocess.PIPE, cwd=PROJECT)
+    dismissed = subprocess.Popen([sys.executable, "-m", "ingest.lab.chaos.guard", mark, str(tmp_path)], stdin=subprocess.PIPE, cwd=PROJECT)
     dismissed.communicate(b"done")
     assert tmp_path.exists(), "a guard that is dismissed removes nothing"
 

@@ -15,18 +15,17 @@ from typing import Any
 import psutil
 import pytest
 
-from ingest.chaos import run as chaos_run
-from ingest.chaos import scene as chaos_scene
-from ingest.chaos import upkeep
-from ingest.chaos.blows import BLOWS
-from ingest.chaos.events import bodies, compared_columns, refused_kinds
-from ingest.chaos.scene import FRUITLESS_MAX, Counts, Scene
-from ingest.chaos.schedule import Strike
-from ingest.contract import Contract, load_contracts
-from ingest.local.worker import Worker
-from ingest.oracle.judge import Run, Verdict
-from ingest.oracle.sources import KafkaView
-from ingest.stream.mark import BatchId, Look, Looked, Mark
+from ingest.contract.definition import Contract, load_contracts
+from ingest.delta.batch_commit import BatchId, Look, Looked, Mark
+from ingest.lab.chaos import chaos_run, upkeep
+from ingest.lab.chaos import scene as chaos_scene
+from ingest.lab.chaos.chaos_events import bodies, compared_columns, refused_kinds
+from ingest.lab.chaos.injected_faults import BLOWS
+from ingest.lab.chaos.scene import FRUITLESS_MAX, Counts, Scene
+from ingest.lab.chaos.schedule import Strike
+from ingest.lab.oracle.judge import Run, Verdict
+from ingest.lab.oracle.sources import KafkaView
+from ingest.lab.worker import Worker
 from tests.polling import until
 
 pytestmark = pytest.mark.unit
@@ -243,7 +242,7 @@ DISKS = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from ingest.chaos.disk import small_disk
+from ingest.lab.chaos.disk import small_disk
 
 folder = Path(sys.argv[1])
 with ThreadPoolExecutor(1) as kept:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ingest.chaos.events import Events, bodies, compared_columns, refuse_unfit, refused_kinds
-from ingest.contract import Contract, load_contracts
-from ingest.errors import InvalidInput
-from ingest.oracle.sources import decode
+from ingest.contract.definition import Contract, load_contracts
+from ingest.lab.chaos.chaos_events import Events, bodies, compared_columns, refuse_unfit, refused_kinds
+from ingest.lab.oracle.sources import decode
+from ingest.runtime.errors import InvalidInput
 
 pytestmark = pytest.mark.unit
 

@@ -17,8 +17,8 @@ from pyspark.sql import types as T
 
 from ingest.cli.app import main
 from ingest.cli.run import seconds
-from ingest.errors import InvalidInput
-from ingest.stream.tables import LEDGER_FIELDS
+from ingest.delta.table_definitions import LEDGER_FIELDS
+from ingest.runtime.errors import InvalidInput
 
 PROJECT = Path(__file__).parents[2]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("INGEST_") or name == "INGEST_CACHE"}
@@ -187,7 +187,7 @@ def test_an_error_without_a_name_is_a_bug_of_ours_and_exits_70(ingest: Ingest, m
     def broken(*_: object) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr("ingest.contract.load_contracts", broken)
+    monkeypatch.setattr("ingest.contract.definition.load_contracts", broken)
     done = ingest("run", "--json")
     assert done.returncode == 70
     assert document(done)["error"]["code"] == "UNEXPECTED"

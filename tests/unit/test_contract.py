@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 from pyspark.sql import types as spark
 
-from ingest.contract import Contract, EventId, Properties, QuarantineLimit, check_suites, load_contracts
-from ingest.errors import InvalidInput
+from ingest.contract.definition import Contract, EventId, Properties, QuarantineLimit, check_suites, load_contracts
+from ingest.runtime.errors import InvalidInput
 from scripts.contract_schema import PATH, contract_schema, schema_text
 
 PROJECT = Path(__file__).parents[2]

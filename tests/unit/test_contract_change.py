@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ingest.contract import Contract
-from ingest.errors import Refused
-from ingest.sql_type import field_to_delta
-from ingest.stream.columns import target_columns
-from ingest.stream.contract_change import EVENT_ID_PROPERTY, changes, event_id_text, refuse
-from ingest.stream.delta_log import State
+from ingest.contract.columns import target_columns
+from ingest.contract.definition import Contract
+from ingest.contract.sql_type import field_to_delta
+from ingest.delta.contract_change import EVENT_ID_PROPERTY, changes, event_id_text, refuse
+from ingest.delta.delta_log import State
+from ingest.runtime.errors import Refused
 
 
 def contract(columns: list[dict[str, Any]], **more: Any) -> Contract:

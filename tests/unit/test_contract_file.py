@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ingest.cli.app import print_error
-from ingest.contract import ContractInvalid, load_contracts
-from ingest.errors import InvalidInput
+from ingest.contract.definition import ContractInvalid, load_contracts
+from ingest.runtime.errors import InvalidInput
 
 GOOD = """\
 pipeline: shop

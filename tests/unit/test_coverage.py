@@ -6,10 +6,11 @@ import shutil
 
 import pytest
 
-from ingest.prove.coverage import shortage
-from ingest.prove.found import found
-from ingest.prove.intervals import Intervals
-from ingest.stream.mark import BatchId, TopicId
+from ingest.delta.batch_commit import BatchId
+from ingest.delta.stored_rows import found
+from ingest.kafka.intervals import Intervals
+from ingest.kafka.topic_state import TopicId
+from ingest.verify.coverage import shortage
 from tests.unit.proof_lake import ENGINE, Lake
 from tests.unit.test_verify import filled
 

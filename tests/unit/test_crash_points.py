@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ingest import faults
-from ingest.errors import InvalidInput
+from ingest.runtime import crash_points
+from ingest.runtime.errors import InvalidInput
 
 pytestmark = pytest.mark.unit
 
@@ -22,27 +22,27 @@ JVM = 2**22 + 1  # no process
 
 @pytest.fixture(autouse=True)
 def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faults, "_armed", None)
-    monkeypatch.setattr(faults, "_victims", ())
+    monkeypatch.setattr(crash_points, "_armed", None)
+    monkeypatch.setattr(crash_points, "_victims", ())
     monkeypatch.delenv("INGEST_FAULT", raising=False)
 
 
 def lake(folder: Path, *, scratch: bool) -> Path:
     folder.mkdir()
     if scratch:
-        (folder / faults.SCRATCH).touch()
+        (folder / crash_points.SCRATCH).touch()
     return folder
 
 
 def arm(folder: Path) -> None:
-    faults.arm(folder, JVM)
-    faults.watch(folder / "checkpoint", folder / "target")
+    crash_points.arm(folder, JVM)
+    crash_points.watch(folder / "checkpoint", folder / "target")
 
 
 def strikes(point: str, batch: int) -> bool:
     try:
-        faults.at(point, batch)
-    except faults.InjectedFault:
+        crash_points.at(point, batch)
+    except crash_points.InjectedFault:
         return True
     return False
 
@@ -50,7 +50,7 @@ def strikes(point: str, batch: int) -> bool:
 def test_a_fault_strikes_at_its_point_in_its_batch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_FAULT", "after_target:raise@3")
     arm(lake(tmp_path / "lake", scratch=True))
-    assert [(point, batch) for point in faults.INSIDE for batch in range(6) if strikes(point, batch)] == [("after_target", 3)]
+    assert [(point, batch) for point in crash_points.INSIDE for batch in range(6) if strikes(point, batch)] == [("after_target", 3)]
 
 
 @pytest.mark.parametrize("text", ["after_target:raise@3", "during_target:kill@3", "no fault at all"])
@@ -60,18 +60,18 @@ def test_a_lake_that_is_not_scratch_is_never_struck_and_no_watcher_starts(
     monkeypatch.setenv("INGEST_FAULT", text)
     monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("a watcher was started"))
     arm(lake(tmp_path / "lake", scratch=False))
-    assert not any(strikes(point, 3) for point in faults.INSIDE)
+    assert not any(strikes(point, 3) for point in crash_points.INSIDE)
 
 
 def test_a_scratch_lake_is_not_struck_unless_the_environment_asks_for_it(tmp_path: Path) -> None:
     arm(lake(tmp_path / "lake", scratch=True))
-    assert not any(strikes(point, batch) for point in faults.INSIDE for batch in range(6))
+    assert not any(strikes(point, batch) for point in crash_points.INSIDE for batch in range(6))
 
 
 def test_the_page_of_faults_names_every_point() -> None:
     page = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
     section = page.split("## Crash points")[1].split("## ")[0]
-    assert sorted(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", section)) == sorted(faults.INSIDE + faults.WATCHED)
+    assert sorted(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", section)) == sorted(crash_points.INSIDE + crash_points.WATCHED)
 
 
 def test_what_was_armed_for_a_scratch_lake_strikes_no_other_lake_of_the_same_process(
@@ -88,7 +88,7 @@ def test_what_was_armed_for_a_scratch_lake_strikes_no_other_lake_of_the_same_pro
 )
 def test_a_fault_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="FAULT_INVALID"):
-        faults.parse(text)
+        crash_points.parse(text)
 
 
 SLEEPER = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
@@ -104,7 +104,7 @@ def test_a_kill_is_of_the_whole_group_where_python_leads_one_and_else_of_the_pro
         assert python.stdout is not None
         child = psutil.Process(int(python.stdout.readline()))
         try:
-            faults._strike((jvm.pid, python.pid), "kill")
+            crash_points._strike((jvm.pid, python.pid), "kill")
             assert (jvm.wait(30), python.wait(30)) == (-9, -9)
             deadline = time.monotonic() + 30
             while leads and child.is_running() and child.status() != psutil.STATUS_ZOMBIE:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest import databricks, doctor, spark
 from ingest.cli import app as application
-from ingest.files import is_local
-from ingest.places import Places, log_folder, pages_folder
-from ingest.stream import lock
+from ingest.pipeline import environment, table_lock
+from ingest.runtime import databricks, spark
+from ingest.runtime.files import is_local
+from ingest.runtime.places import Places, log_folder, pages_folder
 
 pytestmark = pytest.mark.unit
 
@@ -56,17 +56,17 @@ def test_a_volume_is_given_to_spark_as_it_was_written_and_no_lock_log_or_page_is
     places = Places(f"{VOLUME}/lake/", f"{VOLUME}/checkpoints", "shop", "orders")
     assert places.target == f"{VOLUME}/lake/shop/orders/target"
     assert places.checkpoint == f"{VOLUME}/checkpoints/shop/orders"
-    assert lock.folder(places) is None
+    assert table_lock.folder(places) is None
     assert not str(log_folder(f"{VOLUME}/lake")).startswith("/Volumes")
     assert pages_folder(places) == Path.cwd() / "data_docs/shop/orders", "GX writes plain files, and the pages of the docs say where"
 
 
 def test_the_doctor_asks_for_java_and_jars_only_where_no_platform_brings_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(doctor, "_broker", lambda servers: "not asked")
-    monkeypatch.setattr(doctor, "_jars", lambda jar_set: "not read")
+    monkeypatch.setattr(environment, "_broker", lambda servers: "not asked")
+    monkeypatch.setattr(environment, "_jars", lambda jar_set: "not read")
 
     def checks() -> set[str]:
-        return {one.check.split()[0] for one in doctor.examine(tmp_path, str(tmp_path), str(tmp_path), "127.0.0.1:1")}
+        return {one.check.split()[0] for one in environment.examine(tmp_path, str(tmp_path), str(tmp_path), "127.0.0.1:1")}
 
     here = checks()
     monkeypatch.setenv(databricks.VARIABLE, "17.3")

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from ingest.recovery.decide import Create, Refuse, Start, decide, refusals_of, topic_refused
-from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Count, Facts, LedgerFacts, Newest, QuarantineFacts, Replaced, TargetFacts
-from ingest.stream.mark import FENCE, SEEK, BatchId, Look, Looked, TopicId
+from ingest.delta.batch_commit import FENCE, SEEK, BatchId, Look, Looked
+from ingest.kafka.topic_state import BrokerFacts, TopicId
+from ingest.ledger.ledger_reader import LedgerFacts, Newest
+from ingest.recovery.decision import Create, Refuse, Start, decide, refusals_of, topic_refused
+from ingest.recovery.start_state import CheckpointFacts, Count, Facts, QuarantineFacts, Replaced, TargetFacts
 
 TOPIC = TopicId("orders", "id", "cluster")
 LOOKED = Looked(Look("T", 8, "t8"), Look("Q", 4, "q4"))

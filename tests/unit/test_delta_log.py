@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.errors import Refused
-from ingest.files import LocalFiles
-from ingest.stream.delta_log import AddedFile, DeltaLog
-from ingest.stream.mark import BatchId, Look, Looked, Mark, TopicId, app_id
-from ingest.stream.offsets import OffsetRange
+from ingest.delta.batch_commit import BatchId, Look, Looked, Mark, app_id
+from ingest.delta.delta_log import AddedFile, DeltaLog
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import TopicId
+from ingest.runtime.errors import Refused
+from ingest.runtime.files import LocalFiles
 
 Put = Callable[..., None]
 

@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 from ingest.cli import demo
-from ingest.local.demo_folder import IN_USE, run_folder
-from ingest.local.demo_pipeline import Killed
-from ingest.local.demo_sent import Sent, measure, read_manifest
+from ingest.lab.demo.demo_folder import IN_USE, run_folder
+from ingest.lab.demo.demo_pipeline import Killed
+from ingest.lab.demo.demo_sent import Sent, measure, read_manifest
 
 pytestmark = pytest.mark.unit
 

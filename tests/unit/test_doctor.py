@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ingest import doctor
 from ingest.cli import doctor as _verbs  # noqa: F401 - registers the verb
 from ingest.cli.app import app
-from ingest.doctor import Finding, examine, exit_code
-from ingest.errors import InvalidInput, Unfit
+from ingest.pipeline import environment
+from ingest.pipeline.environment import Finding, examine, exit_code
+from ingest.runtime.errors import InvalidInput, Unfit
 
 pytestmark = pytest.mark.unit
 
@@ -46,7 +46,7 @@ def test_file_where_the_lake_should_be_is_named(tmp_path: Path) -> None:
 
 
 def test_json_is_one_document_with_the_error_of_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "examine", lambda *_: [Finding("contracts", "a typo.", WRONG), Finding("java", "no java.", UNFIT)])
+    monkeypatch.setattr(environment, "examine", lambda *_: [Finding("contracts", "a typo.", WRONG), Finding("java", "no java.", UNFIT)])
     answer = CliRunner().invoke(app, ["doctor", "--json"])
     document = json.loads(answer.stdout)
     assert (answer.exit_code, document["ok"], document["error"]["code"]) == (4, False, "JAVA_MISSING")

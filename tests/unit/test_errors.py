@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from ingest.errors import SEVERITY, Bug, IngestError, InvalidInput, Refused, RunStopped, Unfit, most_severe
+from ingest.runtime.errors import SEVERITY, Bug, IngestError, InvalidInput, Refused, RunStopped, Unfit, most_severe
 
 
 @pytest.mark.parametrize("family, code", [(InvalidInput, 2), (Refused, 3), (Unfit, 4), (RunStopped, 5), (IngestError, 70)])

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest import event_id
-from ingest.contract import Contract
-from ingest.errors import InvalidInput
+from ingest.contract import event_id
+from ingest.contract.definition import Contract
+from ingest.runtime.errors import InvalidInput
 
 PART = st.one_of(st.text(alphabet=st.characters(exclude_categories=["Cs"])), st.integers(), st.binary())
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from ingest.delta_sql import Unreadable
-from ingest.errors import IngestError, Refused
-from ingest.kafka_options import KafkaOptions
-from ingest.recovery.facts import BrokerFacts
+from ingest.delta import contract_change
+from ingest.delta.delta_sql import Unreadable
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import Topic
+from ingest.kafka.topic_state import BrokerFacts
+from ingest.pipeline.application import MANY, Interrupted, Run
+from ingest.pipeline.display import Display
+from ingest.pipeline.table_query import Trigger
 from ingest.recovery.idle import waiting
 from ingest.recovery.refusals import ledger_unreadable
-from ingest.stream import contract_change
-from ingest.stream.display import Display
-from ingest.stream.query import Trigger
-from ingest.stream.run import MANY, Interrupted, Run
-from ingest.stream.topic import Topic
+from ingest.runtime.errors import IngestError, Refused
 from tests.unit.engine_scene import Scene
 from tests.unit.proof_lake import CONTRACT, TOPIC
 
@@ -123,7 +123,7 @@ def test_what_needs_spark_to_be_looked_at_is_left_to_the_start(
     def unreadable(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr("ingest.stream.run.waiting", unreadable)
+    monkeypatch.setattr("ingest.pipeline.application.waiting", unreadable)
     run = Run((CONTRACT,), scene.places.lake, checkpoints or scene.places.checkpoints, KafkaOptions("127.0.0.1:1"), "", Trigger(once=True))
     assert run._waiting(CONTRACT, scene.places, Topic("t", "", (0,))) is None
 
@@ -139,7 +139,7 @@ def test_any_other_refusal_ends_the_start_before_spark(scene: Scene) -> None:
 def test_only_a_run_with_little_to_read_does_without_the_second_compiler(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, once: bool, number: int | None, short: bool
 ) -> None:
-    monkeypatch.setattr("ingest.stream.run.describe", lambda *_: Topic("t", "", (0,)))
+    monkeypatch.setattr("ingest.pipeline.application.describe", lambda *_: Topic("t", "", (0,)))
     monkeypatch.setattr(Run, "_waiting", lambda *_: number)
     monkeypatch.setattr(Run, "_listen", lambda *_, **__: None)
     started: list[bool] = []
@@ -148,7 +148,7 @@ def test_only_a_run_with_little_to_read_does_without_the_second_compiler(
         started.append(short)
         raise Interrupted
 
-    monkeypatch.setattr("ingest.stream.run.spark.start", start)
+    monkeypatch.setattr("ingest.pipeline.application.spark.start", start)
     places = scene.places
     Run((CONTRACT,), places.lake, places.checkpoints, KafkaOptions("127.0.0.1:1"), "local", Trigger(once=once)).execute(Display())
     assert started == [short]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.files import LocalFiles
-from ingest.stream.delta_log import DeltaLog
-from ingest.stream.in_force import deletes, leaves_out
+from ingest.delta.delta_log import DeltaLog
+from ingest.delta.reachable import deletes, leaves_out
+from ingest.runtime.files import LocalFiles
 
 
 def write(table: Path, version: int, operation: str, parameters: dict[str, Any] | None = None, *actions: dict[str, Any]) -> None:

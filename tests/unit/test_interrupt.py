@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from ingest.local.interrupt import apart, interrupted_by, uninterrupted
+from ingest.lab.interrupt import apart, interrupted_by, uninterrupted
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.prove.intervals import EMPTY, Intervals
+from ingest.kafka.intervals import EMPTY, Intervals
 
 pairs = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.jaas import Login
+from ingest.kafka.jaas import Login
 
 pytestmark = pytest.mark.unit
 

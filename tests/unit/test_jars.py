@@ -12,10 +12,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from ingest import class_archive, jars
-from ingest.errors import Unfit
-from ingest.jars import Jar, JarSet
-from ingest.local import java
+from ingest.runtime import class_archive, jars, java
+from ingest.runtime.errors import Unfit
+from ingest.runtime.jars import Jar, JarSet
 
 pytestmark = pytest.mark.unit
 
@@ -128,7 +127,7 @@ def test_full_disk_is_named_as_such_and_not_as_a_network_trouble(cache: Path, mo
 def test_two_first_starts_at_once_both_get_whole_jars(cache: Path, repository: Path) -> None:
     repository.write_bytes(CONTENT)
     program = (
-        "from ingest import jars\n"
+        "from ingest.runtime import jars\n"
         f"pinned = jars.Jar(jars.JarSet.SPARK, 'org.example', 'thing', '1.0', {PINNED.size_bytes}, '{PINNED.sha256}')\n"
         "jars.locked = lambda jar_set: (pinned,)\n"
         "print(jars.ensure(jars.JarSet.SPARK)[0].read_bytes().decode())\n"

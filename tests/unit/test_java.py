@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import Unfit
-from ingest.local import java
+from ingest.runtime import java
+from ingest.runtime.errors import Unfit
 
 pytestmark = pytest.mark.unit
 

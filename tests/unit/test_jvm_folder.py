@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ingest import jvm_folder
+from ingest.runtime import jvm_folder
 from tests.polling import until
 
 DEADLINE_S = 30

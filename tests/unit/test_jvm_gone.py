@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import RunStopped
-from ingest.stream import run
+from ingest.pipeline import application
+from ingest.runtime.errors import RunStopped
 
 pytestmark = pytest.mark.unit
 
@@ -33,18 +33,18 @@ class Dying:
 def test_spark_that_is_told_to_stop_while_its_jvm_dies_is_a_jvm_that_is_gone() -> None:
     session: Any = Dying(dies=True)
     with pytest.raises(RunStopped) as stopped:
-        run._end(session, Path("spark.log"))
+        application._end(session, Path("spark.log"))
     assert (stopped.value.code, stopped.value.exit_code) == ("JVM_GONE", 5)
     assert "signal 9" in stopped.value.found
-    run._end(session, Path("spark.log"))  # gone already: nothing to stop
+    application._end(session, Path("spark.log"))  # gone already: nothing to stop
 
 
 def test_a_jvm_that_lives_and_does_not_answer_is_not_said_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "JVM_ENDS_WITHIN_S", 0.2)
+    monkeypatch.setattr(application, "JVM_ENDS_WITHIN_S", 0.2)
     session: Any = Dying(dies=False)
     try:
         with pytest.raises(ConnectionRefusedError):
-            run._end(session, Path("spark.log"))
+            application._end(session, Path("spark.log"))
     finally:
         session.process.kill()
         session.process.wait()

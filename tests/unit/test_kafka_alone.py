@@ -1,4 +1,4 @@
-"""`ingest.kafka` belongs into services of other teams: it needs no Spark, no Java and none of what reads the lake."""
+"""`ingest.kafka.delivery` belongs into services of other teams: it needs no Spark, no Java and none of what reads the lake."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ pytestmark = pytest.mark.unit
 
 PROJECT = Path(__file__).parents[2]
 # What docs/delivery.md imports, and what the verbs `transactions` and `semantics` are made of.
-MODULES = ("kafka", "kafka.transactions", "kafka.semantics.run", "event_id", "contract", "local.proxy")
+MODULES = (
+    "kafka.delivery",
+    "kafka.open_transactions",
+    "lab.delivery_modes.comparison",
+    "contract.event_id",
+    "contract.definition",
+    "lab.proxy",
+)
 HEAVY = ("pyspark", "py4j", "delta", "deltalake", "pyarrow", "pandas", "great_expectations")
 
 

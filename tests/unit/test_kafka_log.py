@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.errors import Unfit
-from ingest.prove import kafka_log
-from ingest.prove.intervals import Intervals
-from ingest.prove.kafka_fetch import Bounds
-from ingest.prove.kafka_log import records_at, scan, stretches
-from ingest.prove.partition_scan import Kind, PartitionScan
-from ingest.prove.record_batch import Compression, Marker
+from ingest.kafka.intervals import Intervals
+from ingest.kafka.log import log_reader
+from ingest.kafka.log.fetch import Bounds
+from ingest.kafka.log.log_reader import records_at, scan, stretches
+from ingest.kafka.log.partition_scan import Kind, PartitionScan
+from ingest.kafka.log.record_batch import Compression, Marker
+from ingest.runtime.errors import Unfit
 from tests.batches import MemoryLog, batch
 
 
@@ -124,7 +124,7 @@ def test_records_that_expire_while_they_are_read_are_expired() -> None:
 
 
 def test_a_broker_that_sends_nothing_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_log, "ANSWER_WITHIN_S", 0.05)
+    monkeypatch.setattr(log_reader, "ANSWER_WITHIN_S", 0.05)
     log = MemoryLog(Bounds(0, 9, 9), [])
     with pytest.raises(Unfit, match=r"LOG_UNREADABLE.*offset 0 "):
         scan(log, 0, 0, 9)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import InvalidInput
-from ingest.kafka_options import OWNED, KafkaOptions
-from ingest.stream.query import LARGE, PATIENCE, PROMPT
+from ingest.kafka.kafka_options import OWNED, KafkaOptions
+from ingest.pipeline.table_query import LARGE, PATIENCE, PROMPT
+from ingest.runtime.errors import InvalidInput
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="s3\\"cr\\\\et; =";'
 ENVIRONMENT = {

@@ -14,11 +14,11 @@ from kafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
-from ingest.contract import load_contracts
-from ingest.errors import RunStopped, Unfit
-from ingest.kafka_options import KafkaOptions
-from ingest.stream.kafka_trouble import everything_said, from_java, from_python
-from ingest.stream.query import stopped
+from ingest.contract.definition import load_contracts
+from ingest.kafka.kafka_errors import everything_said, from_java, from_python
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.pipeline.table_query import stopped
+from ingest.runtime.errors import RunStopped, Unfit
 
 pytestmark = pytest.mark.unit
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ingest import delta_sql
-from ingest.delta_sql import At, DataFusion, Unreadable
-from ingest.files import LocalFiles
-from ingest.recovery.decide import Start, decide
-from ingest.recovery.facts import LedgerFacts
-from ingest.stream import commit as commits
-from ingest.stream.delta_log import DeltaLog, Logs
-from ingest.stream.ledger import Ledger
-from ingest.stream.ledger_reader import ledger_facts, unledgered
-from ingest.stream.ledger_row import LedgerRow
-from ingest.stream.mark import BatchId, Mark, TopicId
+from ingest.delta import delta_sql
+from ingest.delta import writer as commits
+from ingest.delta.batch_commit import BatchId, Mark
+from ingest.delta.delta_log import DeltaLog, Logs
+from ingest.delta.delta_sql import At, DataFusion, Unreadable
+from ingest.kafka.topic_state import TopicId
+from ingest.ledger.ledger_reader import LedgerFacts, ledger_facts, unledgered
+from ingest.ledger.ledger_row import LedgerRow
+from ingest.ledger.projection import Ledger
+from ingest.recovery.decision import Start, decide
+from ingest.runtime.files import LocalFiles
 from tests.unit.engine_scene import Scene
 
 
@@ -139,7 +139,7 @@ def test_where_somebody_left_nothing_but_where_epochs_began_the_whole_log_is_pro
 def merged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Mark, Sequence[LedgerRow]]]:
     """What is merged into the ledger."""
     found: list[tuple[Mark, Sequence[LedgerRow]]] = []
-    monkeypatch.setattr(commits, "merge_ledger", lambda _, __, mark, rows: found.append((mark, rows)))
+    monkeypatch.setattr(commits, "merge_ledger", lambda _, __, mark, rows: found.append((mark, [LedgerRow(**row) for row in rows])))
     return found
 
 

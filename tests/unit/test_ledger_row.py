@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.stream.delta_log import Commit
-from ingest.stream.ledger_row import LedgerRow, epoch_begin, project, share
-from ingest.stream.mark import BatchId, Counts, Look, Looked, Mark, TopicId
-from ingest.stream.offsets import OffsetRange
-from ingest.stream.tables import LEDGER_FIELDS
+from ingest.delta.batch_commit import BatchId, Counts, Look, Looked, Mark
+from ingest.delta.delta_log import Commit
+from ingest.delta.table_definitions import LEDGER_FIELDS
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import TopicId
+from ingest.ledger.ledger_row import LedgerRow, epoch_begin, project, share
 
 natural = st.integers(0, 10**12)
 LOOK = Look("T", 2, "t2")

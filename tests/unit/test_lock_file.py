@@ -15,20 +15,20 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from ingest.contract import Contract
-from ingest.errors import RunStopped
-from ingest.files import LocalFiles
-from ingest.kafka_options import KafkaOptions
-from ingest.places import Places
-from ingest.recovery.look import EPOCH_FILE
-from ingest.stream.lock import Held, hold
-from ingest.stream.lock_file import holder, is_free
-from ingest.stream.query import TableQuery
-from ingest.stream.topic import Topic
+from ingest.contract.definition import Contract
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import Topic
+from ingest.pipeline.lock_file import holder, is_free
+from ingest.pipeline.table_lock import Held, hold
+from ingest.pipeline.table_query import TableQuery
+from ingest.recovery.inspect import EPOCH_FILE
+from ingest.runtime.errors import RunStopped
+from ingest.runtime.files import LocalFiles
+from ingest.runtime.places import Places
 
 HOLDS = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
 ASKS = (
-    "import sys; from pathlib import Path; from ingest.stream.lock_file import is_free\n"
+    "import sys; from pathlib import Path; from ingest.pipeline.lock_file import is_free\n"
     "path = Path(sys.argv[1]); print('asks', flush=True)\n"
     "while True: is_free(path)"
 )

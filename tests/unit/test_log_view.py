@@ -7,9 +7,9 @@ import struct
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
-from ingest.prove.kafka_fetch import Bounds
-from ingest.prove.log_view import view
-from ingest.prove.record_batch import Marker
+from ingest.kafka.log.fetch import Bounds
+from ingest.kafka.log.log_view import view
+from ingest.kafka.log.record_batch import Marker
 from tests.batches import MemoryLog, batch, sealed
 
 

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 from deltalake import write_deltalake
 
-from ingest.errors import Refused
-from ingest.files import LocalFiles
-from ingest.places import Places
-from ingest.recovery.decide import refusals_of
-from ingest.recovery.facts import Facts, LedgerFacts, Replaced
-from ingest.recovery.look import checkpoint_facts, look
-from ingest.stream.delta_log import Logs
-from ingest.stream.mark import FENCE, BatchId
+from ingest.delta.batch_commit import FENCE, BatchId
+from ingest.delta.delta_log import Logs
+from ingest.ledger.ledger_reader import LedgerFacts
+from ingest.recovery.decision import refusals_of
+from ingest.recovery.inspect import checkpoint_facts, look
+from ingest.recovery.start_state import Facts, Replaced
+from ingest.runtime.errors import Refused
+from ingest.runtime.files import LocalFiles
+from ingest.runtime.places import Places
 from tests.unit.engine_scene import Scene
 
 
@@ -223,8 +224,8 @@ def test_a_torn_log_is_named_and_so_is_a_ledger_without_its_files(read: Scene, t
 
 def test_what_a_run_commits_during_a_look_is_never_taken_for_a_loss(read: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """`ingest status` beside a run said TABLE_REWOUND: it had read the target before a batch, and the ledger behind it."""
-    from ingest.recovery import look as module
-    from ingest.recovery.decide import Start, decide
+    from ingest.recovery import inspect as module
+    from ingest.recovery.decision import Start, decide
 
     for name in ("checkpoint_facts", "ledger_facts", "target_facts", "quarantine_facts"):
         real = getattr(module, name)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from deltalake import write_deltalake
 
-from ingest.errors import RunStopped
+from ingest.delta.batch_commit import Looked
 from ingest.recovery.look_back import LookBack
-from ingest.stream.mark import Looked
+from ingest.runtime.errors import RunStopped
 from tests.unit.engine_scene import Scene
 
 Harm = Callable[[Scene, str], object]

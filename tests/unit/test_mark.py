@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.stream.mark import EPOCH_BITS, BatchId, Counts, Look, Looked, Mark, TopicId
-from ingest.stream.offsets import OffsetRange
+from ingest.delta.batch_commit import EPOCH_BITS, BatchId, Counts, Look, Looked, Mark
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import TopicId
 
 LOOKED = Looked(Look("T", 4, "t4"), Look("Q", 2, "q2"))
 TOPIC = TopicId("orders", "topic-id", "cluster")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.stream.arrow_json import BatchDecoder, Plan
+from ingest.decode.arrow_json import BatchDecoder, Plan
 
 DECODER = BatchDecoder(Plan(pa.schema([("x", pa.float32())]), (), "ignore", keep_raw=False))
 EXACT = Context(prec=1_000)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import RunStopped
-from ingest.files import LocalFiles
-from ingest.stream.offsets import OffsetRange, planned
+from ingest.kafka.offsets import OffsetRange, planned
+from ingest.runtime.errors import RunStopped
+from ingest.runtime.files import LocalFiles
 
 METADATA = {"batchWatermarkMs": 0, "batchTimestampMs": 1_735_787_100_123, "conf": {}}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from ingest.oracle.sources import decode, plain_topic_id
-from ingest.oracle.tables import quarantined_id
+from ingest.lab.oracle.oracle_tables import quarantined_id
+from ingest.lab.oracle.sources import decode, plain_topic_id
 from tests.unit.oracle_scene import (
     FIRST,
     SECOND,

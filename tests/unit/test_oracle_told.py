@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ingest.oracle.sources import KafkaView
+from ingest.lab.oracle.sources import KafkaView
 from tests.unit.oracle_scene import AGAIN, Scene, batch, begins, fence, good_scene, ledger, quarantined, row, seek, transaction, value
 
 D = ("D",)

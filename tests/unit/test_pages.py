@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 import typer
 
-from ingest import errors
 from ingest.cli import register
 from ingest.cli.app import USAGE_ERROR, app, print_error
+from ingest.delta.batch_commit import BatchId
+from ingest.kafka.topic_state import TopicId
+from ingest.ledger.ledger_reader import Newest
 from ingest.quality import gx
 from ingest.quality.suite import PARAMETERS
 from ingest.recovery import refusals
-from ingest.recovery.facts import Newest
-from ingest.stream.mark import BatchId, TopicId
+from ingest.runtime import errors
 
 pytestmark = pytest.mark.unit
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ingest.prove.intervals import Intervals
-from ingest.prove.kafka_fetch import Bounds
-from ingest.prove.partition_scan import Kind, PartitionScan
-from ingest.prove.placement import Placement, place
-from ingest.stream.ledger_row import LedgerRow
+from ingest.kafka.intervals import Intervals
+from ingest.kafka.log.fetch import Bounds
+from ingest.kafka.log.partition_scan import Kind, PartitionScan
+from ingest.ledger.ledger_row import LedgerRow
+from ingest.verify.classification import Placement, place
 
 # What each offset is: a letter; what became of a record: of the committed ones only.
 KINDS = {

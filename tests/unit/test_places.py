@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ingest.cli.app import main
-from ingest.errors import InvalidInput
-from ingest.places import Places, refuse_nested
+from ingest.runtime.errors import InvalidInput
+from ingest.runtime.places import Places, refuse_nested
 
 PROJECT = Path(__file__).parents[2]
 

@@ -13,20 +13,22 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from ingest.delta_sql import At, DataFusion
-from ingest.errors import InvalidInput, RunStopped
+from ingest.delta import contract_change
+from ingest.delta import writer as commits
+from ingest.delta.batch_commit import SEEK, BatchId, Looked, Mark
+from ingest.delta.delta_log import Commit, DeltaLog, Logs
+from ingest.delta.delta_sql import At, DataFusion
+from ingest.delta.reachable import deletes
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import BrokerFacts, TopicId
+from ingest.ledger.ledger_reader import LedgerFacts
 from ingest.recovery import epoch as opening
-from ingest.recovery.decide import Refuse, Start, decide
-from ingest.recovery.facts import BrokerFacts, CheckpointFacts, Facts, LedgerFacts, QuarantineFacts, Replaced, TargetFacts
+from ingest.recovery.decision import Refuse, Start, decide
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.roll_back import RollBack, roll_back
-from ingest.recovery.seek import Aim, Seeking
-from ingest.stream import commit as commits
-from ingest.stream import contract_change
-from ingest.stream.delta_log import Commit, DeltaLog, Logs
-from ingest.stream.in_force import deletes
-from ingest.stream.mark import SEEK, BatchId, Looked, Mark, TopicId
-from ingest.stream.offsets import OffsetRange
+from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.recovery.start_state import CheckpointFacts, Facts, QuarantineFacts, Replaced, TargetFacts
+from ingest.runtime.errors import InvalidInput, RunStopped
 from tests.unit.engine_scene import Scene
 from tests.unit.proof_lake import TOPIC
 from tests.unit.test_decide import GOOD

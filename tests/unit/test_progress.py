@@ -14,7 +14,7 @@ from rich.live import Live
 
 from ingest.cli import progress
 from ingest.cli.progress import Lines, Panel, Silent, rate
-from ingest.stream.batch import BatchReport
+from ingest.pipeline.batch import BatchReport
 
 PROJECT = Path(__file__).parents[2]
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ingest.files import LocalFiles
-from ingest.quality.check import ledger_rows
-from ingest.stream.delta_log import DeltaLog
-from ingest.stream.mark import BatchId
+from ingest.delta.batch_commit import BatchId
+from ingest.delta.delta_log import DeltaLog
+from ingest.quality.validation import ledger_rows
+from ingest.runtime.files import LocalFiles
 from tests.unit.proof_lake import Lake
 
 pytestmark = pytest.mark.unit

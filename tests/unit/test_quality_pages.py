@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ingest.quality import pages
-from ingest.quality.result import scrubbed
+from ingest.quality.validation_result import scrubbed
 
 pytestmark = pytest.mark.unit
 

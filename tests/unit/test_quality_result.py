@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from ingest.cli.check import failures
-from ingest.quality.check import Checked
-from ingest.quality.result import QualityRow, all_scrubbed, as_columns, exception_of, passed, scrubbed
 from ingest.quality.scope import Scope
 from ingest.quality.suite import Expected
+from ingest.quality.validation import Checked
+from ingest.quality.validation_result import QualityRow, all_scrubbed, as_columns, exception_of, passed, scrubbed
 
 pytestmark = pytest.mark.unit
 

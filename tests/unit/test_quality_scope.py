@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from ingest.cli.check import print_checked
-from ingest.quality.check import Checked
+from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Kind, Look, Looked, Mark
+from ingest.delta.delta_log import AddedFile, Commit
 from ingest.quality.scope import Last, Scope, Slice, decide, joined
-from ingest.stream.delta_log import AddedFile, Commit
-from ingest.stream.mark import FIRST_BATCH, BatchId, Kind, Look, Looked, Mark
+from ingest.quality.validation import Checked
 
 pytestmark = pytest.mark.unit
 

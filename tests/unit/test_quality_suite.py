@@ -15,12 +15,12 @@ import pytest
 
 from ingest.cli.check import check_all
 from ingest.cli.run import _watch
-from ingest.contract import Contract, load_contracts
-from ingest.errors import InvalidInput
-from ingest.places import Places
+from ingest.contract.definition import Contract, load_contracts
 from ingest.quality import gx
-from ingest.quality.check import POSITION, binary_columns, shown_ids
 from ingest.quality.suite import Expected, Suite, load_suites
+from ingest.quality.validation import POSITION, binary_columns, shown_ids
+from ingest.runtime.errors import InvalidInput
+from ingest.runtime.places import Places
 
 pytestmark = pytest.mark.unit
 
@@ -382,8 +382,8 @@ def test_a_check_that_breaks_off_is_told_without_the_values_that_its_error_quote
     def broken(*_: Any, **__: Any) -> None:
         raise TypeError("'Ada Lovelace' is of type x\nand more")
 
-    monkeypatch.setattr("ingest.quality.check.check", broken)
-    monkeypatch.setattr("ingest.spark.jvm_exit", lambda _: None)
+    monkeypatch.setattr("ingest.quality.validation.check", broken)
+    monkeypatch.setattr("ingest.runtime.spark.jvm_exit", lambda _: None)
     columns = [{"name": "id", "type": "STRING", "nullable": False, "sensitive": sensitive}]
     suite, _ = expected_of(tmp_path, EXISTS, columns=columns)
     session: Any = None

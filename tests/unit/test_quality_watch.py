@@ -13,18 +13,18 @@ import pytest
 
 from ingest.cli import check as check_verb
 from ingest.cli import run as run_verb
-from ingest.contract import Contract
-from ingest.errors import IngestError, RunStopped
-from ingest.kafka_options import KafkaOptions
-from ingest.places import Places
+from ingest.contract.definition import Contract
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.pipeline.application import Run, TableResult
+from ingest.pipeline.batch import BatchReport
+from ingest.pipeline.table_query import Trigger
 from ingest.quality import watch as module
-from ingest.quality.check import Checked
 from ingest.quality.scope import Scope
 from ingest.quality.suite import Suite
+from ingest.quality.validation import Checked
 from ingest.quality.watch import BROKEN_EVERY_S, Watch
-from ingest.stream.batch import BatchReport
-from ingest.stream.query import Trigger
-from ingest.stream.run import Run, TableResult
+from ingest.runtime.errors import IngestError, RunStopped
+from ingest.runtime.places import Places
 from tests.unit.test_quality_result import row
 
 pytestmark = pytest.mark.unit
@@ -118,8 +118,8 @@ class Critical:
 
 
 def test_a_critical_failure_ends_the_query_of_its_table_and_is_why_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.stream.run.POLL_S", 0.0)
-    monkeypatch.setattr("ingest.spark.jvm_exit", lambda _: None)
+    monkeypatch.setattr("ingest.pipeline.application.POLL_S", 0.0)
+    monkeypatch.setattr("ingest.runtime.spark.jvm_exit", lambda _: None)
     checks, query, result = Critical(None, STOP), Query(), TableResult(PLACES.name)
     job = Run([CONTRACT], "/lake", "/checkpoints", KafkaOptions("x:1"), "local", Trigger(once=False, every_s=0.0), checks=checks)
     screen: Any = SimpleNamespace(gone=False, tick=lambda: None)
@@ -156,8 +156,8 @@ def test_a_run_with_checks_ends_with_what_they_found(
 def test_a_check_ends_with_one_where_something_critical_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "events.yml").write_text(CONTRACT.to_json())
-    monkeypatch.setattr("ingest.spark.start", lambda *_, **__: None)
-    monkeypatch.setattr("ingest.spark.end", lambda _: None)
+    monkeypatch.setattr("ingest.runtime.spark.start", lambda *_, **__: None)
+    monkeypatch.setattr("ingest.runtime.spark.end", lambda _: None)
     monkeypatch.setattr("ingest.quality.suite.load_suites", lambda *_, **__: [Suite(CONTRACT, "s.json", "", ())])
     monkeypatch.setattr(check_verb, "check_all", lambda *_, **__: code)
     try:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from ingest.errors import Unfit
-from ingest.prove.record_batch import Compression, Marker, read_batches
+from ingest.kafka.log.record_batch import Compression, Marker, read_batches
+from ingest.runtime.errors import Unfit
 from tests.batches import TIME_MS, batch, sealed
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.delta_sql import DataFusion
+from ingest.delta.batch_commit import BatchId, Mark
+from ingest.delta.delta_sql import DataFusion
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import TopicId
 from ingest.recovery.replay import pending
-from ingest.stream.mark import BatchId, Mark, TopicId
-from ingest.stream.offsets import OffsetRange
 from tests.unit.engine_scene import Scene
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.row_rule import rule_problems
-from ingest.sql_type_parser import parse_type
+from ingest.contract.row_rule import rule_problems
+from ingest.contract.sql_type_parser import parse_type
 
 TYPES = {
     "amount": "DECIMAL(18,2)",

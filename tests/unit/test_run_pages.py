@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from ingest.chaos.schedule import FAULTS
+from ingest.lab.chaos.schedule import FAULTS
 from scripts import chaos, model
 from scripts.page import END, RUNS, TOTAL, with_run
 from tests.model.explore import Explored

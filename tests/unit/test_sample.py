@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import InvalidInput
-from ingest.local.manifest import Manifest
-from ingest.local.plan import Mix, Record, Topic, Transaction, plan
-from ingest.local.poison import POISON_KINDS, PoisonKind, poison
-from ingest.local.sample import BASE_TIME_MS, ORDERS, PAYMENTS, SampleEvent, Shop
+from ingest.lab.samples.manifest import Manifest
+from ingest.lab.samples.mix import Mix, Record, Topic, Transaction, plan
+from ingest.lab.samples.poison_records import POISON_KINDS, PoisonKind, poison
+from ingest.lab.samples.shop import BASE_TIME_MS, ORDERS, PAYMENTS, SampleEvent, Shop
+from ingest.runtime.errors import InvalidInput
 
 TOPICS = {ORDERS: Topic("orders", 4), PAYMENTS: Topic("payments", 3)}
 

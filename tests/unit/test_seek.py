@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 from ingest.cli.seek import _do, parse_aim
-from ingest.errors import IngestError, InvalidInput
-from ingest.prove.coverage import Coverage
-from ingest.prove.intervals import Intervals
-from ingest.recovery.facts import BrokerFacts, Facts
-from ingest.recovery.seek import NOT_MENDED, Aim, Seeking, SeekPlan, plan
-from ingest.stream import contract_change
-from ingest.stream import topic as topics
-from ingest.stream.mark import BatchId, TopicId
-from ingest.stream.offsets import OffsetRange
-from ingest.stream.topic import Topic
+from ingest.delta import contract_change
+from ingest.delta.batch_commit import BatchId
+from ingest.kafka import topic as topics
+from ingest.kafka.intervals import Intervals
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic import Topic
+from ingest.kafka.topic_state import BrokerFacts, TopicId
+from ingest.recovery.seek_offsets import NOT_MENDED, Aim, Seeking, SeekPlan, plan
+from ingest.recovery.start_state import Facts
+from ingest.runtime.errors import IngestError, InvalidInput
+from ingest.verify.coverage import Coverage
 from tests.unit.engine_scene import Scene
 from tests.unit.proof_lake import CONTRACT
 from tests.unit.proof_lake import TOPIC as SCENES_TOPIC

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import InvalidInput
-from ingest.kafka.semantics import run
-from ingest.kafka.semantics.candidate import NAMES
-from ingest.kafka.semantics.chart import charts, picture, svg
-from ingest.kafka.semantics.judge import Verdict, judge
-from ingest.kafka.semantics.page import page
-from ingest.kafka.semantics.reader import summary
-from ingest.kafka.semantics.result import Latency, Result, Speed, Trial
-from ingest.kafka.semantics.table import tables
-from ingest.kafka.semantics.told import Entry, Told
+from ingest.lab.delivery_modes import comparison
+from ingest.lab.delivery_modes.candidate import NAMES
+from ingest.lab.delivery_modes.chart import charts, picture, svg
+from ingest.lab.delivery_modes.mode_page import page
+from ingest.lab.delivery_modes.mode_result import Latency, Result, Speed, Trial
+from ingest.lab.delivery_modes.mode_table import tables
+from ingest.lab.delivery_modes.mode_verdict import Verdict, judge
+from ingest.lab.delivery_modes.reader import summary
+from ingest.lab.delivery_modes.reported import Entry, Told
+from ingest.runtime.errors import InvalidInput
 
 pytestmark = pytest.mark.unit
 
@@ -131,13 +131,19 @@ def test_a_quick_run_says_everywhere_that_its_ratios_are_no_measurements(result:
 
 
 def test_a_whole_run_measures_transactions_from_1_to_10000_records_and_plays_every_fault() -> None:
-    assert run.FULL.sizes == (1, 10, 100, 1_000, 10_000)
-    assert [fault.name for fault in run.chosen([])] == ["reply_lost", "producer_killed", "consumer_killed", "rebalance", "broker_bounced"]
+    assert comparison.FULL.sizes == (1, 10, 100, 1_000, 10_000)
+    assert [fault.name for fault in comparison.chosen([])] == [
+        "reply_lost",
+        "producer_killed",
+        "consumer_killed",
+        "rebalance",
+        "broker_bounced",
+    ]
     assert NAMES == ("at_most_once", "at_least_once", "idempotent", "exactly_once")
 
 
 def test_what_quick_measures_is_marked_as_such() -> None:
-    assert run.QUICK.quick and run.QUICK.of(500, None).quick and not run.FULL.quick
+    assert comparison.QUICK.quick and comparison.QUICK.of(500, None).quick and not comparison.FULL.quick
 
 
 def test_the_tables_say_what_broke(result: Result) -> None:
@@ -179,10 +185,10 @@ def test_percentiles_are_those_of_records_that_were_met() -> None:
 
 def test_a_fault_that_does_not_exist_and_too_few_records_are_refused() -> None:
     with pytest.raises(InvalidInput, match=r"FAULT_UNKNOWN.*rebalance"):
-        run.chosen(["flood"])
-    assert [fault.name for fault in run.chosen(["rebalance", "reply_lost"])] == ["reply_lost", "rebalance"]
+        comparison.chosen(["flood"])
+    assert [fault.name for fault in comparison.chosen(["rebalance", "reply_lost"])] == ["reply_lost", "rebalance"]
     with pytest.raises(InvalidInput, match=r"SEMANTICS_SIZE.*at least 100"):
-        run.FULL.of(99, None)
+        comparison.FULL.of(99, None)
     with pytest.raises(InvalidInput, match=r"2000 records in groups of 500"):
-        run.FULL.of(None, 500)
-    assert [run.FULL.of(*each).group for each in ((None, None), (500, None), (5_000, None), (5_000, 500))] == [100, 50, 100, 500]
+        comparison.FULL.of(None, 500)
+    assert [comparison.FULL.of(*each).group for each in ((None, None), (500, None), (5_000, None), (5_000, 500))] == [100, 50, 100, 500]

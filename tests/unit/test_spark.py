@@ -9,10 +9,9 @@ from typing import Any
 import pyspark.sql
 import pytest
 
-from ingest import class_archive, jars, spark
-from ingest.errors import Unfit
-from ingest.local import java
-from ingest.local.java import Java
+from ingest.runtime import class_archive, jars, java, spark
+from ingest.runtime.errors import Unfit
+from ingest.runtime.java import Java
 
 pytestmark = pytest.mark.unit
 

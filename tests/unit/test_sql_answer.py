@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from ingest.errors import InvalidInput
+from ingest.runtime.errors import InvalidInput
 from ingest.sql.answer import Answer, plain, sql_type
 from ingest.sql.catalog import Catalog
 from ingest.sql.engine import without_spark

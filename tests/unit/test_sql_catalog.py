@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.contract import Contract
-from ingest.errors import InvalidInput
-from ingest.files import LocalFiles
+from ingest.contract.definition import Contract
+from ingest.runtime.errors import InvalidInput
+from ingest.runtime.files import LocalFiles
 from ingest.sql.catalog import Catalog, Kind, LakeTable, at_time, at_version, catalog, parse_at
 
 pytestmark = pytest.mark.unit

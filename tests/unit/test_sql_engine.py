@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingest.errors import InvalidInput
+from ingest.runtime.errors import InvalidInput
 from ingest.sql.catalog import Catalog
 from ingest.sql.engine import without_spark
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from ingest.errors import InvalidInput
+from ingest.runtime.errors import InvalidInput
 from ingest.sql.catalog import Catalog, LakeTable
 from ingest.sql.engine import without_spark
-from ingest.sql.guard import refuse_writes
+from ingest.sql.read_only import refuse_writes
 
 
 @pytest.mark.parametrize(

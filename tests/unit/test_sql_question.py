@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from ingest.contract import Contract, load_contracts
-from ingest.errors import InvalidInput
+from ingest.contract.definition import Contract, load_contracts
+from ingest.runtime.errors import InvalidInput
 from ingest.sql.catalog import Catalog, Kind, LakeTable
 from ingest.sql.engine import without_spark
-from ingest.sql.guard import refuse_writes
 from ingest.sql.question import contract_named, question, questions
+from ingest.sql.read_only import refuse_writes
 
 PROJECT = Path(__file__).parents[2]
 ORDERS = load_contracts(PROJECT, ["orders"])[0]

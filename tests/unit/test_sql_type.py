@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
-from ingest.sql_type import Array, Atomic, Decimal, Field, Map, SqlType, Struct, TypeProblem, ddl, text_of, to_delta, to_spark
-from ingest.sql_type_parser import parse_type
-from ingest.sql_type_words import ATOMIC
+from ingest.contract.sql_type import Array, Atomic, Decimal, Field, Map, SqlType, Struct, TypeProblem, ddl, text_of, to_delta, to_spark
+from ingest.contract.sql_type_parser import parse_type
+from ingest.contract.sql_type_words import ATOMIC
 
 COMMENTS = st.none() | st.text(st.characters(blacklist_categories=["Cs"]), max_size=12) | st.sampled_from(["it's", "a\\b", "\\n\n\t\r'"])
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)

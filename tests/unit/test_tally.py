@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ingest.stream.tally import Taken, Tally, later_copies
+from ingest.pipeline.batch_counts import Taken, Tally, later_copies
 
 pytestmark = pytest.mark.unit
 

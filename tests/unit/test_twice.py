@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from ingest.delta_sql import At, DataFusion
-from ingest.prove import twice
-from ingest.prove.count import SHOWN_MAX
+from ingest.delta.delta_sql import At, DataFusion
+from ingest.verify import duplicates
+from ingest.verify.count import SHOWN_MAX
 
 MOMENT = datetime(2025, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 IDS: list[tuple[pa.DataType, Sequence[Any]]] = [
@@ -36,7 +36,7 @@ def repeated(folder: Path, columns: dict[str, pa.Array]) -> list[list[Any]]:
     write_deltalake(str(folder), table, mode="overwrite", schema_mode="overwrite")
     keys = [name for name in columns if name.startswith("k")]
     sql = f"SELECT {', '.join(columns)} FROM {{rows}}"
-    return [[row["k0"] for row in same] for same in twice.repeated(DataFusion(), sql, len(keys), table.num_rows, rows=At(str(folder)))]
+    return [[row["k0"] for row in same] for same in duplicates.repeated(DataFusion(), sql, len(keys), table.num_rows, rows=At(str(folder)))]
 
 
 @pytest.mark.parametrize(("kind", "values"), IDS, ids=[str(kind) for kind, _ in IDS])
@@ -59,13 +59,13 @@ def test_several_columns_are_one_id(tmp_path: Path) -> None:
 
 
 def test_ids_with_one_hash_are_told_apart_by_their_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twice, "_mixed", lambda hashes, _: hashes)
+    monkeypatch.setattr(duplicates, "_mixed", lambda hashes, _: hashes)
     assert repeated(tmp_path, {"k0": pa.array(["a", "b", "c"])}) == []
     assert repeated(tmp_path, {"k0": pa.array(["a", "b", "a"])}) == [["a", "a"]]
 
 
 def test_a_table_that_is_too_large_for_one_pass_is_read_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twice, "AT_ONCE", 7)
+    monkeypatch.setattr(duplicates, "AT_ONCE", 7)
     ids = [f"id {number}" for number in range(100)]
     assert repeated(tmp_path, {"k0": pa.array(ids)}) == []
     assert repeated(tmp_path, {"k0": pa.array([*ids, *ids[3:5]])}) == [["id 3"] * 2, ["id 4"] * 2]
@@ -77,12 +77,12 @@ def test_texts_of_all_lengths_have_each_their_own_hash() -> None:
     texts = sorted({"".join(chosen.choices("ab", k=chosen.randrange(40))) for _ in range(5000)})
     chosen.shuffle(texts)
     column = pa.array(texts)
-    hashes = twice._hashes(pa.record_batch({"k0": column}), ["k0"])
+    hashes = duplicates._hashes(pa.record_batch({"k0": column}), ["k0"])
     assert len(np.unique(hashes)) == len(texts)
-    assert twice._hashes(pa.record_batch({"k0": column[17:900]}), ["k0"]).tolist() == hashes[17:900].tolist()
+    assert duplicates._hashes(pa.record_batch({"k0": column[17:900]}), ["k0"]).tolist() == hashes[17:900].tolist()
     for length in range(20):  # and of one length each
         those = [number for number, text in enumerate(texts) if len(text) == length]
-        assert twice._hashes(pa.record_batch({"k0": column.take(those)}), ["k0"]).tolist() == hashes[those].tolist()
+        assert duplicates._hashes(pa.record_batch({"k0": column.take(those)}), ["k0"]).tolist() == hashes[those].tolist()
 
 
 def test_only_the_first_few_are_told(tmp_path: Path) -> None:

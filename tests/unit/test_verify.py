@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ingest.errors import InvalidInput
-from ingest.prove.count import Held
-from ingest.prove.verify import Uncommitted, verify
-from ingest.stream.ledger_row import LedgerRow
-from ingest.stream.mark import BatchId, TopicId
+from ingest.delta.batch_commit import BatchId
+from ingest.kafka.topic_state import TopicId
+from ingest.ledger.ledger_row import LedgerRow
+from ingest.runtime.errors import InvalidInput
+from ingest.verify.count import Held
+from ingest.verify.verdict import Uncommitted, verify
 from tests.unit.proof_lake import CONTRACT, ENGINE, Lake
 
 

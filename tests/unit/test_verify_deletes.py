@@ -6,9 +6,9 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ingest.prove.count import Held
-from ingest.prove.removed import Removed
-from ingest.stream.mark import BatchId
+from ingest.delta.batch_commit import BatchId
+from ingest.verify.count import Held
+from ingest.verify.deletions import Removed
 from tests.unit.proof_lake import Lake
 from tests.unit.test_verify import filled
 
@@ -141,5 +141,5 @@ def test_nothing_is_looked_for_where_nothing_is_short(lake: Lake, monkeypatch: p
     """A table from which rows were deleted and read again: that costs verify nothing."""
     filled(lake).target.delete("_offset = 3")
     lake.rows([3], of=BatchId(1, 2))
-    monkeypatch.setattr("ingest.prove.removed.groups", lambda *_: pytest.fail("counted"))
+    monkeypatch.setattr("ingest.verify.deletions.groups", lambda *_: pytest.fail("counted"))
     assert lake.codes() == []

@@ -1,0 +1,206 @@
+"""How the parts of a contract fit together: event id, event time, rules, layout and properties against the columns.
+
+The checks run over `Parts`, which may be incomplete: so a file with a wrong key still hears of its wrong rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ingest.contract.parts import Column, EventId, Layout, Rule
+from ingest.contract.problem import Problem, one_of, shown
+from ingest.contract.row_rule import rule_problems
+from ingest.contract.sql_type import SqlType
+from ingest.contract.sql_type_parser import parse_type
+from ingest.contract.table_property import property_problem
+
+# Columns of every target beside the contract's (docs/contracts.md); rules may use those that a record brings with it.
+PROVENANCE = {
+    "_partition": "INT",
+    "_offset": "BIGINT",
+    "_kafka_timestamp": "TIMESTAMP",
+    "_ingested_at": "TIMESTAMP",
+    "_epoch": "INT",
+    "_batch": "BIGINT",
+}
+PROVENANCE_IN_RULES = ("_partition", "_offset", "_kafka_timestamp")
+
+# What a record of format raw holds.
+RAW_COLUMNS = (
+    Column(name="key", type="BINARY", comment="The record's key."),
+    Column(name="value", type="BINARY", comment="The record's value; NULL is a tombstone."),
+    Column(name="headers", type="ARRAY<STRUCT<key: STRING, value: BINARY>>", comment="The record's headers, in their order."),
+)
+
+_WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+EVENT_ID_KINDS = ("STRING", *_WHOLE_NUMBERS, "DECIMAL", "DATE", "TIMESTAMP", "BINARY")
+EVENT_TIME_KINDS = ("TIMESTAMP", "TIMESTAMP_NTZ", "DATE")
+PARTITION_KINDS = ("STRING", "BOOLEAN", *_WHOLE_NUMBERS, "DECIMAL", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
+CLUSTER_KINDS = ("STRING", *_WHOLE_NUMBERS, "DECIMAL", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
+CLUSTER_COLUMNS_MAX = 4  # Delta's limit for liquid clustering
+
+_WHY_NO_EVENT_ID = {
+    "FLOAT": "numbers that are written alike need not be equal",
+    "DOUBLE": "numbers that are written alike need not be equal",
+    "BOOLEAN": "two values cannot tell events apart",
+    "TIMESTAMP_NTZ": "without a zone one moment has several names",
+}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What of a contract could be read; None where it could not. Indexes are those in the document."""
+
+    format: str | None = None
+    columns: tuple[tuple[int, str, Column | None], ...] | None = None
+    event_id: EventId | None = None
+    event_time: str | None = None
+    rules: tuple[tuple[int, Rule], ...] = ()
+    unknown_fields: str | None = None
+    layout: Layout | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def types(self) -> dict[str, SqlType | None] | None:
+        """Type of each column that an event brings; a column that could not be read has None. None: columns unknown."""
+        if self.format == "raw":
+            return {column.name: column.sql_type for column in RAW_COLUMNS}
+        if self.columns is None or self.format is None:
+            return None
+        return {name: column.sql_type if column else None for _, name, column in self.columns}
+
+
+def cross_problems(parts: Parts) -> list[Problem]:
+    """Every problem between parts, in the document's order."""
+    checks: tuple[Callable[[Parts], Iterator[Problem]], ...] = (
+        _columns,
+        _event_id,
+        _event_time,
+        _rules,
+        _unknown_fields,
+        _layout,
+        _properties,
+    )
+    return [problem for check in checks for problem in check(parts)]
+
+
+def _columns(parts: Parts) -> Iterator[Problem]:
+    if parts.format == "raw" and parts.columns:
+        expected = "no columns with format raw: its columns are key, value and headers"
+        yield Problem(("columns",), f"{len(parts.columns)} columns with format raw", expected)
+    if parts.format == "json" and not parts.columns and parts.columns is not None:
+        yield Problem(("columns",), "no columns", "at least one column with format json")
+    seen: dict[str, str] = {}
+    for index, name, _ in parts.columns or ():
+        first = seen.setdefault(name.lower(), name) if name.lower() in seen else None
+        seen.setdefault(name.lower(), name)
+        if first is not None:
+            how = "is there twice" if first == name else f"differs from {shown(first)} only by its case"
+            yield Problem(
+                ("columns", index, "name"), f"column {shown(name)} {how}", "names that differ by more than their case (Delta ignores case)"
+            )
+
+
+def _event_id(parts: Parts) -> Iterator[Problem]:
+    if parts.event_id is None or parts.format is None:
+        return
+    if parts.format == "raw":
+        if parts.event_id.kind == "columns":
+            yield Problem(("event_id",), "columns as event id with format raw", "key, header:<name> or position with format raw")
+        return
+    if parts.event_id.kind == "position":
+        expected = "a list of columns, key or header:<name>; position is for format raw only, because there a record is its own identity"
+        yield Problem(("event_id",), "position as event id with format json", expected)
+    if parts.columns is None:
+        return
+    columns = {name: column for _, name, column in parts.columns}
+    fit = [name for name, column in columns.items() if column and column.sql_type.kind in EVENT_ID_KINDS]
+    for index, name in enumerate(parts.event_id.columns):
+        loc = ("event_id", index)
+        if name not in columns:
+            yield Problem(
+                loc, f"there is no column {shown(name)}", one_of(fit, name) if fit else f"a column of {', '.join(EVENT_ID_KINDS)}"
+            )
+        elif column := columns[name]:
+            kind = column.sql_type.kind
+            if kind not in EVENT_ID_KINDS:
+                why = _WHY_NO_EVENT_ID.get(kind, "an identity is one value, not a nested one")
+                yield Problem(
+                    loc, f"{shown(name)} is {column.type} and cannot be an event id: {why}", f"a column of {', '.join(EVENT_ID_KINDS)}"
+                )
+            if column.nullable:
+                yield Problem(
+                    loc,
+                    f"{shown(name)} may be null, and null equals nothing, so that duplicates would pass",
+                    f"nullable: false at column {name}",
+                )
+
+
+def _event_time(parts: Parts) -> Iterator[Problem]:
+    if parts.event_time is not None and parts.format == "raw":
+        yield Problem(("event_time",), "event_time with format raw", "no event_time: its records have _kafka_timestamp alone")
+    elif parts.event_time is not None and (types := parts.types()) is not None:
+        yield from _column_of(("event_time",), parts.event_time, types, EVENT_TIME_KINDS)
+
+
+def _rules(parts: Parts) -> Iterator[Problem]:
+    types = parts.types()
+    usable = None if types is None else {**types, **{name: parse_type(PROVENANCE[name]) for name in PROVENANCE_IN_RULES}}
+    seen: set[str] = set()
+    for index, rule in parts.rules:
+        if rule.name in seen:
+            yield Problem(
+                ("rules", index, "name"),
+                f"rule {shown(rule.name)} is there twice",
+                "each name once: the quarantine names the broken rule by it",
+            )
+        seen.add(rule.name)
+        for found, expected in rule_problems(rule.check, usable):
+            yield Problem(("rules", index, "check"), f"rule {rule.name}: {found}", expected)
+
+
+def _unknown_fields(parts: Parts) -> Iterator[Problem]:
+    if parts.format == "raw" and parts.unknown_fields not in (None, "ignore"):
+        yield Problem(
+            ("unknown_fields",), f"{parts.unknown_fields} with format raw", "no unknown_fields: a raw record has no fields to know"
+        )
+
+
+def _layout(parts: Parts) -> Iterator[Problem]:
+    if parts.layout is None:
+        return
+    if parts.layout.partition_by and parts.layout.cluster_by:
+        yield Problem(("layout",), "partition_by and cluster_by together", "one of them: Delta does not cluster partitioned tables")
+    if len(parts.layout.cluster_by) > CLUSTER_COLUMNS_MAX:
+        yield Problem(
+            ("layout", "cluster_by"), f"{len(parts.layout.cluster_by)} columns", f"at most {CLUSTER_COLUMNS_MAX}, which is Delta's limit"
+        )
+    if (types := parts.types()) is None:
+        return
+    types |= {name: parse_type(text) for name, text in PROVENANCE.items()}
+    if parts.event_id and parts.event_id.kind in ("key", "header"):
+        types["_event_id"] = parse_type("STRING")
+    for key, names, kinds in (
+        ("partition_by", parts.layout.partition_by, PARTITION_KINDS),
+        ("cluster_by", parts.layout.cluster_by, CLUSTER_KINDS),
+    ):
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield Problem(("layout", key, index), f"column {shown(name)} is there twice", "each column once")
+            yield from _column_of(("layout", key, index), name, types, kinds)
+    if parts.layout.partition_by and set(types) <= set(parts.layout.partition_by) | set(PROVENANCE):
+        yield Problem(("layout", "partition_by"), "every column is a partition", "at least one column that is none")
+
+
+def _properties(parts: Parts) -> Iterator[Problem]:
+    for key in parts.properties:
+        if problem := property_problem(key):
+            yield Problem(("properties", key), *problem)
+
+
+def _column_of(loc: tuple[str | int, ...], name: str, types: Mapping[str, SqlType | None], kinds: tuple[str, ...]) -> Iterator[Problem]:
+    """The problem, if there is no column `name` or its type is not one of `kinds`."""
+    if name not in types:
+        yield Problem(loc, f"there is no column {shown(name)}", one_of((n for n, t in types.items() if t and t.kind in kinds), name))
+    elif (sql_type := types[name]) and sql_type.kind not in kinds:
+        yield Problem(loc, f"column {shown(name)} is of type {sql_type.kind}", f"a column of {', '.join(kinds)}")

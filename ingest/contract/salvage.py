@@ -1,0 +1,81 @@
+"""What pydantic says of a refused document in a contract's own words, and which parts of such a document can still be judged."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from ingest.contract.checks import Parts
+from ingest.contract.parts import Column, EventIdText, Layout, Rule
+from ingest.contract.problem import Loc, Problem, one_of, shown
+from ingest.contract.table_property import PropertiesText
+
+# In {name: x, comment: one, two} YAML ends the comment at the comma and takes "two" for a key; DECIMAL(18,2) suffers the same.
+COMMA = "; text that holds a comma goes in quotes between { and }"
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """Each error as a problem; what is allowed comes from the description of the field, which the JSON Schema shows too."""
+    problems = []
+    for details in error.errors(include_url=False):
+        loc, kind, context = details["loc"], details["type"], details.get("ctx", {})
+        holder, info = _field_at(model, loc)
+        described = (info.description if info else None) or "what docs/contracts.md says of it"
+        if kind == "contract":
+            problem = Problem(loc, context["found"], context["expected"])
+        elif kind == "missing":
+            problem = Problem(loc, f"the key {shown(str(loc[-1]))} is missing", described)
+        elif kind == "extra_forbidden":
+            expected = one_of(holder.model_fields, loc[-1]) + (COMMA if details["input"] is None else "")
+            problem = Problem(loc, f"unknown key {shown(str(loc[-1]))}", expected)
+        else:
+            problem = Problem(loc, f"{shown(details['input'])} is not taken", described)
+        problems.append(problem)
+    return problems
+
+
+def _field_at(model: type[BaseModel], loc: Loc) -> tuple[type[BaseModel], FieldInfo | None]:
+    """The innermost model that holds `loc`, and the nearest field on the way."""
+    info: FieldInfo | None = None
+    inner: type[BaseModel] | None = model
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        if inner is None:
+            break
+        model, info, inner = inner, inner.model_fields.get(part), None
+        for candidate in (info.annotation, *get_args(info.annotation)) if info else ():
+            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                inner = candidate
+    return model, info
+
+
+def parts_of(data: dict[str, Any]) -> Parts:
+    """The parts of a document that are right by themselves; what is not is left out, and reported by `problems_of`."""
+    source, columns, rules = data.get("source"), data.get("columns", []), data.get("rules", [])
+    format_given = source.get("format") if isinstance(source, dict) else None
+    event_time, unknown_fields = data.get("event_time"), data.get("unknown_fields")
+    named = [(i, c["name"], _attempt(Column, c)) for i, c in enumerate(columns) if _has_name(c)] if isinstance(columns, list) else None
+    return Parts(
+        format=format_given if format_given in ("json", "raw") else None,
+        columns=tuple(named) if named is not None and (named or not columns) else None,
+        event_id=_attempt(EventIdText, data["event_id"]) if "event_id" in data else None,
+        event_time=event_time if isinstance(event_time, str) else None,
+        rules=tuple((i, rule) for i, given in enumerate(rules) if (rule := _attempt(Rule, given))) if isinstance(rules, list) else (),
+        unknown_fields=unknown_fields if isinstance(unknown_fields, str) else None,
+        layout=_attempt(Layout, data.get("layout", {})),
+        properties=_attempt(PropertiesText, data.get("properties", {})) or {},
+    )
+
+
+def _has_name(column: Any) -> bool:
+    return isinstance(column, dict) and isinstance(column.get("name"), str)
+
+
+def _attempt(kind: Any, value: Any) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError:
+        return None

@@ -1,0 +1,104 @@
+"""Table properties of a contract: which of Delta's a contract may set, and why the others are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+
+from ingest.contract.problem import refusal, shown
+
+
+class Properties(Mapping[str, str]):
+    """Table properties: an immutable, hashable mapping of text to text."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: Mapping[str, str] | None = None) -> None:
+        self._pairs = dict(sorted((pairs or {}).items()))
+
+    def __getitem__(self, key: str) -> str:
+        return self._pairs[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._pairs.items()))
+
+    def __repr__(self) -> str:
+        return f"Properties({self._pairs!r})"
+
+
+def _read(value: Any) -> Properties:
+    if isinstance(value, Properties):
+        return value
+    if not isinstance(value, dict):
+        raise refusal(shown(value), "a mapping of property to value, such as {delta.enableChangeDataFeed: true}")
+    for key, given in value.items():
+        if not isinstance(key, str) or not isinstance(given, str | int | float):
+            raise refusal(f"property {shown(key)} is {shown(given)}", "text, a number, true or false")
+    return Properties({key: str(given).lower() if isinstance(given, bool) else str(given) for key, given in value.items()})
+
+
+_SCHEMA = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
+PropertiesText = Annotated[Properties, PlainValidator(_read), PlainSerializer(dict), WithJsonSchema(_SCHEMA)]
+
+# An allow-list: Delta's other properties switch protocol features on, which readers of the lock may not know, or change
+# what a commit means.
+ALLOWED = (
+    "delta.autoOptimize.autoCompact",
+    "delta.autoOptimize.optimizeWrite",
+    "delta.checkpointInterval",
+    "delta.deletedFileRetentionDuration",
+    "delta.enableChangeDataFeed",
+    "delta.logRetentionDuration",
+    "delta.parquet.compression.codec",
+    "delta.randomizeFilePrefixes",
+    "delta.randomPrefixLength",
+    "delta.targetFileSize",
+    "delta.tuneFileSizesForRewrites",
+)
+
+_REASONS = {
+    "delta.settransactionretentionduration": "it lets the transaction ids expire that fence an earlier writer",
+    "delta.isolationlevel": "the engine sets it to Serializable, on which I3 and I8 rest",
+    "delta.appendonly": "the engine owns it",
+    "delta.enabledeletionvectors": "not every reader of these tables has that feature",
+    "delta.dataskippingnumindexedcols": "statistics of the event id and of provenance bound the MERGE and prove the counts",
+    "delta.dataskippingstatscolumns": "statistics of the event id and of provenance bound the MERGE and prove the counts",
+}
+_REASONS_BY_PREFIX = {
+    "delta.columnmapping": "a renamed column would no longer be the contract's",
+    "delta.feature.": "only features that every reader of these tables has are switched on",
+    "delta.minreaderversion": "only features that every reader of these tables has are switched on",
+    "delta.minwriterversion": "only features that every reader of these tables has are switched on",
+    "delta.constraints.": "a broken constraint stops the run; write a rule, which sends the record to quarantine",
+    "oncelake.": "the prefix is the engine's own",
+}
+# Spark keeps these words for itself and refuses them as properties.
+_RESERVED = {"comment", "external", "is_managed_location", "location", "owner", "provider"}
+
+
+def property_problem(key: str) -> tuple[str, str] | None:
+    """What was found and what is allowed, if a contract may not set this property; else None.
+
+    Delta reads `delta.` keys in any case, so a refused one is recognised in any case.
+    """
+    low = key.lower()
+    allowed = f"one of {', '.join(ALLOWED)}, or a property of your own with another prefix"
+    reason = _REASONS.get(low) or next((why for prefix, why in _REASONS_BY_PREFIX.items() if low.startswith(prefix)), None)
+    if reason:
+        return f"property {shown(key)} is refused: {reason}", allowed
+    if low in _RESERVED or low.startswith("option."):
+        return f"property {shown(key)} is refused: Spark keeps the word for itself", allowed
+    if low.startswith("delta.") and key not in ALLOWED:
+        match = get_close_matches(low, [name.lower() for name in ALLOWED], n=1, cutoff=0.8)
+        hint = next((f" (did you mean {name}?)" for name in ALLOWED if match and name.lower() == match[0]), "")
+        return f"property {shown(key)} is not one that a contract may set", allowed + hint
+    return None

@@ -1,0 +1,251 @@
+"""Arrow batches of JSON texts to Arrow batches of events, without a JVM: what Spark's Python workers do (docs/contracts.md has the rules).
+
+A typed decoder (msgspec) reads nearly every record. What it would let through though the rules do not is seen in the columns or in the
+text. Such a record, and any that the decoder does not take, is read again by exact_json.py, which alone says what is wrong with one. So
+the typed way may take too little, never too much.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import UNSET, Meta, Raw
+
+from ingest.decode.exact_json import BASE64, ExactReader, Fault
+
+VALUE, REASON, DETAIL = "__value", "__code", "__detail"
+RAW = (VALUE, "__key", "__headers")
+UNKNOWN = pa.field("_unknown", pa.map_(pa.string(), pa.string()))
+FAULT = (pa.field(REASON, pa.string()), pa.field(DETAIL, pa.string()))
+
+# Texts that Arrow converts: days and times that exist, in years that no zone leads out of the calendar.
+_DAY = (
+    r"(?:[12][0-9]{3}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+    r"|20(?:[02468][048]|[13579][26])-02-29)"
+)
+_TIME = rf"{_DAY}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:[.][0-9]{{1,6}})?"
+_ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
+# A key of which KEY does not see the end.
+_KEY, _HIDDEN_KEY = '":', r'"[ \t\r\n]+:'
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a worker has to know: the events' columns, the event id's, `unknown_fields`, and whether right records keep key, value and
+    headers, since a later check may still refuse them."""
+
+    events: pa.Schema
+    event_id: tuple[str, ...]
+    unknown: str
+    keep_raw: bool
+
+    @property
+    def columns(self) -> list[pa.Field]:
+        """What decoding adds to a record: the event's columns, `_unknown` where it is kept, the reason code and its detail."""
+        return [*self.events, *([UNKNOWN] if self.unknown == "keep" else []), *FAULT]
+
+
+class BatchDecoder:
+    """Decodes batches of Kafka records (`__value BINARY` and any other columns)."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._typed = msgspec.json.Decoder(_object(plan.events)).decode
+        self._exact = ExactReader(plan.events, plan.event_id, plan.unknown).read
+
+    def decode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Each batch as one of right records and one of the others: its columns and the plan's, in no order of rows."""
+        for batch in batches:
+            rows, taken = [], np.ones(batch.num_rows, bool)
+            for at, value in enumerate(batch.column(VALUE).to_pylist()):
+                try:
+                    rows.append(self._typed(value))
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # the last: a tombstone
+                    taken[at] = False
+            found = _fields(list(self._plan.events), rows)
+            texts = batch.column(VALUE).filter(pa.array(taken))
+            right = ~found.odd & (_numpy(pc.count_substring(texts, _KEY)) == found.keys)
+            right &= ~_numpy(pc.match_substring_regex(texts, _HIDDEN_KEY))
+            taken[taken] = right
+            if right.any():
+                yield self._of_right(batch.filter(pa.array(taken)), [array.filter(pa.array(right)) for array in found.arrays])
+            if not taken.all():
+                yield self._of_others(batch.filter(pa.array(~taken)))
+
+    def _of_right(self, records: pa.RecordBatch, events: list[pa.Array]) -> pa.RecordBatch:
+        nothing = [pa.nulls(records.num_rows, field.type) for field in self._plan.columns[len(events) :]]
+        return self._joined(records, [*events, *nothing], None if self._plan.keep_raw else np.zeros(records.num_rows, bool))
+
+    def _of_others(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        events: list[dict[str, Any]] = []
+        for value in records.column(VALUE).to_pylist():
+            try:
+                events.append(self._exact(value))
+            except Fault as fault:
+                events.append({**fault.event_id, REASON: fault.code, DETAIL: fault.detail})
+        columns = [pa.array([event.get(field.name) for event in events], field.type) for field in self._plan.columns]
+        return self._joined(records, columns, None if self._plan.keep_raw else np.array([REASON in event for event in events]))
+
+    def _joined(self, records: pa.RecordBatch, columns: list[pa.Array], raw: np.ndarray | None) -> pa.RecordBatch:
+        """Records beside what they were decoded to; key, value and headers where `raw` says so."""
+        kept = []
+        for field, array in zip(records.schema, records.columns, strict=True):
+            if raw is not None and field.name in RAW:
+                array = pc.if_else(pa.array(raw), array, pa.scalar(None, field.type)) if raw.any() else pa.nulls(len(array), field.type)
+            kept.append(array)
+        return pa.RecordBatch.from_arrays([*kept, *columns], names=[*records.schema.names, *(field.name for field in self._plan.columns)])
+
+
+def _object(fields: Iterable[pa.Field]) -> type[msgspec.Struct]:
+    """The type of an object with these fields and no others; a nullable one may be missing."""
+    described: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    renamed = {}
+    for at, field in enumerate(fields):
+        renamed[f"f{at}"] = field.name
+        kind = _typed(field.type)
+        if not field.nullable:
+            described.append((f"f{at}", kind))
+        else:
+            described.append((f"f{at}", kind if kind is Raw else kind | None, UNSET))
+    return msgspec.defstruct("Event", described, rename=renamed, forbid_unknown_fields=True, kw_only=True, gc=False)
+
+
+def _typed(kind: pa.DataType) -> Any:
+    if pa.types.is_integer(kind):
+        return Annotated[int, Meta(ge=-(2 ** (kind.bit_width - 1)), le=2 ** (kind.bit_width - 1) - 1)]
+    if pa.types.is_decimal(kind):
+        return Raw  # its digits, whatever a number type would make of them
+    if pa.types.is_floating(kind):
+        return float
+    if pa.types.is_boolean(kind):
+        return bool
+    if pa.types.is_list(kind):
+        return list[_or_null(kind.value_type)]  # type: ignore[misc]
+    if pa.types.is_map(kind):
+        return dict[str, _or_null(kind.item_type)]  # type: ignore[misc]
+    if pa.types.is_struct(kind):
+        return _object(kind.field(at) for at in range(kind.num_fields))
+    return str
+
+
+def _or_null(kind: pa.DataType) -> Any:
+    typed = _typed(kind)
+    return typed if typed is Raw else typed | None
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """Columns, and by row: how many JSON keys its text has if none is given twice, and whether it has to be read exactly."""
+
+    arrays: list[pa.Array]
+    keys: np.ndarray
+    odd: np.ndarray
+
+
+def _fields(fields: Sequence[pa.Field], rows: Sequence[Any]) -> _Fields:
+    """Of rows that have these fields as f0, f1, …"""
+    keys, odd = np.full(len(rows), len(fields)), np.zeros(len(rows), bool)
+    arrays = []
+    for at, field in enumerate(fields):
+        values = list(map(attrgetter(f"f{at}"), rows))
+        if field.nullable and UNSET in values:
+            keys -= np.fromiter((value is UNSET for value in values), bool, len(values))
+            values = [None if value is UNSET else value for value in values]
+        array, inside, doubtful = _column(field.type, values)
+        arrays.append(array)
+        keys += inside
+        odd |= doubtful
+        if not field.nullable and array.null_count:
+            odd |= _numpy(array.is_null())
+    return _Fields(arrays, keys, odd)
+
+
+def _column(kind: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, np.ndarray | int, np.ndarray | bool]:
+    """A column, the JSON keys inside of each value, and which values have to be read exactly."""
+    if pa.types.is_decimal(kind):
+        return _decimals(kind, values)
+    if pa.types.is_timestamp(kind):
+        return _converted(kind, pa.array(values, pa.string()), f"^{_TIME}{_ZONE if kind.tz else ''}$")
+    if pa.types.is_date(kind):
+        return _converted(kind, pa.array(values, pa.string()), f"^{_DAY}$")
+    if pa.types.is_binary(kind):
+        wrong = np.fromiter((value is not None and BASE64.fullmatch(value) is None for value in values), bool, len(values))
+        right = (None if value is None or bad else value for value, bad in zip(values, wrong, strict=True))
+        return pa.array([None if value is None else binascii.a2b_base64(value) for value in right], kind), 0, wrong
+    if pa.types.is_float32(kind):
+        return _singles(values)
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return _repeated(kind, values)
+    if pa.types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        nothing = SimpleNamespace(**{f"f{at}": UNSET for at in range(len(fields))})
+        found = _fields(fields, [nothing if value is None else value for value in values])
+        there = np.fromiter((value is not None for value in values), bool, len(values))
+        return pa.StructArray.from_arrays(found.arrays, fields=fields, mask=pa.array(~there)), found.keys * there, found.odd & there
+    return pa.array(values, kind), 0, False
+
+
+def _converted(kind: pa.DataType, texts: pa.Array, pattern: str) -> tuple[pa.Array, int, np.ndarray | bool]:
+    """Texts of this pattern, converted by Arrow; the others are odd."""
+    plain = pc.match_substring_regex(texts, pattern)
+    if pc.all(plain).as_py() in (True, None):
+        return texts.cast(kind), 0, False
+    return pc.if_else(plain, texts, None).cast(kind), 0, _numpy(pc.invert(plain).fill_null(False))
+
+
+def _decimals(kind: pa.Decimal128Type, values: Sequence[Raw | None]) -> tuple[pa.Array, int, np.ndarray | bool]:
+    whole = kind.precision - kind.scale
+    fraction = rf"(?:[.][0-9]{{1,{kind.scale}}})?" if kind.scale else ""
+    number = rf"-?(?:0{rf'|[1-9][0-9]{{0,{whole - 1}}}' if whole else ''}){fraction}"
+    tokens = pa.array([None if value is None else bytes(value) for value in values], pa.binary())
+    plain = pc.match_substring_regex(tokens, rf'^(?:{number}|"{number}"|null)$')
+    texts = pc.if_else(plain, tokens, None).cast(pa.string())
+    numbers = pc.ascii_trim(pc.if_else(pc.equal(texts, "null"), None, texts), '"').cast(kind)
+    return numbers, 0, _numpy(pc.invert(plain).fill_null(False))
+
+
+def _singles(values: Sequence[float | None]) -> tuple[pa.Array, int, np.ndarray]:
+    doubles = pa.array(values, pa.float64())
+    numbers = np.asarray(doubles.fill_null(0.0))
+    with np.errstate(over="ignore"):
+        # Too large, or in the middle of two floats: which of them is nearer, only the number's own digits tell. Below 2**-126 floats lie
+        # further apart, and the bits of a middle are others.
+        odd = ~np.isfinite(numbers.astype(np.float32)) | (numbers.view(np.int64) & 0x1FFFFFFF == 0x10000000)
+        odd |= (numbers != 0) & (np.abs(numbers) < 2.0**-126)
+    return doubles.cast(pa.float32(), safe=False), 0, odd
+
+
+def _repeated(kind: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, np.ndarray, np.ndarray]:
+    """Arrays, or maps, which come as dicts: what is inside of all of them as one column."""
+    is_map = pa.types.is_map(kind)
+    ends = np.cumsum([0, *(0 if value is None else len(value) for value in values)])
+    there = [value for value in values if value is not None]
+    inside = list(chain.from_iterable(value.values() if is_map else value for value in there))
+    items, keys, odd = _column(kind.item_type if is_map else kind.value_type, inside)
+    # An offset that is null makes its value null.
+    missing = np.fromiter((value is None for value in values), bool, len(values))
+    offsets = pa.array(ends, pa.int32(), mask=np.append(missing, False))
+    counted = _sums(keys, ends) + (np.diff(ends) if is_map else 0)
+    if is_map:
+        return pa.MapArray.from_arrays(offsets, pa.array(chain.from_iterable(there), pa.string()), items), counted, _sums(odd, ends) > 0
+    return pa.ListArray.from_arrays(offsets, items), counted, _sums(odd, ends) > 0
+
+
+def _sums(numbers: np.ndarray | int, ends: np.ndarray) -> np.ndarray:
+    """The sum of the numbers between each two ends."""
+    sums = np.append(0, np.cumsum(np.broadcast_to(numbers, ends[-1])))
+    return np.asarray(sums[ends[1:]] - sums[ends[:-1]])
+
+
+def _numpy(array: pa.Array) -> np.ndarray:
+    return np.asarray(array.to_numpy(zero_copy_only=False))

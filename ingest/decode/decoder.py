@@ -1,0 +1,130 @@
+"""From Kafka records to events: one row a record, either with the contract's columns or with the reason why not.
+
+JSON is decoded in Spark's Python workers, on Arrow batches (arrow_json.py). Row rules, and event ids that are a record's key or header,
+are for Spark. The result has the target's columns, and for records that go to quarantine `__reason`, `__detail`, and the raw `__key`,
+`__value`, `__headers` (NULL on good rows, so that a batch that is kept does not hold its bytes twice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ingest.contract.columns import PAYLOAD_HASH, target_fields
+from ingest.contract.definition import RAW_COLUMNS, Contract
+from ingest.contract.sql_type import to_arrow
+from ingest.decode import arrow_json, exact_json
+from ingest.decode.arrow_json import BatchDecoder, Plan
+from ingest.decode.payload import payload_hash
+from ingest.delta.batch_commit import BatchId
+from ingest.delta.table_definitions import HEADERS
+
+# What the workers run goes to them by value: an executor needs pyarrow and msgspec, and cannot have another version of this package.
+for _module in (arrow_json, exact_json):
+    cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a batch comes from: the topic's id, which batch it is, and its time."""
+
+    topic_id: str
+    id: BatchId
+    ingested_at: datetime
+
+
+def decode(records: DataFrame, contract: Contract, source: Source) -> DataFrame:
+    """Decode what Spark's Kafka source delivers (key, value, headers, topic, partition, offset, timestamp)."""
+    frame = records.select(
+        F.col("key").alias("__key"),
+        F.col("value").alias("__value"),
+        F.col("headers").alias("__headers"),
+        F.col("partition").alias("_partition"),
+        F.col("offset").alias("_offset"),
+        F.col("timestamp").alias("_kafka_timestamp"),
+    )
+    faults: list[Column] = []
+    if contract.source.format == "raw":
+        frame = frame.select("*", *(F.col(f"__{column.name}").alias(column.name) for column in RAW_COLUMNS))
+    else:
+        frame = _json(frame, contract)
+        faults.append(F.when(F.col(arrow_json.REASON).isNotNull(), _fault(F.col(arrow_json.REASON), F.col(arrow_json.DETAIL))))
+    frame = frame.select(
+        "*",
+        F.lit(source.topic_id).alias("_topic_id"),
+        F.timestamp_micros(F.lit(round(source.ingested_at.timestamp() * 1_000_000))).alias("_ingested_at"),
+        F.lit(source.id.epoch).alias("_epoch"),
+        F.lit(source.id.number).cast("bigint").alias("_batch"),
+    )
+    if contract.event_id.kind in ("key", "header"):
+        frame, more = _record_event_id(frame, contract)
+        faults += more
+    frame = frame.withColumn("__fault", F.coalesce(*faults, _no_fault()))
+    for rule in contract.rules:
+        # A rule sees a row only when its columns are right.
+        broken = F.col("__fault").isNull() & ~holds(rule.check)
+        frame = frame.withColumn("__fault", F.when(broken, _fault("broken_rule", F.lit(rule.name))).otherwise(F.col("__fault")))
+    failed = F.col("__fault").isNotNull()
+    columns = [F.col(f"`{field.name}`") for field in target_fields(contract) if field.name != PAYLOAD_HASH]
+    if contract.conflicts == "table":
+        columns.append(F.when(~failed, payload_hash(contract)).alias(PAYLOAD_HASH))
+    kept = [F.when(failed, F.col(name)).alias(name) for name in ("__key", "__value", "__headers")]
+    return frame.select(*columns, F.col("__fault.code").alias("__reason"), F.col("__fault.detail").alias("__detail"), *kept)
+
+
+def holds(check: str) -> Column:
+    """Whether a row keeps a rule: it must be TRUE; NULL breaks it, as in Delta's CHECK."""
+    return F.coalesce(F.expr(f"({check})"), F.lit(False))
+
+
+def _fault(code: str | Column, detail: Column) -> Column:
+    return F.struct((F.lit(code) if isinstance(code, str) else code).alias("code"), detail.cast("string").alias("detail"))
+
+
+def _no_fault() -> Column:
+    return F.lit(None).cast("struct<code:string,detail:string>")
+
+
+def _json(records: DataFrame, contract: Contract) -> DataFrame:
+    plan = Plan(
+        pa.schema([pa.field(column.name, to_arrow(column.sql_type), column.nullable) for column in contract.columns]),
+        tuple(contract.event_id.columns),
+        contract.unknown_fields,
+        # What comes behind the workers may still refuse a record.
+        keep_raw=bool(contract.rules) or contract.event_id.kind != "columns",
+    )
+    decoded = [T.StructField(column.name, column.data_type) for column in contract.columns]
+    if contract.unknown_fields == "keep":
+        decoded.append(T.StructField("_unknown", T.MapType(T.StringType(), T.StringType())))
+    decoded += [T.StructField(name, T.StringType()) for name in (arrow_json.REASON, arrow_json.DETAIL)]
+    # Headers go as text: of a nested column Arrow's writer measures every part anew for each record, ten times the price of reading it.
+    flat = records.withColumn("__headers", F.to_json("__headers"))
+    found = flat.mapInArrow(_worker(plan), T.StructType([*flat.schema.fields, *decoded]))
+    return found.withColumn("__headers", F.from_json("__headers", HEADERS))
+
+
+def _worker(plan: Plan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    return lambda batches: BatchDecoder(plan).decode(batches)
+
+
+def _record_event_id(frame: DataFrame, contract: Contract) -> tuple[DataFrame, list[Column]]:
+    header = contract.event_id.header
+    if header is None:
+        found, where = F.col("__key"), "the key"
+    else:
+        # The last header of a name wins, as in Kafka's own Headers.lastHeader.
+        named = F.filter(F.col("__headers"), lambda item: item["key"] == header)
+        found, where = F.try_element_at(named, F.lit(-1))["value"], f"header {header}"
+    text = found.cast("string")
+    checks = [
+        F.when(text.isNull() | (F.length(found) == 0), _fault("missing_event_id", F.lit(f"{where} is missing or empty"))),
+        F.when(~F.is_valid_utf8(text), _fault("not_utf8", F.lit(where))),
+    ]
+    return frame.withColumn("_event_id", text), checks

@@ -1,0 +1,376 @@
+"""Reads the log of a Delta table: commits and, where old ones were cleaned up, its checkpoints (PROTOCOL.md of Delta).
+
+Only history is read here (who committed which pair with which ranges and files); the rows are Spark's to read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from ingest.delta import log_errors
+from ingest.delta.batch_commit import Look, Mark
+from ingest.runtime.files import Files, files_of
+from ingest.runtime.places import Places
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A data file and, where rows of it are deleted by a deletion vector, which one: together they say what is read of it.
+FileKey = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A data file that a commit added; `records` is None where the writer kept no statistics."""
+
+    path: str
+    records: int | None
+    partition_values: dict[str, str] = field(default_factory=dict)
+    vector: str = ""
+
+    @property
+    def key(self) -> FileKey:
+        """The file with its deletion vector."""
+        return self.path, self.vector
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One version of a Delta table."""
+
+    version: int
+    committed_at: datetime
+    operation: str
+    transactions: dict[str, int]
+    user_metadata: str | None
+    added: tuple[AddedFile, ...] = ()
+    removed: tuple[FileKey, ...] = ()
+    parameters: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def mark(self) -> Mark | None:
+        """The statement of ours that this commit is: it must hold both the metadata and the transaction id (I1)."""
+        mark = Mark.from_json(self.user_metadata)
+        return mark if mark is not None and self.transactions.get(mark.app_id) == mark.id.txn_version else None
+
+    @property
+    def deleted_rows(self) -> int:
+        """Rows that a DELETE says it took; Delta and delta-rs have a name each for the figure."""
+        return int(self.metrics.get("numDeletedRows") or self.metrics.get("num_deleted_rows") or 0)
+
+
+@dataclass(frozen=True)
+class State:
+    """What a table's log says of the table at its newest version, rows aside. `transactions` are txnVersion by txnAppId; `stamp` tells
+    the newest commit from any other of its number (empty if its file is gone); `cluster_by` are the clustering columns."""
+
+    version: int
+    id: str = ""
+    schema: str = ""
+    properties: dict[str, str] = field(default_factory=dict)
+    partition_by: tuple[str, ...] = ()
+    comment: str = ""
+    transactions: dict[str, int] = field(default_factory=dict)
+    stamp: str = ""
+    cluster_by: tuple[str, ...] = ()
+
+    @property
+    def look(self) -> Look:
+        """Id, version and stamp."""
+        return Look(self.id, self.version, self.stamp)
+
+    def after(self, actions: Iterable[dict[str, Any]]) -> State:
+        """The state when these actions are done too; `version` and `stamp` are the caller's to set."""
+        metadata: dict[str, Any] = {}
+        transactions: dict[str, int] = {}
+        cluster_by = self.cluster_by
+        for action in actions:
+            metadata = action.get("metaData") or metadata
+            if txn := action.get("txn"):
+                transactions[txn["appId"]] = int(txn["version"])
+            if (domain := action.get("domainMetadata")) and domain["domain"] == "delta.clustering":
+                told = {} if domain.get("removed") else json.loads(domain["configuration"] or "{}")
+                cluster_by = tuple(".".join(names) for names in told.get("clusteringColumns", ()))
+        state = replace(self, transactions=self.transactions | transactions, cluster_by=cluster_by)
+        if not metadata:
+            return state
+        return replace(
+            state,
+            id=str(metadata.get("id", "")),
+            schema=str(metadata.get("schemaString", "")),
+            properties=dict(metadata.get("configuration") or {}),
+            partition_by=tuple(metadata.get("partitionColumns") or ()),
+            comment=str(metadata.get("description") or ""),
+        )
+
+
+class DeltaLog:
+    """The log of the table at `table`; every call looks at the files anew.
+
+    The folder of a table that lives long holds hundreds of thousands of files, and a listing costs as much. So the newest commit is
+    remembered with the table's state, and what follows it is asked for by name. The folder is listed at the first look; when the commit
+    that was the newest is gone or another (the table was made again, the log cleaned up); and when a checkpoint of the log is ahead of
+    all that was found.
+    """
+
+    def __init__(self, files: Files, table: str) -> None:
+        self._files = files
+        self.table = table
+        self._folder = f"{table}/_delta_log"
+        self._tip: tuple[int, str] | None = None  # the newest commit that was seen, and the stamp of its file
+        self._state: State | None = None  # of that commit or one before it, while the tip stands
+
+    def versions(self) -> list[int]:
+        """The versions whose commit files are still there, ascending (old ones are cleaned up after 30 days by default)."""
+        return list(_commit_versions(self._files.names(self._folder)))
+
+    def newest(self) -> int:
+        """The newest version whose commit file is there; -1 if there is none."""
+        return self._ahead() if self._tip_stands() else self._found(self._files.names(self._folder))
+
+    def whole(self) -> bool:
+        """Whether the log goes back to the table's creation: Delta cleans it up from there."""
+        return self._file_stamp(0) is not None
+
+    def exists(self) -> bool:
+        """Whether there is a Delta table: a commit or a checkpoint of the log."""
+        return self.newest() >= 0 or any(name[:20].isdigit() for name in self._files.names(self._folder))
+
+    def commit(self, version: int) -> Commit:
+        """The commit with this version. Raises FileNotFoundError, and Refused LOG_TORN for a file that is no JSON."""
+        return parse_commit(version, self._actions(version))
+
+    def since(self, version: int) -> list[Commit]:
+        """The commits after `version`, ascending."""
+        try:
+            return [self.commit(each) for each in range(version + 1, self.newest() + 1)]
+        except FileNotFoundError:  # cleaned up: only a listing tells where the log begins
+            return [self.commit(found) for found in self.versions() if found > version]
+
+    def newest_first(self) -> Iterator[Commit]:
+        """The commits from the newest to the oldest that is still there."""
+        version = self.newest()
+        while version >= 0:
+            try:
+                commit = self.commit(version)
+            except FileNotFoundError:  # the log begins behind it, or has a gap
+                break
+            yield commit
+            version -= 1
+        older = [found for found in self.versions() if found < version] if version >= 0 else []
+        for found in reversed(older):
+            yield self.commit(found)
+
+    def state(self) -> State | None:
+        """The table's state at its newest version, from the last checkpoint of the log and the commits after it; None without a table.
+
+        Raises Refused LOG_TORN if one of these commits is missing or damaged.
+        """
+        if self._state is None or not self._tip_stands():
+            self._state = self._listed_state()
+        elif (newest := self._ahead()) > self._state.version:
+            self._state = self._until(self._state, newest)
+        return self._state
+
+    def _listed_state(self) -> State | None:
+        names = self._files.names(self._folder)
+        checkpoint, rows = self._last_checkpoint(names)
+        # What the checkpoint holds is not looked at: of a table that lives long that is nearly all of the folder.
+        names = names[bisect_left(names, f"{checkpoint:020}") :]
+        newest = self._found(names)
+        if newest < 0 and checkpoint < 0:
+            return None
+        self._refuse_holes(range(checkpoint + 1, newest), {*_commit_versions(names)})
+        state = replace(State(checkpoint).after(rows), stamp=self.stamp(checkpoint))
+        return self._until(state, newest)
+
+    def _until(self, state: State, newest: int) -> State:
+        for version in range(state.version + 1, newest + 1):
+            data = self._data(version)
+            actions = self._parsed(data, self._path(version))
+            state = replace(state.after(actions), version=version, stamp=_stamp_in(actions, data))
+        return state
+
+    def _found(self, names: list[str]) -> int:
+        """The newest commit in a listing, from now on the tip; -1 if there is none."""
+        newest = next(_commit_versions(reversed(names)), -1)
+        stamp = self._file_stamp(newest) if newest >= 0 else None
+        self._tip, self._state = (newest, stamp) if stamp is not None else None, None
+        return newest
+
+    def _tip_stands(self) -> bool:
+        """Whether the newest commit that was seen is still there, and no checkpoint of the log is ahead of what follows it."""
+        return self._tip is not None and self._file_stamp(self._tip[0]) == self._tip[1] and self._checkpoint_told() <= self._ahead()
+
+    def _ahead(self) -> int:
+        """The newest commit that follows the tip without a gap, from now on the tip."""
+        assert self._tip is not None
+        while (stamp := self._file_stamp(self._tip[0] + 1)) is not None:
+            self._tip = self._tip[0] + 1, stamp
+        return self._tip[0]
+
+    def stamp(self, version: int) -> str:
+        """What tells this commit from one of the same number in a copy that was put in its place and written to; empty if it is gone.
+
+        Delta's own txnId, else (delta-rs writes none) the SHA-256 of the commit's file.
+        """
+        try:
+            data = self._data(version)
+        except FileNotFoundError:
+            return ""
+        return _stamp_in(self._parsed(data, self._path(version)), data)
+
+    def lacks(self, version: int, stamp: str) -> bool:
+        """Whether a version that was seen with this stamp is gone or another. One that is cleaned from the log tells nothing."""
+        return version > self.newest() or self.stamp(version) not in ("", stamp)
+
+    def _refuse_holes(self, needed: range, listed: set[int]) -> None:
+        # A listing is no snapshot: what it lacks may have been written while it was made.
+        hole = next((version for version in needed if version not in listed and self._file_stamp(version) is None), None)
+        if hole is not None:
+            raise log_errors.log_torn(self.table, hole, needed.stop)
+
+    def _path(self, version: int) -> str:
+        return f"{self._folder}/{version:020}.json"
+
+    def _file_stamp(self, version: int) -> str | None:
+        return self._files.stamp(self._path(version))
+
+    def _checkpoint_told(self) -> int:
+        """The version of the log's last checkpoint; -1 without one. Delta cleans up only what a checkpoint holds."""
+        data = self._files.read(f"{self._folder}/_last_checkpoint")
+        try:
+            return int(json.loads(data)["version"]) if data else -1
+        except (ValueError, KeyError, TypeError):
+            return -1  # Delta writes it over the former one; a torn one tells nothing
+
+    def _last_checkpoint(self, names: list[str]) -> tuple[int, list[dict[str, Any]]]:
+        """The newest checkpoint whose files are all there, and what it tells of the table; -1 for none. Raises Refused LOG_TORN."""
+        version, files = _newest_whole(names)
+        rows: list[dict[str, Any]] = []
+        damage: Exception | None
+        for name in files:
+            path, damage = f"{self._folder}/{name}", None
+            try:
+                found = self._checkpointed(path)
+            except (ValueError, OSError) as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise  # it is not the file that is damaged
+                found, damage = [], error
+            if not found and self._files.read(path) == b"":  # as a disk leaves it that was full: Delta takes no notice of such a one
+                return self._last_checkpoint([other for other in names if other != name])
+            if damage is not None:
+                raise log_errors.log_damaged(self.table, path) from damage
+            rows += found
+        return version, rows
+
+    def _checkpointed(self, path: str) -> list[dict[str, Any]]:
+        # JSON is what Delta writes under the policy v2, which platforms set by themselves (on clustered tables); its files are elsewhere.
+        return self._lines(path) if path.endswith(".json") else self._files.parquet(path, ("metaData", "txn", "domainMetadata"))
+
+    def _actions(self, version: int) -> list[dict[str, Any]]:
+        return self._parsed(self._data(version), self._path(version))
+
+    def _lines(self, path: str) -> list[dict[str, Any]]:
+        data = self._files.read(path)
+        if data is None:
+            raise FileNotFoundError(path)
+        return self._parsed(data, path)
+
+    def _data(self, version: int) -> bytes:
+        data = self._files.read(self._path(version))
+        if data is None:
+            raise FileNotFoundError(self._path(version))
+        return data
+
+    def _parsed(self, data: bytes, path: str) -> list[dict[str, Any]]:
+        try:
+            actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+            if not all(isinstance(action, dict) for action in actions):
+                raise ValueError("a line is no JSON object")
+            return actions
+        except ValueError as error:
+            raise log_errors.log_damaged(self.table, path) from error
+
+
+@dataclass(frozen=True)
+class Logs:
+    """The logs of target, quarantine and ledger: who looks at them more than once keeps these, for each lists its folder but once."""
+
+    target: DeltaLog
+    quarantine: DeltaLog
+    ledger: DeltaLog
+
+    @staticmethod
+    def of(places: Places, session: SparkSession | None = None) -> Logs:
+        """Those of a table; a lake on the machine's own disk needs no session."""
+        files = files_of(places.lake, session)
+        return Logs(*(DeltaLog(files, path) for path in (places.target, places.quarantine, places.ledger)))
+
+
+def parse_commit(version: int, actions: list[dict[str, Any]]) -> Commit:
+    """The commit that these actions are."""
+    info: dict[str, Any] = {}
+    transactions: dict[str, int] = {}
+    added: list[AddedFile] = []
+    removed: list[FileKey] = []
+    for action in actions:
+        if "commitInfo" in action:
+            info = action["commitInfo"]
+        elif "txn" in action:
+            transactions[action["txn"]["appId"]] = int(action["txn"]["version"])
+        elif "add" in action:
+            add = action["add"]
+            stats = json.loads(add.get("stats") or "{}")
+            added.append(AddedFile(unquote(add["path"]), stats.get("numRecords"), add.get("partitionValues") or {}, _vector(add)))
+        elif "remove" in action:
+            removed.append((unquote(action["remove"]["path"]), _vector(action["remove"])))
+    return Commit(
+        version,
+        datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC),
+        str(info.get("operation", "")),
+        transactions,
+        info.get("userMetadata"),
+        tuple(added),
+        tuple(removed),
+        info.get("operationParameters") or {},
+        info.get("operationMetrics") or {},
+    )
+
+
+def _vector(file: dict[str, Any]) -> str:
+    vector = file.get("deletionVector")
+    return f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}" if vector else ""
+
+
+def _stamp_in(actions: list[dict[str, Any]], data: bytes) -> str:
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return str(info.get("txnId") or hashlib.sha256(data).hexdigest())
+
+
+def _commit_versions(names: Iterable[str]) -> Iterator[int]:
+    return (int(name[:-5]) for name in names if name.endswith(".json") and len(name) == 25 and name[:-5].isdecimal())
+
+
+def _newest_whole(names: list[str]) -> tuple[int, list[str]]:
+    """The newest checkpoint whose files are all there, and these; -1 for none. Forms: classic, in parts, with a UUID (Parquet or JSON)."""
+    checkpoints = (name for name in reversed(names) if name[20:32] == ".checkpoint." and name[:20].isdecimal())
+    for version, files in groupby(checkpoints, key=lambda name: int(name[:20])):  # names are sorted
+        found: dict[int, list[str]] = {}
+        for name in files:
+            words = name.split(".")
+            if words[-1] in ("parquet", "json"):
+                found.setdefault(int(words[3]) if len(words) == 5 and words[3].isdecimal() else 1, []).append(name)
+        if whole := [parts for parts, of in found.items() if len(of) >= parts]:
+            parts = max(whole)
+            return version, sorted(found[parts])[:parts]
+    return -1, []

@@ -1,0 +1,111 @@
+"""What target and quarantine hold, counted by the batch that put it there. It reads only, and no column that a user has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import At, DataFusion, Engine, quoted, unreadable
+from ingest.kafka.intervals import Offsets
+from ingest.runtime.files import files_of
+from ingest.runtime.places import Places
+
+Key = tuple[int, int, int]
+"""Epoch, batch and partition; -1 where a row has none."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names that a table has for a row's epoch, batch, partition and offset."""
+
+    epoch: str
+    batch: str
+    partition: str
+    offset: str
+
+
+TARGET = Columns("_epoch", "_batch", "_partition", "_offset")
+QUARANTINE = Columns("epoch", "batch", "partition", "offset")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows of one key: how many, and their least and greatest offset (-1 where none has one)."""
+
+    rows: int
+    first: int
+    last: int
+
+
+NONE = Group(0, -1, -1)
+
+
+def groups(engine: Engine, table: At, columns: Columns, where: str = "true") -> dict[Key, Group]:
+    """The rows of a table by key. Raises Unreadable."""
+    names = f"`{columns.epoch}`, `{columns.batch}`, `{columns.partition}`"
+    keys = f"`{columns.epoch}` AS e, `{columns.batch}` AS b, `{columns.partition}` AS p"
+    figures = f"count(*) AS n, min(`{columns.offset}`) AS first, max(`{columns.offset}`) AS last"
+    sql = f"SELECT {keys}, {figures} FROM {{rows}} WHERE {where} GROUP BY {names}"
+    found = ({name: -1 if value is None else value for name, value in row.items()} for row in engine.ask(sql, rows=table))
+    return {(row["e"], row["b"], row["p"]): Group(row["n"], row["first"], row["last"]) for row in found}
+
+
+def found(engine: Engine, places: Places, target_version: int | None, quarantine_version: int | None) -> dict[Key, tuple[int, int]]:
+    """Rows of the target and records of the quarantine (whatever their state) by (epoch, batch, partition) that put them there.
+
+    A table that is not there holds nothing. Raises Unreadable.
+    """
+    target = groups_at(engine, places, At(places.target, target_version), TARGET)
+    quarantine = groups_at(engine, places, At(places.quarantine, quarantine_version), QUARANTINE)
+    return {key: (target.get(key, NONE).rows, quarantine.get(key, NONE).rows) for key in target.keys() | quarantine.keys()}
+
+
+def groups_at(engine: Engine, places: Places, table: At, columns: Columns) -> dict[Key, Group]:
+    """The same of one table, which need not be there."""
+    there = DeltaLog(files_of(places.lake, engine.session), table.path).exists()
+    return groups(engine, table, columns) if there else {}
+
+
+def of_epochs(topics: Mapping[int, str], value: Mapping[str, str], otherwise: str) -> str:
+    """SQL for a target's row: the `value` of the topic id of its epoch. `topics` are topic ids by epoch."""
+    runs = [(topic, [epoch for epoch, _ in run]) for topic, run in groupby(sorted(topics.items()), key=lambda each: each[1])]
+    cases = (f"WHEN `{TARGET.epoch}` BETWEEN {epochs[0]} AND {epochs[-1]} THEN {value[topic]}" for topic, epochs in runs)
+    return f"CASE {' '.join(cases)} ELSE {otherwise} END" if runs else otherwise
+
+
+def in_target(topics: Mapping[int, str], topic_id: str) -> str:
+    """The condition for rows of the target that are of this topic."""
+    return of_epochs(topics, {topic: str(topic == topic_id).lower() for topic in topics.values()}, "false")
+
+
+def in_quarantine(topic_id: str) -> str:
+    """The condition for records of the quarantine that are of this topic."""
+    return f"topic_id = {quoted(topic_id)}"
+
+
+def positions(engine: Engine, table: At, columns: Columns, where: str, but_not_at: int | None = None) -> dict[int, Offsets]:
+    """The offsets of the rows that meet `where`, by partition; without those in version `but_not_at` of the table. Raises Unreadable."""
+
+    def select(rows: str) -> str:
+        return f"SELECT `{columns.partition}` AS p, `{columns.offset}` AS o FROM {{{rows}}} WHERE {where}"
+
+    sql, tables = select("rows"), {"rows": table}
+    if but_not_at is not None:
+        sql, tables = f"{sql} EXCEPT {select('others')}", tables | {"others": At(table.path, but_not_at)}
+    found: dict[int, list[Offsets]] = {}
+    if isinstance(engine, DataFusion):
+        for batch in engine.stream(sql, **tables):
+            partitions, offsets = (np.asarray(batch.column(name)) for name in ("p", "o"))
+            for partition in np.unique(partitions):
+                found.setdefault(int(partition), []).append(offsets[partitions == partition].astype(np.int64))
+    else:
+        with unreadable():
+            frame: Any = engine.frame(sql, **tables).toPandas()
+        for of, rows in frame.groupby("p"):
+            found[int(of)] = [rows["o"].to_numpy().astype(np.int64)]
+    return {partition: np.concatenate(parts) for partition, parts in found.items()}

@@ -1,0 +1,146 @@
+"""The Delta tables of a contract: their columns, layout and properties (docs/contract.md, columns)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import types as T
+
+from ingest.contract.columns import event_id_columns, target_fields
+from ingest.contract.definition import Contract
+from ingest.delta.contract_change import EVENT_ID_PROPERTY, event_id_text
+from ingest.runtime.places import Places
+
+HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
+
+QUARANTINE_FIELDS = (
+    T.StructField("topic", T.StringType(), False),
+    T.StructField("topic_id", T.StringType(), False),
+    T.StructField("partition", T.IntegerType(), False),
+    T.StructField("offset", T.LongType(), False),
+    T.StructField("kafka_timestamp", T.TimestampType()),
+    T.StructField("key", T.BinaryType()),
+    T.StructField("value", T.BinaryType()),
+    T.StructField("headers", HEADERS),
+    T.StructField("reason_code", T.StringType(), False),
+    T.StructField("reason_detail", T.StringType()),
+    T.StructField("event_id", T.StringType()),
+    T.StructField("contract_hash", T.StringType(), False),
+    T.StructField("epoch", T.IntegerType(), False),
+    T.StructField("batch", T.LongType(), False),
+    T.StructField("state", T.StringType(), False),
+    T.StructField("state_changed_at", T.TimestampType(), False),
+    T.StructField("state_by", T.StringType(), False),
+)
+
+LEDGER_FIELDS = (
+    T.StructField("schema_version", T.IntegerType(), False),
+    T.StructField("kind", T.StringType(), False),
+    T.StructField("pipeline", T.StringType(), False),
+    T.StructField("table", T.StringType(), False),
+    T.StructField("epoch", T.IntegerType(), False),
+    T.StructField("batch", T.LongType(), False),
+    T.StructField("topic", T.StringType(), False),
+    T.StructField("topic_id", T.StringType(), False),
+    T.StructField("partition", T.IntegerType(), False),
+    T.StructField("start_offset", T.LongType(), False),
+    T.StructField("end_offset", T.LongType(), False),
+    T.StructField("records_read", T.LongType(), False),
+    T.StructField("inserted", T.LongType(), False),
+    T.StructField("duplicate", T.LongType(), False),
+    T.StructField("quarantined", T.LongType(), False),
+    T.StructField("gap", T.LongType(), False),
+    T.StructField("stood", T.LongType()),
+    T.StructField("why", T.StringType()),
+    T.StructField("target_version", T.LongType(), False),
+    T.StructField("contract_hash", T.StringType(), False),
+    T.StructField("committed_at", T.TimestampType(), False),
+)
+
+# Described in ingest/quality/validation_result.py and docs/quality.md.
+QUALITY_FIELDS = (
+    T.StructField("schema_version", T.IntegerType(), False),
+    T.StructField("run_id", T.StringType(), False),
+    T.StructField("run_at", T.TimestampType(), False),
+    T.StructField("pipeline", T.StringType(), False),
+    T.StructField("table", T.StringType(), False),
+    T.StructField("suite", T.StringType(), False),
+    T.StructField("suite_hash", T.StringType(), False),
+    T.StructField("contract_hash", T.StringType(), False),
+    T.StructField("target_id", T.StringType(), False),
+    T.StructField("version_from", T.LongType()),
+    T.StructField("version_to", T.LongType(), False),
+    T.StructField("run_scope", T.StringType(), False),
+    T.StructField("scope", T.StringType(), False),
+    T.StructField("number", T.IntegerType(), False),
+    T.StructField("expectation", T.StringType(), False),
+    T.StructField("column", T.StringType()),
+    T.StructField("arguments", T.StringType(), False),
+    T.StructField("severity", T.StringType(), False),
+    T.StructField("success", T.BooleanType(), False),
+    T.StructField("sensitive", T.BooleanType(), False),
+    T.StructField("observed", T.StringType()),
+    T.StructField("element_count", T.LongType()),
+    T.StructField("unexpected_count", T.LongType()),
+    T.StructField("unexpected_percent", T.DoubleType()),
+    T.StructField("unexpected_values", T.StringType()),
+    T.StructField("samples", T.StringType(), False),
+    T.StructField("exception", T.StringType()),
+    T.StructField("page", T.StringType()),
+    T.StructField("gx_version", T.StringType(), False),
+)
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """What a table is created as."""
+
+    path: str
+    fields: tuple[T.StructField, ...]
+    properties: dict[str, str] = field(default_factory=dict)
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    comment: str = ""
+
+
+def definitions(contract: Contract, places: Places) -> tuple[TableDefinition, TableDefinition, TableDefinition]:
+    """Target, quarantine and ledger of a contract."""
+    layout = contract.layout
+    # Statistics cost a fifth of a write; these columns are the ones that MERGE, verify and readers prune by.
+    pruned = [
+        *event_id_columns(contract),
+        contract.event_time,
+        "_partition",
+        "_offset",
+        "_ingested_at",
+        "_epoch",
+        "_batch",
+        *layout.cluster_by,
+    ]
+    # Delta keeps none of BINARY, and none where the folder tells.
+    without = {*layout.partition_by, *(each.name for each in target_fields(contract) if isinstance(each.dataType, T.BinaryType))}
+    kept = dict.fromkeys(name for name in pruned if name and name not in without)
+    # Serializable: a blind append of somebody else's must not pass unseen beside a MERGE.
+    common = {"delta.isolationLevel": "Serializable"}
+    return (
+        TableDefinition(
+            places.target,
+            tuple(target_fields(contract)),
+            {
+                **common,
+                EVENT_ID_PROPERTY: event_id_text(contract),
+                "delta.dataSkippingStatsColumns": ",".join(kept),
+                **dict(contract.properties),
+            },
+            layout.partition_by,
+            layout.cluster_by,
+            contract.description,
+        ),
+        TableDefinition(places.quarantine, QUARANTINE_FIELDS, {**common, "delta.dataSkippingStatsColumns": "partition,offset,epoch,batch"}),
+        TableDefinition(places.ledger, LEDGER_FIELDS, common),
+    )
+
+
+def quality_definition(places: Places) -> TableDefinition:
+    """The table of validation results; made by the first one."""
+    return TableDefinition(places.quality, QUALITY_FIELDS, comment="Validation results: one row an expectation and run.")

@@ -1,0 +1,141 @@
+"""Many records in one transaction, grouped by count and by time.
+
+A transaction costs the same few requests for one record and for a thousand; and it must not stay open because no record comes,
+since all who read committed wait behind it.
+
+    with TransactionalProducer(ExactlyOnce("billing-0"), servers) as producer, Grouped(producer) as out:
+        for event in events:
+            out.send("orders", event)
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Final
+
+from ingest.kafka.delivery.delivery_errors import GroupMovedOn, TransactionAborted
+from ingest.kafka.delivery.in_flight import BYTES_MAX
+from ingest.kafka.delivery.outgoing import Headers, Outgoing
+from ingest.kafka.delivery.transactional import TransactionalProducer
+from ingest.runtime.errors import InvalidInput
+
+RECORDS: Final = 1_000
+TIME_MS: Final = 100
+ATTEMPTS: Final = 3
+# A group is kept until it is committed, to be sent again; beyond this its records would not all be in flight at once anyway.
+_GROUP_BYTES_MAX: Final = BYTES_MAX
+
+
+class Grouped:
+    """Commits after `records` records, 32 MB of them, or `time_ms` after the first one, whichever is first. A context manager.
+
+    An aborted group is sent again, up to `attempts` times, since that is exact. Every other error is raised by the next `send` or at
+    the end, with its records in `lost`, the one that this `send` was given among them: OutcomeUnknown leaves the choice to the caller,
+    because sending again might double them. When an exception leaves the block, what was not committed is in `lost` too.
+    `send` waits while a group is being committed, so a fast caller cannot run away from the broker.
+    """
+
+    def __init__(
+        self, producer: TransactionalProducer, *, records: int = RECORDS, time_ms: int = TIME_MS, attempts: int = ATTEMPTS
+    ) -> None:
+        if records < 1 or time_ms < 1 or attempts < 1:
+            raise InvalidInput(
+                "GROUP_SIZE", f"{records=}, {time_ms=}, {attempts=}.", expected="at least 1 of each.", remedy="correct them."
+            )
+        self._producer, self._records, self._time_s, self._attempts = producer, records, time_ms / 1000, attempts
+        self._group: list[Outgoing] = []
+        self._bytes = 0
+        self._due = float("inf")
+        self._error: BaseException | None = None
+        self._ended = False
+        self._changed = threading.Condition()
+        self._clock = threading.Thread(target=self._watch, name="kafka-grouped", daemon=True)
+        self.committed = 0
+        self.transactions = 0
+        self.lost: tuple[Outgoing, ...] = ()
+
+    def __enter__(self) -> Grouped:
+        self._clock.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            with self._changed:
+                if kind is None and self._error is None:
+                    self._commit()
+                elif self._group:
+                    self.lost, self._group = tuple(self._group), []
+        finally:  # also when a signal ends the wait for the last commit
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+            self._clock.join()
+        if kind is None:
+            self._raise_error()
+
+    def send(
+        self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: Headers = (), partition: int | None = None
+    ) -> None:
+        """Add a record to the present group. Raises what the commit of a former group raised; TypeError for what is not bytes."""
+        for what, given in (("value", value), ("key", key)):
+            if not isinstance(given, bytes | bytearray | memoryview | None):  # at its commit it would take the whole group with it
+                raise TypeError(f"the {what} is {type(given).__name__}; expected bytes, or None. Encode it first.")
+        with self._changed:
+            if self._ended:
+                raise InvalidInput(
+                    "GROUP_ENDED", "a record for a group that has ended.", expected="an open one.", remedy="make a new Grouped."
+                )
+            if self._error is not None:
+                self.lost = (*self.lost, Outgoing(topic, value, key, headers, partition))
+            self._raise_error()
+            self._group.append(Outgoing(topic, value, key, headers, partition))
+            self._bytes += len(value or b"") + len(key or b"")
+            if len(self._group) >= self._records or self._bytes >= _GROUP_BYTES_MAX:
+                self._commit()
+                self._raise_error()
+            elif len(self._group) == 1:
+                self._due = time.monotonic() + self._time_s
+                self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Commit the present group now."""
+        with self._changed:
+            self._commit()
+            self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._ended:
+                left_s = self._due - time.monotonic()
+                if left_s > 0:
+                    self._changed.wait(None if left_s == float("inf") else left_s)
+                else:
+                    self._commit()
+
+    def _commit(self) -> None:
+        group, self._group, self._bytes, self._due = self._group, [], 0, float("inf")
+        for left in reversed(range(self._attempts if group else 0)):
+            try:
+                with self._producer.transaction() as transaction:
+                    for one in group:
+                        transaction.send(one.topic, one.value, key=one.key, headers=one.headers, partition=one.partition)
+                break
+            except TransactionAborted as error:
+                if left == 0 or isinstance(error, GroupMovedOn):
+                    self._error, self.lost = error, tuple(group)
+                    return
+            except Exception as error:
+                self._error, self.lost = error, tuple(group)
+                return
+            except BaseException:
+                self.lost = tuple(group)
+                raise
+        self.committed += len(group)
+        self.transactions += bool(group)

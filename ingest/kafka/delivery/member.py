@@ -1,0 +1,266 @@
+"""A member of a consumer group that never works on a record it does not own any more.
+
+Records are taken from Kafka into a buffer and handed out from it; a rebalance happens inside `poll` and nowhere else, so that no
+work and no transaction is ever under way while partitions change hands. What is buffered of a partition that goes away is abandoned:
+its next owner begins at the committed offset.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Literal, TypeAlias
+
+from kafka import AsyncConsumerRebalanceListener, ConsumerGroupMetadata, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import IllegalStateError, KafkaConfigurationError, KafkaError, NoOffsetForPartitionError
+
+from ingest.kafka.delivery.buffer import Buffer
+from ingest.kafka.delivery.connection import greet, known, refused
+from ingest.kafka.delivery.coordinator import end_every_rebalance, hear_of_every_loss
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.runtime.errors import InvalidInput, Unfit
+
+Rebalance: TypeAlias = Literal["cooperative", "eager"]
+Offsets: TypeAlias = Mapping[TopicPartition, int]
+
+_ASSIGNORS: Final = {"cooperative": CooperativeStickyAssignor, "eager": RangePartitionAssignor}
+_POLL_S: Final = 0.2
+_TOPICS_WITHIN_S: Final = 10.0
+# All members have to come to their next poll before partitions are dealt.
+_REBALANCE_WITHIN_S: Final = 10.0
+# Committed offsets of a transaction that is still open are not told (KIP-447): the wait is bounded by its timeout.
+_COMMITTED_WITHIN_S: Final = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Member:
+    """One consumer in a group. `options` are kafka-python's, from a delivery mode.
+
+    `finish` is asked, before partitions go, for offsets of work that is done and not committed; `dropped` is told which partitions are
+    gone, and whether such offsets were committed. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN,
+    REBALANCE_UNKNOWN or CLIENT_OPTIONS.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaOptions,
+        topics: Iterable[str],
+        options: Mapping[str, Any],
+        *,
+        buffer: Buffer,
+        rebalance: Rebalance = "cooperative",
+        finish: Callable[[set[TopicPartition]], Offsets] = lambda gone: {},
+        dropped: Callable[[set[TopicPartition], bool], object] = lambda gone, finished: None,
+    ) -> None:
+        self._finish, self._dropped = finish, dropped
+        self._buffer = buffer
+        self._full = False  # nothing more is fetched of any partition that may work
+        self._stale: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
+        self._eager = rebalance == "eager"
+        self._topics = tuple(topics)
+        if rebalance not in _ASSIGNORS:
+            found, expected = f"rebalance is {rebalance!r}.", f"one of {', '.join(_ASSIGNORS)}."
+            raise InvalidInput("REBALANCE_UNKNOWN", found, expected=expected, remedy="correct it, or leave it out.")
+        if not self._topics:
+            raise InvalidInput("TOPIC_UNKNOWN", "no topic is named.", expected="at least one to read.", remedy="name it.")
+        self._reset: str = options["auto_offset_reset"]
+        self.group = ConsumerGroupMetadata(group_id=options["group_id"])
+        self.polled_at = time.monotonic()
+        known(options, KafkaConsumer)
+        greet(kafka)
+        try:
+            self._consumer: Any = KafkaConsumer(
+                **{**kafka.for_python(), "partition_assignment_strategy": (_ASSIGNORS[rebalance],), "metrics_enabled": False, **options}
+            )
+        except (KafkaConfigurationError, ValueError) as error:
+            raise refused(kafka, error) from error
+        except KafkaError as error:
+            raise Unfit(
+                "BROKER_UNREACHABLE",
+                f"no consumer at {kafka.bootstrap_servers}: {kafka.without_secrets(repr(error))}.",
+                expected="a Kafka broker that answers and lets us in.",
+                remedy="check the address and the rights; `ingest broker start` starts an embedded broker.",
+            ) from error
+        hear_of_every_loss(self._consumer._coordinator)
+        end_every_rebalance(self._consumer._coordinator)
+        self._consumer.subscribe(list(self._topics), listener=_Listener(self))
+        try:
+            self._know_topics(kafka.bootstrap_servers)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leave the group (a static member only goes silent: its place is kept until the session times out)."""
+        with suppress(KafkaError):
+            self._consumer.close(autocommit=False, timeout_ms=5_000)
+
+    @property
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are ours as of the last poll."""
+        return set(self._consumer.assignment())
+
+    def poll(self, timeout_s: float) -> None:
+        """Take what is there into the buffer; partitions come and go here.
+
+        A rebalance that has begun is waited for: kafka-python 3.0.12 throws an assignment away that arrives between two polls and joins
+        anew, so that members with short polls would deal the partitions without end.
+        """
+        self._poll_once(timeout_s)
+        deadline = time.monotonic() + _REBALANCE_WITHIN_S
+        while self._consumer._coordinator.need_rejoin() and time.monotonic() < deadline:
+            self._poll_once(1.0)
+
+    def _poll_once(self, timeout_s: float) -> None:
+        found = self._consumer.poll(timeout_ms=max(timeout_s, 0) * 1000)
+        if not self.assignment:
+            for topic in self._topics:
+                self._consumer.partitions_for_topic(topic)
+        self.polled_at = time.monotonic()
+        # As of now and not as of the commit: see Transaction.send_offsets.
+        self.group = self._consumer.group_metadata()
+        # Before the offsets are asked for: that can fail, and the client has passed these records by now.
+        for place, records in found.items():
+            if place not in self._stale:
+                self._buffer.add(place, records)
+        self._rewind_stale()
+        self._hold_back()
+
+    def gather(self, records: int, time_s: float, stop: Callable[[], bool]) -> list[Any]:
+        """Up to `records` records, each partition's in order, at most `time_s` after the first one came, fewer when the buffer is full.
+
+        Empty if none came. Those of the last `gather` are worked on by now.
+        """
+        self._buffer.worked()
+        self.poll(0)
+        due = float("inf")
+        while not stop():
+            have = self._buffer.count(self._paused)
+            now = time.monotonic()
+            if have >= records or now >= due or (have and self._full):
+                break
+            if have and due == float("inf"):
+                due = now + time_s
+            self.poll(min(due - now, _POLL_S))
+            if due == float("inf") and not self._buffer.count(self._paused):
+                break
+        taken = self._buffer.take(records, self._paused)
+        self._hold_back()
+        return taken
+
+    def give_back(self, records: Iterable[Any]) -> None:
+        """Records of the last `gather` that were not worked on: they are the next ones. Only while all are ours."""
+        self._buffer.give_back(records)
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit next offsets outside of a transaction. Raises kafka.errors.CommitFailedError and other KafkaErrors."""
+        self._consumer.commit({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})
+
+    def rewind(self) -> None:
+        """Forget the buffer and go back to what the group has committed. Raises kafka.errors.KafkaError; the next poll tries again then."""
+        self.forget()
+        self._rewind_stale()
+
+    def forget(self) -> None:
+        """The same, but not before the next poll: for a run that ends with an error, and may be begun again."""
+        self._stale |= self.assignment
+        self._buffer.clear()
+
+    def pause(self, place: TopicPartition) -> None:
+        """Hand out no record of this partition until `resume`; it stays ours."""
+        self._paused.add(place)
+        self._hold_back()
+
+    def resume(self, place: TopicPartition) -> None:
+        """See pause."""
+        self._paused.discard(place)
+        self._hold_back()
+
+    def is_paused(self, place: TopicPartition) -> bool:
+        """See pause."""
+        return place in self._paused
+
+    def _know_topics(self, servers: str) -> None:
+        """Wait until the client knows its topics.
+
+        kafka-python 3.0.12 loses a request for metadata that meets one under way, for up to five minutes; a leader that does not know a
+        topic assigns nothing of it. Asking for the partitions of an unknown topic asks the broker again.
+        """
+        deadline = time.monotonic() + _TOPICS_WITHIN_S
+        for topic in self._topics:
+            while not self._consumer.partitions_for_topic(topic):
+                if time.monotonic() > deadline:
+                    found, expected = (
+                        f"the brokers {servers} tell no partitions of topic {topic!r}.",
+                        "a topic that exists and may be read.",
+                    )
+                    raise InvalidInput(
+                        "TOPIC_UNKNOWN", found, expected=expected, remedy="create the topic first, or grant Describe and Read."
+                    )
+                time.sleep(_POLL_S)
+
+    def _hold_back(self) -> None:
+        """Fetch nothing for partitions that are paused, or whose buffer is full."""
+        ours, held = self.assignment, set(self._consumer.paused())
+        full = {place for place in ours if self._buffer.is_full(place, len(ours), was_full=place in held)}
+        wanted = full | (ours & self._paused)
+        self._full = bool(full) and wanted == ours
+        for place in wanted - held:
+            self._consumer.pause(place)
+        for place in (held & ours) - wanted:
+            self._consumer.resume(place)
+
+    def _rewind_stale(self) -> None:
+        """kafka-python keeps the fetch position of a partition that an eager rebalance takes and gives back: behind what we dropped."""
+        self._stale &= self.assignment
+        for place in tuple(self._stale):
+            with suppress(IllegalStateError):  # it went away meanwhile
+                self._seek(place, self._consumer.committed(place, timeout_ms=_COMMITTED_WITHIN_S * 1000))
+            self._stale.discard(place)
+
+    def _seek(self, place: TopicPartition, committed: int | None) -> None:
+        if committed is not None:
+            self._consumer.seek(place, committed)
+        elif self._reset == "earliest":
+            self._consumer.seek_to_beginning(place)
+        elif self._reset == "latest":
+            self._consumer.seek_to_end(place)
+        else:
+            raise NoOffsetForPartitionError(place)
+
+    def _gone(self, places: set[TopicPartition], *, finished: bool) -> None:
+        for place in places:
+            self._buffer.drop(place)
+        self._dropped(places, finished)
+
+
+class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
+    """Runs in the client's network thread while `poll` waits; it must not block, so it commits without waiting in the way."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        places = set(revoked)
+        offsets = self._member._finish(places)
+        finished = bool(offsets)
+        if offsets:
+            try:
+                await self._member._consumer.commit_async({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})
+            except KafkaError as error:
+                _log.info("offsets of partitions that go away were not committed, their records come again: %r", error)
+                finished = False
+        self._member._gone(places, finished=finished)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        if self._member._eager:
+            self._member._stale |= set(assigned)
+
+    async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        self._member._gone(set(lost), finished=False)

@@ -1,0 +1,219 @@
+"""Raw fetches from the leaders of one topic's partitions, each question with a deadline.
+
+A consumer hides what the proof is about: control batches, aborted records, the index of aborted transactions, the log's start and
+its last stable offset. They all stand in the reply to Kafka's Fetch request, so that one is sent itself, through kafka-python's own
+network client and protocol classes (its consumer's `_client` is the same one).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kafka import IsolationLevel, OffsetSpec, errors
+from kafka.net.compat import KafkaNetClient
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from ingest.kafka import kafka_errors
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.runtime.errors import InvalidInput, Unfit
+
+# A cluster that answers at all answers in a second or two; a new leader is elected in less than this.
+ANSWER_WITHIN_S = 15.0
+# Few, large replies: each costs a round trip. A larger batch than this is sent whole all the same (KIP-74).
+FETCH_BYTES = 8 * 2**20
+# kafka-python's own limit of 1 MB for a reply would refuse them; that of its consumer is this.
+_REPLY_BYTES_MAX = 100_000_000
+_WAIT_MS = 500
+_RETRY_AFTER_MS = 50
+
+_FetchTopic = FetchRequest.FetchTopic
+_ListTopic = ListOffsetsRequest.ListOffsetsTopic
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a partition holds: [log_start, high_watermark); transactions that begin below `last_stable` are decided."""
+
+    log_start: int
+    last_stable: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The reply to one fetch: record batches as bytes, from the one that holds the offset on, the last one perhaps cut off.
+
+    `aborted` are (producer id, first offset) of the aborted transactions that the bytes may belong to (only when fetched as
+    committed).
+    """
+
+    data: bytes
+    aborted: tuple[tuple[int, int], ...]
+    bounds: Bounds
+
+
+class TopicReader:
+    """Reads one topic; a context manager. Raises Unfit BROKER_UNREACHABLE, BROKER_REFUSED and TOPIC_UNKNOWN."""
+
+    def __init__(self, kafka: KafkaOptions, topic: str, *, answer_within_s: float = ANSWER_WITHIN_S) -> None:
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it warns at every try; what matters is said once, by the error
+        self.topic = topic
+        self._kafka = kafka
+        self._answer_within_s = answer_within_s
+        within_ms = int(answer_within_s * 1000)
+        self._client = KafkaNetClient(**kafka.for_python(), receive_message_max_bytes=_REPLY_BYTES_MAX, request_timeout_ms=within_ms)
+        self.partitions: tuple[int, ...] = ()
+        self._leaders: dict[int, int] = {}
+        try:
+            self._client.get_broker_version(within_ms)
+            self._find_leaders(time.monotonic() + answer_within_s)
+        except errors.KafkaError as error:
+            self.close()
+            raise self._unreachable(error) from error
+        except BaseException:
+            self.close()
+            raise
+        self.partitions = tuple(sorted(self._leaders))
+
+    def bounds(self, partition: int) -> Bounds:
+        """Where the partition begins and ends. Raises InvalidInput PARTITION_UNKNOWN."""
+        start = self._offset(partition, OffsetSpec.EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+        # In this order, so that the stable offset is never above the end.
+        stable = self._offset(partition, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
+        return Bounds(start, stable, self._offset(partition, OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED))
+
+    def fetch(self, partition: int, offset: int, *, committed: bool, bytes_max: int = FETCH_BYTES) -> Fetched | None:
+        """The batches from `offset` on; None if the partition does not hold it (expired, or beyond the end).
+
+        `committed` ends at the last stable offset and brings the index of aborted transactions; aborted records come all the same.
+        """
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+
+        def request() -> Any:
+            at = _FetchTopic.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max)
+            topics = [_FetchTopic(topic=self.topic, partitions=[at])]
+            # From version 13 on a topic is named by its id; 5 brought the log's start.
+            return FetchRequest(
+                max_wait_ms=_WAIT_MS, min_bytes=1, max_bytes=bytes_max, isolation_level=level, topics=topics, min_version=5, max_version=12
+            )
+
+        def answer(reply: Any) -> tuple[int, Any]:
+            if reply.error_code or not reply.responses:  # no response at all: the broker throttles us
+                return reply.error_code or errors.ThrottlingQuotaExceededError.errno, None
+            found = reply.responses[0].partitions[0]
+            return found.error_code, found
+
+        found = self._ask(partition, request, answer, missing=errors.OffsetOutOfRangeError.errno)
+        if found is None:
+            return None
+        aborted = tuple((each.producer_id, each.first_offset) for each in found.aborted_transactions or ())
+        bounds = Bounds(found.log_start_offset, found.last_stable_offset, found.high_watermark)
+        return Fetched(found.records or b"", aborted, bounds)
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._client.close()
+
+    def __enter__(self) -> TopicReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _offset(self, partition: int, spec: OffsetSpec, level: IsolationLevel) -> int:
+        def request() -> Any:
+            at = _ListTopic.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=int(spec))
+            return ListOffsetsRequest(isolation_level=level, topics=[_ListTopic(name=self.topic, partitions=[at])], min_version=2)
+
+        def answer(reply: Any) -> tuple[int, int]:
+            found = reply.topics[0].partitions[0]
+            return found.error_code, found.offset
+
+        found = self._ask(partition, request, answer)
+        assert found is not None
+        return found
+
+    def _ask(
+        self, partition: int, request: Callable[[], Any], answer: Callable[[Any], tuple[int, T]], missing: int | None = None
+    ) -> T | None:
+        """Ask the partition's leader, again where that may help, until the deadline; None if the answer is the error `missing`."""
+        if partition not in self.partitions:
+            there = f"{self.partitions[0]} to {self.partitions[-1]}" if self.partitions else "none"
+            raise InvalidInput(
+                "PARTITION_UNKNOWN",
+                f"topic {self.topic} has no partition {partition}.",
+                expected=f"one of its partitions: {there}.",
+                remedy="correct --partition.",
+            )
+        deadline = time.monotonic() + self._answer_within_s
+        while True:
+            try:
+                if partition not in self._leaders:
+                    self._find_leaders(deadline)
+                code, found = answer(self._client.send_and_receive(self._leaders.get(partition, -1), request(), _left_ms(deadline)))
+                error: errors.KafkaError = errors.for_code(code)()
+            except errors.KafkaError as broken:
+                error, code = broken, -1
+            if code == 0:
+                return found
+            if code == missing:
+                return None
+            final = code != -1 and not isinstance(error, errors.RetriableError)
+            if final or time.monotonic() >= deadline:
+                raise self._unreachable(error) if code == -1 else self._refused(error)
+            self._leaders.pop(partition, None)
+            self._client.poll(timeout_ms=_RETRY_AFTER_MS)  # waits for the network, this long at most
+
+    def _find_leaders(self, deadline: float) -> None:
+        """Ask any broker who leads the partitions; never creates a topic (kafka-python's own look-up would)."""
+        request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
+        brokers = [broker.node_id for broker in self._client.cluster.brokers()]
+        error: errors.KafkaError = errors.BrokerNotAvailableError()
+        for node in brokers:
+            try:
+                found = self._client.send_and_receive(node, request, _left_ms(deadline)).topics[0]
+            except errors.KafkaError as broken:
+                error = broken
+                continue
+            if found.error_code:
+                error = errors.for_code(found.error_code)()
+                # A topic whose partitions we know may be unknown to a broker that has only just started.
+                if not self.partitions and not isinstance(error, errors.LeaderNotAvailableError):
+                    raise self._unknown(found.error_code)
+                continue
+            # A partition without a leader (-1) is asked for again when it is read.
+            self._leaders = {each.partition_index: each.leader_id for each in found.partitions}
+            return
+        self._client.cluster.request_update()  # the brokers that we know are gone; there may be others
+        raise error
+
+    def _unreachable(self, error: Exception) -> Unfit:
+        # The kind of error only: some messages of the client repeat its settings.
+        return kafka_errors.unreachable(self._kafka.bootstrap_servers, type(error).__name__).unfit()
+
+    def _refused(self, error: Exception) -> Unfit:
+        return Unfit(
+            "BROKER_REFUSED",
+            f"{self._kafka.bootstrap_servers} refused to read topic {self.topic} ({type(error).__name__}).",
+            expected="a partition that has a leader, and the right to read it.",
+            remedy="look into the state of the topic (kafka-topics.sh --describe), or grant Read.",
+        )
+
+    def _unknown(self, code: int) -> Unfit:
+        return Unfit(
+            "TOPIC_UNKNOWN",
+            f"{self._kafka.bootstrap_servers} has no topic {self.topic!r} that we may read (Kafka's error code {code}).",
+            expected="an existing topic and the right to read it.",
+            remedy="correct the topic's name, create the topic, or grant Describe and Read.",
+        )
+
+
+def _left_ms(deadline: float) -> int:
+    return max(1, int((deadline - time.monotonic()) * 1000))

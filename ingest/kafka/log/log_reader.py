@@ -1,0 +1,236 @@
+"""A partition's log as Kafka holds it: where records are and why each other offset has none (I4)."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ingest.kafka.intervals import EMPTY, Intervals
+from ingest.kafka.log.fetch import ANSWER_WITHIN_S, FETCH_BYTES, Bounds, Fetched
+from ingest.kafka.log.partition_scan import Kind, PartitionScan
+from ingest.kafka.log.record_batch import Marker, Record, RecordBatch, read_batches
+from ingest.runtime.errors import Unfit
+
+# Single records are looked up in small bites: most of what comes with one is not wanted.
+_LOOKUP_BYTES = 2**20
+
+
+class Log(Protocol):
+    """One topic that answers fetches; TopicReader is the one over the network."""
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+
+    def bounds(self, partition: int) -> Bounds:
+        """See TopicReader.bounds."""
+
+    def fetch(self, partition: int, offset: int, *, committed: bool, bytes_max: int = FETCH_BYTES) -> Fetched | None:
+        """See TopicReader.fetch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The offsets [start, end) of one kind, and the batch that they are in, if any.
+
+    A batch that compaction has thinned is one stretch of its kind; `batch.offsets()` tells which of its offsets are left.
+    """
+
+    kind: Kind
+    start: int
+    end: int
+    batch: RecordBatch | None = None
+
+
+def scan(reader: Log, partition: int, start: int, end: int) -> PartitionScan:
+    """Read [start, end) of a partition and say of each offset what it holds; records themselves are not decoded.
+
+    Raises ValueError unless 0 <= start <= end, InvalidInput PARTITION_UNKNOWN, Unfit BROKER_UNREACHABLE, BROKER_REFUSED,
+    BATCH_CORRUPT, BATCH_FORMAT_OLD, CODEC_MISSING and LOG_UNREADABLE.
+    """
+    if not 0 <= start <= end:
+        raise ValueError(f"not a range of offsets: [{start}, {end})")
+    found: dict[Kind, _Runs] = defaultdict(_Runs)
+    for stretch in stretches(reader, partition, start, end):
+        batch = stretch.batch
+        if batch is None or batch.dense or stretch.kind is Kind.HOLE:
+            found[stretch.kind].add(stretch.start, stretch.end)
+            continue
+        at = stretch.start
+        for first, stop in batch.offsets().clip(stretch.start, stretch.end):
+            found[Kind.HOLE].add(at, first)
+            found[stretch.kind].add(first, stop)
+            at = stop
+        found[Kind.HOLE].add(at, stretch.end)
+    classes = {kind: runs.intervals() for kind, runs in found.items()}
+    return PartitionScan(reader.topic, partition, start, end, reader.bounds(partition), *(classes.get(kind, EMPTY) for kind in Kind))
+
+
+def stretches(reader: Log, partition: int, start: int, end: int) -> Iterator[Stretch]:
+    """What [start, end) of a partition holds, in order and without a gap between stretches: a batch, a hole, or nothing yet.
+
+    Raises what `scan` raises.
+    """
+    bounds = reader.bounds(partition)
+    position, patience = start, _Patience(partition)
+    while position < end:
+        patience.at(position)
+        if position < bounds.log_start:
+            stop = min(end, bounds.log_start)
+            yield Stretch(Kind.EXPIRED, position, stop)
+            position = stop
+            continue
+        if position >= bounds.high_watermark:
+            yield Stretch(Kind.BEYOND, position, end)
+            return
+        stable = position < bounds.last_stable
+        reply = reader.fetch(partition, position, committed=stable)
+        if reply is None:  # retention was quicker, or the log was cut back: look anew
+            bounds = reader.bounds(partition)
+            continue
+        bounds = reply.bounds
+        readable_end = min(end, bounds.last_stable if stable else bounds.high_watermark)
+        for stretch in _of_reply(reply, position, readable_end, stable=stable):
+            yield stretch
+            position = stretch.end
+        if stable and position < readable_end and not reply.data and _begins_after(reader, partition, position, bounds.last_stable):
+            yield Stretch(Kind.HOLE, position, readable_end)
+            position = readable_end
+
+
+def records_at(reader: Log, partition: int, offsets: Sequence[int] | ArrayLike) -> list[Record]:
+    """The records at these offsets, ascending, whatever became of their transactions; offsets that hold none are left out.
+
+    Control records are none. Raises what `scan` raises.
+    """
+    wanted = [int(offset) for offset in np.unique(np.asarray(offsets, dtype=np.int64))]
+    found: list[Record] = []
+    bounds = reader.bounds(partition)
+    at, patience = 0, _Patience(partition)
+    while at < len(wanted) and wanted[at] < bounds.high_watermark:
+        patience.at(wanted[at])
+        if wanted[at] < bounds.log_start:
+            at += 1
+            continue
+        reply = reader.fetch(partition, wanted[at], committed=False, bytes_max=_LOOKUP_BYTES)
+        if reply is None:
+            bounds = reader.bounds(partition)
+            continue
+        for batch in read_batches(reply.data):
+            first = at
+            while at < len(wanted) and wanted[at] <= batch.last_offset:
+                at += 1
+            here = {offset for offset in wanted[first:at] if offset >= batch.base_offset}
+            if here and not batch.control:
+                found += batch.records(here)
+            if at == len(wanted):
+                break
+    return found
+
+
+def _of_reply(reply: Fetched, position: int, end: int, *, stable: bool) -> Iterator[Stretch]:
+    """The stretches of one reply from `position` on, ending at `end` at the latest."""
+    aborted = _Aborted(reply.aborted)
+    for batch in read_batches(reply.data):
+        covered = aborted.covers(batch)
+        if batch.last_offset < position:
+            continue
+        if batch.base_offset > position:
+            stop = min(batch.base_offset, end)
+            if stop > position:
+                yield Stretch(Kind.HOLE, position, stop)
+            position = stop
+        if position >= end:
+            return
+        stop = min(batch.last_offset + 1, end)
+        if batch.record_count == 0:
+            kind = Kind.HOLE  # emptied by compaction, kept for its producer's sequence numbers
+        elif batch.control:
+            kind = Kind.ABORT_MARKER if batch.marker is Marker.ABORT else Kind.COMMIT_MARKER
+        elif not stable:
+            kind = Kind.UNSTABLE
+        else:
+            kind = Kind.ABORTED if covered else Kind.COMMITTED
+        yield Stretch(kind, position, stop, batch)
+        position = stop
+
+
+def _begins_after(reader: Log, partition: int, position: int, stable: int) -> bool:
+    """Whether the first batch from `position` on begins at or above `stable`.
+
+    Only then is an empty reply a hole: compaction has emptied the log up to the first open transaction.
+    """
+    reply = reader.fetch(partition, position, committed=False, bytes_max=1)
+    batches = read_batches(reply.data) if reply is not None else iter(())
+    first = next((batch for batch in batches if batch.last_offset >= position), None)
+    return first is not None and first.base_offset >= stable
+
+
+class _Aborted:
+    """Which batches of one reply belong to aborted transactions, as Kafka's own consumer decides it.
+
+    A transaction of a producer that was aborted covers the producer's transactional batches from its first offset to the abort
+    marker.
+    """
+
+    def __init__(self, index: Iterable[tuple[int, int]]) -> None:
+        self._coming = sorted(index, key=lambda each: each[1], reverse=True)
+        self._producers: set[int] = set()
+
+    def covers(self, batch: RecordBatch) -> bool:
+        """Call it for each batch, in order."""
+        while self._coming and self._coming[-1][1] <= batch.last_offset:
+            self._producers.add(self._coming.pop()[0])
+        if batch.control and batch.producer_id in self._producers and batch.marker is Marker.ABORT:
+            self._producers.discard(batch.producer_id)
+        return batch.transactional and not batch.control and batch.producer_id in self._producers
+
+
+class _Patience:
+    """Ends a reading that makes no progress."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+        self._position = -1
+        self._until = 0.0
+
+    def at(self, position: int) -> None:
+        """Say where the reading is. Raises Unfit LOG_UNREADABLE if it has been there for too long."""
+        now = time.monotonic()
+        if position != self._position:
+            self._position, self._until = position, now + ANSWER_WITHIN_S
+        elif now > self._until:
+            raise Unfit(
+                "LOG_UNREADABLE",
+                f"the broker sends nothing from offset {position} of partition {self._partition} on, though its log goes on.",
+                expected=f"a record batch within {ANSWER_WITHIN_S:.0f} s.",
+                remedy="look into the broker's log; a quota, or a damaged segment, may be the cause.",
+            )
+
+
+class _Runs:
+    """Collects ascending intervals; a million of them are 16 MB."""
+
+    def __init__(self) -> None:
+        self._starts, self._ends = array("q"), array("q")
+
+    def add(self, start: int, end: int) -> None:
+        """Add [start, end), which begins where the last one ended or later."""
+        if start >= end:
+            return
+        if self._ends and self._ends[-1] == start:
+            self._ends[-1] = end
+        else:
+            self._starts.append(start)
+            self._ends.append(end)
+
+    def intervals(self) -> Intervals:
+        """What was collected."""
+        return Intervals(np.array(self._starts, dtype=np.int64), np.array(self._ends, dtype=np.int64))

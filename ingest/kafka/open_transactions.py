@@ -1,0 +1,244 @@
+"""What the transaction coordinators hold, and which open transaction keeps readers of committed records waiting, by how much.
+
+A partition's last stable offset is where its oldest open transaction begins: nothing from there on is shown to read_committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.errors import BrokerResponseError, KafkaError, KafkaTimeoutError, TransactionalIdNotFoundError, UnsupportedVersionError
+from kafka.protocol.metadata import MetadataRequest
+
+from ingest.kafka import broker_request, kafka_errors
+from ingest.kafka.delivery.connection import end, producer, quiet
+from ingest.kafka.delivery.mode import ExactlyOnce
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.log.fetch import TopicReader
+from ingest.kafka.log.log_reader import stretches
+from ingest.runtime.errors import IngestError, InvalidInput, RunStopped, Unfit
+
+# Kafka's names, in the order in which a transaction passes them; the others are decided.
+OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+ANSWER_WITHIN_S: Final = 15.0
+_OFFSETS_WITHIN_S: Final = 5.0
+_ENDED_WITHIN_S: Final = 30.0
+# Their headers are read, with all that is between: some 20 MB, a second or less.
+COUNTED_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A partition with records of an open transaction, which begins there at `start`.
+
+    Offsets from `last_stable` to `high_watermark` are kept from read_committed; `holds`: it is this transaction that does so. `records`
+    is how many records stand there, without markers; None where they were not counted: beyond COUNTED_MAX offsets, or without the right
+    to read the topic.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    last_stable: int
+    high_watermark: int
+    records: int | None
+
+    @property
+    def holds(self) -> bool:
+        return self.start == self.last_stable
+
+    @property
+    def held_back(self) -> int:
+        """Offsets that readers of committed records wait for because of this transaction; markers count too."""
+        return self.high_watermark - self.last_stable if self.holds else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A transactional id. `age_s` is how long its transaction is open, None where none is; `held` its partitions that hold records.
+
+    `untold` are those of its partitions of which the brokers tell nothing: without a leader, deleted, or not ours to read.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    state: str
+    age_s: float | None
+    timeout_ms: int
+    coordinator: int
+    partitions: tuple[TopicPartition, ...]
+    held: tuple[Held, ...]
+    untold: tuple[TopicPartition, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN
+
+    @property
+    def held_back(self) -> int:
+        """Sum over its partitions, in offsets."""
+        return sum(each.held_back for each in self.held)
+
+    @property
+    def records_held_back(self) -> int | None:
+        """The same in records; None where those of one partition were not counted."""
+        counted = [each.records for each in self.held if each.holds]
+        return None if None in counted else sum(each or 0 for each in counted)
+
+
+def listed(kafka: KafkaOptions) -> tuple[Listed, ...]:
+    """All transactional ids that the brokers know, those that hold most back first.
+
+    Raises Unfit BROKER_UNREACHABLE, KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_TOO_OLD (before Kafka 3.0).
+    """
+    with quiet(), _admin(kafka) as admin:
+        by_broker = admin.list_transactions()
+        found = [_described(admin, row.transactional_id) for rows in by_broker.values() for row in rows]
+        described = {name: one for each in found for name, one in each.items()}
+        in_open = {place for one in described.values() if one.state.value in OPEN for place in one.topic_partitions}
+        told, begun = _begun(admin, _with_leader(admin, in_open))
+        try:
+            bounds = _bounds(kafka, told)
+        except KafkaTimeoutError:  # a leader has gone since it was asked for
+            bounds = _bounds(kafka, _with_leader(admin, told))
+    begun = {(place, producer_id): start for (place, producer_id), start in begun.items() if place in bounds}
+    holding = {place for (place, _), start in begun.items() if start == bounds[place][0]}
+    with quiet():
+        waiting = {place: _records(kafka, place, *bounds[place]) for place in holding}
+    rows = [_row(name, one, begun, bounds, waiting) for name, one in described.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.held_back, not row.is_open, -(row.age_s or 0), row.transactional_id)))
+
+
+def abort(kafka: KafkaOptions, transactional_id: str) -> None:
+    """End the open transaction of this id, as a restart of its producer would: by a newer producer. The old one is fenced.
+
+    One whose commit is decided (PrepareCommit) is no open one: it will be committed, whoever asks.
+
+    Raises InvalidInput TRANSACTIONAL_ID_UNKNOWN, NO_OPEN_TRANSACTION, RunStopped STILL_OPEN, and what `listed` raises.
+    """
+    row = next((each for each in listed(kafka) if each.transactional_id == transactional_id), None)
+    if row is None:
+        found, remedy = f"no broker knows the transactional id {transactional_id!r}.", "`ingest transactions` lists them."
+        raise InvalidInput("TRANSACTIONAL_ID_UNKNOWN", found, expected="an id that a producer has used.", remedy=remedy)
+    if not row.is_open or row.state == "PrepareCommit":
+        found = f"{transactional_id} is in state {row.state}."
+        raise InvalidInput("NO_OPEN_TRANSACTION", found, expected="a transaction that is open.", remedy="nothing needs to be done.")
+    if row.state == "Ongoing":
+        end(producer(kafka, ExactlyOnce(transactional_id).producer_options()))
+    deadline = time.monotonic() + _ENDED_WITHIN_S
+    while any(each.transactional_id == transactional_id and each.is_open for each in listed(kafka)):
+        if time.monotonic() > deadline:
+            expected = "its end, once the brokers have written their markers."
+            found = f"the transaction of {transactional_id} is still open."
+            raise RunStopped("STILL_OPEN", found, expected=expected, remedy="see whether the leaders of its partitions are there.")
+        time.sleep(0.2)
+
+
+@contextmanager
+def _admin(kafka: KafkaOptions) -> Iterator[Any]:
+    nothing = MetadataRequest(
+        topics=[], allow_auto_topic_creation=False, include_cluster_authorized_operations=False, include_topic_authorized_operations=False
+    )
+    broker_request.ask(kafka, nothing, ANSWER_WITHIN_S)  # says by name what is wrong, which the client below would call a time-out
+    within_ms = int(ANSWER_WITHIN_S * 1000)
+    try:
+        admin = KafkaAdminClient(**kafka.for_python(), request_timeout_ms=within_ms, bootstrap_timeout_ms=within_ms)
+        try:
+            yield admin
+        finally:
+            admin.close()
+    except KafkaError as error:
+        if isinstance(error, UnsupportedVersionError):
+            found, remedy = "the brokers cannot list transactions.", "ask the brokers' own tools."
+            raise Unfit("BROKER_TOO_OLD", found, expected="Kafka 3.0 or later (KIP-664).", remedy=remedy) from error
+        raise kafka_errors.unreachable(kafka.bootstrap_servers, type(error).__name__).unfit() from error
+
+
+def _described(admin: Any, transactional_id: str) -> dict[str, Any]:
+    try:
+        return dict(admin.describe_transactions([transactional_id]))
+    except TransactionalIdNotFoundError:  # it expired between the two questions
+        return {}
+
+
+def _with_leader(admin: Any, places: set[TopicPartition]) -> set[TopicPartition]:
+    """A transaction is often held up just because a partition has none: the others are told of all the same."""
+    topics = admin.describe_topics(sorted({place.topic for place in places})) if places else ()
+    led = {
+        TopicPartition(topic["name"], each["partition_index"]) for topic in topics for each in topic["partitions"] if each["leader_id"] >= 0
+    }
+    return places & led
+
+
+def _begun(admin: Any, places: set[TopicPartition]) -> tuple[set[TopicPartition], dict[tuple[TopicPartition, int], int]]:
+    """The partitions that tell of it (it needs the right to read them), and where the open transaction of a producer id begins there."""
+    try:
+        found = dict(admin.describe_producers(places)) if places else {}
+    except BrokerResponseError:  # one of them spoils the answer of all
+        found = {}
+        for place in places:
+            with suppress(BrokerResponseError):
+                found |= admin.describe_producers([place])
+    begun = {
+        (place, one.producer_id): one.current_transaction_start_offset
+        for place, state in found.items()
+        for one in state.active_producers
+        if one.current_transaction_start_offset >= 0
+    }
+    return set(found), begun
+
+
+def _bounds(kafka: KafkaOptions, places: set[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    ends = []
+    for level in ("read_committed", "read_uncommitted") if places else ():
+        # In this order, so that the stable offset is never above the end.
+        options = {"isolation_level": level, "enable_auto_commit": False, "group_id": None, "exclude_internal_topics": False}
+        with KafkaConsumer(**kafka.for_python(), **options) as reader:
+            ends.append(reader.end_offsets(list(places), timeout_ms=_OFFSETS_WITHIN_S * 1000))
+    return {place: (ends[0][place], ends[1][place]) for place in places}
+
+
+def _records(kafka: KafkaOptions, place: TopicPartition, start: int, end: int) -> int | None:
+    if end - start > COUNTED_MAX:
+        return None
+    try:
+        with TopicReader(kafka, place.topic, answer_within_s=ANSWER_WITHIN_S) as reader:
+            batches = (stretch.batch for stretch in stretches(reader, place.partition, start, end))
+            return sum(batch.record_count for batch in batches if batch is not None and not batch.control)
+    except IngestError:  # offsets may be asked for with Describe, records only with Read
+        return None
+
+
+def _row(
+    name: str,
+    one: Any,
+    begun: dict[tuple[TopicPartition, int], int],
+    bounds: dict[TopicPartition, tuple[int, int]],
+    waiting: dict[TopicPartition, int | None],
+) -> Listed:
+    places = tuple(sorted(one.topic_partitions))
+    started_ms = one.transaction_start_time_ms
+    is_open = one.state.value in OPEN
+    return Listed(
+        name,
+        one.producer_id,
+        one.producer_epoch,
+        one.state.value,
+        round(max(time.time() - started_ms / 1000, 0.0), 1) if is_open and started_ms >= 0 else None,
+        one.transaction_timeout_ms,
+        one.coordinator_id,
+        places if is_open else (),
+        tuple(
+            Held(place.topic, place.partition, begun[place, one.producer_id], *bounds[place], waiting.get(place))
+            for place in places
+            if is_open and (place, one.producer_id) in begun
+        ),
+        tuple(place for place in places if is_open and place not in bounds),
+    )

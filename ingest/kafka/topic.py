@@ -1,0 +1,219 @@
+"""What the broker says of a topic: its id, its partitions, where each ends. Every question has a deadline."""
+
+from __future__ import annotations
+
+import base64
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import ACLOperation
+from kafka.errors import InvalidTopicError, KafkaError, NoError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError, for_code
+from kafka.protocol.metadata import MetadataRequest
+
+from ingest.kafka import kafka_errors
+from ingest.kafka.broker_request import ask
+from ingest.kafka.kafka_errors import Trouble
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic_state import BrokerFacts, TopicId, topic_made_again
+from ingest.runtime.errors import RunStopped, Unfit
+
+# A cluster that answers at all answers in a second or two; longer silence is a wrong address.
+ANSWER_WITHIN_S = 15.0
+# As long as Spark's clients wait for a broker that is gone (PATIENCE in table_query.py); one that has only just started knows no topic yet.
+BACK_WITHIN_S = 90.0
+PASSING = ("BROKER_UNREACHABLE", "TOPIC_UNKNOWN")
+ASKED_AGAIN_AFTER_S = 0.5
+SETTLED_WITHIN_S = 5.0
+# The lag is for show; no batch waits for it.
+LAG_WITHIN_MS = 2_000
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the broker knows it. `id` is how Kafka prints it; it is empty if the broker is too old to have ids. `cluster` is the
+    cluster's id, which outlives its upgrades; empty if none is told."""
+
+    name: str
+    id: str
+    partitions: tuple[int, ...]
+    cluster: str = ""
+
+
+def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) -> Topic:
+    """Ask for the topic, each broker once.
+
+    Raises Unfit KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_UNREACHABLE, TOPIC_UNKNOWN or KAFKA_FORBIDDEN (which a broker also says
+    of a topic that is not there, to a user who may not see it), and InvalidInput KAFKA_OPTION_UNUSABLE.
+    """
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=name)],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=True,
+    )
+    answer = ask(kafka, request, within_s).to_dict()
+    found = answer["topics"][0]
+    error = for_code(found["error_code"])
+    if error in (UnknownTopicOrPartitionError, InvalidTopicError):
+        raise kafka_errors.topic_unknown(kafka, name).unfit()
+    # Who may describe a topic and not read it would be refused in the first batch.
+    if error is TopicAuthorizationFailedError or not _may_read(found.get("authorized_operations")):
+        raise kafka_errors.forbidden(kafka, f"the topic {name!r}").unfit()
+    if error is not NoError:
+        raise kafka_errors.unreachable(kafka.bootstrap_servers, f"{error.__name__} for the topic {name!r}").unfit()
+    partitions = tuple(sorted(p["partition_index"] for p in found["partitions"]))
+    return Topic(name, _id_text(found.get("topic_id")), partitions, answer.get("cluster_id") or "")
+
+
+def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: float = BACK_WITHIN_S) -> None:
+    """Called when a batch has been read and before it is written: raises RunStopped TOPIC_RECREATED if the topic of this name is
+    another one by now (I6).
+
+    Where the new one is as long as the old one was, Spark's clients read on in the middle of it without a word. A broker that is gone is
+    waited for; then the codes of `describe`, as RunStopped. Nothing is asked of a broker that tells no topic ids.
+    """
+    if not topic.id:
+        return
+    deadline, tries = time.monotonic() + within_s, 0
+    while True:
+        try:
+            now = describe(kafka, topic.name)
+            break
+        except Unfit as error:
+            tries += 1
+            # Twice at least: one that goes down in this very moment ends a login as if it refused it.
+            if time.monotonic() > deadline or (error.code not in PASSING and tries > 1):
+                raise Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(table) from error
+        time.sleep(ASKED_AGAIN_AFTER_S)
+    refuse_another(now, topic, table)
+
+
+def refuse_another(now: Topic, topic: Topic, table: str) -> None:
+    """Raises RunStopped TOPIC_RECREATED if `now`, what the broker knows by that name, is not the topic that `table` was read from."""
+    if now.id in ("", topic.id):
+        return
+    raise RunStopped(
+        "TOPIC_RECREATED",
+        f"topic {topic.name} was deleted and made again while {table} was read from it: its id was {topic.id} and is {now.id}. "
+        "Of the batch at hand nothing was written.",
+        expected="the same topic: offsets of the one mean nothing in the other.",
+        remedy=topic_made_again(table),
+    )
+
+
+def diagnose(kafka: KafkaOptions, name: str, seen: Trouble) -> Trouble:
+    """What is behind a trouble that Spark saw: its clients call much a timeout, a deleted topic too, and a broker that has only just come
+    back knows no topic yet. So the broker is asked itself, and where it knows none of that name, at least twice."""
+    if seen.code not in PASSING:
+        return seen
+    deadline, tries = time.monotonic() + SETTLED_WITHIN_S, 0
+    while True:
+        try:
+            describe(kafka, name)
+        except Unfit as error:
+            tries += 1
+            if error.code != "TOPIC_UNKNOWN" or (time.monotonic() > deadline and tries > 1):
+                return Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy)
+        else:
+            why = f"for a while it did not know the topic {name!r}; the next start says if that was made again"
+            passed = kafka_errors.unreachable(kafka.bootstrap_servers, why)
+            return passed if seen.code == "TOPIC_UNKNOWN" else seen
+        time.sleep(ASKED_AGAIN_AFTER_S)
+
+
+def look(kafka: KafkaOptions, name: str, within_s: float) -> tuple[Topic, dict[int, tuple[int, int]]]:
+    """`describe` and `bounds` in one go, for who cannot wait: each question may take `within_s`. Raises as both."""
+    topic = describe(kafka, name, within_s)
+    return topic, bounds(kafka, topic, within_s)
+
+
+def bounds(kafka: KafkaOptions, topic: Topic, within_s: float = ANSWER_WITHIN_S) -> dict[int, tuple[int, int]]:
+    """The earliest offset of each partition and its end (the high watermark). Raises Unfit BROKER_UNREACHABLE."""
+    partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+    with _consumer(kafka, within_s) as consumer:
+        first = consumer.beginning_offsets(partitions, timeout_ms=within_s * 1000)
+        end = consumer.end_offsets(partitions, timeout_ms=within_s * 1000)
+    return {each.partition: (int(first[each]), int(end[each])) for each in partitions}
+
+
+def facts_of(kafka: KafkaOptions, topic: Topic, isolation_level: str, within_s: float = ANSWER_WITHIN_S) -> BrokerFacts:
+    """What a start and a seek ask of the broker, for a reader of this isolation level. Raises Unfit BROKER_UNREACHABLE."""
+    known, id = bounds(kafka, topic, within_s), TopicId(topic.name, topic.id, topic.cluster)
+    if isolation_level != "read_committed":
+        return BrokerFacts(id, known)
+    partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+    with _consumer(kafka, within_s, isolation_level) as consumer:
+        decided = consumer.end_offsets(partitions, timeout_ms=within_s * 1000)
+    # Asked later than the bounds: what was decided in between is no matter.
+    return BrokerFacts(id, known, {p.partition: min(int(decided[p]), known[p.partition][1]) for p in partitions})
+
+
+def offsets_at(kafka: KafkaOptions, topic: Topic, milliseconds: int) -> dict[int, int | None]:
+    """The first offset of each partition whose record is not older than this time (ms since the epoch); None: all are older.
+
+    Raises Unfit BROKER_UNREACHABLE.
+    """
+    partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+    with _consumer(kafka, ANSWER_WITHIN_S) as consumer:
+        found = consumer.offsets_for_times(dict.fromkeys(partitions, milliseconds), timeout_ms=ANSWER_WITHIN_S * 1000)
+    return {each.partition: None if found.get(each) is None else int(found[each].offset) for each in partitions}
+
+
+@contextmanager
+def _consumer(kafka: KafkaOptions, within_s: float, isolation_level: str = "read_uncommitted") -> Iterator[KafkaConsumer]:
+    try:
+        settings: dict[str, object] = {"enable_auto_commit": False, "group_id": None, "isolation_level": isolation_level}
+        settings["bootstrap_timeout_ms"] = round(within_s * 1000)
+        consumer = KafkaConsumer(**kafka.for_python(), **settings)
+        try:
+            yield consumer
+        finally:
+            consumer.close(autocommit=False)
+    except KafkaError as error:
+        raise kafka_errors.unreachable(kafka.bootstrap_servers, type(error).__name__).unfit() from error
+
+
+class Ends:
+    """Asks where a topic's partitions end, as a reader of this isolation level sees it; `close` it at the end."""
+
+    def __init__(self, kafka: KafkaOptions, topic: Topic, isolation_level: str) -> None:
+        self._kafka = kafka
+        self._isolation_level = isolation_level
+        self._partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+        self._consumer: KafkaConsumer | None = None
+
+    def lag(self, reached: Mapping[int, int]) -> int | None:
+        """Offsets between `reached` (by partition) and the ends; None if the broker did not say within LAG_WITHIN_MS."""
+        try:
+            if self._consumer is None:
+                settings = {"enable_auto_commit": False, "group_id": None, "isolation_level": self._isolation_level}
+                self._consumer = KafkaConsumer(**self._kafka.for_python(), **settings, bootstrap_timeout_ms=LAG_WITHIN_MS)
+            ends = self._consumer.end_offsets(self._partitions, timeout_ms=LAG_WITHIN_MS)
+        except KafkaError:
+            self.close()
+            return None
+        return sum(max(0, int(end) - reached.get(each.partition, 0)) for each, end in ends.items())
+
+    def close(self) -> None:
+        """Leave the broker."""
+        if self._consumer is not None:
+            self._consumer.close(autocommit=False)
+            self._consumer = None
+
+
+def _id_text(value: object) -> str:
+    """Kafka's own notation of a topic id: URL-safe base64 of the 16 bytes, without padding."""
+    if value is None:
+        return ""
+    number = value if isinstance(value, uuid.UUID) else uuid.UUID(str(value))
+    return "" if number.int == 0 else base64.urlsafe_b64encode(number.bytes).rstrip(b"=").decode()
+
+
+def _may_read(operations: Iterable[int] | None) -> bool:
+    """Whether we may read, of the numbers that the broker tells; one without authorizer tells all, an old one none that Kafka defines."""
+    known = set(operations or ()) & {operation.value for operation in ACLOperation}
+    return not known or bool(known & {ACLOperation.READ.value, ACLOperation.ALL.value})

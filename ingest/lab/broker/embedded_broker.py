@@ -1,0 +1,241 @@
+"""An embedded Kafka broker: one KRaft node as a child process, for the demo, the tests and a laptop without a Kafka."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from ingest.lab.broker import broker_probe
+from ingest.lab.broker.broker_config import HOST, Listener, log4j2_settings, server_properties
+from ingest.lab.broker.broker_state import BrokerState
+from ingest.lab.broker.ports import free_port, is_free, port_taken
+from ingest.lab.process import launch
+from ingest.runtime import java
+from ingest.runtime.errors import Unfit
+from ingest.runtime.jars import JarSet, ensure, exclusively
+
+START_DEADLINE_S = 60.0
+STOP_GRACE_S = 20.0
+
+# Kafka preallocates indexes of 10 MB for every active segment and stops for good on a full disk.
+DISK_FREE_BYTES_MIN = 500 * 1024 * 1024
+
+_PORT_TRIES = 3
+_HEAP = ("-Xms128m", "-Xmx512m")
+
+
+class Broker:
+    """One broker for one data folder.
+
+    `port` 0 takes the port that the folder had before, else a free one. With `die_with_parent` the broker ends with this process
+    even if it is killed (start it from the main thread); without, it is a daemon that `stop` ends from any process. `beside` gives
+    another listener, asked for at each start. As a context manager it starts on entry and stops on exit.
+    """
+
+    def __init__(
+        self, folder: Path | str, *, port: int = 0, die_with_parent: bool = True, beside: Callable[[], Listener] | None = None
+    ) -> None:
+        self.folder = Path(folder).absolute()
+        self._wanted_port = port
+        self._die_with_parent = die_with_parent
+        self._beside = beside
+        self._child: subprocess.Popen[bytes] | None = None
+        self._logged_before = 0
+
+    @property
+    def state(self) -> BrokerState | None:
+        return BrokerState.read(self.folder)
+
+    @property
+    def running(self) -> bool:
+        state = self.state
+        return state is not None and state.process.alive()
+
+    @property
+    def port(self) -> int:
+        """Where clients connect; raises Unfit BROKER_STOPPED if this folder never had a broker."""
+        return self._known().port
+
+    @property
+    def pid(self) -> int:
+        return self._known().process.pid
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def start(self) -> Broker:
+        """Start and wait until it answers; one that runs in this folder already is used as it is.
+
+        Raises Unfit PORT_TAKEN, DISK_FULL or BROKER_FAILED, and the errors of java.find and jars.ensure.
+        """
+        executable, jars = java.find().executable, ensure(JarSet.BROKER)
+        with _folder_errors(self.folder), exclusively(self.folder / "start.lock"):
+            state = self.state
+            if state is not None and state.process.alive():
+                if self._wanted_port not in (0, state.port):
+                    raise _port_differs(self.folder, state.port, self._wanted_port)
+                return self
+            if shutil.disk_usage(self.folder).free < DISK_FREE_BYTES_MIN:
+                raise _disk_full(self.folder)
+            fixed_port = self._wanted_port or (state.port if state else 0)
+            # Native libraries are unpacked there; a broker that was killed has left them.
+            scratch = self._without_scratch()
+            scratch.mkdir()
+            command = [str(executable), *_HEAP, f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
+            command += [f"-Djava.io.tmpdir={scratch}"]
+            command += ["-cp", os.pathsep.join(map(str, jars))]
+            for tries_left in reversed(range(_PORT_TRIES)):
+                port = fixed_port or free_port()
+                if not is_free(port):
+                    raise port_taken(port)
+                try:
+                    self._launch(command, port)
+                    break
+                except Unfit as error:
+                    # Somebody took a port between our look and Kafka's: another one, but for a port that was asked for.
+                    if error.code != "PORT_TAKEN" or tries_left == 0 or not (fixed_port == 0 or is_free(port)):
+                        raise
+        return self
+
+    def stop(self) -> bool:
+        """Shut down in order, by force after STOP_GRACE_S; topics stay. False if none ran."""
+        return self._end(STOP_GRACE_S)
+
+    def kill(self) -> bool:
+        """SIGKILL, as a power cut would: for tests of what survives."""
+        return self._end(0)
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic and wait until it can be written; raises kafka.errors.TopicAlreadyExistsError where it is there."""
+        broker_probe.create_topic(self.bootstrap_servers, name, partitions, configs or {})
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _known(self) -> BrokerState:
+        state = self.state
+        if state is None:
+            found = f"no broker was ever started in {self.folder}."
+            raise Unfit("BROKER_STOPPED", found, expected="a started broker.", remedy=f"ingest broker start --data {self.folder}")
+        return state
+
+    def _end(self, grace_s: float) -> bool:
+        state = self.state
+        ended = state is not None and state.process.end(grace_s=grace_s)
+        if self._child is not None:
+            self._child.wait()  # reap it, else it stays in the process table as a zombie of ours
+            self._child = None
+            atexit.unregister(self.stop)
+        if ended:
+            self._without_scratch()
+        return ended
+
+    def _without_scratch(self) -> Path:
+        scratch = self.folder / "tmp"
+        shutil.rmtree(scratch, ignore_errors=True)
+        return scratch
+
+    def _launch(self, command: list[str], port: int) -> None:
+        properties = self.folder / "server.properties"
+        listeners = (Listener(port), *([self._beside()] if self._beside else []))
+        properties.touch(mode=0o600)  # it may hold the password of a keystore
+        properties.write_text(server_properties(self.folder, listeners, free_port(besides=port)), encoding="utf-8")
+        (self.folder / "log4j2.properties").write_text(log4j2_settings(self.folder), encoding="utf-8")
+        output = self.folder / "console.log"
+        output.write_bytes(b"")
+        log = self.folder / "server.log"
+        self._logged_before = log.stat().st_size if log.exists() else 0
+        if not (self.folder / "data" / "meta.properties").exists():
+            cluster_id = _cluster_id()
+            format_it = [*command, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
+            with output.open("ab") as console:
+                deadline_s = START_DEADLINE_S
+                done = subprocess.run(format_it, stdin=subprocess.DEVNULL, stdout=console, stderr=console, timeout=deadline_s, check=False)
+            if done.returncode != 0:
+                raise self._failure(port)
+        # The path of this folder's settings is the word by which its process is known again.
+        self._child, process = launch(
+            [*command, "kafka.Kafka", str(properties)],
+            marker=str(properties),
+            output=output,
+            cwd=self.folder,
+            die_with_parent=self._die_with_parent,
+        )
+        BrokerState(process, port).write(self.folder)
+        if self._die_with_parent:
+            atexit.register(self.stop)
+        try:
+            self._wait_until_it_answers(port)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_until_it_answers(self, port: int) -> None:
+        assert self._child is not None
+        deadline = time.monotonic() + START_DEADLINE_S
+        while not broker_probe.answers(f"{HOST}:{port}", timeout_s=2.0):
+            if self._child.poll() is not None or time.monotonic() > deadline:
+                raise self._failure(port)
+            time.sleep(0.05)
+
+    def _failure(self, port: int) -> Unfit:
+        """Why it did not start, from what this start logged."""
+        console, log = self.folder / "console.log", self.folder / "server.log"
+        text = _tail(console, 0) + _tail(log, self._logged_before)
+        if "Address already in use" in text:
+            return port_taken(port)
+        if "No space left on device" in text:
+            return _disk_full(self.folder)
+        found = f"the embedded broker ended, or did not answer within {START_DEADLINE_S:.0f} s."
+        return Unfit("BROKER_FAILED", found, expected=f"a broker at {HOST}:{port}.", remedy=f"look into {log} and {console}.")
+
+
+def _tail(log: Path, offset: int) -> str:
+    if not log.exists():
+        return ""
+    with log.open("rb") as content:
+        content.seek(offset if log.stat().st_size >= offset else 0)  # it was rolled meanwhile
+        return content.read().decode(errors="replace")
+
+
+def _cluster_id() -> str:
+    """A fresh id as Kafka writes them; a leading dash would be taken for an option."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+
+
+@contextmanager
+def _folder_errors(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise _disk_full(folder) from error
+        expected, remedy = "a folder that this user may write.", "choose another one: ingest broker start --data <folder>"
+        raise Unfit("BROKER_FOLDER", f"the broker's folder {folder} cannot be used ({error}).", expected=expected, remedy=remedy) from error
+
+
+def _disk_full(folder: Path) -> Unfit:
+    wanted = f"{DISK_FREE_BYTES_MIN // 2**20} MB free for the broker's logs."
+    return Unfit(
+        "DISK_FULL", f"too little space is left under {folder}.", expected=wanted, remedy="free space or give another --data folder."
+    )
+
+
+def _port_differs(folder: Path, has: int, wanted: int) -> Unfit:
+    found = f"the broker in {folder} runs on port {has}, not {wanted}."
+    return Unfit("BROKER_RUNNING", found, expected="one port a folder.", remedy=f"ingest broker stop --data {folder}, or use port {has}.")

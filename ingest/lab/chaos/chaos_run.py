@@ -1,0 +1,254 @@
+"""A chaos run: rounds until the time is up, each with a broker and a lake of its own, each ended by the oracle's verdict.
+
+Rounds, because what the oracle has to hold in memory and to count at every version grows with a round's records and batches.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+import traceback
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ingest.contract.definition import Contract
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.lab.chaos import clock
+from ingest.lab.chaos.chaos_events import Bodies, bodies, compared_columns, refuse_unfit, refused_kinds
+from ingest.lab.chaos.disk import small_disk
+from ingest.lab.chaos.guard import Guard, clear, marked
+from ingest.lab.chaos.injected_faults import strike
+from ingest.lab.chaos.scene import Counts, Say, Scene
+from ingest.lab.chaos.schedule import Strike, schedule
+from ingest.lab.interrupt import interrupted_by
+from ingest.lab.oracle.judge import Run, Verdict, judge
+from ingest.lab.oracle.sources import read_kafka
+from ingest.lab.proxy import Proxy
+from ingest.lab.worker import MARK
+from ingest.runtime.crash_points import SCRATCH
+
+ROUND_S: Final = 180.0
+BATCH_RECORDS: Final = 30_000
+# A million records take the oracle's plain consumer about a minute.
+READ_WITHIN_S: Final = 900.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is asked for; `rate` is records a second of the producer, 0 for as many as it can."""
+
+    contracts: Sequence[Contract]
+    minutes: float
+    seed: int
+    faults: tuple[str, ...]
+    rate: int
+    folder: Path | None = None
+    samples: Path | None = None
+
+
+@dataclass
+class Report:
+    """What a run came to. `seconds` are all, `dealt_s` those in which faults were dealt; `left_out` are faults that this machine
+    does not allow, each with the reason; `folder` is kept if not ok; `broken_off`: by Ctrl-C or a signal, so that only the rounds that
+    were judged by then are in it."""
+
+    options: Options
+    counts: Counts = field(default_factory=Counts)
+    tables: dict[str, Counts] = field(default_factory=dict)
+    rounds: int = 0
+    findings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    dealt_s: float = 0.0
+    folder: Path | None = None
+    broken_off: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether neither the oracle nor the run itself found anything."""
+        return not self.findings
+
+    def add_round(self, number: int, dealt_s: float, scene: Scene, tables: Mapping[str, Counts], notes: Sequence[str]) -> None:
+        """All at once: of a round that is broken off there is nothing in the report."""
+        self.dealt_s += dealt_s
+        self.counts.add(scene.counts)
+        for name, counts in tables.items():
+            self.tables.setdefault(name, Counts()).add(counts)
+        self.notes += [f"round {number}: {note}" for note in notes]
+        self.findings += [f"round {number}: {finding}" for finding in scene.findings]
+
+
+def run(options: Options, say: Say) -> Report:
+    """Run to the end; `say(who, what)` tells the story. Nothing is left but, where something was found, the folder.
+
+    Interrupted (Ctrl-C, SIGTERM, SIGHUP) it returns what the rounds judged by then came to; in the first one it raises KeyboardInterrupt.
+    An error of its own in the midst of a round is a finding.
+
+    Raises InvalidInput CHAOS_CONTRACT and CHAOS_SAMPLE, and what Broker.start raises.
+    """
+    for contract in options.contracts:
+        refuse_unfit(contract)
+    began = time.monotonic()
+    report = Report(options)
+    pools = [bodies(contract, str(options.seed), options.samples) for contract in options.contracts]
+    for pool in pools:
+        say("chaos", f"events of {pool.contract.name} are made from {pool.origin}")
+    with ExitStack() as stack:
+        stack.enter_context(interrupted_by(signal.SIGTERM, signal.SIGHUP))
+        folder = _folder(options.folder)
+        mark = os.environ[MARK] = uuid.uuid4().hex
+        stack.callback(os.environ.pop, MARK)
+        guard = Guard(mark, folder)
+        stack.callback(guard.dismiss)
+        try:
+            _rounds(report, folder, pools, guard, mark, say)
+        except BaseException as error:
+            # Whoever was just being started when it was interrupted is known by the mark alone.
+            clear(mark, str(folder), besides=guard.pid)
+            if not (isinstance(error, KeyboardInterrupt) and report.rounds):
+                raise
+            report.broken_off = True
+        if report.ok:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            report.folder = folder
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def _rounds(report: Report, folder: Path, pools: Sequence[Bodies], guard: Guard, mark: str, say: Say) -> None:
+    left_s = report.options.minutes * 60
+    while left_s > 0 and report.ok:
+        number = report.rounds + 1
+        seconds = left_s if left_s < 1.5 * ROUND_S else ROUND_S
+        left_s -= seconds
+        here = folder / f"round-{number}"
+        here.mkdir()
+        _round(report, here, pools, number, seconds, say)
+        report.rounds = number
+        if strays := [f"{p.pid} {p.name()}" for p in marked(mark) if p.pid != guard.pid]:
+            report.findings.append(f"processes are left after round {number}: {', '.join(strays)}")
+        if report.ok:
+            shutil.rmtree(here)
+
+
+def _round(report: Report, folder: Path, pools: Sequence[Bodies], number: int, seconds: float, say: Say) -> None:
+    options = report.options
+    with ExitStack() as stack:
+        disk = stack.enter_context(small_disk(folder / "disk")) if "disk-full" in options.faults else None
+        library = clock.library(folder) if "clock" in options.faults else None
+        faults = _allowed(report, has_disk=disk is not None, has_clock=library is not None)
+        broker = stack.enter_context(Broker(folder / "broker"))
+        proxy = stack.enter_context(Proxy(broker.bootstrap_servers))
+        settings = {
+            "samples": str(options.samples.absolute()) if options.samples else None,
+            "seed": str(options.seed),
+            "rate": options.rate,
+        }
+        scene = Scene(
+            folder, options.contracts, broker, proxy, settings, say, batch_records=BATCH_RECORDS, disk=disk, clock_library=library
+        )
+        stack.callback(scene.close)
+        if disk is not None:
+            stack.callback(_keep, scene, folder)
+        (scene.lake / SCRATCH).touch()
+        say("chaos", f"round {number}: {seconds:.0f} s of {', '.join(faults)}")
+        try:
+            dealt_s = _deal(scene, schedule(f"{options.seed}/{number}", faults), seconds, say)
+            say("chaos", "no more faults; all is read to the end")
+            scene.finish()
+            notes = ["not judged by the oracle, since not all was read"]
+            tables: dict[str, Counts] = {}
+            if scene.read_to_the_end:
+                tables, notes = _judge(scene, pools, say)
+            report.add_round(number, dealt_s, scene, tables, notes)
+        except Exception as error:  # it would take with it what the rounds before came to
+            say("chaos", traceback.format_exc())
+            scene.findings.append(f"chaos itself ended: {type(error).__name__}: {error}")
+            report.findings.append(f"round {number}: {scene.findings[-1]}")
+        scene.close()
+
+
+def _deal(scene: Scene, blows: Iterable[Strike], seconds: float, say: Say) -> float:
+    """Strike until the time is up or something is found; returns for how long, in seconds."""
+    began = time.monotonic()
+    for blow in blows:
+        if time.monotonic() > began + seconds or scene.findings:
+            break
+        strike(scene, blow)
+        say(blow.fault, f"strike {blow.number}; {scene.batches_done()} batches done, {scene.counts.starts} starts so far")
+    return time.monotonic() - began
+
+
+def _keep(scene: Scene, folder: Path) -> None:
+    """What stands on a small disk goes with it; where something was found it is copied beside it first."""
+    if scene.findings:
+        shutil.copytree(scene.home, folder / "disk-kept", dirs_exist_ok=True)
+
+
+def _judge(scene: Scene, pools: Sequence[Bodies], say: Say) -> tuple[dict[str, Counts], list[str]]:
+    """Ask the oracle about each table; returns what was counted of each, and the oracle's notes."""
+    tables: dict[str, Counts] = {}
+    notes: list[str] = []
+    contracts = {contract.name: contract for contract in scene.contracts}
+    for pool in pools:
+        contract = contracts[pool.contract.name]
+        say("oracle", f"reads {contract.name}: topic, target, quarantine, ledger and every version")
+        try:
+            verdict, counts = _verdict(scene, pool, contract)
+        except Exception as error:  # a finding is kept with all that led to it; an error would take that away
+            scene.findings.append(f"the oracle cannot judge {contract.name}: {type(error).__name__}: {error}")
+            continue
+        say("oracle", f"{contract.name}: {counts.records:,} records, {counts.batches} batches, {len(verdict.findings)} findings")
+        scene.findings += verdict.findings
+        notes += verdict.notes
+        tables[contract.name] = counts
+        scene.counts.records += counts.records
+        scene.counts.batches += counts.batches
+    return tables, notes
+
+
+def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[Verdict, Counts]:
+    columns, payload = contract.event_id.columns, compared_columns(contract)
+    asked = Run(
+        scene.lake,
+        contract.pipeline,
+        contract.table,
+        contract.source.topic,
+        columns,
+        payload,
+        tuple(path for path in scene.manifests if path.exists()),
+        excused_ids=frozenset(scene.excused[contract.name]),
+        own_versions=frozenset(scene.own_versions[contract.name]),
+        # Made from the types alone, an event may break a rule; which ones do, only Spark could say.
+        valid_in_quarantine=bool(contract.rules) and pool.origin == "the column types",
+        refused_kinds=refused_kinds(contract),
+    )
+    kafka = read_kafka(scene.broker.bootstrap_servers, contract.source.topic, columns, payload, timeout_s=READ_WITHIN_S)
+    verdict = judge(asked, kafka)
+    batches = scene.batches_done_of(contract)
+    return verdict, Counts(records=len(kafka.records), batches=batches)
+
+
+def _allowed(report: Report, *, has_disk: bool, has_clock: bool) -> tuple[str, ...]:
+    """The chosen faults less those that this machine does not allow."""
+    asked = report.options.faults
+    if "disk-full" in asked and not has_disk:
+        report.left_out["disk-full"] = "no tmpfs can be mounted in a mount namespace of ours (root, or CAP_SYS_ADMIN, on Linux)"
+    if "clock" in asked and not has_clock:
+        report.left_out["clock"] = "no C compiler (cc) is here, or this is no Linux"
+    return tuple(fault for fault in asked if fault not in report.left_out)
+
+
+def _folder(asked: Path | None) -> Path:
+    if asked is not None:
+        asked.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix="ingest-chaos-", dir=asked)).absolute()

@@ -1,0 +1,244 @@
+"""What each fault does to a round: one function a name of `ingest.lab.chaos.schedule`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from ingest.lab.chaos import clock, upkeep
+from ingest.lab.chaos.scene import Scene, codes_of, last_of
+from ingest.lab.chaos.schedule import Strike
+from ingest.lab.proxy import Api
+from ingest.lab.worker import Worker, until
+from ingest.runtime.errors import Refused
+
+# A start takes 10 s on a quiet machine of two cores; what takes this long hangs.
+WORKING_WITHIN_S: Final = 600.0
+FENCED_WITHIN_S: Final = 120.0
+JVM_ENDS_WITHIN_S: Final = 60.0
+REMOVED_WITHIN_S: Final = 10.0
+# So often a strike on the driver waits for a batch first, lest a round be nothing but starts.
+PROGRESS_EVERY: Final = 3
+REFUSED_WITHIN_S: Final = 120.0
+# These wait for a driver that has its locks; of the first ones some strike a start before.
+AT_ANY_TIME: Final = ("kill-driver", "kill-python", "kill-jvm", "lose-checkpoints")
+ON_DRIVER: Final = (*AT_ANY_TIME, "second-driver", "optimize", "delete", "clock", "disk-full")
+Blow = Callable[[Scene, Strike], None]
+
+
+def strike(scene: Scene, blow: Strike) -> None:
+    """Wait for what the blow waits for, let it fall, and count it; what it killed is started again by `scene.tend`."""
+    scene.tend()
+    if blow.fault in ON_DRIVER and not (blow.starting and blow.fault in AT_ANY_TIME) and not _at_work(scene, blow):
+        return
+    scene.pass_time(blow.wait_s)
+    if scene.findings:
+        return
+    scene.counts.strikes[blow.fault] += 1
+    BLOWS[blow.fault](scene, blow)
+
+
+def _at_work(scene: Scene, blow: Strike) -> bool:
+    if not scene.wait(scene.working, WORKING_WITHIN_S):
+        scene.findings = scene.findings or [f"ingest run does not come to work within {WORKING_WITHIN_S:.0f} s"]
+        return False
+    if blow.number % PROGRESS_EVERY == 0:
+        done = scene.batches_done()
+        if not scene.wait(lambda: scene.batches_done() > done, WORKING_WITHIN_S):
+            scene.findings = scene.findings or [f"no batch was done within {WORKING_WITHIN_S:.0f} s"]
+            return False
+    return True
+
+
+def _driver(scene: Scene) -> Worker:
+    scene.tend()
+    assert scene.driver is not None
+    return scene.driver
+
+
+def _kill_driver(scene: Scene, _: Strike) -> None:
+    _kill_all_of(scene, _driver(scene))
+
+
+def _kill_all_of(scene: Scene, driver: Worker) -> None:
+    scene.counts.sigkills += 1
+    driver.kill()
+    if scene.driver is driver:
+        scene.driver = None
+
+
+def _kill_python(scene: Scene, _: Strike) -> None:
+    driver = _driver(scene)
+    scene.counts.sigkills += 1
+    os.kill(driver.pid, signal.SIGKILL)
+    # The JVM ends what it is about to write; the next start waits for its lock.
+    until(lambda: driver.poll() is not None, JVM_ENDS_WITHIN_S)
+    scene.driver = None
+    scene.start_driver()
+    if driver.ended(JVM_ENDS_WITHIN_S) is None:
+        scene.findings.append(f"its JVM outlives a killed ingest run by {JVM_ENDS_WITHIN_S:.0f} s ({driver.output.name})")
+        driver.kill()
+
+
+def _kill_jvm(scene: Scene, _: Strike) -> None:
+    driver = _driver(scene)
+    if not until(driver.jvms, 2.0):
+        _kill_all_of(scene, driver)  # it has none yet
+        return
+    scene.counts.sigkills += 1
+    for process in driver.jvms():
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    if driver.ended(WORKING_WITHIN_S) is None:
+        scene.findings.append(f"ingest run goes on {WORKING_WITHIN_S:.0f} s after its JVM was killed ({driver.output.name})")
+
+
+def _lose_checkpoints(scene: Scene, blow: Strike) -> None:
+    """Beneath the run half of the times: it opens another epoch by itself. Else between two runs."""
+    if blow.chance < 0.5:
+        _kill_all_of(scene, _driver(scene))
+    # What Spark writes this very moment may bring a folder back.
+    until(lambda: _removed(scene.checkpoints), REMOVED_WITHIN_S)
+
+
+def _removed(folder: Path) -> bool:
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
+def _second_driver(scene: Scene, blow: Strike) -> None:
+    driver = _driver(scene)
+    driver.stop()
+    try:
+        began = time.monotonic()
+        # Only a table whose lock the stopped one holds refuses: in the midst of its start, or of its end, it holds some or none.
+        if all(scene.held(contract, driver) for contract in scene.contracts):
+            _refused(scene, scene.another_driver())
+        time.sleep(max(0.0, blow.hold_s - (time.monotonic() - began)))
+    finally:
+        driver.signal_all(signal.SIGCONT)
+
+
+def _refused(scene: Scene, second: Worker) -> None:
+    try:
+        code = second.ended(REFUSED_WITHIN_S)
+        if code != Refused.exit_code or set(codes_of(second)) != {"LOCKED"}:
+            scene.findings.append(
+                f"beside a stopped driver another one was not refused as LOCKED: {code} {last_of(second)} ({second.output.name})"
+            )
+    finally:
+        second.kill()
+
+
+def _kill_broker(scene: Scene, blow: Strike) -> None:
+    scene.counts.sigkills += 1
+    scene.broker.kill()
+    time.sleep(blow.hold_s)
+    scene.broker.start()
+
+
+def _pause_broker(scene: Scene, blow: Strike) -> None:
+    os.kill(scene.broker.pid, signal.SIGSTOP)
+    try:
+        time.sleep(blow.hold_s)
+    finally:
+        os.kill(scene.broker.pid, signal.SIGCONT)
+
+
+def _kill_producer(scene: Scene, blow: Strike) -> None:
+    if scene.writer is not None and scene.writer.poll() is None:
+        scene.counts.sigkills += 1
+        scene.writer.kill()
+    scene.start_writer(again=blow.chance < 0.3)
+
+
+def _fence_producer(scene: Scene, _: Strike) -> None:
+    """Two of one id: one of them is told so and ends. As a rule it is the older; a reconnect can turn it about."""
+    older = scene.writer
+    newer = scene.start_writer()
+    if older is None or older.poll() is not None:
+        return
+    until(lambda: older.poll() is not None or newer.poll() is not None, FENCED_WITHIN_S)
+    if older.poll() is None:
+        if newer.poll() is None:
+            scene.findings.append(f"two producers of one transactional id wrote side by side for {FENCED_WITHIN_S:.0f} s")
+            older.kill()
+        else:
+            scene.writer = older
+            # Its manifest is judged by what it says, whichever place it has among the others.
+            scene.manifests[-1], scene.manifests[-2] = scene.manifests[-2], scene.manifests[-1]
+
+
+def _lose_reply(scene: Scene, blow: Strike) -> None:
+    kinds = (Api.END_TXN, Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN, Api.INIT_PRODUCER_ID)
+    api = kinds[int(blow.chance * 100) % len(kinds)]
+    if blow.chance < 0.5:
+        scene.proxy.cut_reply(api)
+    elif blow.chance < 0.8:
+        scene.proxy.cut_request(api)
+    else:
+        scene.proxy.delay_reply(api, blow.hold_s)
+
+
+def _optimize(scene: Scene, blow: Strike) -> None:
+    _beside(scene, lambda: upkeep.optimize(scene, _pick(scene, blow)))
+
+
+def _delete(scene: Scene, blow: Strike) -> None:
+    _beside(scene, lambda: upkeep.delete(scene, _pick(scene, blow), blow.chance))
+
+
+def _pick(scene: Scene, blow: Strike) -> int:
+    return blow.number % len(scene.contracts)
+
+
+def _beside(scene: Scene, work: Callable[[], None]) -> None:
+    """On a local disk two engines may not write at once, and ours keeps a lock for that: the driver is killed and, while the
+    next one waits for the lock, the other engine writes."""
+    _kill_all_of(scene, _driver(scene))
+    with upkeep.locked(scene):
+        scene.start_driver()
+        work()
+
+
+def _disk_full(scene: Scene, blow: Strike) -> None:
+    assert scene.disk is not None
+    scene.disk.fill()
+    try:
+        scene.pass_time(2 + blow.hold_s)
+    finally:
+        scene.disk.clear()
+
+
+def _clock(scene: Scene, blow: Strike) -> None:
+    _kill_all_of(scene, _driver(scene))
+    assert scene.clock_library is not None
+    scene.clock = clock.moved(scene.clock_library, blow.chance)
+    scene.start_driver()
+    scene.clock = {}
+
+
+BLOWS: Final[dict[str, Blow]] = {
+    "kill-driver": _kill_driver,
+    "kill-python": _kill_python,
+    "kill-jvm": _kill_jvm,
+    "lose-checkpoints": _lose_checkpoints,
+    "second-driver": _second_driver,
+    "kill-broker": _kill_broker,
+    "pause-broker": _pause_broker,
+    "kill-producer": _kill_producer,
+    "fence-producer": _fence_producer,
+    "lose-reply": _lose_reply,
+    "optimize": _optimize,
+    "delete": _delete,
+    "disk-full": _disk_full,
+    "clock": _clock,
+}

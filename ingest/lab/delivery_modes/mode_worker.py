@@ -1,0 +1,96 @@
+"""A consumer as a process of its own, which can be killed: `python -m ingest.lab.delivery_modes.mode_worker '{…}'`.
+
+Its work on a record is to write it to another topic. At_most_once commits offsets before that, at_least_once and idempotent after it,
+exactly_once together with it. It works until SIGTERM.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ingest.kafka.delivery.consumer import Consumer
+from ingest.kafka.delivery.outgoing import Outgoing
+from ingest.kafka.delivery.producer import Producer
+from ingest.kafka.delivery.transform import Transform
+from ingest.lab.delivery_modes import candidate
+from ingest.lab.delivery_modes.crash_point import Doom
+
+# The shortest session that brokers allow by default: so long its partitions wait for a member that was killed.
+SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500}
+COMMIT_MS: Final = 500
+
+
+@dataclass(frozen=True)
+class Working:
+    """What a worker has to do; `instance` tells it from others of its group, `group` is how many records it takes at once."""
+
+    mode: str
+    servers: str
+    source: str
+    sink: str
+    group: int
+    instance: int = 0
+    doom: dict[str, Any] | None = field(default=None)
+
+
+def work(job: Working, stop: Callable[[], bool]) -> None:
+    """Until `stop` says so. Raises the errors of Consumer.run and Transform.run."""
+    doom = Doom.of(job.doom)
+    (_in_transactions if job.mode == "exactly_once" else _one_by_one)(job, doom, stop)
+
+
+def _one_by_one(job: Working, doom: Doom, stop: Callable[[], bool]) -> None:
+    mode, worked = candidate.plain(job.mode), 0
+    quick: dict[str, Any] = {"commit_records": job.group, "commit_ms": COMMIT_MS, **SESSION}
+    with Producer(mode, job.servers, linger_ms=0) as out, Consumer(mode, [job.source], job.source, job.servers, **quick) as consumer:
+
+        def one(record: Any) -> None:
+            nonlocal worked
+            out.send(job.sink, record.value, partition=record.partition)
+            out.flush()  # the offset may be committed any time from now on
+            worked += 1
+            doom.reached("worked", worked)
+
+        print("started", flush=True)
+        consumer.run(one, stop=stop)
+
+
+def _in_transactions(job: Working, doom: Doom, stop: Callable[[], bool]) -> None:
+    worked = 0
+
+    def on_step(step: str) -> None:
+        nonlocal worked
+        worked += step == "worked"
+        if step == "flushed":  # the output is in the log, its offsets are not: this is between work and commit
+            doom.reached("worked", worked)
+
+    transform = Transform(
+        job.source,
+        lambda record: [Outgoing(job.sink, record.value, partition=record.partition)],
+        [job.sink],
+        candidate.transactional(f"{job.source}-{job.instance}"),
+        job.source,
+        job.servers,
+        records=job.group,
+        on_step=on_step,
+        consumer_options=dict(SESSION),
+    )
+    with transform:
+        print("started", flush=True)
+        transform.run(stop=stop)
+
+
+def _main() -> None:
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    work(Working(**json.loads(sys.argv[1])), stopping.is_set)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,181 @@
+"""What a trial is played on: its topics, its processes, and waiting for them with an end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Final
+
+from kafka import KafkaConsumer, TopicPartition
+
+from ingest.kafka.delivery.mode import AtLeastOnce
+from ingest.kafka.delivery.producer import Producer
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.lab.delivery_modes.mode_verdict import Reader, Verdict, judge, stuck
+from ingest.lab.delivery_modes.mode_worker import Working
+from ingest.lab.delivery_modes.reported import Told
+from ingest.lab.delivery_modes.sender import Sending
+from ingest.lab.process import launch
+
+PARTITIONS: Final = 2
+# A bounced broker is away for some seconds, a dead member's partitions for its session of 6 s.
+_WITHIN_S: Final = 90.0
+# A service that fails is started again, as a service manager would.
+_RESTARTS_MAX: Final = 5
+_LOOK_EVERY_S: Final = 0.05
+# A member that was away comes to its next poll after one record, and is in the group again after one rebalance.
+_QUIET_S: Final = 1.5
+
+
+class Stage:
+    """One candidate in one trial. A context manager: no process of it stays. To be used from the main thread."""
+
+    def __init__(self, broker: Broker, folder: Path, mode: str, records: int, group: int) -> None:
+        self.broker, self.mode, self.records, self.group = broker, mode, records, group
+        self._folder = folder
+        self.name = f"trial-{uuid.uuid4().hex[:10]}"
+        self.source, self.sink, position = (f"{self.name}-{what}" for what in ("in", "out", "position"))
+        for topic, partitions in ((self.source, PARTITIONS), (self.sink, PARTITIONS), (position, 1)):
+            broker.create_topic(topic, partitions)
+        self.told = Told(folder / f"{self.name}.told")
+        self.sending = Sending(
+            mode, broker.bootstrap_servers, self.source, position, PARTITIONS, records, group, str(folder / f"{self.name}.told")
+        )
+        self.working = Working(mode, broker.bootstrap_servers, self.source, self.sink, group)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.restarts = 0
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait(30)
+
+    def start(self, job: Sending | Working) -> subprocess.Popen[bytes]:
+        """A sender or a worker in a process of its own."""
+        module = type(job).__module__
+        command = [sys.executable, "-m", module, json.dumps(asdict(job))]
+        process, _ = launch(command, marker=module, output=self._log, cwd=Path.cwd(), die_with_parent=True)
+        self._processes.append(process)
+        return process
+
+    def killed(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until it has killed itself."""
+        self.until(lambda: process.poll() is not None, "a process kills itself")
+        if process.returncode != -signal.SIGKILL:
+            raise stuck(f"a process ended with {process.returncode} before its fault: {self._last_words()}")
+
+    def ended(self, process: subprocess.Popen[bytes], job: Sending) -> None:
+        """Wait until a sender has done all; one that fails is started again."""
+        while True:
+            self.until(lambda: process.poll() is not None, "a sender comes to its end")  # noqa: B023
+            if process.returncode == 0:
+                return
+            process = self._restarted(replace(job, doom=None), process.returncode)
+
+    def worked_off(self, process: subprocess.Popen[bytes], job: Working) -> subprocess.Popen[bytes]:
+        """Wait until the group has committed all that the source shows; a worker that fails is started again. Returns the worker."""
+        with Reader(self.servers, self.source, "read_committed") as reader:
+            ends = {number: found[-1][0] + 1 for number, found in enumerate(reader.read()) if found}
+        current = process
+
+        def done() -> bool:
+            nonlocal current
+            if (code := current.poll()) is not None:
+                current = self._restarted(replace(job, doom=None), code)
+            committed = self.committed()
+            return all(committed.get(number, 0) >= end for number, end in ends.items())
+
+        self.until(done, "all records are worked on")
+        return current
+
+    def stop(self, process: subprocess.Popen[bytes]) -> None:
+        """End a worker in order."""
+        process.send_signal(signal.SIGTERM)
+        self.until(lambda: process.poll() is not None, "a worker ends in order")
+
+    def fill(self) -> None:
+        """Write the source without a fault, for trials of workers."""
+        with Producer(AtLeastOnce(), self.servers) as producer:
+            for number in range(self.records):
+                producer.send(self.source, b"%d" % number, partition=number % PARTITIONS)
+
+    def committed(self) -> dict[int, int]:
+        """The group's next offsets by partition, without those of open transactions."""
+        with KafkaConsumer(
+            bootstrap_servers=self.servers, group_id=self.source, enable_auto_commit=False, isolation_level="read_committed"
+        ) as reader:
+            return {number: reader.committed(TopicPartition(self.source, number)) or 0 for number in range(PARTITIONS)}
+
+    def seen(self, topic: str, level: str = "read_committed") -> list[list[int]]:
+        """The numbers that a reader of this level finds, by partition in order."""
+        with Reader(self.servers, topic, level) as reader:
+            return [[number for _, number in found] for found in reader.read()]
+
+    def settled(self, topic: str) -> None:
+        """Wait until no transaction is open in the topic."""
+        self.until(
+            lambda: self._ends(topic, "read_committed") == self._ends(topic, "read_uncommitted"), f"no transaction is open in {topic}"
+        )
+
+    def quiet(self, topic: str) -> None:
+        """Wait until nothing has been written to the topic for a while."""
+        last, since = self._ends(topic, "read_uncommitted"), time.monotonic()
+
+        def quiet() -> bool:
+            nonlocal last, since
+            if (now := self._ends(topic, "read_uncommitted")) != last:
+                last, since = now, time.monotonic()
+            return time.monotonic() - since > _QUIET_S
+
+        self.until(quiet, f"nothing more is written to {topic}")
+
+    def verdict(self, topic: str) -> Verdict:
+        """What became of the records in this topic."""
+        self.settled(topic)
+        told = self.told.entries() if topic == self.source else ()
+        return judge(self.records, self.seen(topic), self.seen(topic, "read_uncommitted"), told)
+
+    def until(self, reached: Callable[[], bool], what: str) -> None:
+        """Look until it is so. Raises RunStopped TRIAL_STUCK."""
+        deadline = time.monotonic() + _WITHIN_S
+        while not reached():
+            if time.monotonic() > deadline:
+                raise stuck(f"not within {_WITHIN_S:g} s for {self.mode}: {what}. Last words: {self._last_words()}")
+            time.sleep(_LOOK_EVERY_S)
+
+    @property
+    def servers(self) -> str:
+        return self.broker.bootstrap_servers
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / f"{self.name}.log"
+
+    def _restarted(self, job: Sending | Working, code: int) -> subprocess.Popen[bytes]:
+        self.restarts += 1
+        if self.restarts > _RESTARTS_MAX:
+            raise stuck(f"a process of {self.mode} failed {self.restarts} times, last with {code}: {self._last_words()}")
+        return self.start(job)
+
+    def said(self) -> list[str]:
+        """The lines that its processes have printed."""
+        return self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+
+    def _last_words(self) -> str:
+        return " / ".join(self.said()[-3:]) or "nothing"
+
+    def _ends(self, topic: str, level: str) -> dict[TopicPartition, int]:
+        with KafkaConsumer(bootstrap_servers=self.servers, enable_auto_commit=False, isolation_level=level) as reader:
+            ends: dict[TopicPartition, int] = reader.end_offsets([TopicPartition(topic, number) for number in range(PARTITIONS)])
+            return ends

@@ -1,0 +1,1 @@
+"""`ingest demo`: two pipelines, the same kills, the same events; one is written by hand."""

@@ -1,0 +1,89 @@
+"""What the oracle is asked, what it answers, and all that its checks look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ingest.lab.oracle.oracle_tables import Lake, Place, Position
+from ingest.lab.oracle.sources import EventId, KafkaRecord, KafkaView, ManifestView
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run to be judged, and what the test itself did to it.
+
+    `excused_ids` were deleted by the test, or lost in an accepted gap or with their topic. `own_versions` are commits of the test on the
+    target, `own_quarantine_versions` on the quarantine. `updated` is what the test's own UPDATE left: by event id, payload column → value.
+    `former` are earlier topics of this name that the test has deleted (`read_kafka`). `valid_in_quarantine` allows valid records there
+    (conflicting payloads); `refused_kinds` are the kinds of broken records, as manifests name them, that the contract never lets in though
+    their id can be read. `payload_columns` are top-level columns with the same name in event and table, of type string, integer, decimal,
+    boolean, double or timestamp.
+    """
+
+    lake: Path
+    pipeline: str
+    table: str
+    topic: str
+    id_columns: tuple[str, ...]
+    payload_columns: tuple[str, ...] = ()
+    manifests: tuple[Path, ...] = ()
+    excused_ids: frozenset[EventId] = frozenset()
+    own_versions: frozenset[int] = frozenset()
+    own_quarantine_versions: frozenset[int] = frozenset()
+    updated: Mapping[EventId, Mapping[str, Any]] = field(default_factory=dict)
+    former: tuple[KafkaView, ...] = ()
+    valid_in_quarantine: bool = False
+    refused_kinds: frozenset[str] = frozenset()
+
+    @property
+    def folder(self) -> Path:
+        return self.lake / self.pipeline / self.table
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`findings` are wrongs, each a sentence; `notes` say what could not be checked and why."""
+
+    findings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def assert_clean(self) -> None:
+        assert not self.findings, f"{len(self.findings)} findings:\n" + "\n".join(self.findings)
+
+
+@dataclass
+class Case:
+    """Everything read, once."""
+
+    run: Run
+    kafka: KafkaView
+    manifest: ManifestView
+    lake: Lake
+    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def views(self) -> Mapping[str, KafkaView]:
+        """The topic and its predecessors of the same name, by topic id."""
+        return {view.topic_id: view for view in (*self.run.former, self.kafka)}
+
+    @cached_property
+    def records(self) -> Mapping[Position, KafkaRecord]:
+        """Every record that Kafka shows or showed."""
+        return {Position(view.topic_id, *place): record for view in self.views.values() for place, record in view.records.items()}
+
+    @cached_property
+    def counts(self) -> Mapping[Place, Mapping[str, int]]:
+        """The counts in the marks of the target's batches."""
+        marks = [(batch.number, batch.metadata or {}) for batch in self.lake.batches]
+        return {(*number, int(partition)): counts for number, mark in marks for partition, counts in mark.get("counts", {}).items()}
+
+    def own_versions(self, table: str) -> Set[int]:
+        """The test's own commits on target or quarantine."""
+        return self.run.own_versions if table == "target" else self.run.own_quarantine_versions
+
+    def where(self, position: Position) -> str:
+        return f"{self.run.table}: partition {position.partition} offset {position.offset}"

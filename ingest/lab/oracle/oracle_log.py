@@ -1,0 +1,135 @@
+"""(f) and the holes of (a): transaction ids, marks, writers and offset ranges in the logs of target and quarantine."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ingest.lab.oracle.case import Case
+from ingest.lab.oracle.sources import Commit
+
+# Kinds of commit with a transaction id, and the number of those that are no batch; batches begin at 2.
+KINDS: Final = {"target": ("epoch", "seek", "batch"), "quarantine": ("epoch", "rollback", "batch")}
+NUMBERS: Final = {"epoch": 0, "seek": 1, "rollback": 1}
+
+
+def check_log(case: Case) -> Iterator[str]:
+    """(f) Txn versions rise by app id, pairs and marks agree, each epoch has one writer and its fence, and ranges join."""
+    for table in KINDS:
+        yield from _pairs(case, table)
+    yield from (f"{case.run.table}: ledger version {c.version} has a transaction id (f)" for c in case.lake.logs["ledger"] if c.txns)
+    yield from _writers(case)
+    yield from _quarantine_first(case)
+    yield from _ranges(case)
+
+
+def _pairs(case: Case, table: str) -> Iterator[str]:
+    run, app_id, own = case.run, case.lake.app_id, case.own_versions(table)
+    last: dict[str, tuple[int, int]] = {}
+    fenced: set[int] = set()
+    for commit in case.lake.logs[table]:
+        what = f"{run.table}: {table} version {commit.version}"
+        for app, version in commit.txns:
+            if app in last and version <= last[app][0]:
+                yield f"{what} has txn version {version} of {app}, version {last[app][1]} had {last[app][0]} already (f)"
+            last[app] = version, commit.version
+        pair, mark = commit.pair(app_id), commit.metadata
+        if pair is None:
+            if commit.adds_data and not commit.removes_data and commit.version not in own:
+                yield f"{what} ({commit.operation}) adds data without a pair of {app_id} (f)"
+        elif mark is None:
+            yield f"{what} has the pair {pair} and no userMetadata of ours (f)"
+        elif commit.kind not in KINDS[table] or NUMBERS.get(commit.kind, max(2, pair[1])) != pair[1] or pair[0] < 1:
+            yield f"{what} has the pair {pair}, and its mark is of kind {commit.kind!r} (f)"
+        elif (commit.number, mark.get("pipeline"), mark.get("table")) != (pair, run.pipeline, run.table):
+            yield f"{what} has the pair {pair}, and its mark names {commit.number} of {mark.get('pipeline')}.{mark.get('table')} (f)"
+        elif commit.kind == "epoch":
+            fenced.add(pair[0])
+        elif pair[0] not in fenced and case.lake.first(table) == 0:
+            yield f"{what} is of epoch {pair[0]}, and no fence of that comes before it (f)"
+
+
+def _writers(case: Case) -> Iterator[str]:
+    writers: dict[int, set[str]] = defaultdict(set)
+    for table in KINDS:
+        for commit in case.lake.commits(table, *KINDS[table]):
+            writers[commit.number[0]].add(str((commit.metadata or {}).get("writer")))
+    for epoch, names in sorted(writers.items()):
+        if len(names) > 1 or "None" in names:
+            yield f"{case.run.table}: epoch {epoch} has the writers {', '.join(sorted(names))}, one expected (f)"
+
+
+def _quarantine_first(case: Case) -> Iterator[str]:
+    """One process stamps both commits of a batch, so their own times tell which came first."""
+    put = {commit.number: commit for commit in case.lake.commits("quarantine", "batch")}
+    for batch in case.lake.batches:
+        commit = put.get(batch.number, batch)
+        what = f"{case.run.table}: quarantine version {commit.version}"
+        if commit.timestamp_ms > batch.timestamp_ms:
+            yield f"{what} comes after target version {batch.version} of the same batch (f)"
+        if (commit.ranges, commit.topic_id) != (batch.ranges, batch.topic_id):
+            yield f"{what} names other ranges or another topic than target version {batch.version} of the same batch (f)"
+
+
+def _ranges(case: Case) -> Iterator[str]:
+    """Batches of an epoch count from 2 without a hole, and each range begins where the one before it ended or where a seek says."""
+    ends: dict[int, int] | None = {} if case.lake.first("target") == 0 else None
+    topic_id, last = "", (0, 1)
+    read: list[Commit] = []
+    for commit in case.lake.commits("target", "seek", "batch"):
+        what = f"{case.run.table}: target version {commit.version}"
+        if commit.kind == "seek":
+            yield from _seek(case, commit, read, what)
+            ends, topic_id, last = dict(commit.starts), commit.topic_id, commit.number
+            continue
+        following = last[1] + 1 if commit.number[0] == last[0] else 2
+        if commit.number[1] != following and ends is not None:
+            yield f"{what} is batch {commit.number[1]} of epoch {commit.number[0]}, expected batch {following} (f)"
+        if topic_id and commit.topic_id != topic_id:
+            yield f"{what} reads the topic id {commit.topic_id!r}, and no seek leads there from {topic_id!r} (f)"
+        for partition, (start, end) in commit.ranges.items():
+            expected = start if ends is None else ends.get(partition, 0)  # a partition that came later begins at 0
+            if start != expected or end < start:
+                yield f"{what}: partition {partition} has the range [{start}, {end}), expected to start at {expected} (f)"
+        if missing := (ends or {}).keys() - commit.ranges.keys():
+            yield f"{what}: no range for the partitions {sorted(missing)}, which earlier commits had (f)"
+        ends = {partition: end for partition, (_, end) in commit.ranges.items()}
+        topic_id, last = commit.topic_id, commit.number
+        read.append(commit)
+
+
+def _seek(case: Case, seek: Commit, read: Sequence[Commit], what: str) -> Iterator[str]:
+    """It begins inside its topic, behind its gaps; what was read is no gap, but what the test took away may have expired since."""
+    topic_ends = case.views[seek.topic_id].end if seek.topic_id in case.views else {}
+    for partition, offset in seek.starts.items():
+        if offset > topic_ends.get(partition, 0):
+            yield f"{what} begins at {offset} in partition {partition}, where its topic ends at {topic_ends.get(partition, 0)} (f)"
+    harmed = case.own_versions("target") or case.own_versions("quarantine")
+    for partition, start, end in seek.gaps:
+        gap = f"{what} accepts the gap [{start}, {end}) in partition {partition}"
+        if not start < end <= seek.starts.get(partition, 0):
+            yield f"{gap}, and begins at {seek.starts.get(partition, 0)} (f)"
+        for batch in read if not harmed else ():
+            low, high = batch.ranges.get(partition, (0, 0))
+            if batch.topic_id == seek.topic_id and max(low, start) < min(high, end):
+                yield f"{gap}, and version {batch.version} has read [{low}, {high}) (f)"
+
+
+def check_gaps(case: Case) -> Iterator[str]:
+    """(a) Offsets that no batch has read are accepted as a gap: of each partition ranges and gaps leave no hole."""
+    lake = case.lake
+    covered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    for (epoch, _), ranges in lake.ranges.items():
+        for partition, offsets in ranges.items():
+            covered[lake.topics[epoch], partition].append(offsets)
+    gaps = {(row.topic_id, row.partition, row.start_offset, row.end_offset) for row in lake.ledger if row.kind == "gap_accepted"}
+    for topic_id, partition, start, end in gaps | {(seek.topic_id, *gap) for seek in lake.commits("target", "seek") for gap in seek.gaps}:
+        covered[topic_id, partition].append((start, end))
+    for (_, partition), stretches in sorted(covered.items()):
+        reached = min(stretches)[0]
+        for start, end in sorted(stretches):
+            if start > reached:
+                what = f"{case.run.table}: partition {partition} offsets [{reached}, {start})"
+                yield f"{what} were read by no batch, and no gap is accepted (a)"
+            reached = max(reached, end)

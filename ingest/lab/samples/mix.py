@@ -1,0 +1,168 @@
+"""Which record goes into which transaction: the sample with its retries, aborts and poison, decided before anything is sent.
+
+A plan depends on the seed alone, so a run can be repeated, and a test can reason about it without a broker.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Literal, NamedTuple, Protocol
+
+from ingest.lab.samples.poison_records import POISON_KINDS, Poison, poison
+from ingest.lab.samples.shop import PAYMENTS, SampleEvent, Shop
+
+# A retry comes at most this many transactions later: across micro-batches, but soon enough that small samples hold some.
+RETRY_DELAY_TRANSACTIONS_MAX: Final = 5
+
+
+class Topic(NamedTuple):
+    """Where events of one sort go: the topic's name at the broker and its count of partitions."""
+
+    name: str
+    partitions: int
+
+
+class Record(NamedTuple):
+    """A record to send. `event_id` None: none can be read from it; `poison` is the kind's name or None for a valid event."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes | None
+    event_id: str | None
+    poison: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Records of one transaction; `alongside` is one that is to be open at the same time, from another producer."""
+
+    number: int
+    intent: Literal["commit", "abort"]
+    records: tuple[Record, ...]
+    retries: int = 0
+    alongside: Transaction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """How much of what. Shares are between 0 and 1, of events and of transactions; raises ValueError for nonsense."""
+
+    events: int
+    poison: int = 0
+    duplicate_share: float = 0.05
+    aborted_share: float = 0.03
+    payment_share: float = 0.4
+    transaction_records: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.events < 0 or self.poison < 0 or self.transaction_records < 1:
+            raise ValueError(f"{self}: expected events >= 0, poison >= 0 and transaction_records >= 1.")
+        if not (0 <= self.duplicate_share <= 1 and 0 <= self.aborted_share <= 1):
+            raise ValueError(f"{self}: expected duplicate_share and aborted_share between 0 and 1.")
+
+
+class Source(Protocol):
+    """Where events come from: endless, each of an id that comes nowhere else."""
+
+    def events(self, count: int) -> Iterator[SampleEvent]:
+        """`count` events; a topic in one is a key of the plan's `topics`."""
+        ...
+
+    def poison(self, number: int) -> Poison:
+        """A broken record; `number` 0, 1, 2 … goes through all kinds in turn."""
+        ...
+
+
+class ShopSource:
+    """Orders and payments of the shop; `kinds` are the topics wanted."""
+
+    def __init__(self, seed: int | str, kinds: Mapping[str, object], payment_share: float) -> None:
+        self._shop = Shop(seed)
+        self._payment_share = payment_share if PAYMENTS in kinds else 0.0
+        self._poison = [kind for kind in POISON_KINDS if kind.topic in kinds]
+
+    def events(self, count: int) -> Iterator[SampleEvent]:
+        return self._shop.events(count, self._payment_share)
+
+    def poison(self, number: int) -> Poison:
+        return poison(self._poison[number % len(self._poison)], self._shop)
+
+
+SourceOf = Callable[[str], Source]
+
+
+def plan(mix: Mix, topics: Mapping[str, Topic], seed: int, source_of: SourceOf | None = None) -> Iterator[Transaction]:
+    """The transactions in the order in which they are to end; `topics` says where ORDERS and PAYMENTS (optional) go.
+
+    `source_of(name)` gives other events than the shop's: one source for what is committed, one of other ids for what is aborted.
+
+    Every one of `mix.events` distinct events is in at least one transaction meant to commit. `duplicate_share` of them come
+    again: a third in the same transaction, the others in a later one and half of those in another partition. Ids of aborted
+    transactions come nowhere else; they are not counted in `mix.events`. With any aborted_share above 0 the first commit has one
+    alongside, with 0 none has. Poison is spread evenly and goes through all kinds in turn.
+    """
+    random = Random(f"plan/{seed}")
+    source_of = source_of or (lambda name: ShopSource(name, topics, mix.payment_share))
+    given, aborted = source_of(f"{seed}"), source_of(f"aborted/{seed}")
+    source = given.events(mix.events)
+    partitions = {topic.name: topic.partitions for topic in topics.values()}
+    due: dict[int, list[Record]] = defaultdict(list)
+    number = made = poisoned = 0
+    aborts = 1.0 - mix.aborted_share
+    while made < mix.events or poisoned < mix.poison or due:
+        records: list[Record] = []
+        retries = due.pop(number, [])
+        room = mix.transaction_records - len(retries)
+        for event in _take(source, room):
+            made += 1
+            record = _record(event, topics)
+            records.append(record)
+            if random.random() < mix.duplicate_share:
+                if random.random() < 1 / 3:
+                    retries.append(record)
+                else:
+                    due[number + random.randint(1, RETRY_DELAY_TRANSACTIONS_MAX)].append(_moved(record, partitions, random))
+        for _ in range(mix.poison * made // mix.events - poisoned if mix.events else min(mix.poison - poisoned, room)):
+            broken = given.poison(poisoned)
+            poisoned += 1
+            record = _record(SampleEvent(broken.topic, "", broken.key, b""), topics)
+            record = record._replace(value=broken.value, event_id=broken.event_id, poison=broken.kind)
+            records.insert(random.randint(0, len(records)), record)
+        for retry in retries:
+            records.insert(random.randint(len(records) // 2, len(records)), retry)
+        alongside = None
+        aborts += mix.aborted_share
+        if mix.aborted_share and aborts >= 1 and records:
+            aborts -= 1
+            lost = aborted.events(max(mix.transaction_records // 2, 1))
+            alongside = Transaction(number + 1_000_000, "abort", tuple(_record(event, topics) for event in lost))
+        if records:
+            yield Transaction(number, "commit", tuple(records), len(retries), alongside)
+        number += 1
+
+
+def _take(source: Iterator[SampleEvent], count: int) -> Iterator[SampleEvent]:
+    for _ in range(count):
+        event = next(source, None)
+        if event is None:
+            return
+        yield event
+
+
+def _record(event: SampleEvent, topics: Mapping[str, Topic]) -> Record:
+    # Not Kafka's murmur2: in Python it costs 10 microseconds a key. What counts is that one key stays in one partition.
+    name, partitions = topics[event.topic]
+    return Record(name, zlib.crc32(event.key) % partitions, event.key, event.value, event.event_id, None)
+
+
+def _moved(record: Record, partitions: Mapping[str, int], random: Random) -> Record:
+    """Half of the late retries go to another partition, as after partitions were added to the topic."""
+    count = partitions[record.topic]
+    if count == 1 or random.random() < 0.5:
+        return record
+    return record._replace(partition=(record.partition + random.randint(1, count - 1)) % count)

@@ -1,0 +1,158 @@
+"""What ledger and log say of a table: its batches, where its epochs begin, the gaps that seeks accepted. It reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Mark
+from ingest.delta.delta_log import Commit, DeltaLog
+from ingest.delta.delta_sql import Engine, Unreadable
+from ingest.delta.stored_rows import found
+from ingest.kafka.intervals import Intervals
+from ingest.ledger.ledger_reader import ledger_rows
+from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
+from ingest.runtime.files import files_of
+from ingest.runtime.places import Places
+
+Partition = tuple[str, int]
+"""Topic id and partition."""
+
+
+@dataclass(frozen=True)
+class Seek:
+    """A seek in one partition: its epoch reads again, or leaves out, everything from `start` on. `looked` are the versions of target and
+    quarantine that it looked at."""
+
+    epoch: int
+    start: int
+    looked: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Books:
+    """The ledger's rows by kind, completed from the target's log up to `version`, which may be ahead; RESTOREd away or not, each counts.
+
+    `commits` are the batches and seeks that the log has; `late` those batches of them that the ledger lacks.
+    """
+
+    version: int
+    batches: tuple[LedgerRow, ...]
+    begins: tuple[LedgerRow, ...]
+    gaps: tuple[LedgerRow, ...]
+    commits: Mapping[BatchId, tuple[Commit, Mark]]
+    late: frozenset[BatchId]
+
+    @cached_property
+    def topics(self) -> dict[int, str]:
+        """Each epoch's topic id."""
+        return {row.epoch: row.topic_id for row in (*self.begins, *self.batches)}
+
+    @cached_property
+    def last(self) -> dict[int, int]:
+        """Each epoch's last batch."""
+        return {row.epoch: row.batch for row in sorted(self.batches, key=lambda row: (row.epoch, row.batch))}
+
+    @cached_property
+    def seeks(self) -> dict[Partition, list[Seek]]:
+        """The seeks of each partition, by epoch."""
+        seeks: dict[Partition, list[Seek]] = {}
+        gaps = {(row.epoch, row.partition): row.start_offset for row in sorted(self.gaps, key=lambda row: -row.start_offset)}
+        for row in sorted(self.begins, key=lambda row: row.epoch):
+            if row.why == "seek":
+                start = min(row.start_offset, gaps.get((row.epoch, row.partition), row.start_offset))
+                _, mark = self.commits.get(BatchId(row.epoch, row.batch), (None, None))
+                looked = (row.target_version, 0) if mark is None else (mark.looked.target.version, mark.looked.quarantine.version)
+                seeks.setdefault((row.topic_id, row.partition), []).append(Seek(row.epoch, start, looked))
+        return seeks
+
+    def again(self, row: LedgerRow) -> Seek | None:
+        """The newest seek that reads this batch again from its first offset, or leaves it out, if its epoch and later ones have done so
+        entirely."""
+        seeks = self.seeks.get((row.topic_id, row.partition), ())
+        newest = next((seek for seek in reversed(seeks) if seek.epoch > row.epoch and seek.start <= row.start_offset), None)
+        if newest is None:
+            return None
+        covered = self.covered(row.topic_id, row.partition, newest.epoch)
+        return newest if covered.count(row.start_offset, row.end_offset) == row.end_offset - row.start_offset else None
+
+    def covered(self, topic_id: str, partition: int, epoch: int = 0) -> Intervals:
+        """The offsets in batches and accepted gaps of this epoch and later ones."""
+        key = (topic_id, partition, epoch)
+        if key not in self._covered:
+            here = self._by_partition.get((topic_id, partition), ())
+            self._covered[key] = Intervals.of((row.start_offset, row.end_offset) for row in here if row.epoch >= epoch)
+        return self._covered[key]
+
+    def left_out(self, row: LedgerRow) -> Intervals:
+        """The gaps that later epochs accepted in a batch's partition."""
+        there = (gap for gap in self.gaps if (gap.topic_id, gap.partition) == (row.topic_id, row.partition) and gap.epoch > row.epoch)
+        return Intervals.of((gap.start_offset, gap.end_offset) for gap in there)
+
+    @cached_property
+    def _by_partition(self) -> dict[Partition, list[LedgerRow]]:
+        rows: dict[Partition, list[LedgerRow]] = {}
+        for row in (*self.batches, *self.gaps):
+            rows.setdefault((row.topic_id, row.partition), []).append(row)
+        return rows
+
+    @cached_property
+    def _covered(self) -> dict[tuple[str, int, int], Intervals]:
+        return {}
+
+
+def books(engine: Engine, places: Places, version: int | None = None) -> Books:
+    """Read the ledger, and then the target's log up to `version` (None: the newest), for a run may commit meanwhile.
+
+    Tables that are missing hold nothing. Raises Refused LOG_TORN, and Unreadable.
+    """
+    files = files_of(places.lake, engine.session)
+    kept = ledger_rows(engine, places) if DeltaLog(files, places.ledger).state() is not None else []
+    log = DeltaLog(files, places.target)
+    if version is None:
+        version = version_of(log)
+    else:
+        kept = [row for row in kept if row.target_version <= version]
+    known = {BatchId(row.epoch, row.batch) for row in kept}
+    commits = {mark.id: (commit, mark) for commit, mark in _ours(log, places.name, version)}
+    missing = sorted(set(commits) - known)
+    sought = {row.epoch for row in kept if row.kind == "epoch"} | {id.epoch for id in missing if commits[id][1].kind == "seek"}
+    for id in missing:
+        commit, mark = commits[id]
+        if id.number == FIRST_BATCH and id.epoch not in sought:
+            kept += epoch_begin(commit, mark)
+        kept += count_rows(engine.session, places, commit, mark)
+    for id in missing:
+        kept = with_stood(engine, places, commits[id][1], kept) if commits[id][1].why == "seek" else kept
+    of = {kind: tuple(row for row in kept if row.kind == kind) for kind in ("batch", "epoch", "gap_accepted")}
+    late = frozenset(id for id in missing if commits[id][1].kind == "batch")
+    return Books(version, of["batch"], of["epoch"], of["gap_accepted"], commits, late)
+
+
+def with_stood(engine: Engine, places: Places, seek: Mark, rows: list[LedgerRow]) -> list[LedgerRow]:
+    """The rows with what the ledger lacks of a seek: how much stood, when it looked, of the batches that it reads again or leaves out."""
+    starts = {each.partition: each.start for each in sorted((*seek.ranges, *seek.gaps), reverse=True)}
+    try:
+        there = found(engine, places, seek.looked.target.version, seek.looked.quarantine.version)
+    except Unreadable:
+        return rows  # VACUUM took the files: nobody can tell any more
+
+    def again(row: LedgerRow) -> bool:
+        older = row.kind == "batch" and row.epoch < seek.id.epoch and row.topic_id == seek.topic.id
+        return older and row.start_offset >= starts.get(row.partition, row.end_offset + 1)
+
+    return [replace(row, stood=sum(there.get((row.epoch, row.batch, row.partition), (0, 0)))) if again(row) else row for row in rows]
+
+
+def version_of(log: DeltaLog) -> int:
+    """The newest version of a table, also where its commit is cleaned from the log; -1 for none."""
+    state = log.state()
+    return -1 if state is None else state.version
+
+
+def _ours(log: DeltaLog, name: str, version: int) -> Iterator[tuple[Commit, Mark]]:
+    for commit in log.newest_first():
+        mark = commit.mark
+        if commit.version <= version and mark is not None and mark.name == name and mark.kind in ("batch", "seek"):
+            yield commit, mark

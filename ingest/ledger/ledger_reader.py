@@ -1,0 +1,162 @@
+"""What the ledger remembers, read in a few queries that do not grow with the table's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchId, Looked, Mark
+from ingest.delta.delta_log import Commit, DeltaLog
+from ingest.delta.delta_sql import At, Engine, asked
+from ingest.delta.reachable import leaves_out
+from ingest.kafka.topic_state import TopicId
+from ingest.ledger.ledger_row import LedgerRow
+from ingest.runtime.places import Places
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EPOCHS = """\
+SELECT epoch, max(topic_id) AS topic_id, max(CASE WHEN kind = 'epoch' AND batch = 1 THEN 1 ELSE 0 END) AS sought,
+       max(CASE WHEN kind = 'batch' THEN batch END) AS last, count(DISTINCT CASE WHEN kind = 'batch' THEN batch END) AS batches
+FROM {ledger} GROUP BY epoch"""
+REACHED = "SELECT topic_id, `partition`, max(end_offset) AS reached FROM {ledger} WHERE kind = 'batch' GROUP BY topic_id, `partition`"
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The highest batch or seek of a table, and where each partition goes on behind it.
+
+    `looked` and `version` come from its commit; they are None where only the ledger has it, because Delta cleaned the commit from its log.
+    """
+
+    id: BatchId
+    topic: TopicId
+    ends: Mapping[int, int]
+    looked: Looked | None = None
+    version: int | None = None
+
+
+@dataclass(frozen=True)
+class LedgerFacts:
+    """What the ledger remembers. `newest` is its highest batch or seek; `epoch` its highest epoch (0: none), `table_id` the target's id in
+    its newest commit (empty: not known).
+
+    `reached` is how far batches have read, by topic id and partition; `topics` each epoch's topic id; `sought` the epochs that a seek
+    opened; `holes` the batches that are missing between others; `cut` whether rows of it were taken away behind our newest commit on it.
+    """
+
+    newest: Newest | None = None
+    epoch: int = 0
+    table_id: str = ""
+    reached: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    topics: Mapping[int, str] = field(default_factory=dict)
+    sought: frozenset[int] = frozenset()
+    holes: frozenset[BatchId] = frozenset()
+    cut: bool = False
+
+
+def ledger_facts(session: SparkSession | None, log: DeltaLog) -> LedgerFacts:
+    """What the ledger with this log knows now; nothing where there is none. A lake on the machine's own disk needs no session.
+
+    Raises Refused LOG_TORN, and Unreadable.
+    """
+    if not log.exists():
+        return LedgerFacts()
+    return asked(log.table, session, lambda engine: _facts(engine, log))
+
+
+def _facts(engine: Engine, log: DeltaLog) -> LedgerFacts:
+    ledger = At(log.table)
+    epochs = engine.ask(EPOCHS, ledger=ledger)
+    if not epochs:
+        return LedgerFacts()
+    told = ((commit.version, Mark.from_json(commit.user_metadata)) for commit in log.newest_first())
+    version, table_id = next(((v, mark.looked.target.table_id) for v, mark in told if mark is not None and mark.kind == "ledger"), (-1, ""))
+    highest = max(epochs, key=lambda row: int(row["epoch"]))
+    number = highest["last"] or SEEK
+    newest = f"epoch = {highest['epoch']} AND batch = {number} AND kind IN ('batch', 'epoch')"
+    rows = engine.ask(f"SELECT * FROM {{ledger}} WHERE {newest}", ledger=ledger)
+    reached = {(row["topic_id"], row["partition"]): row["reached"] for row in engine.ask(REACHED, ledger=ledger)}
+    holes = frozenset(id for row in epochs if _has_holes(row) for id in _holes(engine, ledger, row))
+    return LedgerFacts(
+        _newest(rows),
+        int(highest["epoch"]),
+        table_id,
+        reached,
+        {row["epoch"]: row["topic_id"] for row in epochs},
+        frozenset(row["epoch"] for row in epochs if row["sought"]),
+        holes,
+        cut_since(log, version, log.stamp(version)),
+    )
+
+
+def cut_since(log: DeltaLog, version: int, stamp: str) -> bool:
+    """Whether anybody has taken rows out of a ledger after this version, by RESTORE, DELETE or an overwrite, or put a copy in its place."""
+    return log.lacks(version, stamp) or any(commit.operation == "DELETE" or leaves_out(commit) for commit in log.since(version))
+
+
+def ledger_rows(engine: Engine, places: Places, where: str = "true") -> list[LedgerRow]:
+    """Its rows that meet a condition, in the order of batches. Raises Unreadable."""
+    # By name: somebody may have added a column of his own.
+    columns = ", ".join(f"`{column.name}`" for column in fields(LedgerRow))
+    sql = f"SELECT {columns} FROM {{ledger}} WHERE {where} ORDER BY epoch, batch, kind, `partition`, start_offset"
+    return [LedgerRow(**row) for row in engine.ask(sql, ledger=At(places.ledger))]
+
+
+def unledgered(log: DeltaLog, name: str, known: LedgerFacts) -> list[tuple[Commit, Mark]]:
+    """The target's batches and seeks that the ledger lacks, ascending: those behind its newest one, and in its holes."""
+    # A copy of the table that was put back may have gone on in an earlier epoch: then all that its log has.
+    whole = known.newest is not None and not known.cut and _there(log, known.newest)
+    newest = known.newest.id if whole and known.newest is not None else BatchId(0, FENCE)
+    oldest = _oldest(log, name) if known.holes else None  # what Delta has cleaned from the log is not looked for
+    holes = {id for id in known.holes if oldest is not None and id >= oldest}
+    since = min([newest, *(BatchId(id.epoch, id.number - 1) for id in holes)])
+    pending = []
+    for commit in log.newest_first():
+        mark = commit.mark
+        if mark is None or mark.name != name or mark.kind not in ("batch", "seek"):
+            continue
+        if mark.id <= since:
+            break
+        if mark.id > newest or mark.id in holes:
+            pending.append((commit, mark))
+    return pending[::-1]
+
+
+def _there(log: DeltaLog, newest: Newest) -> bool:
+    """Whether the log has this batch or seek at its version, or has been cleaned of it."""
+    assert newest.version is not None, "the ledger has it"
+    if newest.version > log.newest():
+        return False
+    try:
+        mark = log.commit(newest.version).mark
+    except FileNotFoundError:
+        return True
+    return mark is not None and mark.id == newest.id
+
+
+def _oldest(log: DeltaLog, name: str) -> BatchId | None:
+    marks = (log.commit(version).mark for version in log.versions())
+    return next((mark.id for mark in marks if mark is not None and mark.name == name and mark.kind in ("batch", "seek")), None)
+
+
+def _newest(rows: list[dict[str, Any]]) -> Newest | None:
+    if not rows:  # somebody deleted its batches, and left where it began
+        return None
+    first = rows[0]
+    topic = TopicId(first["topic"], first["topic_id"])
+    ends = {row["partition"]: row["end_offset"] for row in rows}
+    return Newest(BatchId(first["epoch"], first["batch"]), topic, ends, None, first["target_version"])
+
+
+def _has_holes(row: dict[str, Any]) -> bool:
+    return row["last"] is not None and row["batches"] != row["last"] - FIRST_BATCH + 1
+
+
+def _holes(engine: Any, ledger: At, row: dict[str, Any]) -> Iterator[BatchId]:
+    """The batches of an epoch that are missing between others."""
+    sql = f"SELECT DISTINCT batch FROM {{ledger}} WHERE kind = 'batch' AND epoch = {row['epoch']} ORDER BY batch"
+    has = {each["batch"] for each in engine.ask(sql, ledger=ledger)}
+    return (BatchId(row["epoch"], number) for number in range(FIRST_BATCH, row["last"]) if number not in has)

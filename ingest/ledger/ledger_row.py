@@ -1,0 +1,167 @@
+"""A ledger row: what became of one partition's offsets in one batch, projected from the target's commits (I4, I7)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ingest.delta.batch_commit import BatchId, Counts, Mark
+from ingest.delta.delta_log import Commit
+from ingest.delta.delta_sql import At, DataFusion, Spark
+from ingest.kafka.offsets import OffsetRange
+from ingest.runtime.files import is_local, local_path
+from ingest.runtime.places import Places
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA_VERSION = 2
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """What became of the offsets [start_offset, end_offset) of one partition (the ledger's columns, in order).
+
+    `kind` batch: in one batch of the target. epoch: where an epoch begins (start_offset = end_offset), `why` first, start or seek.
+    gap_accepted: offsets that a seek left out on purpose. `stood`, of a batch that a later seek reads again: how many of its rows and
+    quarantined records were there when that seek looked.
+    """
+
+    schema_version: int
+    kind: str
+    pipeline: str
+    table: str
+    epoch: int
+    batch: int
+    topic: str
+    topic_id: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    records_read: int
+    inserted: int
+    duplicate: int
+    quarantined: int
+    gap: int
+    stood: int | None
+    why: str | None
+    target_version: int
+    contract_hash: str
+    committed_at: datetime
+
+    @property
+    def key(self) -> tuple[str, int, int, int, int]:
+        """What the ledger's MERGE compares: kind, epoch, batch, partition, start_offset."""
+        return self.kind, self.epoch, self.batch, self.partition, self.start_offset
+
+
+def project(commit: Commit, mark: Mark, inserted: Mapping[int, int]) -> list[LedgerRow]:
+    """The ledger rows of one commit of a batch or a seek; `inserted` is by partition."""
+
+    def row(kind: str, at: OffsetRange, figures: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0), why: str | None = None) -> LedgerRow:
+        identity = (SCHEMA_VERSION, kind, mark.pipeline, mark.table, mark.id.epoch, mark.id.number, mark.topic.name, mark.topic.id)
+        place = (at.partition, at.start, at.end)
+        return LedgerRow(*identity, *place, *figures, None, why, commit.version, mark.contract_hash, commit.committed_at)
+
+    if mark.kind == "seek":
+        rows = [row("epoch", each, why=mark.why) for each in mark.ranges]
+        return rows + [row("gap_accepted", each, (0, 0, 0, 0, len(each))) for each in mark.gaps]
+    counts, rows = dict(mark.counts), []
+    for each in mark.ranges:
+        count, new = counts.get(each.partition, Counts()), inserted.get(each.partition, 0)
+        figures = (count.read, new, count.read - new - count.quarantined, count.quarantined, len(each) - count.read)
+        rows.append(row("batch", each, figures))
+    return rows
+
+
+def epoch_begin(commit: Commit, mark: Mark) -> list[LedgerRow]:
+    """Where an epoch without a seek begins: told by its first batch."""
+    begin = tuple(OffsetRange(each.partition, each.start, each.start) for each in mark.ranges)
+    return project(commit, replace(mark, kind="seek", id=BatchId(mark.id.epoch, 0), ranges=begin, gaps=(), why="start"), {})
+
+
+def count_rows(session: SparkSession | None, places: Places, commit: Commit, mark: Mark) -> list[LedgerRow]:
+    """The ledger rows of a target commit, with `inserted` counted from its files; a lake on the machine's own disk needs no session."""
+    if mark.kind == "seek":
+        return project(commit, mark, {})
+    offered = {partition: counts.offered for partition, counts in mark.counts}
+    try:
+        inserted = inserted_by_partition(session, places.target, commit, offered, "_partition")
+    except FileNotFoundError:
+        inserted = _by_batch(session, places, commit, mark, offered)
+    return project(commit, mark, inserted)
+
+
+def inserted_by_partition(
+    session: SparkSession | None, table: str, commit: Commit, offered: Mapping[int, int], column: str
+) -> dict[int, int]:
+    """How many rows of each Kafka partition the commit added, out of the `offered` ones; `column` names the partition's column.
+
+    The files' numRecords tell the sum. If it is what was offered, or nothing, that is the answer by partition too; else the
+    partition column of just these files is read (docs/decisions/inserted-by-partition.md). Raises FileNotFoundError if they are gone.
+    """
+    records = [added.records for added in commit.added]
+    total = None if None in records else sum(number or 0 for number in records)
+    if total == sum(offered.values()):
+        return dict(offered)
+    if total == 0:
+        return {}
+    by_name = [int(added.partition_values[column]) for added in commit.added if column in added.partition_values]
+    if by_name:
+        return {p: sum(a.records or 0 for a in commit.added if int(a.partition_values[column]) == p) for p in set(by_name)}
+    paths = [added.path if "://" in added.path or added.path.startswith("/") else f"{table}/{added.path}" for added in commit.added]
+    if all(is_local(path) for path in paths):
+        return _count_here([local_path(path) for path in paths], column)
+    assert session is not None, "a lake that only Spark reaches"
+    return _count_in_spark(session, paths, column)
+
+
+def _count_here(paths: Sequence[Path], column: str) -> dict[int, int]:
+    import pyarrow.parquet as parquet  # half a second that most verbs need not wait for
+
+    found: Counter[int] = Counter()
+    for path in paths:
+        found.update(parquet.ParquetFile(path).read(columns=[column])[column].to_pylist())
+    return dict(found)
+
+
+def _count_in_spark(session: SparkSession, paths: Sequence[str], column: str) -> dict[int, int]:
+    from pyspark.errors import AnalysisException
+
+    try:
+        counted = session.read.parquet(*paths).groupBy(column).count().collect()
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            raise FileNotFoundError(str(error)) from error
+        raise
+    return {row[column]: row["count"] for row in counted}
+
+
+def _by_batch(session: SparkSession | None, places: Places, commit: Commit, mark: Mark, offered: Mapping[int, int]) -> dict[int, int]:
+    """The same for a commit whose files OPTIMIZE and VACUUM have taken away: its rows stand elsewhere in the table now."""
+    # With a session, since a run has one and it reads what deltalake may not know.
+    engine = DataFusion() if session is None else Spark(session)
+    condition = f"_epoch = {mark.id.epoch} AND _batch = {mark.id.number}"
+    sql = f"SELECT _partition AS p, count(*) AS n FROM {{target}} WHERE {condition} GROUP BY _partition"
+    found = {row["p"]: row["n"] for row in engine.ask(sql, target=At(places.target))}
+    return share(sum(added.records or 0 for added in commit.added), offered, found)
+
+
+def share(total: int, offered: Mapping[int, int], found: Mapping[int, int]) -> dict[int, int]:
+    """`total` rows of a commit by partition: as `found` in the table now, at least 0 and at most what the batch `offered`.
+
+    The sum is known from the commit, the share of each partition need not be: a DELETE may have taken rows since, and a batch
+    that read the same offsets before or since may have put rows there. Too few are filled up where there is room, too many
+    are taken off, least partition first.
+    """
+    shares = {partition: min(found.get(partition, 0), number) for partition, number in sorted(offered.items())}
+    missing = total - sum(shares.values())
+    for partition, number in shares.items():
+        change = max(-number, min(offered[partition] - number, missing))
+        shares[partition] += change
+        missing -= change
+    return shares

@@ -1,1 +1,0 @@
-"""What runs on this machine beside Spark: Java itself and an embedded Kafka broker."""

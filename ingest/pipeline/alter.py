@@ -1,0 +1,55 @@
+"""Changes a table in place as its contract asks (I9), and says what it would change."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from ingest.contract.definition import Contract
+from ingest.decode.rule_check import check_rules
+from ingest.delta import contract_change, writer
+from ingest.delta.batch_commit import app_id
+from ingest.delta.contract_change import Change
+from ingest.delta.delta_log import DeltaLog
+from ingest.ledger.ledger_reader import LedgerFacts
+from ingest.pipeline import table_lock
+from ingest.recovery import refusals
+from ingest.recovery.inspect import target_facts
+from ingest.runtime.files import Files, files_of
+from ingest.runtime.places import Places
+
+
+def differences(session: SparkSession | None, contract: Contract, places: Places) -> list[Change]:
+    """What differs between a contract and its table; nothing where there is no table yet. Local places need no session."""
+    log = DeltaLog(files_of(places.lake, session), places.target)
+    state = log.state()
+    if state is None:
+        return []
+    marks = (commit.mark for commit in log.newest_first())
+    last = next((mark.contract_hash for mark in marks if mark is not None and mark.kind in ("batch", "seek")), None)
+    return contract_change.changes(contract, state, last)
+
+
+def refuse_foreign(files: Files, places: Places) -> None:
+    """Raises Refused TABLE_FOREIGN for a table that `ingest run` has not made: what a start would not touch is not altered either."""
+    log = DeltaLog(files, places.target)
+    state = log.state()
+    if state is None or app_id(places.pipeline, places.table) in state.transactions:
+        return
+    facts = target_facts(log, state, places, LedgerFacts())
+    if not facts.blank:
+        raise refusals.table_foreign(places.name, places.target, facts.other)
+
+
+def alter(session: SparkSession, contract: Contract, places: Places) -> list[Change]:
+    """Carry out what can be done in place; returns that.
+
+    Raises Refused TABLE_FOREIGN, LOCKED, CONTRACT_CHANGED, InvalidInput RULE_INVALID.
+    """
+    refuse_foreign(files_of(places.lake, session), places)
+    check_rules(session, contract)
+    with table_lock.holding(session, places):
+        found = differences(session, contract, places)
+        due = [change for change in found if change.effect == "apply"]
+        contract_change.refuse(contract, places.target, [change for change in found if change.effect == "new table"])
+        writer.alter(session, contract, places.target, [change.statement for change in due])
+        return due

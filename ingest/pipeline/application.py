@@ -1,0 +1,259 @@
+"""A run: one Spark application, one query a table, until all is read, or somebody says stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.sql import SparkSession
+
+from ingest.contract.definition import Contract
+from ingest.delta.delta_sql import Unreadable
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import Topic, describe, facts_of
+from ingest.pipeline import platform, table_lock
+from ingest.pipeline.batch import BatchReport
+from ingest.pipeline.display import Display
+from ingest.pipeline.table_query import TableQuery, Trigger, stopped
+from ingest.recovery.idle import waiting
+from ingest.runtime import spark
+from ingest.runtime.errors import IngestError, Refused, RunStopped
+from ingest.runtime.files import is_local, unfit
+from ingest.runtime.places import Places, refuse_nested, spark_log
+
+POLL_S = 0.1
+# With fewer offsets to read a run is mostly Java's own start.
+MANY = 500_000
+# A dying JVM's sockets close a moment before the process is gone.
+JVM_ENDS_WITHIN_S = 5.0
+
+
+class Interrupted(BaseException):
+    """Raised by a signal that comes before any query has started, wherever the start waits just then: nothing has to be ended first."""
+
+
+class Checks(Protocol):
+    """Validates tables during a run; called from one thread."""
+
+    def saw(self, report: BatchReport) -> None:
+        """A batch is done."""
+
+    def due(self, table: str) -> bool:
+        """Whether a check of this table (`pipeline.table`) should come now."""
+        ...
+
+    def check(self, session: SparkSession, places: Places, *, at_work: bool) -> IngestError | None:
+        """Check a table, while its query goes on (`at_work`) or after its end; returns what must end its run, if anything."""
+        ...
+
+
+@dataclass
+class TableResult:
+    """What a run did for one table; `error` is why it stopped before its time."""
+
+    table: str
+    batches: int = 0
+    records_read: int = 0
+    inserted: int = 0
+    duplicate: int = 0
+    quarantined: int = 0
+    error: IngestError | None = None
+
+
+@dataclass
+class Run:
+    """The settings of a run; `interrupted` is the signal that ended it, if one did: SIGPIPE where its reader is gone."""
+
+    contracts: Sequence[Contract]
+    lake: str
+    checkpoints: str
+    kafka: KafkaOptions
+    master: str
+    trigger: Trigger
+    max_records: int | None = None
+    checks: Checks | None = None
+    interrupted: int | None = None
+    _offsets: int = 0
+    _reports: list[BatchReport] = field(default_factory=list)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def execute(self, display: Display) -> list[TableResult]:
+        """Run to the end. Raises IngestError only for what concerns all tables; one table's error is in its result."""
+        results = {c.name: TableResult(c.name) for c in self.contracts}
+        log = spark_log(self.lake, "run")
+        try:
+            queries = self._prepare(display, results)
+            if not queries:
+                return list(results.values())
+            session = spark.start(self.master, log, short=self.trigger.once and self._offsets < MANY)
+            # From here on a signal only sets a flag. Spark's own handler of Ctrl-C would cancel the batch at hand.
+            self._listen(at_once=False)
+        except Interrupted:
+            display.note("stopped before anything was read")
+            return list(results.values())
+        try:
+            platform.ensure(session, self.lake)
+            started = []
+            for query in queries:
+                if self.interrupted is not None:
+                    break
+                try:
+                    query.start(session, self.trigger, self.max_records)
+                    started.append(query)
+                    self._say(query, display)
+                except IngestError as error:
+                    results[query.contract.name].error = error
+                except Exception as error:
+                    cut_off = isinstance(error, Py4JNetworkError | OSError)
+                    if spark.jvm_exit(session, JVM_ENDS_WITHIN_S if cut_off else 0) is not None:
+                        raise
+                    results[query.contract.name].error = unfit(error) or stopped(query.contract, self.kafka, error)
+            display.ready([q.contract.name for q in started], log)
+            self._watch(session, started, display, results)
+        except (Py4JError, OSError) as error:
+            _raise_jvm_gone(session, log, error)
+            raise
+        finally:
+            _end(session, log)
+        return list(results.values())
+
+    def _prepare(self, display: Display, results: dict[str, TableResult]) -> list[TableQuery]:
+        """The queries of the tables whose topic is there and whose locks are free; what holds another one up is in its result."""
+        self._listen(at_once=True)
+        queries: list[TableQuery] = []
+        for contract in self.contracts:
+            places = Places(self.lake, self.checkpoints, contract.pipeline, contract.table)
+            try:
+                refuse_nested(places)
+                topic = describe(self.kafka, contract.source.topic)  # before seconds are spent on Spark
+                if not topic.id:
+                    display.note(f"{contract.name}: the broker tells no topic id, so a topic that is made anew cannot be noticed")
+                table_lock.wait_for(places, display.note)
+                number = self._waiting(contract, places, topic)
+                if number == 0 and self.trigger.once and self.checks is None:
+                    continue
+                self._offsets += MANY if number is None else number
+                queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch))
+            except IngestError as error:
+                results[contract.name].error = error
+        return queries
+
+    def _waiting(self, contract: Contract, places: Places, topic: Topic) -> int | None:
+        """Look without Spark, where that can be done: a refusal comes in a second, and a schedule that finds nothing to read ends."""
+        if not (is_local(self.lake) and is_local(self.checkpoints)):
+            return None
+        try:
+            return waiting(contract, places, lambda: facts_of(self.kafka, topic, contract.source.isolation_level))
+        except (Unreadable, Refused) as error:
+            if isinstance(error, Refused) and error.code != "LEDGER_UNREADABLE":
+                raise
+            return None  # what deltalake cannot read, the start asks Spark
+
+    def _listen(self, *, at_once: bool) -> None:
+        """Let SIGTERM and Ctrl-C end the run: `at_once` wherever it is, else after the batch at hand."""
+
+        def heard(number: int, _: Any) -> None:
+            first, self.interrupted = self.interrupted is None, number
+            if at_once and first:
+                raise Interrupted
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, heard)
+
+    def _watch(self, session: SparkSession, queries: Sequence[TableQuery], display: Display, results: dict[str, TableResult]) -> None:
+        told = False
+        refused: dict[str, IngestError] = {}
+        active = list(queries)
+        while active:
+            if display.gone and self.interrupted is None:
+                self.interrupted = signal.SIGPIPE
+            if self.interrupted is not None:
+                if not told:
+                    display.stopping()
+                    told = True
+                for query in active:
+                    query.ask_to_stop()
+            ended = [query for query in active if query.poll() and not self._reopened(session, query, display)]
+            active = [query for query in active if query not in ended]
+            self._show(queries, display, results)
+            for query in ended:
+                failure = query.finish() or refused.get(query.contract.name)
+                if failure is None and self.trigger.once and self.interrupted is None:
+                    failure = self._checked(session, query, at_work=False)
+                results[query.contract.name].error = failure
+            for query in self._due(active):
+                if failure := self._checked(session, query, at_work=True):
+                    refused[query.contract.name] = failure
+                    query.ask_to_stop()
+            display.tick()
+            if active:
+                time.sleep(POLL_S)
+
+    def _reopened(self, session: SparkSession, query: TableQuery, display: Display) -> bool:
+        if self.interrupted is not None or spark.jvm_exit(session) is not None or (said := query.reopen()) is None:
+            return False
+        display.note(said)
+        self._say(query, display)
+        return True
+
+    def _say(self, query: TableQuery, display: Display) -> None:
+        for each in query.said:
+            display.note(each)
+        query.said.clear()
+
+    def _due(self, active: Sequence[TableQuery]) -> list[TableQuery]:
+        return [query for query in active if self.checks and self.interrupted is None and self.checks.due(query.contract.name)]
+
+    def _checked(self, session: SparkSession, query: TableQuery, *, at_work: bool) -> IngestError | None:
+        return self.checks.check(session, query.places, at_work=at_work) if self.checks else None
+
+    def _show(self, queries: Sequence[TableQuery], display: Display, results: dict[str, TableResult]) -> None:
+        with self._guard:
+            reports, self._reports = self._reports, []
+        if not reports:
+            return
+        of_table = {query.contract.name: query for query in queries}
+        for report in reports:
+            result = results[report.table]
+            result.batches += 1
+            result.records_read += report.records_read
+            result.inserted += report.inserted
+            result.duplicate += report.duplicate
+            result.quarantined += report.quarantined
+            display.batch(report, of_table[report.table].lag(report))
+            if self.checks is not None:
+                self.checks.saw(report)
+
+    def _on_batch(self, report: BatchReport) -> None:
+        with self._guard:
+            self._reports.append(report)
+
+
+def _end(session: SparkSession, log: Path) -> None:
+    """Stop Spark, unless its JVM is gone; raises RunStopped JVM_GONE where it goes in this very moment."""
+    if spark.jvm_exit(session) is not None:
+        return
+    try:
+        spark.end(session)
+    except (Py4JError, OSError) as error:
+        _raise_jvm_gone(session, log, error)
+        raise
+
+
+def _raise_jvm_gone(session: SparkSession, log: Path, error: BaseException) -> None:
+    """What Py4J says of a JVM that is gone, in our words; returns where it is still there."""
+    if (code := spark.jvm_exit(session, JVM_ENDS_WITHIN_S)) is None:
+        return
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    raise RunStopped(
+        "JVM_GONE",
+        f"the JVM of Spark's driver {how} in the middle of the run.",
+        expected="a JVM that lives as long as its Python; one that the kernel kills has often had too little memory.",
+        remedy=f"read {log}, see to memory (INGEST_DRIVER_MEMORY), and run again: what was at hand is completed then, once.",
+    ) from error

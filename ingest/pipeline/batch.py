@@ -1,0 +1,233 @@
+"""A micro-batch, step by step: range, look back, decode, quarantine, target, replayed, ledger.
+
+`process` is what Spark's foreachBatch calls. It never returns before the batch's commits are made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ingest.contract.columns import event_id_columns, target_fields
+from ingest.contract.definition import Contract
+from ingest.decode.decoder import Source, decode
+from ingest.delta import writer as commits
+from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Counts, Mark
+from ingest.delta.delta_log import Commit
+from ingest.kafka.offsets import OffsetRange, Planned, planned
+from ingest.ledger.ledger_row import inserted_by_partition
+from ingest.pipeline.batch_counts import Tally, kept, rank, tally_of
+from ingest.pipeline.conflicts import mark_conflicts, with_bytes, without_rows
+from ingest.recovery.epoch import Epoch
+from ingest.recovery.replay import replay
+from ingest.runtime import crash_points
+from ingest.runtime.errors import RunStopped
+from ingest.runtime.files import Files
+from ingest.runtime.places import Places
+
+# A task writes a file: of a small batch each partition of the topic would leave one.
+ROWS_A_TASK = 25_000
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What became of a batch, for the progress display; the proof is in the commit and the ledger. `steps` are seconds by step."""
+
+    table: str
+    epoch: int
+    number: int
+    records_read: int
+    inserted: int
+    duplicate: int
+    quarantined: int
+    target_version: int
+    seconds: float
+    ends: dict[int, int]
+    steps: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Table:
+    """All that the batches of one table need to know, and where the next one begins.
+
+    `still_ours` raises if the topic is another one by now, or if this run has lost its lock. `ahead`, of a run that goes on, has a thread
+    for what the next batch will need.
+    """
+
+    contract: Contract
+    places: Places
+    epoch: Epoch
+    files: Files
+    still_ours: Callable[[], None] = lambda: None
+    starts: Mapping[int, int] = field(init=False)
+    ahead: ThreadPoolExecutor | None = None
+
+    def __post_init__(self) -> None:
+        self.starts = self.epoch.starts
+
+    def mark(self, number: int, ranges: tuple[OffsetRange, ...], counts: Mapping[int, Counts] | None = None) -> Mark:
+        """The mark of a batch's next statement, behind one more look back. Raises as `LookBack.again`."""
+        mark = self.epoch.writer.mark("batch", number, self.epoch.look_back.again())
+        return replace(mark, ranges=ranges, counts=tuple(sorted((counts or {}).items())))
+
+    def read_before(self, ranges: tuple[OffsetRange, ...]) -> bool:
+        """Whether an earlier batch has read any of these offsets."""
+        return any(each.start < each.end and each.start < self.epoch.read_before.get(each.partition, 0) for each in ranges)
+
+
+class _Clock:
+    """Seconds by step of a batch."""
+
+    def __init__(self) -> None:
+        self.started = self._last = time.monotonic()
+        self.steps: dict[str, float] = {}
+
+    def lap(self, step: str) -> None:
+        now = time.monotonic()
+        self.steps[step], self._last = now - self._last, now
+
+
+def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
+    """Bring a batch (`records` as Spark's Kafka source delivers them) into quarantine and target, exactly once."""
+    clock = _Clock()
+    # 1 Offset range: from the plan, not from the data, which has gaps.
+    number = spark_number + FIRST_BATCH
+    plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts)
+    again = table.read_before(plan.ranges)
+    crash_points.at("after_offset_log", number)
+
+    # 2 Still the owner, and the tables as they were left?
+    table.mark(number, plan.ranges)
+
+    # 3 Decode once; one ordinary aggregation counts, so that retried tasks count once.
+    source = Source(table.epoch.writer.topic.id, BatchId(table.epoch.writer.epoch, number), plan.planned_at)
+    with ExitStack() as stack:
+        events = stack.enter_context(kept(decode(records, table.contract, source)))
+        clock.lap("decode")
+        ranked, tally = rank(events, table.contract)
+        looks: list[Callable[[DataFrame], DataFrame]] = []
+        epochs = table.epoch.epochs_of_topic
+        if table.contract.conflicts == "table":
+            looks.append(lambda frame: mark_conflicts(frame, table.contract, table.places.target, tally.bounds, epochs))
+        if again and (looks or tally.failed):
+            looks.append(lambda frame: without_rows(frame, table.places.target, plan.ranges, epochs))
+        for look in looks:
+            ranked = stack.enter_context(kept(look(ranked)))
+            tally = tally_of(ranked, table.contract)
+        table.still_ours()  # what is read and kept by now came from this very topic, and no other run is at work: else nothing is written
+        _refuse_poisoned(tally, table.contract, number, plan)
+        clock.lap("count")
+
+        # 4 Quarantine first: a target commit of a batch then proves its quarantine.
+        stored = _quarantine(with_bytes(ranked, records, tally.conflicts), tally, table, number, plan, again=again)
+        counts = {p: Counts(t.read, n := stored.get(p, 0), t.losers + t.failed - n) for p, t in tally.counts.items()}
+        crash_points.at("after_quarantine", number)
+        clock.lap("quarantine")
+
+        # 5 The target: its commit carries transaction id, ranges and counts. 6 Conflicts and unknown outcomes: inside commit.
+        winners = ranked.where("__rank = 1").select(*(F.col(f"`{f.name}`") for f in target_fields(table.contract)))
+        winners = winners.coalesce(max(1, tally.read // ROWS_A_TASK))
+        crash_points.at("during_target", number, table.epoch.checkpoint)
+        still = partial(table.mark, number, plan.ranges, counts)
+        commit = commits.merge_target(winners, table.contract, table.epoch.look_back.target, tally.bounds, still)
+        table.epoch.look_back.again()
+        table.starts = {each.partition: each.end for each in plan.ranges}
+        crash_points.at("after_target", number)
+        clock.lap("merge")
+
+    mark = commit.mark
+    assert mark is not None, "found by its mark"
+    # 7 Quarantined records that are rows now; the ledger: a projection of the target's commits, it may lag, never lead.
+    if again:
+        replay(records.sparkSession, table.places, mark)
+        crash_points.at("after_replayed", number)
+    table.epoch.ledger.saw(commit, mark)
+    if table.ahead is not None:
+        table.ahead.submit(compute_state, records.sparkSession, table.places.target)
+    table.epoch.ledger.append_if_due(records.sparkSession)
+    crash_points.at("after_ledger", number)
+    clock.lap("ledger")
+    return _report(table, mark, commit, clock)
+
+
+def compute_state(session: SparkSession, target: str) -> None:
+    """Let Delta compute the table's state, which the next MERGE begins with (two fifths of a small one), while its batch is read.
+
+    It only reads, so it may run beside a statement; nobody waits for it, and the MERGE computes what it did not.
+    """
+    DeltaTable.forPath(session, target).detail().collect()
+
+
+def _refuse_poisoned(tally: Tally, contract: Contract, number: int, plan: Planned) -> None:
+    read, limit = tally.read, contract.quarantine
+    if read < limit.min_records or tally.failed <= limit.max_share * read:
+        return
+    raise RunStopped(
+        "QUARANTINE_LIMIT",
+        f"{tally.failed} of the {read} records of batch {number} of {contract.name} would go to quarantine "
+        f"({tally.failed / read:.1%}); offsets {' '.join(str(r) for r in plan.ranges)}. Nothing of the batch was written.",
+        expected=f"at most {limit.max_share:.1%} of a batch of at least {limit.min_records} records.",
+        remedy="mend the producer, or the contract if that is wrong, and run again; to take the batch as it is, raise "
+        "quarantine.max_share in the contract.",
+    )
+
+
+def _quarantine(ranked: DataFrame, tally: Tally, table: Table, number: int, plan: Planned, *, again: bool) -> Mapping[int, int]:
+    """Commit the records that are no rows; returns how many of each partition the quarantine did not hold before."""
+    if not tally.failed:
+        return {}
+    ids = [F.col(f"`{name}`").cast("string") for name in event_id_columns(table.contract)]
+    event_id = ids[0] if len(ids) == 1 else F.when(F.concat(*ids).isNotNull(), F.to_json(F.array(*ids)))
+    writer = table.epoch.writer
+    failed = ranked.where("__reason IS NOT NULL").select(
+        F.lit(writer.topic.name).alias("topic"),
+        F.lit(writer.topic.id).alias("topic_id"),
+        F.col("_partition").alias("partition"),
+        F.col("_offset").alias("offset"),
+        F.col("_kafka_timestamp").alias("kafka_timestamp"),
+        F.col("__key").alias("key"),
+        F.col("__value").alias("value"),
+        F.col("__headers").alias("headers"),
+        F.col("__reason").alias("reason_code"),
+        F.col("__detail").alias("reason_detail"),
+        event_id.alias("event_id"),
+        F.lit(writer.contract_hash).alias("contract_hash"),
+        F.col("_epoch").alias("epoch"),
+        F.col("_batch").alias("batch"),
+        F.lit("open").alias("state"),
+        F.col("_ingested_at").alias("state_changed_at"),
+        F.lit("ingest run").alias("state_by"),
+    )
+    still = partial(table.mark, number, plan.ranges)
+    failed = failed.repartition(max(1, tally.failed // ROWS_A_TASK))  # few of many: reading them stays spread
+    commit = commits.merge_quarantine(failed, table.epoch.look_back.quarantine, still, reopen=again)
+    table.epoch.look_back.again()
+    offered = {partition: taken.failed for partition, taken in tally.counts.items()}
+    return _stored(ranked, table, number, commit, offered)
+
+
+def _stored(ranked: DataFrame, table: Table, number: int, commit: Commit, offered: Mapping[int, int]) -> Mapping[int, int]:
+    """How many records a MERGE added that may have met others and may have changed some: those of this very batch."""
+    if not commit.removed:
+        return inserted_by_partition(ranked.sparkSession, table.places.quarantine, commit, offered, "partition")
+    rows = ranked.sparkSession.read.format("delta").option("versionAsOf", commit.version).load(table.places.quarantine)
+    rows = rows.where((F.col("epoch") == table.epoch.writer.epoch) & (F.col("batch") == number))
+    return {row["partition"]: row["count"] for row in rows.groupBy("partition").count().collect()}
+
+
+def _report(table: Table, mark: Mark, commit: Commit, clock: _Clock) -> BatchReport:
+    counts = [each for _, each in mark.counts]
+    read, quarantined = sum(c.read for c in counts), sum(c.quarantined for c in counts)
+    inserted = sum(f.records or 0 for f in commit.added)
+    duplicate = read - quarantined - inserted
+    seconds = time.monotonic() - clock.started
+    figures = (read, inserted, duplicate, quarantined)
+    return BatchReport(table.places.name, mark.id.epoch, mark.id.number, *figures, commit.version, seconds, mark.ends, clock.steps)

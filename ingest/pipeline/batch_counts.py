@@ -1,0 +1,172 @@
+"""Ranks the copies of an event id inside a batch, and counts what becomes of each record (I3, I4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ingest.contract.columns import PAYLOAD_HASH, event_id_columns, target_fields
+from ingest.contract.definition import Contract
+from ingest.decode.payload import payload_hash
+from ingest.pipeline.conflicts import CONFLICT
+
+POSITION = ["_partition", "_offset"]
+
+
+@contextmanager
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame's rows as they are computed now, once, and as long as this context. A fifth of what caching costs.
+
+    They are gone with an executor that held some: what reads them then fails, and so does the batch.
+    """
+    held = frame.localCheckpoint(eager=True)
+    try:
+        yield held
+    finally:
+        # Without it the rows stay until Java's collector comes to their handle. Its place is Spark's own: a platform may have another.
+        with suppress(Py4JError, TypeError, AttributeError):
+            plan: Any = held._jdf.queryExecution().analyzed()
+            plan.rdd().unpersist(False)
+
+
+def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, Tally]:
+    """Add `__rank` to decoded events, and count them: 1 for the copy of an event id that wins inside the batch (least partition and
+    offset), more for the others, NULL for records that go to quarantine. Copies that differ from the winner go there too.
+
+    Only ids that occur twice by their 64-bit hash are compared, and that here: 8 bytes a record come to the driver, and of such ids the
+    ids. A shuffle would cost four times as much. All other rows stay where they are.
+    """
+    good = F.col("__reason").isNull()
+    ranked = events.withColumn("__rank", F.when(good, F.lit(1)))
+    if contract.event_id.kind == "position":
+        return ranked, tally_of(ranked, contract)
+    ids = event_id_columns(contract)
+    hashed = F.xxhash64(*(f"`{name}`" for name in ids))
+    tally = tally_of(ranked, contract)
+    twice = _twice(events.where(good).select(hashed.alias("__hash")).toArrow())
+    if twice.num_rows == 0:
+        return ranked, tally
+    session = events.sparkSession
+    copies = events.where(good).join(F.broadcast(session.createDataFrame(twice)), hashed == F.col("__hash"), "left_semi")
+    payload = F.col(PAYLOAD_HASH) if contract.conflicts == "table" else payload_hash(contract)
+    columns = [F.col(f"`{name}`").alias(f"__id{number}") for number, name in enumerate(ids)]
+    later = later_copies(copies.select(*columns, *POSITION, payload.alias("__payload")).toArrow())
+    if later.num_rows == 0:
+        return ranked, tally
+    losers = session.createDataFrame(later)
+    found = ranked.join(F.broadcast(losers), POSITION, "left")
+    differs = F.col("__differs").isNotNull()
+    marked = found.withColumns(
+        {
+            "__rank": F.when(~differs, F.coalesce("__copy", "__rank")),
+            "__reason": F.when(differs, F.lit(CONFLICT)).otherwise(F.col("__reason")),
+            "__detail": F.when(differs, F.col("__differs")).otherwise(F.col("__detail")),
+        }
+    )
+    return marked.drop("__copy", "__differs"), tally.without(later)
+
+
+def _twice(hashes: pa.Table) -> pa.Table:
+    ordered = np.sort(hashes.column(0).to_numpy())
+    return pa.table({"__hash": np.unique(ordered[1:][ordered[1:] == ordered[:-1]])})
+
+
+def later_copies(copies: pa.Table) -> pa.Table:
+    """Of rows with an event id (any columns), a position and a payload's hash those that are not the first of their id: position,
+    `__copy` (2 for the second, and so on), and as `__differs` where the first stands if that has another payload."""
+    ids = [name for name in copies.column_names if name not in (*POSITION, "__payload")]
+    ordered = copies.sort_by([(name, "ascending") for name in (*ids, *POSITION)]).combine_chunks()
+    rows = np.arange(len(ordered))
+    begins = np.ones(len(ordered), bool)
+    begins[1:] = ~np.logical_and.reduce([pc.equal(ordered[name][1:], ordered[name][:-1]).to_numpy() for name in ids])
+    first = np.maximum.accumulate(np.where(begins, rows, 0))
+    found = ordered.append_column("__copy", pa.array((rows - first + 1).astype(np.int32)))
+    winners = ordered.take(first)
+    where = pc.binary_join_element_wise(
+        "differs from partition ", winners["_partition"].cast(pa.string()), " offset ", winners["_offset"].cast(pa.string()), ""
+    )
+    found = found.append_column("__differs", pc.if_else(pc.equal(ordered["__payload"], winners["__payload"]), None, where))
+    return found.select([*POSITION, "__copy", "__differs"]).filter(pa.array(~begins))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Of the records of one partition in a batch: how many were read, are no rows, and are later copies of an event id in the batch."""
+
+    read: int
+    failed: int
+    losers: int
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts by partition, the least and greatest event id of the winners by column as typed literals, the conflicts found."""
+
+    counts: dict[int, Taken]
+    bounds: dict[str, tuple[Column, Column]]
+    conflicts: int
+
+    @property
+    def failed(self) -> int:
+        """Records that are no rows."""
+        return sum(each.failed for each in self.counts.values())
+
+    @property
+    def read(self) -> int:
+        """All records."""
+        return sum(each.read for each in self.counts.values())
+
+    def without(self, later: pa.Table) -> Tally:
+        """The same where these rows (as `later_copies` finds them) are no winners."""
+        counts, conflicts = dict(self.counts), self.conflicts
+        for found in later.group_by("_partition").aggregate([("__copy", "count"), ("__differs", "count")]).to_pylist():
+            taken, differ = counts[found["_partition"]], found["__differs_count"]
+            counts[found["_partition"]] = Taken(taken.read, taken.failed + differ, taken.losers + found["__copy_count"] - differ)
+            conflicts += differ
+        return Tally(counts, self.bounds, conflicts)
+
+
+def tally_of(ranked: DataFrame, contract: Contract) -> Tally:
+    """Count ranked events. One ordinary aggregation, so that retried tasks count once."""
+    fields = {field.name: field.dataType for field in target_fields(contract)}
+    # Delta keeps no least and greatest of BINARY columns.
+    ids = [name for name in event_id_columns(contract) if not isinstance(fields[name], T.BinaryType)]
+    winner = F.col("__rank") == 1
+    aggregates = [F.count("*").alias("read"), F.count("__reason").alias("failed"), F.count_if(F.col("__rank") > 1).alias("losers")]
+    aggregates += [F.count_if(F.col("__reason") == CONFLICT).alias("conflicts")]
+    for position, name in enumerate(ids):
+        plain = _countable(F.col(f"`{name}`"), fields[name])
+        aggregates += [F.min(F.when(winner, plain)).alias(f"least{position}"), F.max(F.when(winner, plain)).alias(f"greatest{position}")]
+    rows = ranked.groupBy("_partition").agg(*aggregates).collect()
+    counts = {row["_partition"]: Taken(row["read"], row["failed"], row["losers"]) for row in rows}
+    bounds = {}
+    for position, name in enumerate(ids):
+        least = [row[f"least{position}"] for row in rows if row[f"least{position}"] is not None]
+        greatest = [row[f"greatest{position}"] for row in rows if row[f"greatest{position}"] is not None]
+        if least:
+            bounds[name] = (_literal(min(least), fields[name]), _literal(max(greatest), fields[name]))
+    return Tally(counts, bounds, sum(row["conflicts"] for row in rows))
+
+
+def _countable(column: Column, kind: T.DataType) -> Column:
+    """Days and times as numbers: Python's own would pass through zones, calendars and texts on their way back to the JVM."""
+    if isinstance(kind, T.DateType):
+        return F.unix_date(column)
+    return F.unix_micros(column) if isinstance(kind, T.TimestampType) else column
+
+
+def _literal(value: object, kind: T.DataType) -> Column:
+    """The typed literal of what `_countable` gave: never text pasted into SQL."""
+    if isinstance(kind, T.DateType):
+        return F.date_from_unix_date(F.lit(value))
+    return F.timestamp_micros(F.lit(value)) if isinstance(kind, T.TimestampType) else F.lit(value).cast(kind)

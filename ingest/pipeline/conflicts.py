@@ -1,0 +1,106 @@
+"""Conflicting duplicates: copies of an event id whose payloads differ. The first wins, the later ones go to quarantine (I3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ingest.contract.columns import PAYLOAD_HASH, event_id_columns
+from ingest.contract.definition import Contract
+from ingest.kafka.intervals import Intervals
+from ingest.kafka.offsets import OffsetRange
+
+CONFLICT = "conflicting_duplicate"
+RAW = ("__key", "__value", "__headers")
+# Any rank but 1.
+LOSER = 2
+
+
+def mark_conflicts(
+    ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]], epochs: Sequence[int]
+) -> DataFrame:
+    """Against the table: of an id that the target holds its payload decides, for every copy in the batch.
+
+    One with another payload that is not the row itself is refused; one with the same is a duplicate, also where it had been
+    refused for the sake of an earlier copy in the batch. `epochs` are those of this topic: positions of others mean nothing here.
+    """
+    refused = F.coalesce(F.col("__reason") == CONFLICT, F.lit(False))
+    row = F.struct("_partition", "_offset", F.col(PAYLOAD_HASH).alias("hash"), _of_epochs(epochs).alias("here"))
+    found = _with_row(ranked, contract, target, bounds, F.col("__reason").isNull() | refused, F.when(F.col(PAYLOAD_HASH).isNotNull(), row))
+    there = F.col("__there")
+    itself = there["here"] & (there["_partition"] == F.col("_partition")) & (there["_offset"] == F.col("_offset"))
+    equal = F.coalesce((there["hash"] == F.col(PAYLOAD_HASH)) | itself, F.lit(False))
+    found = found.withColumn("__pardoned", refused & equal)
+    found = found.withColumn("__reason", F.when(~F.col("__pardoned"), F.col("__reason")))
+    found = found.withColumn("__rank", F.when(F.col("__pardoned"), F.lit(LOSER)).otherwise(F.col("__rank")))
+    where = F.concat(F.lit("differs from partition "), there["_partition"], F.lit(" offset "), there["_offset"])
+    conflict = there.isNotNull() & ~equal
+    return _refuse(found, conflict, where).drop("__there", "__pardoned")
+
+
+def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange], epochs: Sequence[int]) -> DataFrame:
+    """Records for quarantine that are rows of the target at their own position stay rows: they count as duplicates.
+
+    For offsets that were read before: a changed contract, or other copies in the batch, may refuse them now.
+    """
+    inside = F.lit(False)
+    for each in ranges:
+        inside |= (F.col("_partition") == each.partition) & (F.col("_offset") >= each.start) & (F.col("_offset") < each.end)
+    rows = ranked.sparkSession.read.format("delta").load(target).where(inside & _of_epochs(epochs))
+    positions = rows.select("_partition", "_offset").distinct().withColumn("__row", F.lit(True))
+    found = ranked.join(positions, ["_partition", "_offset"], "left")
+    row = F.col("__row").isNotNull() & F.col("__reason").isNotNull()
+    found = found.withColumn("__rank", F.when(row, F.lit(LOSER)).otherwise(F.col("__rank")))
+    return found.withColumn("__reason", F.when(~row, F.col("__reason"))).drop("__row")
+
+
+def _of_epochs(epochs: Sequence[int]) -> Column:
+    """Rows of these epochs, of which there may be tens of thousands: each run without a gap is one condition."""
+    runs = Intervals.of_offsets(epochs)
+    found = F.lit(False)
+    for start, end in zip(runs.starts.tolist(), runs.ends.tolist(), strict=True):
+        found |= F.col("_epoch").between(start, end - 1)
+    return found
+
+
+def _with_row(
+    ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]], which: Column, what: Column
+) -> DataFrame:
+    """Add `__there`, the least `what` of the rows of their event id, to the records that meet `which`; NULL to all others."""
+    ids = event_id_columns(contract)
+    table = ranked.sparkSession.read.format("delta").load(target)
+    for name, (least, greatest) in bounds.items():
+        table = table.where(F.col(f"`{name}`").between(least, greatest))
+    # Somebody's own INSERT may have doubled an id; a join must not double records.
+    rows = table.groupBy(*(F.col(f"`{name}`").alias(f"__id{number}") for number, name in enumerate(ids))).agg(F.min(what).alias("__there"))
+    for number, name in enumerate(ids):
+        which &= F.col(f"`{name}`") == F.col(f"__id{number}")
+    return ranked.join(rows, which, "left").drop(*(f"__id{number}" for number in range(len(ids))))
+
+
+def with_bytes(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFrame:
+    """Give conflicting records their raw bytes back, which a right record does not carry through the batch: they are read again."""
+    if conflicts == 0:
+        return ranked
+    same = {"_partition": "partition", "_offset": "offset", "_kafka_timestamp": "timestamp"}
+    raw = records.select(
+        *(F.col(there).alias(here) for here, there in same.items()), *(F.col(name[2:]).alias(f"{name}_again") for name in RAW)
+    )
+    conflicting = ranked.where(F.col("__reason") == CONFLICT).drop(*RAW)
+    # Between the two reads compaction may take a record, or the topic be made again, which has another record at this offset; without
+    # its bytes it is still a conflict that was found.
+    again = conflicting.join(raw, list(same), "left").withColumnsRenamed({f"{name}_again": name for name in RAW})
+    others = ranked.where(F.col("__reason").isNull() | (F.col("__reason") != CONFLICT))
+    return others.unionByName(again)
+
+
+def _refuse(frame: DataFrame, conflict: Column, detail: Column) -> DataFrame:
+    return (
+        frame.withColumn("__conflict", conflict)
+        .withColumn("__reason", F.when(F.col("__conflict"), F.lit(CONFLICT)).otherwise(F.col("__reason")))
+        .withColumn("__detail", F.when(F.col("__conflict"), detail).otherwise(F.col("__detail")))
+        .withColumn("__rank", F.when(~F.col("__conflict"), F.col("__rank")))
+        .drop("__conflict")
+    )

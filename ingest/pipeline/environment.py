@@ -1,0 +1,141 @@
+"""What an ingestion needs of its surroundings, checked one by one: each check says what it saw and what mends it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ingest.runtime import databricks, jars, java
+from ingest.runtime.errors import IngestError, Unfit, most_severe
+from ingest.runtime.files import is_local, local_path
+
+# Spark's shuffle files, the broker's indexes and a few batches; below this a run ends in the middle.
+DISK_FREE_BYTES_MIN = 2 * 1024**3
+_BROKER_DEADLINE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor: `detail` is what was seen if `error` is None, else why and how to mend it is in `error`."""
+
+    check: str
+    detail: str
+    error: IngestError | None = None
+    needed: bool = True
+
+    @property
+    def exit_code(self) -> int:
+        return self.error.exit_code if self.error is not None and self.needed else 0
+
+
+def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, master: str | None = None) -> list[Finding]:
+    """All checks, in the order in which to mend them. Reads every jar; with `master` starts Spark and probes it in the lake.
+
+    Without it nothing is written. A broker that does not answer is reported and not counted against the environment:
+    `ingest demo` brings its own.
+    """
+    return [
+        _finding("python", _python),
+        *([] if databricks.runtime() is not None else [_finding("java", _java)]),
+        *(_finding(f"jars ({each.value})", partial(_jars, each)) for each in jars.JarSet if databricks.runtime() is None),
+        _finding("disk", lambda: _disk(lake)),
+        _finding("lake", lambda: _writable(lake, "--lake")),
+        _finding("checkpoints", lambda: _writable(checkpoints, "--checkpoints")),
+        _finding("contracts", lambda: _contracts(project)),
+        _finding("broker", lambda: _broker(bootstrap_servers), needed=False),
+        *([] if master is None else [_finding("platform", lambda: _platform(master, lake))]),
+    ]
+
+
+def exit_code(findings: list[Finding]) -> int:
+    """0, or the most severe of the findings that matter: 4 environment, 2 contract."""
+    return most_severe([finding.exit_code for finding in findings])
+
+
+def _finding(check: str, look: Callable[[], str], *, needed: bool = True) -> Finding:
+    try:
+        return Finding(check, look())
+    except IngestError as error:
+        return Finding(check, error.found, error, needed)
+
+
+def _python() -> str:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < (3, 11):  # noqa: UP036 - this is the check
+        raise Unfit("PYTHON_WRONG", f"Python {version}.", expected="Python 3.11 or later.", remedy="install one and run make setup.")
+    return f"Python {version}"
+
+
+def _java() -> str:
+    found = java.find()
+    return f"Java {found.version} in {found.home}"
+
+
+def _jars(jar_set: jars.JarSet) -> str:
+    absent, bad = jars.missing(jar_set), jars.damaged(jar_set)
+    count = len(jars.locked(jar_set))
+    if bad:
+        expected, remedy = "the sums in jars.lock.", "run `ingest jars`, which deletes and fetches it again."
+        raise Unfit("JARS_CORRUPT", f"{bad[0]} has another content than pinned.", expected=expected, remedy=remedy)
+    if absent:
+        found = f"{len(absent)} of {count} jars are not in {jars.cache_folder()}."
+        raise Unfit("JARS_MISSING", found, expected="all of them.", remedy="run `ingest jars` (needs the network once).")
+    return f"{count} jars, sums right"
+
+
+def _disk(lake: str) -> str:
+    if not is_local(lake):
+        return "the lake is not on this machine"
+    free = shutil.disk_usage(_nearest(local_path(lake))).free
+    if free < DISK_FREE_BYTES_MIN:
+        expected, remedy = f"{DISK_FREE_BYTES_MIN / 1e9:.0f} GB.", "free space, or let --lake name a folder on another disk."
+        raise Unfit("DISK_FULL", f"{free / 1e9:.1f} GB free where the lake is.", expected=expected, remedy=remedy)
+    return f"{free / 1e9:.0f} GB free"
+
+
+def _writable(location: str, option: str) -> str:
+    if not is_local(location):
+        return f"{location} is not on this machine; the run itself tells"
+    folder = local_path(location)
+    nearest = _nearest(folder)
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        remedy = f"make it writable (chown, chmod) or name another with {option}."
+        raise Unfit("NOT_WRITABLE", f"{nearest} cannot be written by this user.", expected="a folder to write in.", remedy=remedy)
+    return f"{folder} can be written" if nearest == folder else f"{folder} can be made"
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder itself or the closest one above that exists."""
+    folder = folder.absolute()
+    return next(one for one in (folder, *folder.parents) if one.exists())
+
+
+def _contracts(project: Path) -> str:
+    from ingest.contract.definition import load_contracts
+
+    return f"{len(load_contracts(project))} valid in {project / 'tables'}"
+
+
+def _platform(master: str, lake: str) -> str:
+    from ingest.pipeline import platform
+    from ingest.runtime import spark
+    from ingest.runtime.places import log_folder
+
+    with spark.session(master, log_folder(lake) / "spark-doctor.log", short=True) as session:
+        return platform.probe(session, lake)
+
+
+def _broker(bootstrap_servers: str) -> str:
+    from kafka.protocol.metadata import MetadataRequest
+
+    from ingest.kafka.broker_request import ask
+    from ingest.kafka.kafka_options import KafkaOptions
+
+    # By the door that a run takes, with its login; the answer is of no interest.
+    ask(KafkaOptions.from_environment(bootstrap_servers), MetadataRequest(topics=[]), _BROKER_DEADLINE_S)
+    return f"{bootstrap_servers} answers"

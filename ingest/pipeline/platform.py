@@ -1,0 +1,176 @@
+"""Platform probe: does this runtime fence an earlier writer, as the promises need it to? (I8)
+
+The versions of `ingest/runtime/jars.lock` with the pinned pyspark are known: the tests run on them. Any other runtime (Databricks, a
+cluster's own Spark) commits a higher and then a lower transaction id to a scratch table before its first run, by append and by MERGE, and
+a higher one while a lower is in flight.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from urllib.parse import urlparse
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ingest.contract.columns import target_fields
+from ingest.contract.definition import Contract
+from ingest.delta import writer
+from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Look, Looked, Mark
+from ingest.delta.delta_log import DeltaLog
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import TopicId
+from ingest.runtime import jars
+from ingest.runtime.errors import IngestError, Unfit
+from ingest.runtime.files import files_of
+from ingest.runtime.places import Places
+
+# Longer than an append takes in a JVM that has done nothing yet.
+IN_FLIGHT_S = 5
+# Where a file cannot be created exclusively by Delta's own means.
+SHARED_COMMITS = ("s3", "s3a", "s3n")
+# What the tests run on, and what they ran on before (4.0): Spark, by its line.
+TESTED = {"4.2": "4.2.0", "4.0": "4.0.1"}
+CONTRACT = {"pipeline": "oncelake", "table": "probe", "source": {"topic": "probe", "format": "raw"}, "event_id": "position"}
+
+
+def ensure(session: SparkSession, lake: str) -> None:
+    """Refuse a store whose commits are not exclusive; probe an unknown runtime once, and remember it in the cache folder.
+
+    Raises Unfit PLATFORM_UNFIT.
+    """
+    _refuse_store(session, lake)
+    runtime = name(session)
+    if runtime in known():
+        return
+    kept = jars.cache_folder() / "platforms.json"
+    fit = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else []
+    if runtime in fit:
+        return
+    probe(session, lake)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(sorted({*fit, runtime})), encoding="utf-8")
+
+
+def _refuse_store(session: SparkSession, lake: str) -> None:
+    """S3 lets two drivers write one version of a log, unless a LogStore keeps them apart (Delta's storage configuration)."""
+    scheme = urlparse(lake).scheme
+    if scheme not in SHARED_COMMITS or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return
+    keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
+    stores = [store for key in keys if (store := session.conf.get(key, "")) and not store.endswith("S3SingleDriverLogStore")]
+    if not stores:
+        raise Unfit(
+            "PLATFORM_UNFIT",
+            f"{lake} is on {scheme}://, where two drivers can write the same version of a Delta log.",
+            expected="a LogStore whose commits are exclusive: an earlier run is fenced by the table's own log.",
+            remedy=f"set {keys[0]} to io.delta.storage.S3DynamoDBLogStore (delta-storage-s3-dynamodb), or use another store.",
+        )
+
+
+def known() -> list[str]:
+    """The runtimes that the tests run on, or did."""
+    pinned = {line: jars.locked(jars.JarSet.SPARK, line) for line in TESTED}
+    delta = {line: next(jar.version for jar in found if jar.name.startswith("delta-spark")) for line, found in pinned.items()}
+    return [f"Spark {spark}, Delta {delta[line]}" for line, spark in TESTED.items()]
+
+
+def name(session: SparkSession) -> str:
+    """The runtime at hand."""
+    databricks = os.environ.get("DATABRICKS_RUNTIME_VERSION")
+    if databricks:
+        return f"Databricks Runtime {databricks}, Spark {session.version}"
+    try:
+        constants = getattr(session.sparkContext._jvm.io.delta, "package$")  # type: ignore[union-attr]
+        delta = str(getattr(constants, "MODULE$").VERSION())
+    except Exception:  # Spark Connect has no JVM at hand
+        return f"Spark {session.version} without a JVM"
+    return f"Spark {session.version}, Delta {delta}"
+
+
+def probe(session: SparkSession, lake: str) -> str:
+    """Try the fence on tables that are removed again; returns what was seen. Raises Unfit PLATFORM_UNFIT."""
+    root = f"{lake}/.probe-{uuid.uuid4().hex}"
+    places = Places(root, root, "oncelake", "probe")
+    contract = Contract.model_validate(CONTRACT)
+    log = DeltaLog(files_of(places.lake, session), places.target)
+    rows = _row(session, contract)
+    seen = {}
+    try:
+        writer.create_tables(session, contract, places)
+        seen["a first MERGE"] = _merged(rows, contract, log, _mark(contract, 3))
+        seen["a later append"] = _fenced(session, contract, log, 5)
+        seen["an earlier append"] = _fenced(session, contract, log, 4)
+        seen["an earlier MERGE"] = _merged(rows, contract, log, _mark(contract, 4))
+        seen["a MERGE in flight"] = _in_flight(session, rows, contract, log)
+    finally:
+        files_of(places.lake, session).remove(root)
+    expected = dict(zip(seen, ("committed", "committed", "skipped", "skipped", "skipped"), strict=True))
+    told = f"{name(session)}: {', '.join(f'{what} was {how}' for what, how in seen.items())}"
+    if seen != expected:
+        raise Unfit(
+            "PLATFORM_UNFIT",
+            f"an earlier transaction id was not fenced by a later one ({told}).",
+            expected="an earlier statement skipped, and one in flight failed: the promises stand on that.",
+            remedy=f"use {known()[0]} or a runtime that passes `ingest doctor --spark`.",
+        )
+    return told
+
+
+def _in_flight(session: SparkSession, rows: DataFrame, contract: Contract, log: DeltaLog) -> str:
+    """What becomes of a MERGE whose source is being read while a later epoch commits."""
+    slow = F.udf(_slowly, "bigint")
+    source = rows.withColumn("_offset", slow(F.col("_offset")))
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        merging = pool.submit(_merged, source, contract, log, _mark(contract, 6))
+        tracker = session.sparkContext.statusTracker()
+        while not tracker.getActiveStageIds() and not merging.done():
+            time.sleep(0.02)
+        fence = writer.fence(session.newSession(), log, _mark(contract, 7))
+        became = merging.result()
+    last = [each.mark.id.epoch for each in log.newest_first() if each.mark is not None][:2]
+    return "over too soon" if fence is not None and last == [7, 6] else became
+
+
+def _slowly(offset: int) -> int:
+    time.sleep(IN_FLIGHT_S)
+    return offset
+
+
+def _fenced(session: SparkSession, contract: Contract, log: DeltaLog, epoch: int) -> str:
+    return "skipped" if writer.fence(session, log, _mark(contract, epoch)) is None else "committed"
+
+
+def _merged(rows: DataFrame, contract: Contract, log: DeltaLog, mark: Mark) -> str:
+    try:
+        writer.merge_target(rows, contract, log, {}, lambda: mark)
+    except IngestError as error:
+        return "skipped" if error.code == "FENCED" else error.code
+    return "committed"
+
+
+def _mark(contract: Contract, epoch: int) -> Mark:
+    nowhere = Look("", 0, "")
+    id, ranges = BatchId(epoch, FIRST_BATCH), (OffsetRange(0, 0, 1),)
+    looked = Looked(nowhere, nowhere)
+    return Mark("batch", "oncelake", "probe", id, uuid.uuid4().hex, looked, contract.hash, TopicId("probe", ""), ranges)
+
+
+def _row(session: SparkSession, contract: Contract) -> DataFrame:
+    """One event."""
+    now = F.lit(datetime.now(UTC))
+    values = {
+        "_topic_id": F.lit(""),
+        "_partition": F.lit(0),
+        "_offset": F.lit(0),
+        "_ingested_at": now,
+        "_epoch": F.lit(0),
+        "_batch": F.lit(0),
+    }
+    fields = target_fields(contract)
+    return session.range(1).select(*(values.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in fields))

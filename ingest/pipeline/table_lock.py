@@ -1,0 +1,179 @@
+"""The driver's lock: held by the JVM, because only the JVM can commit, and it can outlive its Python (I8).
+
+A POSIX lock on a file `lock` beside the tables; the kernel drops it when the JVM is gone, however it went. A start waits for the former
+JVM, which may still be ending a write. On a local disk Delta excludes other writers only inside one JVM, so every writer of ours takes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ingest.pipeline.lock_file import is_free, token_of, who
+from ingest.runtime.errors import InvalidInput, Refused, RunStopped
+from ingest.runtime.files import is_local
+from ingest.runtime.places import Places
+
+# A JVM whose Python was killed notices at once, but first ends what it is about to write.
+WAIT_S = 60.0
+WAIT_VARIABLE = "INGEST_LOCK_WAIT_S"
+
+# What our JVM holds, by its process and the lock's file. Asked before the file is opened once more: the kernel drops a process's
+# lock on a file as soon as that process closes any channel to it (fcntl(2), java.nio.channels.FileLock).
+_held: set[tuple[int, Path]] = set()
+_guard = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Held:
+    """A lock that the JVM holds until `release` or its end; `token` stands in its file, and in no other's."""
+
+    path: Path
+    jvm_pid: int
+    channel: Any
+    token: str
+
+    def release(self) -> None:
+        """Let it go, where the JVM goes on."""
+        with _guard:
+            _held.discard((self.jvm_pid, self.path))
+            self.channel.close()
+
+    def refuse_lost(self) -> None:
+        """Called before a batch is written: raises RunStopped LOCK_LOST if somebody has deleted the lock's file.
+
+        The kernel's lock is on the file, not on its name: with a new file of that name another driver comes in.
+        """
+        if token_of(self.path) == self.token:
+            return
+        now = f"is held by {who(self.path)} now" if self.path.exists() else "was deleted"
+        raise RunStopped(
+            "LOCK_LOST",
+            f"{self.path}, which this run had locked, {now}. Of the batch at hand nothing was written.",
+            expected="the lock's file until the run has ended: on a local disk two drivers can write over each other's commits.",
+            remedy="let one run go on, and end the other; then start again: the start says what is missing. Never delete a lock: "
+            "the kernel drops the lock when its process ends.",
+        )
+
+
+def folder(places: Places) -> Path | None:
+    """Where a table's lock is: beside its tables, if they are on a local disk. Its checkpoints need none."""
+    return Path(places.root) if is_local(places.lake) else None
+
+
+def wait_for(places: Places, say: Callable[[str], object] = lambda _: None) -> None:
+    """Return once no JVM holds the lock of this table; `say` is told once that it has to wait, and for whom.
+
+    Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds, 60 by default.
+    """
+    if (where := folder(places)) is None:
+        return
+    wait_s, path = _wait_s(), where / "lock"
+    deadline, told = time.monotonic() + wait_s, False
+    while path.exists() and not is_free(path):
+        if not told:
+            say(f"waiting up to {wait_s:g} s for {path}, held by {who(path)}")
+            told = True
+        if time.monotonic() > deadline:
+            raise _locked(path, wait_s)
+        time.sleep(0.05)
+
+
+def hold_table(session: SparkSession, places: Places) -> Held | None:
+    """Hold the lock of a table, if it has one. Raises Refused LOCKED."""
+    where = folder(places)
+    return hold(session, where) if where is not None else None
+
+
+@contextmanager
+def holding(session: SparkSession, places: Places) -> Iterator[None]:
+    """Hold the lock of a table for what is done inside. Raises Refused LOCKED."""
+    held = hold_table(session, places)
+    try:
+        yield
+    finally:
+        if held is not None:
+            held.release()
+
+
+def hold(session: SparkSession, folder: Path) -> Held:
+    """Let the session's JVM hold the lock in `folder` until it ends. Raises Refused LOCKED."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder.resolve() / "lock"
+    jvm: Any = session.sparkContext._jvm
+    pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    with _guard:
+        if (pid, path) in _held:  # for another query, or another thread
+            raise _locked(path, 0)
+        channel = jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()
+        if channel.tryLock() is None:
+            channel.close()
+            raise _locked(path, 0)
+        _held.add((pid, path))
+    token = uuid.uuid4().hex
+    holder = json.dumps({"host": socket.gethostname(), "jvm_pid": pid, "python_pid": os.getpid(), "token": token}).encode()
+    held = Held(path, pid, channel, token)
+    try:
+        channel.truncate(0)
+        channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)
+    except BaseException:  # a full disk: nobody else would let it go while this JVM lives
+        held.release()
+        raise
+    return held
+
+
+@contextmanager
+def alone(session: SparkSession, location: str, folder: str) -> Iterator[None]:
+    """Hold the lock in `folder` for what is done inside, after waiting for whoever has it; nothing where `location` is not local.
+
+    For tables that several processes append to, or several threads of one. Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds.
+    """
+    if not is_local(location):
+        yield
+        return
+    deadline = time.monotonic() + _wait_s()
+    while True:
+        try:
+            held = hold(session, Path(folder))
+            break
+        except Refused:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def _wait_s() -> float:
+    text = os.environ.get(WAIT_VARIABLE, "")
+    try:
+        return float(text) if text else WAIT_S
+    except ValueError as error:
+        raise InvalidInput(
+            "LOCK_WAIT_INVALID",
+            f"{WAIT_VARIABLE}={text!r}.",
+            expected="seconds, such as 60 or 0.5.",
+            remedy=f"correct or unset {WAIT_VARIABLE}.",
+        ) from error
+
+
+def _locked(path: Path, waited_s: float) -> Refused:
+    return Refused(
+        "LOCKED",
+        f"{path} is held by {who(path)}" + (f", still after {waited_s:.0f} s." if waited_s else "."),
+        expected="no other run, and no other writer of these tables.",
+        remedy="wait until the other run has ended, or end it with SIGTERM.",
+    )

@@ -1,1 +1,0 @@
-"""Proof: what the ledger, the commits and the rows say of each other."""

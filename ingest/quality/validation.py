@@ -1,0 +1,236 @@
+"""A validation run of one table: what to cover, the suite through GX, pages, and a row an expectation in the quality table."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ingest.contract.columns import event_id_columns, target_columns
+from ingest.contract.sql_type import ddl
+from ingest.delta import writer as commits
+from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import engine_for
+from ingest.ledger.batch_history import books
+from ingest.pipeline import table_lock
+from ingest.quality import gx, pages
+from ingest.quality.scope import Last, Scope, Slice, decide
+from ingest.quality.suite import Expected, Suite
+from ingest.quality.validation_result import SCHEMA_VERSION, QualityRow, all_scrubbed, as_columns, passed
+from ingest.runtime.errors import InvalidInput
+from ingest.runtime.files import files_of, is_local
+from ingest.runtime.places import Places, pages_folder
+from ingest.verify.count import account
+
+POSITION = ("_epoch", "_partition", "_offset")
+# Enough to find the cause; the query that finds all of them is a person's to write.
+SAMPLES_MAX = 10
+ELSEWHERE = "on this machine's disk, since the lake is elsewhere: it is gone with the machine; the results stay in the table `quality`"
+NOT_RENDERED = "none: Great Expectations could not render it; the results are in the table `quality`"
+# Types of an event id that GX's JSON keeps: it makes a float of a DECIMAL, a local time of a TIMESTAMP, and fails on BINARY.
+TOLD = frozenset(("STRING", "TINYINT", "SMALLINT", "INT", "BIGINT", "DATE"))
+# GX tells the row count beside other figures in one job.
+_COUNT: dict[str, Any] = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 0}}
+COUNT = Expected(-1, _COUNT["type"], _COUNT["kwargs"], "info", (), whole=True, exact=False, open_ended=False, config=_COUNT)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A validation run of one table; `page` is its Data Docs page, if one was written, `page_note` what is to be said of it."""
+
+    table: str
+    scope: Scope
+    rows: tuple[QualityRow, ...]
+    page: Path | None
+    page_note: str | None
+    seconds: float
+
+    @property
+    def failed(self) -> tuple[QualityRow, ...]:
+        """What failed, critical first."""
+        order = {"critical": 0, "warning": 1, "info": 2}
+        return tuple(sorted((row for row in self.rows if not row.success), key=lambda row: (order.get(row.severity, 0), row.number)))
+
+    @property
+    def critical(self) -> tuple[QualityRow, ...]:
+        """The critical expectations that failed."""
+        return tuple(row for row in self.failed if row.severity == "critical")
+
+
+def check(session: SparkSession, suite: Suite, places: Places, *, everything: bool = False, at_work: bool = False) -> Checked:
+    """Validate the target with `suite`: all rows (`everything`), or those that came since the last run.
+
+    `at_work` is for a run that goes on: expectations that always cover the whole table are left out, and a page is written only if
+    something failed. Raises InvalidInput TABLE_MISSING, Refused LOCKED.
+    """
+    started, run_at = time.monotonic(), datetime.now(UTC)
+    contract = suite.contract
+    log = DeltaLog(files_of(places.lake, session), places.target)
+    state = log.state()
+    if state is None:
+        raise InvalidInput(
+            "TABLE_MISSING",
+            f"there is no Delta table at {places.target}.",
+            expected="a table that `ingest run` has made.",
+            remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
+        )
+    last = None if everything else last_run(session, places)
+    since = log.since(last.version) if last is not None else []
+    scope = decide(last, state.version, state.id, suite.hash, since, contract.name, everything=everything)
+    target = session.read.format("delta").option("versionAsOf", scope.version).load(places.target)
+    frames = {"whole": target, "new": target.where(_inside(scope.slices))}
+    if at_work and scope.after is not None:
+        del frames["whole"]
+    if not scope.slices:
+        del frames["new"]
+    work = _Work(gx.Runner(contract.name), shown_ids(suite), binary_columns(suite))
+    results: list[tuple[Expected, str, dict[str, Any]]] = []
+    for covered, frame in frames.items():
+        chosen = [each for each in suite.expectations if covered == ("whole" if each.whole else scope.name)]
+        counted = any("ledger_rows" in str(each.kwargs) for each in chosen)
+        parameters = {"ledger_rows": ledger_rows(session, places, scope.version)} if counted else {}
+        found = all_scrubbed(work.validate(chosen, frame, parameters), work.ids, suite.sensitive)
+        results += [(expected, covered, result) for expected, result in found]
+    results.sort(key=lambda each: each[0].number)
+    run_id = f"{run_at:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+    rows = [
+        QualityRow(
+            schema_version=SCHEMA_VERSION,
+            run_id=run_id,
+            run_at=run_at,
+            pipeline=contract.pipeline,
+            table=contract.table,
+            suite=suite.path,
+            suite_hash=suite.hash,
+            contract_hash=contract.hash,
+            target_id=state.id,
+            version_from=scope.after if covered == "new" else None,
+            version_to=scope.version,
+            run_scope=scope.name,
+            scope=covered,
+            sensitive=expected.touches(suite.sensitive),
+            page=None,
+            gx_version=installed("great-expectations"),
+            **as_columns(expected, result),
+        )
+        for expected, covered, result in results
+    ]
+    page, note = None, None
+    if rows:
+        with table_lock.alone(session, places.lake, f"{places.root}/.quality"):
+            if not at_work or not all(row.success for row in rows):
+                meta = {"batch_spec": {"table": places.target, "data_asset_name": f"version {scope.version}", **_described(scope)}}
+                shown = [result for _, _, result in results]
+                configs = [each.config for each in suite.expectations]
+                folder = pages_folder(places)
+                try:
+                    page = pages.write_pages(folder, contract.name, configs, shown, run_id, run_at, meta)
+                    note = NOT_RENDERED if page is None else None if is_local(places.lake) else ELSEWHERE
+                except OSError as error:  # a working folder that is not ours to write, say; the results are worth more than their page
+                    note = f"none: {folder} cannot be written ({error.strerror}); the results are in the table `quality`"
+                except Exception as error:  # whatever GX makes of a file in its folder that is not its own, say
+                    note = f"{NOT_RENDERED} ({type(error).__name__})"
+                rows = [dataclasses.replace(row, page=str(page)) for row in rows] if page else rows
+            commits.append_quality(session, contract, places, [tuple(dataclasses.asdict(row).values()) for row in rows])
+    return Checked(contract.name, scope, tuple(rows), page, note, time.monotonic() - started)
+
+
+def ledger_rows(session: SparkSession | None, places: Places, version: int) -> int:
+    """Rows that batches up to `version` of the target put there and that have to be there, as `ingest verify` counts.
+
+    What is missing without a DELETE counts, and what is too much does not. A lake on the machine's own disk needs no session.
+
+    Raises Refused LOG_TORN, and Unreadable.
+    """
+    engine = engine_for(places.target, session)
+    return account(engine, places, books(engine, places, version)).expected_rows
+
+
+def last_run(session: SparkSession, places: Places) -> Last | None:
+    """The newest validation run in which every expectation could be evaluated; None if there is none."""
+    if not DeltaLog(files_of(places.lake, session), places.quality).exists():
+        return None
+    rows = session.read.format("delta").load(places.quality)
+    runs = rows.groupBy("run_id", "run_at", "version_to", "target_id", "suite_hash").agg(F.count("exception").alias("exceptions"))
+    newest = runs.where("exceptions = 0").orderBy(F.desc("run_at")).first()
+    return None if newest is None else Last(newest["version_to"], newest["target_id"], newest["suite_hash"])
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Expectations on frames, in the fewest jobs that GX allows. `ids` are the columns that name a row, `binary` those that hold bytes."""
+
+    runner: gx.Runner
+    ids: tuple[str, ...]
+    binary: frozenset[str] = frozenset()
+
+    def validate(self, chosen: Sequence[Expected], frame: DataFrame, parameters: dict[str, Any]) -> list[tuple[Expected, dict[str, Any]]]:
+        """GX's results, not scrubbed yet.
+
+        Asked for its figures, GX looks for unexpected values with a job an expectation, also where there is none. So those that judge
+        rows and allow no exception are asked for yes or no first, all in one job, and again for figures and ids where it was no.
+        """
+        if not chosen:
+            return []
+        frame = self._narrow(chosen, frame)
+        exact = [each for each in chosen if each.exact]
+        others = [each for each in chosen if not each.exact]
+        *figures, count = self._run([*others, COUNT], frame, parameters, gx.SUMMARY)
+        answers = self._run(exact, frame, parameters, gx.BOOLEAN)
+        refused = [each for each, raw in zip(exact, answers, strict=True) if not raw["success"]]
+        again = self._run(refused, frame, parameters, gx.SUMMARY)
+        rows = int(count["result"]["observed_value"])
+        found = [(each, passed(raw, rows)) for each, raw in zip(exact, answers, strict=True) if raw["success"]]
+        return [*zip(others, figures, strict=True), *found, *zip(refused, again, strict=True)]
+
+    def _run(self, chosen: Sequence[Expected], frame: DataFrame, parameters: dict[str, Any], form: str) -> list[dict[str, Any]]:
+        """GX's results in their order. What may read bytes is asked for no values: GX fails on bytes, and with it the whole run."""
+        found: dict[int, dict[str, Any]] = {}
+        for values in (True, False):
+            part = [each for each in chosen if each.touches(self.binary) != values]
+            configs = [each.config for each in part]
+            raws = self.runner.run(configs, frame, parameters, form=form, index=self.ids, samples=SAMPLES_MAX, values=values)
+            found |= {each.number: raw for each, raw in zip(part, raws, strict=True)}
+        return [found[each.number] for each in chosen]
+
+    def _narrow(self, chosen: Sequence[Expected], frame: DataFrame) -> DataFrame:
+        """Only the columns that are checked or shown, so that Parquet is read no wider; all, where an expectation may read any."""
+        if any(each.open_ended for each in chosen):
+            return frame
+        wanted = {column.split(".")[0].lower() for each in chosen for column in each.columns} | {name.lower() for name in self.ids}
+        return frame.select(*(f"`{name}`" for name in frame.columns if name.lower() in wanted))
+
+
+def shown_ids(suite: Suite) -> tuple[str, ...]:
+    """The columns that name a row in samples: the event id, or the position where the id is sensitive or of a type that GX cannot tell."""
+    ids = event_id_columns(suite.contract)
+    types = {each.name: each.type.kind for each in target_columns(suite.contract)}
+    return ids if not set(ids) & suite.sensitive and all(types.get(name) in TOLD for name in ids) else POSITION
+
+
+def binary_columns(suite: Suite) -> frozenset[str]:
+    """The columns that hold bytes, themselves or in a part of theirs."""
+    return frozenset(each.name for each in target_columns(suite.contract) if "BINARY" in ddl(each.type, comments=False))
+
+
+def _inside(slices: Sequence[Slice]) -> Column:
+    found = F.lit(False)
+    for each in slices:
+        found |= (F.col("_epoch") == each.epoch) & F.col("_batch").between(each.first, each.last)
+    return found
+
+
+def _described(scope: Scope) -> dict[str, Any]:
+    """The scope as the page shows it."""
+    if scope.after is None:
+        return {"version": scope.version, "rows": f"all ({scope.why})"}
+    return {"version": scope.version, "rows": f"new since version {scope.after}; ids, row counts and freshness over all rows"}

@@ -1,0 +1,176 @@
+"""Whether a start may go on, and where: the table of DESIGN section 5, in its order (I2, I6). Pure: no Spark, no files, no broker.
+
+Of several refusals the first is reported. Whatever the checkpoints' folder holds, it never decides where to begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ingest.delta.batch_commit import FENCE, BatchId
+from ingest.kafka.topic_state import BrokerFacts, TopicId
+from ingest.recovery import refusals
+from ingest.recovery.start_state import Facts
+from ingest.runtime.errors import Refused
+
+
+@dataclass(frozen=True)
+class Create:
+    """There is no table, and nothing tells that there was one."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Begin at these offsets. `first`: nothing was ever read, and they are what the contract's starting offsets mean now."""
+
+    offsets: Mapping[int, int]
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Nothing may start."""
+
+    error: Refused
+
+
+Decision = Create | Start | Refuse
+
+
+def decide(facts: Facts, starting_offsets: Literal["earliest", "latest"] = "earliest") -> Decision:
+    """What a start has to do. Without `facts.broker` its rows are left out, and a first start has no offsets."""
+    if (refused := next(refusals_of(facts), None)) is not None:
+        return Refuse(refused)
+    if facts.target.look is None:
+        return Create()
+    newest = facts.target.newest
+    if newest is not None:
+        partitions = set(newest.ends) | set(facts.broker.bounds if facts.broker is not None else ())
+        return Start({p: newest.ends.get(p, 0) for p in sorted(partitions)})
+    broker = facts.broker
+    if broker is None:
+        return Start({}, first=True)
+    begin = {p: first for p, (first, _) in broker.bounds.items()} if starting_offsets == "earliest" else broker.ends()
+    return Start(begin, first=True)
+
+
+def refusals_of(facts: Facts) -> Iterator[Refused]:
+    """All refusals that hold, the first of the table first."""
+    yield from (refused for row in ROWS if (refused := row(facts)) is not None)
+    if facts.broker is not None and facts.target.newest is not None:
+        yield from _broker_refusals(facts.name, facts.broker, facts.target.newest.topic, facts.target.newest.ends)
+
+
+def _table_replaced(facts: Facts) -> Refused | None:
+    ledger, checkpoint = facts.ledger, facts.checkpoint
+    tellers = [("ledger", ledger.epoch, ledger.table_id), ("checkpoint", checkpoint.epoch, checkpoint.table_id)]
+    by, epoch, table_id = max(tellers, key=lambda teller: teller[1])
+    if facts.target.look is None:
+        told_by = by if epoch else "quarantine" if facts.quarantine.epoch else None
+        return refusals.table_gone(facts.name, facts.target.path, told_by) if told_by is not None else None
+    if table_id in ("", facts.target.look.table_id):
+        return None
+    return refusals.table_replaced(facts.name, facts.target.path, facts.target.look.table_id, by, table_id)
+
+
+def _table_foreign(facts: Facts) -> Refused | None:
+    target = facts.target
+    ours = target.txn is not None or (target.newest is not None and target.newest.looked is not None)
+    if target.look is None or (target.other is None and (ours or target.blank)):
+        return None
+    return refusals.table_foreign(facts.name, target.path, target.other)
+
+
+def _table_rewound(facts: Facts) -> Refused | None:
+    target, newest, told = facts.target, facts.target.newest, facts.ledger.newest
+    epochs = {"the ledger": facts.ledger.epoch, "the checkpoints' folder": facts.checkpoint.epoch, "the quarantine": facts.quarantine.epoch}
+    by, epoch = max(epochs.items(), key=lambda each: each[1])
+    found = target.copy
+    if found is None and target.replaced is not None:
+        found = f"version {target.replaced.version} is a {target.replaced.operation}"
+    elif found is None and target.look is not None:
+        if epoch > target.epoch:
+            found = f"{by} knows epoch {epoch}, the table {target.epoch or 'none'}"
+        elif told is not None and (target.txn is None or told.id > target.txn):
+            found = f"the ledger has batch {told.id}, the table ends at {target.txn}"
+        elif newest is None and facts.was_read and target.whole_log:
+            found = "it has no batch, and others tell of one"
+        elif facts.count is not None and facts.count.missing:
+            found = f"rows are missing ({'; '.join(facts.count.missing[:3])})"
+    return refusals.table_rewound(facts.name, target.path, found, newest) if found is not None else None
+
+
+def _quarantine_rewound(facts: Facts) -> Refused | None:
+    newest, quarantine = facts.target.newest, facts.quarantine
+    if facts.target.look is None or newest is None:
+        return None
+    found = None
+    if quarantine.look is None:
+        found = "there is no table"
+    elif quarantine.replaced is not None:
+        found = f"version {quarantine.replaced.version} is a {quarantine.replaced.operation}"
+    elif quarantine.epoch < newest.id.epoch:
+        found = f"it knows epoch {quarantine.epoch}, the target's newest batch is of epoch {newest.id.epoch}"
+    elif newest.looked is not None:
+        then = newest.looked.quarantine
+        if then.table_id != quarantine.look.table_id:
+            found = f"its table id is {quarantine.look.table_id}, and was {then.table_id}"
+        elif then.version > quarantine.look.version or quarantine.stamp_then not in ("", then.stamp):
+            found = f"it is a copy: version {then.version} of it is missing, or another than the target's newest batch saw"
+    return refusals.quarantine_rewound(facts.name, quarantine.path, found) if found is not None else None
+
+
+def _history_gone(facts: Facts) -> Refused | None:
+    target = facts.target
+    if target.look is None or target.txn is None:
+        return None
+    at = target.newest.id if target.newest is not None else BatchId(0, FENCE)
+    unknown = facts.count.unknown if facts.count is not None else ()
+    # A fence reads nothing. Any other transaction id stands for offsets, and so may one behind a log that was cleaned.
+    cut_off = target.txn > at and (target.txn.number != FENCE or (target.newest is None and not target.whole_log))
+    if not cut_off and not unknown:
+        return None
+    return refusals.history_gone(facts.name, target.path, target.txn, unknown)
+
+
+def _txn_retention(facts: Facts) -> Refused | None:
+    return refusals.txn_retention(facts.name, facts.retention) if facts.retention else None
+
+
+ROWS: tuple[Callable[[Facts], Refused | None], ...] = (
+    _txn_retention,  # first: transaction ids that expired look like a table put back
+    _table_foreign,  # before "another table than it was": a seek does not fill somebody else's
+    _table_replaced,
+    _table_rewound,
+    _quarantine_rewound,
+    _history_gone,
+)
+
+
+def _broker_refusals(name: str, broker: BrokerFacts, topic: TopicId, ends: Mapping[int, int]) -> Iterator[Refused]:
+    if (other := topic_refused(name, broker.topic, topic)) is not None:
+        yield other  # offsets of the one mean nothing in the other
+        return
+    if lost := sorted(set(ends) - set(broker.bounds)):
+        yield refusals.partitions_lost(name, broker.topic.name, lost)
+    # A partition added later is read from its first record.
+    needed = {p: ends.get(p, 0) for p in sorted(broker.bounds)}
+    if expired := [(p, at, broker.bounds[p][0]) for p, at in needed.items() if at < broker.bounds[p][0]]:
+        yield refusals.records_expired(name, broker.topic.name, expired)
+    if behind := [(p, at, broker.bounds[p][1]) for p, at in needed.items() if at > broker.bounds[p][1]]:
+        yield refusals.broker_behind(name, broker.topic.name, behind)
+    if open_ := [(p, at, broker.decided[p]) for p, at in needed.items() if broker.decided.get(p, at) < at <= broker.bounds[p][1]]:
+        yield refusals.offsets_undecided(name, broker.topic.name, open_)
+
+
+def topic_refused(name: str, now: TopicId, before: TopicId) -> Refused | None:
+    """Why offsets that were read from the topic `before` mean nothing in `now`; None where they are one topic."""
+    if now.name != before.name:
+        return refusals.topic_other(name, before.name, now.name)
+    if now.id and before.id:
+        return refusals.topic_recreated(name, now.name, before.id, now.id) if now.id != before.id else None
+    # Brokers before Kafka 2.8 tell no topic id: there the cluster's id tells.
+    another = now.cluster != before.cluster if now.cluster and before.cluster else bool(before.id)
+    return refusals.topic_elsewhere(name, now.name, before.cluster or "unknown", now.cluster or "unknown") if another else None

@@ -1,0 +1,1 @@
+"""The ground floor: the Spark session, jars, files, places, errors. Imports no other room."""

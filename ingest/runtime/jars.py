@@ -1,0 +1,265 @@
+"""The pinned Java libraries: fetched once with the Ivy inside pyspark, checked against jars.lock, then used as plain files.
+
+Resolving `spark.jars.packages` on every start costs seconds and a network; here a start only looks whether the files are there.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from ingest.runtime import java
+from ingest.runtime.errors import Bug, Unfit
+
+LOCK_FILE = Path(__file__).with_name("jars.lock")
+
+# 46 files of one host at some hundred ms each; beyond this the network is as good as gone.
+_FETCH_DEADLINE_S = 900
+# Ivy sets no time limits of its own: without these a network that swallows packets would block for good.
+_CONNECT_TIMEOUT_MS, _READ_TIMEOUT_MS = 20_000, 60_000
+
+# POM files are left out on purpose: every dependency is pinned and not transitive, so they would only double the requests.
+# The ibiblio resolver's default root is Maven Central.
+_SETTINGS = """<ivysettings><settings defaultResolver="central"/>
+<resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers></ivysettings>
+"""
+_MODULE = """<ivy-module version="2.0"><info organisation="oncelake" module="jars"/>
+<configurations><conf name="default"/></configurations><dependencies>
+{}
+</dependencies></ivy-module>
+"""
+# master is the artifact alone where a mirror's settings read POM files; default is what a module without a POM has.
+_DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" transitive="false" conf="default->master(default)"/>'
+
+
+# The lines of Spark that there are jars for; the tests run on the first. The second is that of Databricks Runtime 17.3.
+SPARK_LINES = ("4.2", "4.0")
+
+
+class JarSet(enum.Enum):
+    """What a set is for: Spark's class path (Delta, Kafka source) or the embedded broker's. They hold different kafka-clients."""
+
+    SPARK = "spark"
+    BROKER = "broker"
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One line of jars.lock: Maven coordinates, size in bytes and SHA-256 in hex."""
+
+    set: JarSet
+    organisation: str
+    name: str
+    version: str
+    size_bytes: int
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}-{self.version}.jar"
+
+
+@cache
+def locked(jar_set: JarSet, spark: str | None = None) -> tuple[Jar, ...]:
+    """The jars of a set as jars.lock pins them, in the lock's order; Spark's for the line `spark`, else for the pyspark that is installed.
+
+    Raises Unfit SPARK_UNKNOWN for a line that there are none for.
+    """
+    wanted = f"{jar_set.value}-{spark or _spark_line()}" if jar_set is JarSet.SPARK else jar_set.value
+    jars = []
+    for line in LOCK_FILE.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            belongs_to, organisation, name, release, size, sha256 = line.split()
+            if belongs_to == wanted:
+                jars.append(Jar(jar_set, organisation, name, release, int(size), sha256))
+    return tuple(jars)
+
+
+def _spark_line() -> str:
+    installed = version("pyspark")
+    line = ".".join(installed.split(".")[:2])
+    if line not in SPARK_LINES:
+        raise Unfit(
+            "SPARK_UNKNOWN",
+            f"pyspark {installed} is installed.",
+            expected=f"pyspark {' or '.join(f'{each}.x' for each in SPARK_LINES)}: Delta's jars are made for one line of Spark.",
+            remedy="install the version that requirements.lock pins: pip install --require-hashes -r requirements.lock",
+        )
+    return line
+
+
+def cache_folder() -> Path:
+    """Where fetched files are kept: INGEST_CACHE, else `oncelake` under XDG_CACHE_HOME or ~/.cache."""
+    chosen = os.environ.get("INGEST_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "oncelake"
+
+
+def ensure(jar_set: JarSet, say: Callable[[str], None] | None = None) -> tuple[Path, ...]:
+    """The files of a set, in the lock's order, fetching what is not there, as on the first call of a machine.
+
+    `say` is told before a fetch, which takes seconds. Sums are checked when a file is put in place, sizes on each call; `damaged` checks
+    the sums again. Any number of processes may call this at once. Raises Unfit JARS_UNREACHABLE, JARS_CORRUPT or DISK_FULL, and java.find's
+    errors if it must fetch.
+    """
+    jars, folder = locked(jar_set), cache_folder() / "jars"
+    if missing(jar_set):
+        with _disk_errors(folder), exclusively(folder.parent / "fetch.lock"):
+            wanted = missing(jar_set)  # another process may have fetched them while this one waited
+            if wanted:
+                if say:
+                    megabytes = sum(jar.size_bytes for jar in wanted) / 1e6
+                    say(f"fetching {len(wanted)} jars for {jar_set.value} ({megabytes:.0f} MB), once")
+                _fetch(wanted, folder)
+    return tuple(folder / jar.file_name for jar in jars)
+
+
+def missing(jar_set: JarSet) -> tuple[Jar, ...]:
+    """The jars of a set that are not in the cache in their full size."""
+    folder = cache_folder() / "jars"
+
+    def present(jar: Jar) -> bool:
+        try:
+            return (folder / jar.file_name).stat().st_size == jar.size_bytes
+        except OSError:
+            return False
+
+    return tuple(jar for jar in locked(jar_set) if not present(jar))
+
+
+def damaged(jar_set: JarSet) -> tuple[Path, ...]:
+    """The files of a set that are in the cache with a content that jars.lock does not name; reads all of them."""
+    folder = cache_folder() / "jars"
+    files = ((jar, folder / jar.file_name) for jar in locked(jar_set))
+    return tuple(file for jar, file in files if file.is_file() and _sha256(file) != jar.sha256)
+
+
+def discard_damaged(jar_set: JarSet) -> tuple[Path, ...]:
+    """Delete what `damaged` finds, so that the next `ensure` fetches it anew; returns the deleted files."""
+    bad = damaged(jar_set)
+    for file in bad:
+        file.unlink(missing_ok=True)
+    return bad
+
+
+def _fetch(jars: tuple[Jar, ...], folder: Path) -> None:
+    """Download into a folder of this process, check, then rename file by file: nobody ever sees half a jar."""
+    ivy_cache = folder.parent / "ivy"
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder) as scratch:
+        run_ivy(jars, ivy_cache, Path(scratch))
+        fetched = {jar: Path(scratch) / jar.organisation / jar.file_name for jar in jars}
+        wrong = [jar for jar, file in fetched.items() if _sha256(file) != jar.sha256]
+        if wrong:
+            shutil.rmtree(ivy_cache, ignore_errors=True)  # else the next try would be served the same bytes
+            raise Unfit(
+                "JARS_CORRUPT",
+                f"{wrong[0].file_name} came with SHA-256 {_sha256(fetched[wrong[0]])} and was deleted"
+                + (f", {len(wrong) - 1} more likewise." if len(wrong) > 1 else "."),
+                expected=f"SHA-256 {wrong[0].sha256}, as pinned in jars.lock.",
+                remedy="run `ingest jars` again; if it stays wrong, the mirror or proxy in between serves other files than Maven Central.",
+            )
+        for jar, file in fetched.items():
+            os.replace(file, folder / jar.file_name)
+    shutil.rmtree(ivy_cache, ignore_errors=True)  # its copies have done their duty
+
+
+def run_ivy(jars: tuple[Jar, ...], ivy_cache: Path, target: Path) -> None:
+    """Let pyspark's Ivy bring the jars to `target/<organisation>/<name>-<version>.jar`; what it prints goes to fetch.log."""
+    ivy_cache.mkdir(parents=True, exist_ok=True)
+    log = ivy_cache.parent / "fetch.log"
+    module, settings = target / "ivy.xml", target / "settings.xml"
+    module.write_text(_MODULE.format("\n".join(_DEPENDENCY.format(jar.organisation, jar.name, jar.version) for jar in jars)))
+    settings.write_text(_SETTINGS)
+    timeouts = [f"-Dsun.net.client.defaultConnectTimeout={_CONNECT_TIMEOUT_MS}", f"-Dsun.net.client.defaultReadTimeout={_READ_TIMEOUT_MS}"]
+    command = [str(java.find().executable), "-Xmx256m", *timeouts, f"-Divy.default.ivy.user.dir={ivy_cache}"]
+    command += ["-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-settings", os.environ.get("INGEST_IVY_SETTINGS") or str(settings)]
+    command += ["-cache", str(ivy_cache), "-ivy", str(module), "-confs", "default"]
+    command += ["-retrieve", f"{target}/[organisation]/[artifact]-[revision].[ext]"]
+    with log.open("w", encoding="utf-8") as output:
+        try:
+            exit_code = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=_FETCH_DEADLINE_S, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            exit_code = -1
+    absent = [jar.file_name for jar in jars if not (target / jar.organisation / jar.file_name).is_file()]
+    if exit_code != 0 or absent:
+        raise _fetch_error(log, f"{len(absent) or len(jars)} of {len(jars)} jars could not be fetched")
+
+
+def _fetch_error(log: Path, what: str) -> Unfit:
+    text = log.read_text(encoding="utf-8", errors="replace")
+    if "No space left on device" in text:
+        return _disk_full(log.parent)
+    if re.search(r"invalid (sha1|md5|sha-256)", text):
+        return Unfit(
+            "JARS_CORRUPT",
+            f"{what}: a download does not fit the sum published beside it.",
+            expected="files as Maven Central publishes them.",
+            remedy=f"run `ingest jars` again; details are in {log}.",
+        )
+    return Unfit(
+        "JARS_UNREACHABLE",
+        f"{what}: Maven Central does not answer or does not have them.",
+        expected="network on the first start (later ones need none).",
+        remedy="connect and run `ingest jars`; behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; for a mirror let "
+        f"INGEST_IVY_SETTINGS name an Ivy settings file; without any network copy a filled {log.parent} here. Details are in {log}.",
+    )
+
+
+def _disk_full(where: Path) -> Unfit:
+    remedy = "free space there or set INGEST_CACHE to a folder on another disk."
+    return Unfit("DISK_FULL", f"no space left under {where}.", expected="about 200 MB free.", remedy=remedy)
+
+
+@contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """Say what to do where the cache folder cannot be written, whatever the step that met it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise _disk_full(folder) from error
+        raise Unfit(
+            "JARS_UNREACHABLE",
+            f"the cache of jars at {folder} cannot be used ({error}).",
+            expected="a folder that this user may write.",
+            remedy="set INGEST_CACHE to a folder of yours.",
+        ) from error
+
+
+@contextmanager
+def exclusively(file: Path) -> Iterator[None]:
+    """One process at a time; the lock goes with the process, so a killed one leaves nothing to clean up."""
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _ivy_jar() -> Path:
+    spec = find_spec("pyspark")  # found, not imported: importing pyspark takes a second
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if not found:
+        raise Bug("IVY_MISSING", "pyspark is not installed with its jars folder.", expected="pyspark as pinned in requirements.lock.")
+    return found[-1]
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,0 +1,79 @@
+"""The Java that Spark and the embedded broker run on: found once, refused early with how to get the right one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ingest.runtime.errors import Unfit
+
+# Spark 4.0 is built and tested for these two; on others it fails late, with messages that do not name Java.
+SUPPORTED = (17, 21)
+
+WANTED = "Java 17 or 21."
+GET_JAVA = (
+    "install Java 17 (Debian and Ubuntu: apt install openjdk-17-jre-headless; Fedora: dnf install java-17-openjdk-headless; "
+    "macOS: brew install openjdk@17; elsewhere: Eclipse Temurin 17) and put its bin folder on PATH or set JAVA_HOME."
+)
+
+_ANSWER_DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java of a version that we run on: its home (what JAVA_HOME wants), its executable, its feature release (17, 21)."""
+
+    home: Path
+    executable: Path
+    version: int
+
+    def __post_init__(self) -> None:
+        if self.version not in SUPPORTED:
+            raise Unfit("JAVA_WRONG", f"Java {self.version} at {self.executable}.", expected=WANTED, remedy=GET_JAVA)
+
+
+def find() -> Java:
+    """The Java that will be used: the one of JAVA_HOME if that is set (Spark looks there first too), else the first on PATH.
+
+    Raises Unfit JAVA_MISSING where there is none that answers, JAVA_WRONG where its version is not 17 or 21.
+    """
+    return _find(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
+
+
+@lru_cache(maxsize=8)
+def _find(java_home: str, search_path: str) -> Java:
+    if java_home:
+        executable = Path(java_home) / "bin" / "java"
+        if not os.access(executable, os.X_OK):
+            raise _missing(f"JAVA_HOME is {java_home} and holds no bin/java.")
+    else:
+        on_path = shutil.which("java", path=search_path)
+        if on_path is None:
+            raise _missing("no java on PATH, and JAVA_HOME is not set.")
+        executable = Path(on_path)
+    return _ask(executable)
+
+
+def _ask(executable: Path) -> Java:
+    """Ask it itself: on macOS a `java` that only offers to install one is on every PATH, and version managers put shims there."""
+    command = [str(executable), "-XshowSettings:properties", "-version"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_DEADLINE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _missing(f"{executable} does not run ({error}).") from error
+    said = answer.stderr + answer.stdout
+    home = re.search(r"^\s*java\.home = (.+?)\s*$", said, re.MULTILINE)
+    # Java 8 calls itself 1.8; since Java 9 it is the plain number.
+    release = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", said, re.MULTILINE)
+    if answer.returncode != 0 or home is None or release is None:
+        raise _missing(f"{executable} does not tell its version.")
+    return Java(Path(home.group(1)), executable, int(release.group(1)))
+
+
+def _missing(found: str) -> Unfit:
+    return Unfit("JAVA_MISSING", found, expected=WANTED, remedy=GET_JAVA)

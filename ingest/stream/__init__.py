@@ -1,1 +1,0 @@
-"""The main job: Kafka → decode → batch → commit → ledger, one StreamingQuery a table."""

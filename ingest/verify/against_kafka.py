@@ -1,0 +1,189 @@
+"""Verify against Kafka: read the ranges of all batches again and say where each record is and why each gap is (I4).
+
+A record that is in neither target nor quarantine is right only if it is a duplicate: it is decoded once more, and its event
+id has to be in the target, or to have been there when a DELETE took it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ingest.contract.columns import event_id_columns
+from ingest.contract.definition import Contract
+from ingest.delta.batch_commit import BatchId
+from ingest.delta.delta_log import Commit, DeltaLog
+from ingest.delta.delta_sql import At, Engine, Unreadable, unreadable
+from ingest.delta.reachable import deletes
+from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns, in_quarantine, in_target, positions
+from ingest.kafka.intervals import Offsets
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.log.fetch import TopicReader
+from ingest.kafka.log.log_reader import records_at, scan
+from ingest.kafka.topic import Topic
+from ingest.ledger.ledger_row import LedgerRow
+from ingest.runtime.files import files_of
+from ingest.runtime.places import Places
+from ingest.verify.balance import Finding
+from ingest.verify.classification import Placement, place
+from ingest.verify.count import SHOWN_MAX
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Duplicates are looked up so many at a time.
+CHUNK = 100_000
+
+
+@dataclass(frozen=True)
+class Reread:
+    """What Kafka says of the ledger's ranges: records by where they are, gaps by why, offsets that it no longer holds."""
+
+    records: int
+    in_target: int
+    in_quarantine: int
+    removed: int
+    duplicate: int
+    gaps: Mapping[str, int]
+    unverifiable: int
+    findings: tuple[Finding, ...]
+
+
+def against_kafka(
+    engine: Engine,
+    session: Callable[[], SparkSession],
+    contract: Contract,
+    places: Places,
+    kafka: KafkaOptions,
+    topic: Topic,
+    rows: Sequence[LedgerRow],
+) -> Reread:
+    """Compare with the topic, read with a plain consumer at the level of record batches.
+
+    `rows` are the ledger rows of kind batch. Those of another topic id are unverifiable. `session` gives the one that decodes
+    what stands nowhere. Raises what TopicReader and scan raise (Unfit), and Unreadable.
+    """
+    here = [row for row in rows if row.topic_id == topic.id and row.end_offset > row.start_offset]
+    foreign = sum(row.end_offset - row.start_offset for row in rows if row.topic_id != topic.id)
+    rows_of_topic = in_target({row.epoch: row.topic_id for row in rows}, topic.id)
+    tables = (places.target, TARGET, rows_of_topic), (places.quarantine, QUARANTINE, in_quarantine(topic.id))
+    target_positions, quarantine_positions = (positions(engine, At(path), columns, where) for path, columns, where in tables)
+    logs = [DeltaLog(files_of(places.lake, engine.session), path) for path, _, _ in tables]
+    deleted, records_deleted = (list(deletes(log, log.newest())) for log in logs)
+    gone = _removed_positions(engine, *tables[0], deleted)
+    for partition, taken in _removed_positions(engine, *tables[1], records_deleted).items():
+        gone[partition] = np.concatenate((gone.get(partition, _none()), taken))
+    placements: list[Placement] = []
+    findings: list[Finding] = []
+    with TopicReader(kafka, topic.name) as reader:
+        for partition in sorted({row.partition for row in here}):
+            of_partition = [row for row in here if row.partition == partition]
+            start, end = min(row.start_offset for row in of_partition), max(row.end_offset for row in of_partition)
+            placement = place(
+                scan(reader, partition, start, end),
+                of_partition,
+                target_positions.get(partition, _none()),
+                quarantine_positions.get(partition, _none()),
+                isolation="read_committed" if contract.source.isolation_level == "read_committed" else "read_uncommitted",
+                contract_hash=contract.hash,
+                removed=gone.get(partition, _none()),
+            )
+            placements.append(placement)
+            findings += placement.findings
+            findings += _lost(session, contract, topic, reader, placement, places.target, deleted, of_partition)
+    gaps: dict[str, int] = {}
+    for placement in placements:
+        for kind, offsets in placement.gaps:
+            name = kind.name.lower().replace("_", " ")
+            gaps[name] = gaps.get(name, 0) + len(offsets)
+    return Reread(
+        sum(each.records for each in placements),
+        sum(len(each.in_target) + len(each.in_both) for each in placements),
+        sum(len(each.in_quarantine) for each in placements),
+        sum(len(each.removed) for each in placements),
+        sum(len(each.elsewhere) for each in placements),
+        gaps,
+        foreign + sum(len(each.unverifiable) for each in placements),
+        tuple(findings),
+    )
+
+
+def _none() -> Offsets:
+    return np.empty(0, np.int64)
+
+
+def _removed_positions(engine: Engine, path: str, columns: Columns, where: str, deleted: Iterable[Commit]) -> dict[int, Offsets]:
+    """Positions of rows that these DELETE commits took, as far as the versions before and after can still be read."""
+    found: dict[int, list[Offsets]] = {}
+    for commit in deleted:
+        try:
+            gone = positions(engine, At(path, commit.version - 1), columns, where, but_not_at=commit.version)
+        except Unreadable:
+            continue  # VACUUM has taken the files
+        for partition, offsets in gone.items():
+            found.setdefault(partition, []).append(offsets)
+    return {partition: np.concatenate(parts) for partition, parts in found.items()}
+
+
+def _lost(
+    session: Callable[[], SparkSession],
+    contract: Contract,
+    topic: Topic,
+    reader: TopicReader,
+    placement: Placement,
+    target: str,
+    deleted: Sequence[Commit],
+    rows: Sequence[LedgerRow],
+) -> Iterator[Finding]:
+    """Records that stand nowhere and whose event id the target does not hold, and did not when a DELETE came after their batch."""
+    offsets = placement.elsewhere.offsets()
+    if not len(offsets):  # a session takes many seconds
+        return
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    from ingest.decode.decoder import Source, decode
+    from ingest.delta.table_definitions import HEADERS
+
+    schema = T.StructType().add("key", "binary").add("value", "binary").add("topic", "string").add("partition", "integer")
+    schema = schema.add("offset", "long").add("timestamp", "timestamp").add("headers", HEADERS)
+    ids = event_id_columns(contract)
+    spark = session()
+
+    def known(**version: int) -> DataFrame:
+        return spark.read.format("delta").options(**version).load(target).select(*(F.col(f"`{name}`") for name in ids))
+
+    shown = 0
+    for begin in range(0, len(offsets), CHUNK):
+        found = records_at(reader, placement.partition, offsets[begin : begin + CHUNK])
+        records = [
+            (r.key, r.value, topic.name, placement.partition, r.offset, datetime.fromtimestamp(r.timestamp_ms / 1000, UTC), list(r.headers))
+            for r in found
+        ]
+        events = decode(spark.createDataFrame(records, schema), contract, Source(topic.id, BatchId(0, 0), datetime.now(UTC)))
+        nowhere = events.join(known(), list(ids), "leftanti").persist()
+        try:
+            lost = {row["_offset"]: row["__reason"] for row in nowhere.select("_offset", "__reason").collect()}
+            for commit in deleted if lost else ():
+                try:
+                    with unreadable():
+                        there = nowhere.join(known(versionAsOf=commit.version - 1), list(ids), "leftsemi").select("_offset").collect()
+                except Unreadable:
+                    continue  # VACUUM has taken the files
+                for offset in (row["_offset"] for row in there):
+                    # A copy that came after the DELETE had to become a row again.
+                    if max(r.target_version for r in rows if r.start_offset <= offset < r.end_offset) < commit.version:
+                        lost.pop(offset, None)
+        finally:
+            nowhere.unpersist()
+        for offset, reason in sorted(lost.items())[: SHOWN_MAX - shown]:
+            what = "is in neither target nor quarantine, and its event id is not in the target"
+            why = f" ({reason}: it belongs into quarantine)" if reason else ""
+            yield Finding("RECORD_LOST", what + why, partition=placement.partition, start_offset=offset, end_offset=offset + 1)
+        shown += len(lost)
+        if shown >= SHOWN_MAX:
+            return

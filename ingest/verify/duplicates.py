@@ -1,0 +1,176 @@
+"""What stands twice: event ids, positions, and positions in target and quarantine (I3, I4). It reads only.
+
+Without a JVM, 100 million ids have to fit: a 64-bit hash of each is kept, these are sorted, and rows whose hash comes twice are compared
+exactly. Spark, which spills, groups them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ingest.delta.delta_sql import At, DataFusion, Engine, quoted
+from ingest.delta.stored_rows import TARGET, of_epochs
+from ingest.verify.balance import Finding
+from ingest.verify.count import SHOWN_MAX, Account
+
+Hashes = NDArray[np.uint64]
+"""A hash of each row, shape (rows,)."""
+# Hashes that are in memory at a time: 1.6 GB. Of a larger table they are made in as many passes as it takes.
+AT_ONCE = 200_000_000
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+HALF = np.uint64(32)
+ALL = ~np.uint64(0)
+
+
+def doubled(engine: Engine, counted: Account, ids: Sequence[str], topics: Mapping[int, str]) -> Iterator[Finding]:
+    """Event ids (columns) and positions that several rows have, and positions that stand in quarantine twice or, not replayed, in both
+    tables. `topics` are topic ids by epoch. Raises Unreadable.
+    """
+    target, quarantine = counted.target, counted.quarantine
+    rows, records = counted.held("target").found, counted.held("quarantine").found
+    columns = [f"`{name}` AS k{number}" for number, name in enumerate(ids)]
+    at = f"`{TARGET.partition}` AS p, `{TARGET.offset}` AS o"
+    if ids != ("_topic_id", TARGET.partition, TARGET.offset):
+        for same in repeated(engine, f"SELECT {', '.join(columns)}, {at} FROM {{rows}}", len(ids), rows, rows=target):
+            name = ", ".join(_text(same[0][f"k{number}"]) for number in range(len(ids)))
+            places = ", ".join(f"partition {row['p']} offset {row['o']}" for row in same[:SHOWN_MAX])
+            yield Finding("ROW_TWICE", f"event id ({name}) has {len(same)} rows in the target: {places}")
+    names = sorted({*topics.values(), *(row["t"] for row in _topics_of(engine, quarantine, records))})
+    numbers = {topic: str(number) for number, topic in enumerate(names)}
+    of_target = f"SELECT {of_epochs(topics, numbers, '-1')} AS k0, `{TARGET.partition}` AS k1, `{TARGET.offset}` AS k2 FROM {{rows}}"
+    cases = " ".join(f"WHEN {quoted(topic)} THEN {number}" for topic, number in numbers.items())
+    in_quarantine = f"SELECT CASE topic_id {cases} ELSE -1 END AS k0, `partition` AS k1, `offset` AS k2 FROM {{records}}"
+    for same in repeated(engine, of_target, 3, rows, rows=target):
+        yield Finding("ROW_TWICE", f"{_position(same[0], names)} has {len(same)} rows in the target")
+    if records:
+        for same in repeated(engine, in_quarantine, 3, records, records=quarantine):
+            yield Finding("ROW_TWICE", f"{_position(same[0], names)} stands {len(same)} times in quarantine")
+        for row in _in_both(engine, of_target, f"{in_quarantine} WHERE state <> 'replayed'", rows=target, records=quarantine):
+            yield Finding("IN_BOTH", f"{_position(row, names)} is a row of the target and stands in quarantine too")
+
+
+def _topics_of(engine: Engine, quarantine: At, records: int) -> list[dict[str, Any]]:
+    return engine.ask("SELECT DISTINCT topic_id AS t FROM {records}", records=quarantine) if records else []
+
+
+def _position(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    topic = names[row["k0"]] if row["k0"] >= 0 else "(of no known epoch)"
+    return f"partition {row['k1']} offset {row['k2']} of topic id {topic}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, datetime):  # Spark's is in local time and does not say so
+        return value.astimezone(UTC).isoformat(" ")
+    return value.hex() if isinstance(value, bytes | bytearray) else str(value)
+
+
+def repeated(engine: Engine, sql: str, keys: int, size: int, **tables: At) -> list[list[dict[str, Any]]]:
+    """Rows of the query that are alike in k0 to k(`keys` - 1), in groups, the first few; `size` is how many rows it has, or more.
+
+    Raises Unreadable.
+    """
+    names = [f"k{number}" for number in range(keys)]
+    if isinstance(engine, DataFusion):
+        twice = [hashes[1:][hashes[1:] == hashes[:-1]] for hashes in _sorted(engine, sql, names, size, tables)]
+        candidates = np.unique(np.concatenate(twice))[: SHOWN_MAX**2]
+        alike = list(_with_hash(engine, sql, names, candidates, tables)) if candidates.size else []
+    else:
+        key = ", ".join(names)
+        if not engine.ask(f"SELECT count(*) AS n FROM ({sql}) GROUP BY {key} HAVING count(*) > 1 LIMIT 1", **tables):
+            return []
+        counted = f"SELECT *, count(*) OVER (PARTITION BY {key}) AS n FROM ({sql})"
+        alike = engine.ask(f"SELECT * FROM ({counted}) WHERE n > 1 ORDER BY {key} LIMIT {SHOWN_MAX**2}", **tables)
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in alike:
+        found.setdefault(tuple(bytes(v) if isinstance(v, bytearray) else v for v in (row[name] for name in names)), []).append(row)
+    several = sorted((key for key, same in found.items() if len(same) > 1), key=repr)
+    return [sorted(found[key], key=lambda row: (row.get("p") or 0, row.get("o") or 0)) for key in several[:SHOWN_MAX]]
+
+
+def _in_both(engine: Engine, of_target: str, in_quarantine: str, **tables: At) -> list[dict[str, Any]]:
+    # The quarantine first: the engines keep what is on the left, and stream the target past it.
+    on = " AND ".join(f"a.k{number} = b.k{number}" for number in range(3))
+    sql = f"SELECT a.* FROM ({in_quarantine}) a LEFT SEMI JOIN ({of_target}) b ON {on} ORDER BY a.k0, a.k1, a.k2 LIMIT {SHOWN_MAX}"
+    return engine.ask(sql, **tables)
+
+
+def _sorted(engine: DataFusion, sql: str, names: Sequence[str], rows: int, tables: Mapping[str, At]) -> Iterator[Hashes]:
+    """The hashes of all rows, sorted, in passes of those that fit."""
+    passes = rows // AT_ONCE + 1
+    room = rows if passes == 1 else int(rows / passes * 1.01) + 1_000_000
+    for share in range(passes):
+        hashes, size = np.empty(room, np.uint64), 0
+        for batch in engine.stream(f"SELECT {', '.join(names)} FROM ({sql})", **tables):
+            some = _hashes(pa.record_batch(batch), names)
+            if passes > 1:
+                some = some[(some >> HALF) % np.uint64(passes) == share]
+            hashes[size : size + some.size] = some
+            size += some.size
+        hashes = hashes[:size]
+        hashes.sort()
+        yield hashes
+
+
+def _with_hash(engine: DataFusion, sql: str, names: Sequence[str], wanted: Hashes, tables: Mapping[str, At]) -> Iterator[dict[str, Any]]:
+    for batch in engine.stream(sql, **tables):
+        rows = pa.record_batch(batch)
+        for at in np.flatnonzero(np.isin(_hashes(rows, names), wanted)).tolist():
+            yield {name: rows.column(name)[at].as_py() for name in rows.schema.names}
+
+
+def _hashes(batch: pa.RecordBatch, names: Sequence[str]) -> Hashes:
+    """A hash of these columns, row by row; NULL has that of nothing."""
+    hashes = np.zeros(batch.num_rows, np.uint64)
+    for name in names:
+        hashes = _hashed(hashes, batch.column(name))
+    return hashes
+
+
+def _hashed(hashes: Hashes, column: pa.Array) -> Hashes:
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.string())
+    elif pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
+        numbers = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        return _mixed(hashes, numbers.view(np.uint64))
+    return _hashed_bytes(hashes, column.cast(pa.large_binary()))
+
+
+def _hashed_bytes(hashes: Hashes, column: pa.LargeBinaryArray) -> Hashes:
+    """Eight bytes of every row at a time."""
+    ends = np.frombuffer(column.buffers()[1], np.int64, len(column) + 1, column.offset * 8)
+    at, left = ends[:-1] - ends[0], np.diff(ends)
+    told = column.buffers()[2]
+    data = np.zeros(ends[-1] - ends[0] + 8, np.uint8)  # with room behind the last byte
+    if told is not None:
+        data[:-8] = np.frombuffer(told, np.uint8)[ends[0] : ends[-1]]
+    words: Hashes = np.ndarray((data.size - 7,), "<u8", data, strides=(1,))
+    hashes = _mixed(hashes, left.astype(np.uint64))
+    whole = int(left.min()) // 8 if left.size else 0
+    for _ in range(whole):
+        hashes = _mixed(hashes, words[at])
+        at += 8
+    left -= 8 * whole
+    if left.size and 0 < left[0] < 8 and (left == left[0]).all():  # ids of one length, as UUIDs: a third of the time
+        return _mixed(hashes, words[at] & (ALL >> np.uint64(64 - 8 * left[0])))
+    rows = np.flatnonzero(left)
+    while rows.size:
+        short = left[rows]
+        hashes[rows] = _mixed(hashes[rows], words[at[rows]] & (ALL >> (8 * np.maximum(0, 8 - short)).astype(np.uint64)))
+        at += 8
+        left -= 8
+        rows = rows[short > 8]
+    return hashes
+
+
+def _mixed(hashes: Hashes, words: Hashes) -> Hashes:
+    mixed = (hashes ^ words) * MULTIPLIER
+    return mixed ^ (mixed >> HALF)

@@ -1,0 +1,71 @@
+"""The package's layers: which room may import which, in one list. CONTRIBUTING.md shows the same order."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ingest
+
+pytestmark = pytest.mark.unit
+
+PACKAGE = Path(ingest.__file__).parent
+# From the lowest to the highest: a room imports those before it.
+LAYERS = ("runtime", "contract", "kafka", "delta", "decode", "ledger", "verify", "recovery", "pipeline", "quality", "sql", "cli")
+# The verbs that start the lab; production loads nothing of it.
+LAB_VERBS = {"broker", "chaos", "demo", "semantics"}
+
+
+def imports(file: Path) -> Iterator[str]:
+    """The modules of the package that a file imports, also inside functions and for types only."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{name.name}" for name in node.names if node.module.split(".")[0] == "ingest")
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name.split(".")[0] == "ingest")
+
+
+def files(room: str) -> list[Path]:
+    return sorted((PACKAGE / room.replace(".", "/")).rglob("*.py"))
+
+
+def test_the_package_holds_nothing_but_rooms() -> None:
+    assert {path.name for path in PACKAGE.glob("*.*")} == {"__init__.py", "__main__.py", "py.typed"}
+    assert {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"} == {*LAYERS, "lab"}
+
+
+@pytest.mark.parametrize("room", LAYERS)
+def test_a_room_imports_only_rooms_below_it(room: str) -> None:
+    below = {*LAYERS[: LAYERS.index(room) + 1], "__version__"}
+    for file in files(room):
+        allowed = below | {"lab"} if room == "cli" and file.stem in LAB_VERBS else below
+        assert {name.split(".")[1] for name in imports(file)} <= allowed, file
+
+
+def test_every_room_says_what_lives_in_it() -> None:
+    for folder in {file.parent for file in PACKAGE.rglob("*.py")}:
+        assert (ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or "").endswith("."), folder
+
+
+def test_one_name_one_module() -> None:
+    verbs = {file.stem for file in files("cli")}
+    names = Counter(file.stem for file in PACKAGE.rglob("*.py") if file.parent.name != "cli")
+    assert {name for name, number in names.items() if number > 1} <= {"__init__"}
+    assert verbs & set(names) <= {"__init__"}
+
+
+def test_the_oracle_imports_nothing_that_it_judges() -> None:
+    for file in files("lab/oracle"):
+        assert all(name.startswith("ingest.lab.oracle.") for name in imports(file)), file
+
+
+def test_only_one_module_writes_delta() -> None:
+    """What does not go through delta/writer.py has no fence and no batch commit (I8)."""
+    writes = (".saveAsTable(", ".execute()", 'mode("append")', "write_deltalake(", "DeltaTable.create")
+    product = [file for room in LAYERS for file in files(room)]
+    found = {file.relative_to(PACKAGE).as_posix() for file in product if any(word in file.read_text(encoding="utf-8") for word in writes)}
+    assert found == {"delta/writer.py"}
