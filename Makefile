@@ -36,7 +36,7 @@ check: setup  ## lint, types and the unit tests (under a minute)
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q tests/unit
 
-faults: setup  ## the tests marked slow: every refusal, planted bugs, kills at random (about an hour)
+faults: setup  ## the tests marked slow: every refusal, mutants, kills at random (about an hour)
 	@$(BIN)/pytest -m slow $(WORKERS)
 
 faults-4.0: .venv-4.0/setup.stamp  ## the tests of batch, commit, start and kills on Spark 4.0, the line of Databricks Runtime 17.3

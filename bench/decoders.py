@@ -29,7 +29,7 @@ from bench.meter import Cost, Meter
 from bench.result import about, keep
 from bench.rivals import contract
 from ingest.contract.definition import Contract, load_contracts
-from ingest.decode.decoder import Source, decode
+from ingest.decode.decoder import BatchSource, decode
 from ingest.delta.batch_commit import FIRST_BATCH, BatchId
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.samples.shop import Shop
@@ -85,7 +85,7 @@ def measure(session: SparkSession, servers: str, topic: str, ours: Contract, old
         READ: read,
         PLAIN: lambda: read().select(F.from_json(F.col("value").cast("string"), schema).alias("e")).select("e.*"),
         OLD: lambda: decoder.decode(read(), old.Source(*source)),
-        NEW: lambda: decode(read(), ours, Source(*source)),
+        NEW: lambda: decode(read(), ours, BatchSource(*source)),
     }
     costs: dict[str, list[Cost]] = {name: [] for name in ways}
     for number in range(rounds + 1):

@@ -109,14 +109,17 @@ class Watch(threading.Thread):
 
 def visible(log: DeltaLog, path: Path) -> list[tuple[float, Commit]]:
     """The batches of the target with the time of each commit, the first one first."""
-    batches = [commit for commit in log.newest_first() if commit.mark is not None and commit.mark.kind == "batch"]
+    batches = [commit for commit in log.newest_first() if commit.batch_commit is not None and commit.batch_commit.kind == "batch"]
     return [((path / "_delta_log" / f"{each.version:020}.json").stat().st_mtime, each) for each in reversed(batches)]
 
 
 def delays(sent: list[tuple[float, int, int, int]], batches: list[tuple[float, Commit]]) -> np.ndarray[Any, Any]:
     """One line a transaction and partition: when it was committed, the seconds until it was in the table, its records."""
     times = np.array([at for at, _ in batches])
-    ends = {p: np.array([commit.mark.ends.get(p, 0) for _, commit in batches if commit.mark is not None]) for p in range(PARTITIONS)}
+    ends = {
+        p: np.array([commit.batch_commit.ends.get(p, 0) for _, commit in batches if commit.batch_commit is not None])
+        for p in range(PARTITIONS)
+    }
     return np.array([(at, times[np.searchsorted(ends[p], end)] - at, records) for at, p, end, records in sent])
 
 
@@ -173,7 +176,7 @@ def measure(rate: int, minutes: int, folder: Path) -> dict[str, Any]:
 
 def _reached(feed: Feed, newest: Commit) -> bool:
     ends = {partition: end for _, partition, end, _ in feed.sent}
-    return newest.mark is not None and all(newest.mark.ends.get(partition, 0) >= end for partition, end in ends.items())
+    return newest.batch_commit is not None and all(newest.batch_commit.ends.get(partition, 0) >= end for partition, end in ends.items())
 
 
 def _figures(found: np.ndarray[Any, Any], minutes: int, batches: list[tuple[float, Commit]], cost: float) -> dict[str, Any]:

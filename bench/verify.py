@@ -27,7 +27,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from bench.events import COLUMNS, PARTITIONS, TOPIC, produce
 from bench.result import about, keep
 from ingest import __version__
-from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Counts, Look, Looked, Mark
+from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId, Counts, Snapshot, Snapshots
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.lab.broker.embedded_broker import Broker
@@ -69,11 +69,11 @@ def fill(lake: Path, rows: int) -> None:
     """A target with so many rows, put there by one batch of four partitions, an empty quarantine and an empty ledger."""
     places = Places(str(lake), str(lake), "bench", "events")
     each = rows // PARTITIONS
-    nowhere, topic = Look("", 0, ""), TopicId(TOPIC, "id")
+    nowhere, topic = Snapshot("", 0, ""), TopicId(TOPIC, "id")
     ranges = tuple(OffsetRange(partition, 0, each) for partition in range(PARTITIONS))
     counts = tuple((partition, Counts(each)) for partition in range(PARTITIONS))
-    looked, id = Looked(nowhere, nowhere), BatchId(1, FIRST_BATCH)
-    mark = Mark("batch", "bench", "events", id, "bench", looked, "", topic, ranges, counts)
+    snapshots, id = Snapshots(nowhere, nowhere), BatchId(1, FIRST_BATCH)
+    batch_commit = BatchCommit("batch", "bench", "events", id, "bench", snapshots, "", topic, ranges, counts)
     random = np.random.default_rng(1)
 
     def batch(partition: int, first: int) -> pa.RecordBatch:
@@ -83,7 +83,9 @@ def fill(lake: Path, rows: int) -> None:
         return pa.record_batch({"order_id": uuids(random, size)} | {name: pa.array(column) for name, column in whole.items()})
 
     batches = (batch(partition, first) for first in range(0, each, AT_ONCE) for partition in range(PARTITIONS))
-    properties = CommitProperties({"userMetadata": mark.to_json()}, app_transactions=[Transaction(mark.app_id, id.txn_version)])
+    properties = CommitProperties(
+        {"userMetadata": batch_commit.to_json()}, app_transactions=[Transaction(batch_commit.app_id, id.txn_version)]
+    )
     reader = pa.RecordBatchReader.from_batches(batch(0, 0).schema, batches)
     write_deltalake(places.target, reader, commit_properties=properties)
     text, number, moment = pa.string(), pa.int64(), pa.timestamp("us", "UTC")

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import typer
 
 from ingest.cli.progress import unread
-from ingest.runtime.errors import Bug, IngestError, InvalidInput, Unfit
+from ingest.runtime.errors import Bug, IngestError, InvalidEnvironment, InvalidInput
 
 if TYPE_CHECKING:
-    from ingest.kafka.broker_answers import BrokerWord
+    from ingest.kafka.broker_answers import BrokerAnswers
 
 T = TypeVar("T")
 JSON = "--json"
@@ -107,9 +107,9 @@ def main() -> None:
             _end(words, _spark_missing(error))
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             sys.exit(UNREAD)
-        from ingest.runtime.files import unfit
+        from ingest.runtime.files import environment_error
 
-        if (refused := unfit(error)) is not None:
+        if (refused := environment_error(error)) is not None:
             _end(words, refused)
         traceback.print_exc()
         _end(words, Bug("UNEXPECTED", f"{type(error).__name__}: {error}", expected="no error that has no name."))
@@ -119,13 +119,13 @@ def main() -> None:
             sys.exit(code)
 
 
-def _beside(words: list[str]) -> AbstractContextManager[BrokerWord | None]:
+def _beside(words: list[str]) -> AbstractContextManager[BrokerAnswers | None]:
     """What `ingest status` asks the broker with takes as long to load as all else: it begins before typer has looked at the options."""
     if words[:1] != ["status"]:
         return nullcontext()
-    from ingest.kafka.broker_answers import BrokerWord
+    from ingest.kafka.broker_answers import BrokerAnswers
 
-    return BrokerWord()
+    return BrokerAnswers()
 
 
 def _nobody_reads() -> bool:
@@ -146,8 +146,8 @@ def _end(words: list[str], error: IngestError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-def _spark_missing(error: ModuleNotFoundError) -> Unfit:
-    return Unfit(
+def _spark_missing(error: ModuleNotFoundError) -> InvalidEnvironment:
+    return InvalidEnvironment(
         "SPARK_MISSING",
         f"the Python package {error.name} is not installed.",
         expected="pyspark and delta-spark, from the platform (Databricks) or installed beside this command.",

@@ -14,7 +14,7 @@ from ingest.cli.app import app, print_json
 from ingest.cli.options import PROJECT_DEFAULT, Json, Project
 
 if TYPE_CHECKING:
-    from ingest.lab.chaos.chaos_run import Report
+    from ingest.lab.chaos.chaos_run import ChaosReport
 
 SEED_DEFAULT = 1
 RATE_DEFAULT = 4000
@@ -65,7 +65,7 @@ def chaos(
         sys.exit(1)
 
 
-def _again(tables: list[str], project: Path, report: Report) -> str:
+def _again(tables: list[str], project: Path, report: ChaosReport) -> str:
     asked = report.options
     words = ["ingest", "chaos", *tables, "--minutes", f"{asked.minutes:g}", "--seed", str(asked.seed), "--faults", ",".join(asked.faults)]
     words += ["--rate", str(asked.rate)]
@@ -74,10 +74,10 @@ def _again(tables: list[str], project: Path, report: Report) -> str:
     return shlex.join(words)
 
 
-def _print(report: Report, again: str) -> None:
+def _print(report: ChaosReport, again: str) -> None:
     counts = report.counts
     print(f"\nseed {report.options.seed}, {report.rounds} round(s), {report.seconds:.0f} s in all")
-    print(f"  strikes   {', '.join(f'{name} {times}' for name, times in sorted(counts.strikes.items())) or 'none'}")
+    print(f"  injected  {', '.join(f'{name} {times}' for name, times in sorted(counts.injected.items())) or 'none'}")
     print(f"  SIGKILLs  {counts.sigkills}")
     print(f"  starts    ingest run {counts.starts}, producer {counts.writers}")
     print(f"  ends by itself: {', '.join(f'{end} ×{times}' for end, times in sorted(counts.ends.items())) or 'none'}")
@@ -99,11 +99,11 @@ def _print(report: Report, again: str) -> None:
     print(f"again: {again}")
 
 
-def _rows(report: Report) -> list[dict[str, Any]]:
+def _rows(report: ChaosReport) -> list[dict[str, Any]]:
     return [{"table": name, "records": counts.records, "batches": counts.batches} for name, counts in report.tables.items()]
 
 
-def _more(report: Report) -> dict[str, Any]:
+def _more(report: ChaosReport) -> dict[str, Any]:
     asked = report.options
     return {
         "seed": asked.seed,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ingest.lab.demo.show import Report
+    from ingest.lab.demo.show import DemoReport
 
 # A table of this width fits a log; a terminal says its own.
 WIDTH = 140
@@ -59,7 +59,7 @@ as tutorials show it). Both get SIGKILL in the midst, right after a Delta commit
 """
 
 
-def _print(report: Report, seconds: float) -> None:
+def _print(report: DemoReport, seconds: float) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=True)
@@ -87,7 +87,7 @@ def _print(report: Report, seconds: float) -> None:
     print(f"  the proof again    ingest verify --project {report.project} --lake {ours.lake} --checkpoints {ours.checkpoints}")
 
 
-def survived(report: Report) -> str:
+def survived(report: DemoReport) -> str:
     """What happened to Oncelake, in one plain line."""
     killed = next(kill for kill in report.kills if kill.pipeline == "oncelake")
     balance = "every record is accounted for" if report.verify_exit == 0 else "the balance does NOT hold"
@@ -97,7 +97,7 @@ def survived(report: Report) -> str:
     )
 
 
-def _print_quality(console: Console, report: Report) -> None:
+def _print_quality(console: Console, report: DemoReport) -> None:
     """The last part: rows that the contract lets pass and the suite does not, and what an analyst asks."""
     ours = report.pipelines["oncelake"]
     console.print(
@@ -115,7 +115,7 @@ def _print_quality(console: Console, report: Report) -> None:
             print(f"  {line}")
 
 
-def _table(report: Report) -> Table:
+def _table(report: DemoReport) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -135,7 +135,7 @@ def _table(report: Report) -> Table:
     return table
 
 
-def _notes(report: Report) -> list[str]:
+def _notes(report: DemoReport) -> list[str]:
     """What the figures are made of, as far as they need a word."""
     notes = []
     for result in report.results:
@@ -152,7 +152,7 @@ def _notes(report: Report) -> list[str]:
     return notes
 
 
-def _rows(report: Report) -> list[dict[str, Any]]:
+def _rows(report: DemoReport) -> list[dict[str, Any]]:
     rows = []
     for result in report.results:
         sent = report.sent_to(result.table)
@@ -162,7 +162,7 @@ def _rows(report: Report) -> list[dict[str, Any]]:
     return rows
 
 
-def _more(report: Report, seconds: float) -> dict[str, Any]:
+def _more(report: DemoReport, seconds: float) -> dict[str, Any]:
     ours = report.pipelines["oncelake"]
     return {
         "seconds": round(seconds, 1),

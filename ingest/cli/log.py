@@ -11,7 +11,7 @@ from ingest.cli.app import app, print_json
 from ingest.runtime.printable import aligned
 
 if TYPE_CHECKING:
-    from ingest.kafka.log.log_view import Line, PartitionView
+    from ingest.kafka.log.log_view import LogLine, PartitionView
 
 TopicName = Annotated[str, typer.Argument(help="The topic's name in Kafka.")]
 Partition = Annotated[int | None, typer.Option("--partition", min=0, help="One partition; all of them without it.")]
@@ -71,7 +71,7 @@ def _print(topic: str, shown: PartitionView) -> None:
         print(f"  … goes on at {shown.lines[-1].last + 1}: --from {shown.lines[-1].last + 1}, or a larger --limit")
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: LogLine) -> tuple[str, ...]:
     offsets = str(line.first) if line.first == line.last else f"{line.first}–{line.last}"
     span = line.last - line.first + 1
     if line.kind in ("hole", "expired"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ingest.contract.definition import Contract
     from ingest.quality.validation import Checked
-    from ingest.quality.watch import Watch
+    from ingest.quality.watch import CheckSchedule
 
 
 @app.command()
@@ -47,7 +47,7 @@ def run(
     from ingest.cli.progress import display, unread
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.pipeline.application import Run
+    from ingest.pipeline.application import Application
     from ingest.pipeline.table_query import Trigger
     from ingest.runtime.errors import InvalidInput, most_severe
 
@@ -61,7 +61,7 @@ def run(
     contracts = load_contracts(project, tables or [])
     trigger = Trigger(once=once, every_s=seconds(every or "0s"))
     watch = _watch(project, contracts, quiet=as_json) if check else None
-    job = Run(contracts, lake, checkpoints, KafkaOptions.from_environment(bootstrap_servers), master, trigger, max_records, watch)
+    job = Application(contracts, lake, checkpoints, KafkaOptions.from_environment(bootstrap_servers), master, trigger, max_records, watch)
     with display(quiet=as_json) as shown:
         results = job.execute(shown)
     errors = [result.error for result in results if result.error is not None]
@@ -80,11 +80,11 @@ def run(
         sys.exit(130)
 
 
-def _watch(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> Watch:
+def _watch(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> CheckSchedule:
     """The suites, read before Spark starts. What a check finds is printed where something failed, and at the end."""
     from ingest.cli.progress import unread
     from ingest.quality.suite import load_suites
-    from ingest.quality.watch import Watch
+    from ingest.quality.watch import CheckSchedule
 
     suites = {suite.contract.name: suite for suite in load_suites(project, contracts)}
     with unread(sys.stderr):
@@ -99,7 +99,7 @@ def _watch(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> Watc
         with unread(sys.stderr):
             print(f"note: {table} was not checked ({code}): tried again in a minute", file=sys.stderr, flush=True)
 
-    return Watch(suites, show, say_missed)
+    return CheckSchedule(suites, show, say_missed)
 
 
 def seconds(text: str) -> float:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ingest.contract.definition import Contract
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import Topic
-    from ingest.kafka.topic_state import BrokerFacts
+    from ingest.kafka.topic_state import TopicState
     from ingest.recovery.seek_offsets import Aim, Seeking, SeekPlan
     from ingest.runtime.places import Places
 
@@ -46,7 +46,7 @@ def seek(
     """Let the next run go on elsewhere: an epoch is opened there. No event id that the table holds is added again."""
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.kafka.topic import describe, facts_of
+    from ingest.kafka.topic import describe, topic_state
     from ingest.pipeline import table_lock
     from ingest.recovery.seek_offsets import Seeking
     from ingest.runtime.places import Places, refuse_nested
@@ -59,8 +59,8 @@ def seek(
     aim = parse_aim(to, kafka, topic)
     table_lock.wait_for(places)
 
-    def ask() -> BrokerFacts:
-        return facts_of(kafka, describe(kafka, contract.source.topic), contract.source.isolation_level)
+    def ask() -> TopicState:
+        return topic_state(kafka, describe(kafka, contract.source.topic), contract.source.isolation_level)
 
     planned, epoch, healed = _do(contract, places, ask, master, Seeking(aim, accept_gap, f"--to {to}"), dry_run=dry_run)
     for each in healed:
@@ -74,15 +74,15 @@ def seek(
 
 
 def _do(
-    contract: Contract, places: Places, ask: Callable[[], BrokerFacts], master: str, seeking: Seeking, *, dry_run: bool
+    contract: Contract, places: Places, ask: Callable[[], TopicState], master: str, seeking: Seeking, *, dry_run: bool
 ) -> tuple[SeekPlan, int | None, tuple[str, ...]]:
     """Plan the seek and, unless it is a dry run, open its epoch; what that has put right. A dry run on a local disk needs no Spark."""
     from pathlib import Path
 
     from ingest.delta import contract_change
     from ingest.delta.delta_log import Logs
-    from ingest.recovery.inspect import look
     from ingest.recovery.seek_offsets import counted
+    from ingest.recovery.state_reader import read_start_state
     from ingest.runtime import crash_points, spark
     from ingest.runtime.files import is_local
     from ingest.runtime.places import spark_log
@@ -91,7 +91,7 @@ def _do(
     with nullcontext() if local and dry_run else spark.session(master, spark_log(places.lake, "seek"), short=True) as session:
         if dry_run:
             logs = Logs.of(places, session)
-            planned = counted(session, places, look(session, places, logs, ask), seeking)
+            planned = counted(session, places, read_start_state(session, places, logs, ask), seeking)
             contract_change.refuse_state(contract, places.target, logs.target.state())
             return planned, None, ()
         from ingest.pipeline import platform, table_lock
@@ -109,7 +109,9 @@ def _do(
 
 
 def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
-    """What --to says. Raises InvalidInput AIM_INVALID, and Unfit BROKER_UNREACHABLE for a time, which the broker must turn into offsets."""
+    """What --to says. Raises InvalidInput AIM_INVALID, and InvalidEnvironment BROKER_UNREACHABLE for a time, which the broker must turn
+    into offsets.
+    """
     from datetime import UTC, datetime
 
     from ingest.kafka.topic import bounds, offsets_at

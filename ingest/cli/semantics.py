@@ -11,7 +11,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 
 Seed = Annotated[int, typer.Option("--seed", help="Where the faults strike; the same for all modes.")]
 Records = Annotated[int | None, typer.Option("--records", min=1, help="Records in each trial of a fault (2,000; with --quick 300).")]
@@ -70,4 +70,4 @@ def _refuse_without_charts() -> None:
     if find_spec("vl_convert") is None:
         found = "the Python package vl-convert-python is not installed."
         remedy = "pip install 'oncelake[local]', or run make setup in a checkout."
-        raise Unfit("CHARTS_MISSING", found, expected="what draws charts, for --html and --png.", remedy=remedy)
+        raise InvalidEnvironment("CHARTS_MISSING", found, expected="what draws charts, for --html and --png.", remedy=remedy)

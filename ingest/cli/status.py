@@ -14,7 +14,7 @@ from ingest.cli import options as o
 from ingest.cli.app import app, print_verdict
 
 if TYPE_CHECKING:
-    from ingest.kafka.broker_answers import BrokerWord
+    from ingest.kafka.broker_answers import BrokerAnswers
     from ingest.recovery.table_status import Status
 
 
@@ -36,7 +36,7 @@ def status(
         sys.exit(3)
 
 
-def _found(broker: BrokerWord, project: Path, tables: list[str], lake: str, checkpoints: str, bootstrap_servers: str) -> list[Status]:
+def _found(broker: BrokerAnswers, project: Path, tables: list[str], lake: str, checkpoints: str, bootstrap_servers: str) -> list[Status]:
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.runtime.errors import InvalidInput

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ingest.runtime.errors import IngestError
     from ingest.runtime.places import Places
     from ingest.verify.against_kafka import Reread
-    from ingest.verify.count import Held
+    from ingest.verify.count import TableRows
     from ingest.verify.verdict import Verified
 
 
@@ -46,7 +46,7 @@ def verify(
     from ingest.kafka.topic import describe
     from ingest.runtime import spark
     from ingest.runtime.errors import IngestError, most_severe
-    from ingest.runtime.files import is_local, unfit
+    from ingest.runtime.files import environment_error, is_local
     from ingest.runtime.places import Places, spark_log
     from ingest.verify.against_kafka import against_kafka as reread
     from ingest.verify.verdict import verify as verify_table
@@ -98,7 +98,7 @@ def verify(
                     raise
                 from ingest.pipeline.table_query import stopped
 
-                errors[contract.name] = unfit(error) or stopped(contract, kafka, error)
+                errors[contract.name] = environment_error(error) or stopped(contract, kafka, error)
     finally:
         for started in sessions:
             spark.end(started)
@@ -152,7 +152,7 @@ def print_balance(verified: Verified) -> None:
         print(f"  ! {finding}")
 
 
-def _sum(put: str, held: Held) -> str:
+def _sum(put: str, held: TableRows) -> str:
     """What is there, and how that comes from what batches put there."""
     less = {"removed": held.removed, "replaced by a re-read": held.replaced, "missing": held.missing}
     more = {"too many": held.surplus, "uncommitted": held.uncommitted}

@@ -28,9 +28,9 @@ from ingest.contract.parts import (
     Pipeline,
     QuarantineLimit,
     Rule,
-    Source,
     Suite,
     Text,
+    TopicSource,
 )
 from ingest.contract.problem import ContractInvalid, LocatedProblem, Problem, one_of
 from ingest.contract.salvage import parts_of, problems_of
@@ -50,7 +50,7 @@ __all__ = [
     "Properties",
     "QuarantineLimit",
     "Rule",
-    "Source",
+    "TopicSource",
     "check_suites",
     "load_contracts",
 ]
@@ -66,7 +66,7 @@ class Contract(Part):
     pipeline: Pipeline = Field(description="a name of a-z, 0-9 and _ that begins with a letter; pipelines share nothing but the command")
     table: Name = Field(description="a name of a-z, 0-9 and _ that begins with a letter, unique in its pipeline")
     description: Text = Field(default="", description="text that becomes the table's comment")
-    source: Source = Field(description="a mapping with topic and format")
+    source: TopicSource = Field(description="a mapping with topic and format")
     columns: Annotated[tuple[Column, ...], _LIST] = Field(
         default=(), description="a list of columns, each {name, type, nullable, comment, sensitive}; none with format raw"
     )

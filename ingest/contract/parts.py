@@ -76,7 +76,7 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Source(Part):
+class TopicSource(Part):
     """Where records come from. One topic; patterns are refused, because offsets and topic ids are kept for one topic."""
 
     topic: Topic = Field(description="the Kafka topic: 1 to 249 of a-z A-Z 0-9 . _ -")

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET, Meta, Raw
 
-from ingest.decode.exact_json import BASE64, ExactReader, Fault
+from ingest.decode.exact_json import BASE64, DecodeFault, ExactReader
 
 VALUE, REASON, DETAIL = "__value", "__code", "__detail"
 RAW = (VALUE, "__key", "__headers")
@@ -91,7 +91,7 @@ class BatchDecoder:
         for value in records.column(VALUE).to_pylist():
             try:
                 events.append(self._exact(value))
-            except Fault as fault:
+            except DecodeFault as fault:
                 events.append({**fault.event_id, REASON: fault.code, DETAIL: fault.detail})
         columns = [pa.array([event.get(field.name) for event in events], field.type) for field in self._plan.columns]
         return self._joined(records, columns, None if self._plan.keep_raw else np.array([REASON in event for event in events]))

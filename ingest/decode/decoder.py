@@ -32,7 +32,7 @@ for _module in (arrow_json, exact_json):
 
 
 @dataclass(frozen=True)
-class Source:
+class BatchSource:
     """Where a batch comes from: the topic's id, which batch it is, and its time."""
 
     topic_id: str
@@ -40,7 +40,7 @@ class Source:
     ingested_at: datetime
 
 
-def decode(records: DataFrame, contract: Contract, source: Source) -> DataFrame:
+def decode(records: DataFrame, contract: Contract, source: BatchSource) -> DataFrame:
     """Decode what Spark's Kafka source delivers (key, value, headers, topic, partition, offset, timestamp)."""
     frame = records.select(
         F.col("key").alias("__key"),

@@ -46,7 +46,7 @@ ZONE_MAX = timedelta(hours=18)
 EXACT = Context(prec=100)
 
 
-class Fault(Exception):
+class DecodeFault(Exception):
     """Why a record is no event: a reason code and, as `detail`, the column or what it is about; its event id, where that could be read."""
 
     def __init__(self, code: str, detail: str = "", event_id: Mapping[str, Any] | None = None) -> None:
@@ -97,19 +97,19 @@ class ExactReader:
         fields = _fields(value, self._parse)
         event = dict(fields)
         if len(event) != len(fields):
-            raise Fault(DUPLICATE_KEY, "a field is given twice")
+            raise DecodeFault(DUPLICATE_KEY, "a field is given twice")
         for name in self._event_id:
             if event.get(name) is None:
-                raise Fault("missing_event_id", f"{name} is missing or null")
+                raise DecodeFault("missing_event_id", f"{name} is missing or null")
         read = {name: _read(name, event.get(name), *self._columns[name]) for name in self._event_id}
         try:
             for name, column in self._columns.items():
                 read[name] = _read(name, event.get(name), *column)
             others = [name for name in event if name not in self._columns] if self._unknown != "ignore" else []
             if others and self._unknown == "quarantine":
-                raise Fault("unknown_field", ", ".join(others))
-        except Fault as fault:
-            raise Fault(fault.code, fault.detail, {name: read[name] for name in self._event_id}) from fault
+                raise DecodeFault("unknown_field", ", ".join(others))
+        except DecodeFault as fault:
+            raise DecodeFault(fault.code, fault.detail, {name: read[name] for name in self._event_id}) from fault
         if self._unknown == "keep":
             read["_unknown"] = [(name, _text(event[name])) for name in others] or None
         return read
@@ -117,25 +117,25 @@ class ExactReader:
 
 def _fields(value: bytes | None, parse: Callable[[str], Any]) -> Object:
     if value is None:
-        raise Fault("tombstone", "the value is null")
+        raise DecodeFault("tombstone", "the value is null")
     if not value:
-        raise Fault("empty", "the value has no bytes")
+        raise DecodeFault("empty", "the value has no bytes")
     try:
         text = value.decode()
     except UnicodeDecodeError as error:
-        raise Fault("not_utf8", "the value") from error
+        raise DecodeFault("not_utf8", "the value") from error
     # Without escaped backslashes every backslash left begins an escape; a blank in their place, so that halves do not meet.
     if HALF_CHARACTER.search(text.replace("\\\\", " ")):
-        raise Fault("not_utf8", "an escape that is half of a character")
+        raise DecodeFault("not_utf8", "an escape that is half of a character")
     is_object = text.lstrip(" \t\r\n").startswith("{")
     try:
         if _depth(text) > DEPTH_MAX:
             raise ValueError("too deep")
         found = parse(text)
     except ValueError as error:
-        raise Fault("malformed_json", "not one complete JSON object" if is_object else "no JSON object") from error
+        raise DecodeFault("malformed_json", "not one complete JSON object" if is_object else "no JSON object") from error
     if not isinstance(found, Object):
-        raise Fault("not_an_object", "no JSON object")
+        raise DecodeFault("not_an_object", "no JSON object")
     return found
 
 
@@ -168,12 +168,12 @@ def _json(value: Any) -> str:
 def _read(name: str, value: Any, reader: Reader, nullable: bool) -> Any:
     if value is None:
         if not nullable:
-            raise Fault("missing_value", name)
+            raise DecodeFault("missing_value", name)
         return None
     try:
         return reader(value)
-    except Fault as fault:
-        raise Fault(fault.code, name) from fault
+    except DecodeFault as fault:
+        raise DecodeFault(fault.code, name) from fault
 
 
 def _reader(kind: pa.DataType) -> Reader:
@@ -198,9 +198,9 @@ def _whole(bits: int) -> Reader:
     def read(value: Any) -> int:
         match = NUMBER.fullmatch(value) if isinstance(value, Number) else None
         if match is None or match[2] or match[3]:
-            raise Fault(WRONG_TYPE)
+            raise DecodeFault(WRONG_TYPE)
         if len(value) > 20 or not -(2 ** (bits - 1)) <= int(value) < 2 ** (bits - 1):
-            raise Fault(OUT_OF_RANGE)
+            raise DecodeFault(OUT_OF_RANGE)
         return int(value)
 
     return read
@@ -212,15 +212,15 @@ def _decimal(precision: int, scale: int) -> Reader:
     def read(value: Any) -> Decimal:
         match = NUMBER.fullmatch(value) if isinstance(value, str) else None
         if match is None:
-            raise Fault(WRONG_TYPE)
+            raise DecodeFault(WRONG_TYPE)
         whole, fraction, exponent = match.groups(default="")
         if exponent or (isinstance(value, Number) and len(whole.lstrip("0") + fraction) > 38):
-            raise Fault(NOT_PLAIN)
+            raise DecodeFault(NOT_PLAIN)
         if len(whole.lstrip("0")) > precision - scale:
-            raise Fault(OUT_OF_RANGE)
+            raise DecodeFault(OUT_OF_RANGE)
         kept = fraction.rstrip("0")
         if len(kept) > scale:
-            raise Fault(TOO_PRECISE)
+            raise DecodeFault(TOO_PRECISE)
         found = Decimal(f"{'-' if value[0] == '-' else ''}{whole}.{kept}").quantize(step, context=EXACT)
         return found if found else abs(found)
 
@@ -229,10 +229,10 @@ def _decimal(precision: int, scale: int) -> Reader:
 
 def _double(value: Any) -> float:
     if not isinstance(value, Number):
-        raise Fault(WRONG_TYPE)
+        raise DecodeFault(WRONG_TYPE)
     found = float(value)
     if math.isinf(found):
-        raise Fault(OUT_OF_RANGE)
+        raise DecodeFault(OUT_OF_RANGE)
     return found
 
 
@@ -242,7 +242,7 @@ def _single(value: Any) -> float:
     try:
         (found,) = struct.unpack("<f", struct.pack("<f", number))
     except OverflowError as error:
-        raise Fault(OUT_OF_RANGE) from error
+        raise DecodeFault(OUT_OF_RANGE) from error
     if found != number:
         (bits,) = struct.unpack("<i", struct.pack("<f", found))
         (other,) = struct.unpack("<f", struct.pack("<i", bits + (1 if abs(number) > abs(found) else -1)))
@@ -255,7 +255,7 @@ def _single(value: Any) -> float:
 
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise Fault(WRONG_TYPE)
+        raise DecodeFault(WRONG_TYPE)
     return value
 
 
@@ -265,13 +265,13 @@ def _is_string(value: Any) -> bool:
 
 def _string(value: Any) -> str:
     if not _is_string(value):
-        raise Fault(WRONG_TYPE)
+        raise DecodeFault(WRONG_TYPE)
     return str(value)
 
 
 def _binary(value: Any) -> bytes:
     if not (_is_string(value) and BASE64.fullmatch(value)):
-        raise Fault(WRONG_TYPE)
+        raise DecodeFault(WRONG_TYPE)
     return binascii.a2b_base64(value)
 
 
@@ -281,7 +281,7 @@ def _day(value: Any) -> date:
             return date.fromisoformat(value)
     except ValueError:
         pass
-    raise Fault(BAD_DATE)
+    raise DecodeFault(BAD_DATE)
 
 
 def _time(pattern: re.Pattern[str]) -> Reader:
@@ -297,7 +297,7 @@ def _time(pattern: re.Pattern[str]) -> Reader:
                     return found.astimezone(UTC)
         except (ValueError, OverflowError):  # no such time; a zone that leads out of the calendar
             pass
-        raise Fault(BAD_TIMESTAMP)
+        raise DecodeFault(BAD_TIMESTAMP)
 
     return read
 
@@ -305,7 +305,7 @@ def _time(pattern: re.Pattern[str]) -> Reader:
 def _array(item: Reader) -> Reader:
     def read(value: Any) -> list[Any]:
         if not isinstance(value, list) or isinstance(value, Object):
-            raise Fault(WRONG_TYPE)
+            raise DecodeFault(WRONG_TYPE)
         return [None if each is None else item(each) for each in value]
 
     return read
@@ -314,9 +314,9 @@ def _array(item: Reader) -> Reader:
 def _map(item: Reader) -> Reader:
     def read(value: Any) -> list[tuple[str, Any]]:
         if not isinstance(value, Object):
-            raise Fault(WRONG_TYPE)
+            raise DecodeFault(WRONG_TYPE)
         if len(dict(value)) != len(value):
-            raise Fault(DUPLICATE_KEY)
+            raise DecodeFault(DUPLICATE_KEY)
         return [(name, None if each is None else item(each)) for name, each in value]
 
     return read
@@ -325,7 +325,7 @@ def _map(item: Reader) -> Reader:
 def _struct(fields: Mapping[str, tuple[Reader, bool]]) -> Reader:
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, Object):
-            raise Fault(WRONG_TYPE)
+            raise DecodeFault(WRONG_TYPE)
         given = dict(value)  # of a field given twice the last counts, whatever the first was
         return {name: _read(name, given.get(name), reader, nullable) for name, (reader, nullable) in fields.items()}
 

@@ -44,7 +44,7 @@ class BatchId:
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """A table at the moment of a look: its id, its newest version, and the stamp of that version's commit."""
 
     table_id: str
@@ -53,11 +53,11 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Looked:
+class Snapshots:
     """Target and quarantine as a statement's look saw them."""
 
-    target: Look
-    quarantine: Look
+    target: Snapshot
+    quarantine: Snapshot
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Mark:
+class BatchCommit:
     """The identity of a statement and what it stands for.
 
     `ranges` are the offsets of a batch; of a seek the empty ranges [start, start) where its epoch begins. So `ends` says for both where to
@@ -95,7 +95,7 @@ class Mark:
     table: str
     id: BatchId
     writer: str
-    looked: Looked
+    snapshots: Snapshots
     contract_hash: str = ""
     topic: TopicId = NO_TOPIC
     ranges: tuple[OffsetRange, ...] = ()
@@ -122,7 +122,7 @@ class Mark:
     def to_json(self) -> str:
         """The userMetadata text."""
         head: dict[str, Any] = {"oncelake": 1, "kind": self.kind, "pipeline": self.pipeline, "table": self.table}
-        head |= {"epoch": self.id.epoch, "batch": self.id.number, "writer": self.writer, "looked": asdict(self.looked)}
+        head |= {"epoch": self.id.epoch, "batch": self.id.number, "writer": self.writer, "snapshots": asdict(self.snapshots)}
         if self.kind in ("batch", "seek"):
             topic = {"topic": self.topic.name, "topic_id": self.topic.id, "cluster": self.topic.cluster}
             head |= {"contract_hash": self.contract_hash, **topic}
@@ -137,21 +137,21 @@ class Mark:
         return json.dumps(head, separators=(",", ":"))
 
     @staticmethod
-    def from_json(text: str | None) -> Mark | None:
+    def from_json(text: str | None) -> BatchCommit | None:
         """The mark in a commit's userMetadata; None for anything else (somebody's own text, our creation of a table)."""
         try:
             value = json.loads(text or "")
             if value["oncelake"] != 1 or value["kind"] not in ("epoch", "seek", "batch", "rollback", "replayed", "ledger"):
                 return None
-            looked = Looked(**{table: Look(**value["looked"][table]) for table in ("target", "quarantine")})
+            snapshots = Snapshots(**{table: Snapshot(**value["snapshots"][table]) for table in ("target", "quarantine")})
             topic = TopicId(value.get("topic", ""), value.get("topic_id", ""), value.get("cluster", ""))
-            return Mark(
+            return BatchCommit(
                 value["kind"],
                 value["pipeline"],
                 value["table"],
                 BatchId(index(value["epoch"]), index(value["batch"])),
                 value["writer"],
-                looked,
+                snapshots,
                 value.get("contract_hash", ""),
                 topic,
                 _ranges(value),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ingest.contract.columns import target_columns
 from ingest.contract.definition import Contract
 from ingest.contract.sql_type import DeltaType, field_to_delta, text_of
-from ingest.delta.delta_log import State
+from ingest.delta.delta_log import TableState
 from ingest.runtime.errors import Refused
 
 # Kept by the table when the contract no longer asks for them: new rows have NULL there.
@@ -38,7 +38,7 @@ class Change:
     required: bool = True
 
 
-def changes(contract: Contract, state: State, last_hash: str | None = None) -> list[Change]:
+def changes(contract: Contract, state: TableState, last_hash: str | None = None) -> list[Change]:
     """The differences between a contract and its table; `last_hash` is of the contract that the newest batch was decoded under."""
     wanted = [field_to_delta(column) for column in target_columns(contract)]
     has = json.loads(state.schema)["fields"]
@@ -51,7 +51,7 @@ def changes(contract: Contract, state: State, last_hash: str | None = None) -> l
     return found
 
 
-def refuse_state(contract: Contract, table: str, state: State | None) -> None:
+def refuse_state(contract: Contract, table: str, state: TableState | None) -> None:
     """What a start and a seek ask before they make or fence anything; nothing where there is no table. Raises as `refuse`."""
     if state is not None:
         refuse(contract, table, changes(contract, state))
@@ -78,7 +78,7 @@ def refuse(contract: Contract, table: str, found: Sequence[Change]) -> None:
         )
 
 
-def _event_id(contract: Contract, state: State) -> Iterator[Change]:
+def _event_id(contract: Contract, state: TableState) -> Iterator[Change]:
     has = state.properties.get(EVENT_ID_PROPERTY, event_id_text(contract))
     if has != event_id_text(contract):
         yield Change(f"the event id is {has} in the table, {event_id_text(contract)} in the contract", "new table")
@@ -100,8 +100,8 @@ def _columns(parent: str, has: Sequence[Field], wants: Sequence[Field]) -> Itera
             continue
         if there["name"] != field["name"]:
             # Delta takes both for one column; in a record they are two fields, and what was read until now would be NULL without a word.
-            told = f"the column {shown} is {there['name']} in the table: records are read by the very spelling of a name"
-            yield Change(told, "new table")
+            reported = f"the column {shown} is {there['name']} in the table: records are read by the very spelling of a name"
+            yield Change(reported, "new table")
         yield from _type(name, shown, there["type"], field["type"])
         yield from _not_plain(shown, there.get("metadata") or {})
         if there["nullable"] and not field["nullable"]:
@@ -134,9 +134,9 @@ def _added(name: str, shown: str, field: Field) -> Change:
     if not field["nullable"]:
         return Change(f"the column {shown} is new and must not be null, but the rows of before have no value", "new table")
     comment = _comment(field)
-    told = f" COMMENT {_text(comment)}" if comment else ""
+    reported = f" COMMENT {_text(comment)}" if comment else ""
     kind = text_of(field["type"])
-    return Change(f"the column {shown} {kind} is new", "apply", f"ALTER TABLE {{table}} ADD COLUMNS ({name} {kind}{told})")
+    return Change(f"the column {shown} {kind} is new", "apply", f"ALTER TABLE {{table}} ADD COLUMNS ({name} {kind}{reported})")
 
 
 def _type(name: str, shown: str, has: DeltaType, wants: DeltaType) -> Iterator[Change]:
@@ -148,7 +148,7 @@ def _type(name: str, shown: str, has: DeltaType, wants: DeltaType) -> Iterator[C
         yield Change(f"the column {shown} is {text_of(has)} in the table, {text_of(wants)} in the contract", "new table")
 
 
-def _layout(contract: Contract, state: State) -> Iterator[Change]:
+def _layout(contract: Contract, state: TableState) -> Iterator[Change]:
     if tuple(contract.layout.partition_by) != state.partition_by:
         has, wants = (", ".join(names) or "nothing" for names in (state.partition_by, contract.layout.partition_by))
         yield Change(f"the table is partitioned by {has}, the contract says {wants}", "new table")
@@ -158,7 +158,7 @@ def _layout(contract: Contract, state: State) -> Iterator[Change]:
         yield Change(f"clustered by {columns.replace('`', '') or 'nothing'}", "apply", statement, required=False)
 
 
-def _properties(contract: Contract, state: State) -> Iterator[Change]:
+def _properties(contract: Contract, state: TableState) -> Iterator[Change]:
     # One that the contract no longer names stays: nothing tells it from one that somebody set by hand.
     for key, value in dict(contract.properties).items():
         if state.properties.get(key) != value:

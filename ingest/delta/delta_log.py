@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ingest.delta import log_errors
-from ingest.delta.batch_commit import Look, Mark
+from ingest.delta.batch_commit import BatchCommit, Snapshot
 from ingest.runtime.files import Files, files_of
 from ingest.runtime.places import Places
 
@@ -57,10 +57,12 @@ class Commit:
     metrics: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def mark(self) -> Mark | None:
+    def batch_commit(self) -> BatchCommit | None:
         """The statement of ours that this commit is: it must hold both the metadata and the transaction id (I1)."""
-        mark = Mark.from_json(self.user_metadata)
-        return mark if mark is not None and self.transactions.get(mark.app_id) == mark.id.txn_version else None
+        batch_commit = BatchCommit.from_json(self.user_metadata)
+        return (
+            batch_commit if batch_commit is not None and self.transactions.get(batch_commit.app_id) == batch_commit.id.txn_version else None
+        )
 
     @property
     def deleted_rows(self) -> int:
@@ -69,7 +71,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class State:
+class TableState:
     """What a table's log says of the table at its newest version, rows aside. `transactions` are txnVersion by txnAppId; `stamp` tells
     the newest commit from any other of its number (empty if its file is gone); `cluster_by` are the clustering columns."""
 
@@ -84,11 +86,11 @@ class State:
     cluster_by: tuple[str, ...] = ()
 
     @property
-    def look(self) -> Look:
+    def snapshot(self) -> Snapshot:
         """Id, version and stamp."""
-        return Look(self.id, self.version, self.stamp)
+        return Snapshot(self.id, self.version, self.stamp)
 
-    def after(self, actions: Iterable[dict[str, Any]]) -> State:
+    def after(self, actions: Iterable[dict[str, Any]]) -> TableState:
         """The state when these actions are done too; `version` and `stamp` are the caller's to set."""
         metadata: dict[str, Any] = {}
         transactions: dict[str, int] = {}
@@ -98,8 +100,8 @@ class State:
             if txn := action.get("txn"):
                 transactions[txn["appId"]] = int(txn["version"])
             if (domain := action.get("domainMetadata")) and domain["domain"] == "delta.clustering":
-                told = {} if domain.get("removed") else json.loads(domain["configuration"] or "{}")
-                cluster_by = tuple(".".join(names) for names in told.get("clusteringColumns", ()))
+                reported = {} if domain.get("removed") else json.loads(domain["configuration"] or "{}")
+                cluster_by = tuple(".".join(names) for names in reported.get("clusteringColumns", ()))
         state = replace(self, transactions=self.transactions | transactions, cluster_by=cluster_by)
         if not metadata:
             return state
@@ -127,7 +129,7 @@ class DeltaLog:
         self.table = table
         self._folder = f"{table}/_delta_log"
         self._tip: tuple[int, str] | None = None  # the newest commit that was seen, and the stamp of its file
-        self._state: State | None = None  # of that commit or one before it, while the tip stands
+        self._state: TableState | None = None  # of that commit or one before it, while the tip stands
 
     def versions(self) -> list[int]:
         """The versions whose commit files are still there, ascending (old ones are cleaned up after 30 days by default)."""
@@ -170,7 +172,7 @@ class DeltaLog:
         for found in reversed(older):
             yield self.commit(found)
 
-    def state(self) -> State | None:
+    def state(self) -> TableState | None:
         """The table's state at its newest version, from the last checkpoint of the log and the commits after it; None without a table.
 
         Raises Refused LOG_TORN if one of these commits is missing or damaged.
@@ -181,7 +183,7 @@ class DeltaLog:
             self._state = self._until(self._state, newest)
         return self._state
 
-    def _listed_state(self) -> State | None:
+    def _listed_state(self) -> TableState | None:
         names = self._files.names(self._folder)
         checkpoint, rows = self._last_checkpoint(names)
         # What the checkpoint holds is not looked at: of a table that lives long that is nearly all of the folder.
@@ -190,10 +192,10 @@ class DeltaLog:
         if newest < 0 and checkpoint < 0:
             return None
         self._refuse_holes(range(checkpoint + 1, newest), {*_commit_versions(names)})
-        state = replace(State(checkpoint).after(rows), stamp=self.stamp(checkpoint))
+        state = replace(TableState(checkpoint).after(rows), stamp=self.stamp(checkpoint))
         return self._until(state, newest)
 
-    def _until(self, state: State, newest: int) -> State:
+    def _until(self, state: TableState, newest: int) -> TableState:
         for version in range(state.version + 1, newest + 1):
             data = self._data(version)
             actions = self._parsed(data, self._path(version))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 from ingest.runtime.files import is_local, local_path
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class At:
     version: int | None = None
 
 
-class Unreadable(Unfit):
+class Unreadable(InvalidEnvironment):
     """An engine cannot read a table at a version: VACUUM took its files, or it needs what the engine has not; `why` in its words."""
 
     def __init__(self, why: str) -> None:

@@ -13,7 +13,7 @@ from ingest.delta.delta_log import Commit, DeltaLog, FileKey
 REPLACING = ("REPLACE TABLE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "CREATE OR REPLACE TABLE AS SELECT", "CLONE")
 
 
-def leaves_out(commit: Commit) -> bool:
+def reverts(commit: Commit) -> bool:
     """Whether this commit can leave out what was committed before it."""
     overwrites = commit.operation == "WRITE" and commit.parameters.get("mode") == "Overwrite" and not _partial(commit)
     # A stream in complete mode, somebody's own: each of its batches replaces all rows.
@@ -31,7 +31,7 @@ def deletes(log: DeltaLog, version: int) -> Iterator[Commit]:
             commit = log.commit(version)
         except FileNotFoundError:
             return
-        if commit.operation == "DELETE" and commit.mark is None:
+        if commit.operation == "DELETE" and commit.batch_commit is None:
             yield commit
         version = _restored(log, commit) if commit.operation == "RESTORE" else version - 1
 
@@ -42,9 +42,9 @@ def _restored(log: DeltaLog, restore: Commit) -> int:
     One to a time names the time in some zone; its files are beyond doubt: the newest version with the files that the RESTORE left.
     Versions with the same files hold the same rows.
     """
-    told = str(restore.parameters.get("version"))
-    if told.isdigit():
-        return int(told)
+    reported = str(restore.parameters.get("version"))
+    if reported.isdigit():
+        return int(reported)
     wanted = ({file.key for file in restore.added}, set(restore.removed))
     more: set[FileKey] = set()  # in the older state, not in the one before the RESTORE
     fewer: set[FileKey] = set()  # the other way round
@@ -64,11 +64,11 @@ def _restored(log: DeltaLog, restore: Commit) -> int:
 
 def _partial(commit: Commit) -> bool:
     """Whether an overwrite replaced only what a predicate, keys or its partitions cover; the rest of the table stayed."""
-    told = [str(commit.parameters.get(by) or "") for by in ("predicate", "replaceOnCond", "replaceUsingCols")]
+    reported = [str(commit.parameters.get(by) or "") for by in ("predicate", "replaceOnCond", "replaceUsingCols")]
     # `replaceWhere` true leaves nothing; Delta's own SQL for it (REPLACE WHERE true) tells no predicate.
-    if any(text.strip("() ").lower() not in ("", "true") for text in told):
+    if any(text.strip("() ").lower() not in ("", "true") for text in reported):
         return True
-    if any(told):
+    if any(reported):
         return False
     if str(commit.parameters.get("isDynamicPartitionOverwrite")).lower() != "true":
         return False

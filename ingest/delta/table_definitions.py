@@ -50,7 +50,7 @@ LEDGER_FIELDS = (
     T.StructField("duplicate", T.LongType(), False),
     T.StructField("quarantined", T.LongType(), False),
     T.StructField("gap", T.LongType(), False),
-    T.StructField("stood", T.LongType()),
+    T.StructField("existing_rows", T.LongType()),
     T.StructField("why", T.StringType()),
     T.StructField("target_version", T.LongType(), False),
     T.StructField("contract_hash", T.StringType(), False),

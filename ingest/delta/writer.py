@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import BatchId, Mark
+from ingest.delta.batch_commit import BatchCommit, BatchId
 from ingest.delta.delta_log import Commit, DeltaLog
 from ingest.delta.table_definitions import LEDGER_FIELDS, QUALITY_FIELDS, TableDefinition, definitions, quality_definition
 from ingest.runtime.errors import Bug, RunStopped
@@ -41,18 +41,24 @@ CONFLICTS += (delta.ConcurrentDeleteDeleteException, delta.ConcurrentWriteExcept
 CONFLICTS += (delta.ProtocolChangedException,)
 LEDGER_KEY = ("kind", "epoch", "batch", "partition", "start_offset")
 
-Still = Callable[[], Mark]
+Still = Callable[[], BatchCommit]
 """Looks again before each try, raises if the statement may not be made, and returns the mark with what it saw."""
 
 
 def create_tables(session: SparkSession, contract: Contract, places: Places) -> None:
     """Create target, quarantine and ledger where they do not exist; an existing table is left as it is."""
-    mark = {"oncelake": 1, "kind": "created", "pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
+    batch_commit = {
+        "oncelake": 1,
+        "kind": "created",
+        "pipeline": contract.pipeline,
+        "table": contract.table,
+        "contract_hash": contract.hash,
+    }
     for definition in definitions(contract, places):
-        _create(session, definition, mark)
+        _create(session, definition, batch_commit)
 
 
-def _create(session: SparkSession, table: TableDefinition, mark: dict[str, object]) -> None:
+def _create(session: SparkSession, table: TableDefinition, batch_commit: dict[str, object]) -> None:
     if is_local(table.path) and not DeltaLog(LocalFiles(), table.path).exists():
         # A creation that was killed before its commit leaves a log without any: no table to Delta, and no free place either. Only where
         # a lock keeps others away; and where a log's first entry is a file in it.
@@ -68,7 +74,7 @@ def _create(session: SparkSession, table: TableDefinition, mark: dict[str, objec
         builder = builder.partitionedBy(*table.partition_by)
     if table.cluster_by:
         builder = builder.clusterBy(*table.cluster_by)
-    session.conf.set(METADATA, json.dumps(mark))
+    session.conf.set(METADATA, json.dumps(batch_commit))
     try:
         builder.execute()
     finally:
@@ -77,9 +83,15 @@ def _create(session: SparkSession, table: TableDefinition, mark: dict[str, objec
 
 def alter(session: SparkSession, contract: Contract, table: str, statements: Sequence[str]) -> None:
     """Run statements that change a table's metadata (`{table}` stands for its name), marked as ours and as no batch."""
-    mark = {"oncelake": 1, "kind": "altered", "pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
+    batch_commit = {
+        "oncelake": 1,
+        "kind": "altered",
+        "pipeline": contract.pipeline,
+        "table": contract.table,
+        "contract_hash": contract.hash,
+    }
     name = "delta.`" + table.replace("`", "``") + "`"
-    session.conf.set(METADATA, json.dumps(mark))
+    session.conf.set(METADATA, json.dumps(batch_commit))
     try:
         for statement in statements:
             session.sql(statement.replace("{table}", name))
@@ -87,17 +99,17 @@ def alter(session: SparkSession, contract: Contract, table: str, statements: Seq
         session.conf.unset(METADATA)
 
 
-def fence(session: SparkSession, log: DeltaLog, mark: Mark) -> Commit | None:
+def fence(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit) -> Commit | None:
     """Append nothing under a transaction id: every statement with an older one that begins later is skipped, one in flight fails.
 
     None where another writer has this epoch or a later one: the caller looks again and takes a higher one.
     """
-    return _try_commit(session, log, lambda: mark, lambda: _append_nothing(session, log.table))
+    return _try_commit(session, log, lambda: batch_commit, lambda: _append_nothing(session, log.table))
 
 
-def commit_seek(session: SparkSession, log: DeltaLog, mark: Mark) -> Commit:
+def commit_seek(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
     """Commit where an epoch begins, and adds nothing. Raises RunStopped FENCED."""
-    return _commit(session, log, lambda: mark, lambda: _append_nothing(session, log.table))
+    return _commit(session, log, lambda: batch_commit, lambda: _append_nothing(session, log.table))
 
 
 def _append_nothing(session: SparkSession, table: str) -> None:
@@ -106,11 +118,11 @@ def _append_nothing(session: SparkSession, table: str) -> None:
     session.range(0).select(*columns).write.format("delta").mode("append").save(table)
 
 
-def delete(session: SparkSession, log: DeltaLog, mark: Mark, condition: str) -> Commit | None:
+def delete(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
     """Delete what meets the condition, under the mark's transaction id; None if there was nothing. Raises RunStopped FENCED."""
-    commit = _try_commit(session, log, lambda: mark, lambda: DeltaTable.forPath(session, log.table).delete(condition))
-    if commit is None and _newer(log, mark) is not None:
-        raise fenced(log, mark)
+    commit = _try_commit(session, log, lambda: batch_commit, lambda: DeltaTable.forPath(session, log.table).delete(condition))
+    if commit is None and _newer(log, batch_commit) is not None:
+        raise fenced(log, batch_commit)
     return commit  # deleting nothing makes no commit, and so fences nobody
 
 
@@ -150,7 +162,7 @@ def _insert_missing(source: DataFrame, table: str, condition: Column, changed: M
     merge.whenNotMatchedInsert(values=values).execute()
 
 
-def mark_replayed(rows: DataFrame, quarantine: str, mark: Mark) -> None:
+def mark_replayed(rows: DataFrame, quarantine: str, batch_commit: BatchCommit) -> None:
     """Quarantined records that are rows now become `replayed`; `rows` has topic_id, partition, offset and at (the time).
 
     Without a transaction id: whoever repeats it changes nothing.
@@ -162,11 +174,11 @@ def mark_replayed(rows: DataFrame, quarantine: str, mark: Mark) -> None:
         table = DeltaTable.forPath(rows.sparkSession, quarantine)
         table.alias("t").merge(rows.alias("s"), condition).whenMatchedUpdate(set={**by}).execute()
 
-    _unfenced(rows.sparkSession, mark, merge)
+    _unfenced(rows.sparkSession, batch_commit, merge)
 
 
-def merge_ledger(session: SparkSession, ledger: str, mark: Mark, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert the rows that the ledger lacks, by their key; set `stood` where a row of it has one.
+def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert the rows that the ledger lacks, by their key; set `existing_rows` where a row of it has one.
 
     Without a transaction id: the ledger only projects commits, so it does not matter who writes a row.
     """
@@ -179,11 +191,11 @@ def merge_ledger(session: SparkSession, ledger: str, mark: Mark, rows: Sequence[
 
     def merge() -> None:
         table = DeltaTable.forPath(session, ledger).alias("t").merge(frame.alias("s"), condition)
-        if any(row["stood"] is not None for row in rows):  # without it Delta takes one pass, not two
-            table = table.whenMatchedUpdate(condition="s.stood IS NOT NULL", set={"stood": "s.stood"})
+        if any(row["existing_rows"] is not None for row in rows):  # without it Delta takes one pass, not two
+            table = table.whenMatchedUpdate(condition="s.existing_rows IS NOT NULL", set={"existing_rows": "s.existing_rows"})
         table.whenNotMatchedInsertAll().execute()
 
-    _unfenced(session, mark, merge)
+    _unfenced(session, batch_commit, merge)
 
 
 def append_quality(session: SparkSession, contract: Contract, places: Places, rows: Sequence[tuple[object, ...]]) -> None:
@@ -192,18 +204,24 @@ def append_quality(session: SparkSession, contract: Contract, places: Places, ro
     Not exactly once: a run is told from another by its run id. The caller holds the lock of this table (lock.alone): checks run
     while others do, and beside the run that writes the target, whose locks do not cover this table.
     """
-    mark = {"oncelake": 1, "kind": "created", "pipeline": contract.pipeline, "table": contract.table, "contract_hash": contract.hash}
-    _create(session, quality_definition(places), mark)
+    batch_commit = {
+        "oncelake": 1,
+        "kind": "created",
+        "pipeline": contract.pipeline,
+        "table": contract.table,
+        "contract_hash": contract.hash,
+    }
+    _create(session, quality_definition(places), batch_commit)
     frame = session.createDataFrame(rows, T.StructType(list(QUALITY_FIELDS))).coalesce(1)
     # As an option of this one write: it cannot be left on the session.
-    frame.write.format("delta").mode("append").option("userMetadata", json.dumps({**mark, "kind": "quality"})).save(places.quality)
+    frame.write.format("delta").mode("append").option("userMetadata", json.dumps({**batch_commit, "kind": "quality"})).save(places.quality)
 
 
 def _commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit:
     """As `_try_commit`; raises RunStopped FENCED where that finds no commit."""
-    made: list[Mark] = []
+    made: list[BatchCommit] = []
 
-    def again() -> Mark:
+    def again() -> BatchCommit:
         made.append(still())
         return made[-1]
 
@@ -222,32 +240,32 @@ def _try_commit(session: SparkSession, log: DeltaLog, still: Still, write: Calla
     tries = 0
     while True:
         tries += 1
-        mark = still()
+        batch_commit = still()
         before = log.newest()
         if before < 0:
-            raise _gone(log.table, mark)
+            raise _gone(log.table, batch_commit)
         try:
-            with _transaction(session, mark):
+            with _transaction(session, batch_commit):
                 write()
         except Exception as error:
-            if (commit := _own(log, mark, before)) is not None:
+            if (commit := _own(log, batch_commit, before)) is not None:
                 return commit
             outrun = isinstance(error, delta.ConcurrentTransactionException)
-            if outrun and _newer(log, mark) is not None:
+            if outrun and _newer(log, batch_commit) is not None:
                 return None
             # Else an earlier epoch has committed meanwhile, which does not fence this one.
             if tries < TRIES_MAX and (outrun or isinstance(error, CONFLICTS)):
                 continue
             raise
-        return _own(log, mark, before)
+        return _own(log, batch_commit, before)
 
 
-def _unfenced(session: SparkSession, mark: Mark, write: Callable[[], object]) -> None:
+def _unfenced(session: SparkSession, batch_commit: BatchCommit, write: Callable[[], object]) -> None:
     """A statement without transaction id that anybody may repeat; tried again on a conflict."""
     tries = 0
     while True:
         tries += 1
-        session.conf.set(METADATA, mark.to_json())
+        session.conf.set(METADATA, batch_commit.to_json())
         try:
             write()
             return
@@ -258,58 +276,62 @@ def _unfenced(session: SparkSession, mark: Mark, write: Callable[[], object]) ->
             session.conf.unset(METADATA)
 
 
-def _own(log: DeltaLog, mark: Mark, before: int) -> Commit | None:
+def _own(log: DeltaLog, batch_commit: BatchCommit, before: int) -> Commit | None:
     """The commit of this very statement behind version `before`: its transaction id and its writer."""
     for commit in reversed(log.since(before)):
-        there = commit.mark
-        if there is not None and (there.id, there.writer) == (mark.id, mark.writer):
+        there = commit.batch_commit
+        if there is not None and (there.id, there.writer) == (batch_commit.id, batch_commit.writer):
             return commit
     return None
 
 
-def _newer(log: DeltaLog, mark: Mark) -> BatchId | None:
+def _newer(log: DeltaLog, batch_commit: BatchCommit) -> BatchId | None:
     """The transaction id that Delta keeps for the table's app id, if it is not below this statement's own."""
     state = log.state()
-    kept = state.transactions.get(mark.app_id) if state is not None else None
-    return BatchId.of(kept) if kept is not None and kept >= mark.id.txn_version else None
+    kept = state.transactions.get(batch_commit.app_id) if state is not None else None
+    return BatchId.of(kept) if kept is not None and kept >= batch_commit.id.txn_version else None
 
 
-def overtaken(log: DeltaLog, mark: Mark) -> RunStopped | None:
+def overtaken(log: DeltaLog, batch_commit: BatchCommit) -> RunStopped | None:
     """The same as an answer: whether a later epoch than the mark's has fenced the table."""
-    newer = _newer(log, mark)
-    return fenced(log, mark) if newer is not None and newer.epoch > mark.id.epoch else None
+    newer = _newer(log, batch_commit)
+    return fenced(log, batch_commit) if newer is not None and newer.epoch > batch_commit.id.epoch else None
 
 
-def fenced(log: DeltaLog, mark: Mark) -> RunStopped:
+def fenced(log: DeltaLog, batch_commit: BatchCommit) -> RunStopped:
     """The error for a statement that Delta did not execute."""
-    newer = _newer(log, mark)
+    newer = _newer(log, batch_commit)
     if newer is None:
-        raise Bug("COMMIT_MISSING", f"the commit of {mark.kind} {mark.id} is not in {log.table}.", expected="its commit in the log.")
+        raise Bug(
+            "COMMIT_MISSING",
+            f"the commit of {batch_commit.kind} {batch_commit.id} is not in {log.table}.",
+            expected="its commit in the log.",
+        )
     return RunStopped(
         "FENCED",
-        f"another run has taken epoch {newer.epoch} of {mark.name}; this one is epoch {mark.id.epoch}. Its statement "
-        f"({mark.kind} {mark.id}) on {log.table} was not executed.",
+        f"another run has taken epoch {newer.epoch} of {batch_commit.name}; this one is epoch {batch_commit.id.epoch}. Its statement "
+        f"({batch_commit.kind} {batch_commit.id}) on {log.table} was not executed.",
         expected="one run for a table at a time: the later epoch goes on, and reads what this one did not commit.",
         remedy="nothing, if the other run is wanted; else end the other one first. A scheduler must not start runs that overlap.",
     )
 
 
-def _gone(table: str, mark: Mark) -> RunStopped:
+def _gone(table: str, batch_commit: BatchCommit) -> RunStopped:
     """The error for a table that was dropped or moved away while the run was at work: an append would make a new one in its place."""
     return RunStopped(
         "QUARANTINE_REWOUND" if table.endswith("quarantine") else "TABLE_REWOUND",
-        f"{table} has no commit any more: it was dropped or moved away before batch {mark.id} was written. Nothing was written to it.",
+        f"{table} has no commit any more: it was dropped or moved away before batch {batch_commit.id} was written. Nothing was written.",
         expected="the table as the batch before left it.",
         remedy="put it back and start again; the start says what is missing otherwise, and what mends it.",
     )
 
 
 @contextmanager
-def _transaction(session: SparkSession, mark: Mark) -> Iterator[None]:
+def _transaction(session: SparkSession, batch_commit: BatchCommit) -> Iterator[None]:
     """Transaction id and mark on this session for one statement: left set, the next append to any other table is dropped in silence."""
-    session.conf.set(APP_ID, mark.app_id)
-    session.conf.set(VERSION, str(mark.id.txn_version))
-    session.conf.set(METADATA, mark.to_json())
+    session.conf.set(APP_ID, batch_commit.app_id)
+    session.conf.set(VERSION, str(batch_commit.id.txn_version))
+    session.conf.set(METADATA, batch_commit.to_json())
     try:
         yield
     finally:

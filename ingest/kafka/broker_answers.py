@@ -15,14 +15,14 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any
 
-from ingest.kafka.topic_state import BrokerFacts, TopicId
+from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.runtime.errors import IngestError
 
 # What the broker has not said by then is unknown.
 WITHIN_S = 2.0
 
 
-class BrokerWord:
+class BrokerAnswers:
     """The process that asks; it ends with its answer, or with us. Start it first, ask as soon as the topics are known."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class BrokerWord:
         # A group of its own: a Ctrl-C is for us, and we end it.
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, encoding="utf-8", process_group=0)
 
-    def __enter__(self) -> BrokerWord:
+    def __enter__(self) -> BrokerAnswers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -43,21 +43,21 @@ class BrokerWord:
         self._process.stdin.write(json.dumps([bootstrap_servers, list(topics)]) + "\n")
         self._process.stdin.flush()
 
-    def answer(self, topic: str) -> BrokerFacts | Mapping[str, str]:
+    def answer(self, topic: str) -> TopicState | Mapping[str, str]:
         """What the broker said of the topic, or the error (a dict of code, found, expected, remedy) that kept it from saying so."""
         return self._answers[topic]
 
     @cached_property
-    def _answers(self) -> dict[str, BrokerFacts | Mapping[str, str]]:
+    def _answers(self) -> dict[str, TopicState | Mapping[str, str]]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("the process that asks the broker ended without an answer; what it said is above")
-        return {name: each.get("error") or _facts(name, each) for name, each in json.loads(line).items()}
+        return {name: each.get("error") or _state(name, each) for name, each in json.loads(line).items()}
 
 
-def _facts(topic: str, told: Mapping[str, Any]) -> BrokerFacts:
-    return BrokerFacts(TopicId(topic, told["id"], told["cluster"]), {p: (first, end) for p, first, end in told["bounds"]})
+def _state(topic: str, reported: Mapping[str, Any]) -> TopicState:
+    return TopicState(TopicId(topic, reported["id"], reported["cluster"]), {p: (first, end) for p, first, end in reported["bounds"]})
 
 
 def main() -> None:
@@ -71,7 +71,7 @@ def main() -> None:
     servers, topics = json.loads(question)
     kafka = KafkaOptions.from_environment(servers)
 
-    def told(name: str) -> dict[str, Any]:
+    def reported(name: str) -> dict[str, Any]:
         try:
             topic, bounds = look(kafka, name, WITHIN_S)
         except IngestError as error:
@@ -79,7 +79,7 @@ def main() -> None:
         return {"id": topic.id, "cluster": topic.cluster, "bounds": [(partition, *ends) for partition, ends in bounds.items()]}
 
     with ThreadPoolExecutor(max_workers=max(1, len(topics))) as pool:
-        print(json.dumps(dict(zip(topics, pool.map(told, topics), strict=True))), flush=True)
+        print(json.dumps(dict(zip(topics, pool.map(reported, topics), strict=True))), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 from kafka.net import KafkaConnectionManager, NetworkSelector
 
 from ingest.kafka import kafka_errors
-from ingest.kafka.kafka_errors import Trouble
+from ingest.kafka.kafka_errors import KafkaFailure
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidInput
 
@@ -27,8 +27,8 @@ _TELLING = ("KAFKA_AUTHENTICATION", "KAFKA_CERTIFICATE", "BROKER_UNREACHABLE")
 def ask(kafka: KafkaOptions, request: Any, within_s: float) -> Any:
     """The response of the first broker that gives one; `request` is one of kafka.protocol.
 
-    Raises Unfit KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE or BROKER_UNREACHABLE after each was asked once, `within_s` for all together;
-    InvalidInput KAFKA_OPTION_UNUSABLE or BOOTSTRAP_SERVERS_INVALID.
+    Raises InvalidEnvironment KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE or BROKER_UNREACHABLE after each was asked once, `within_s` for all
+    together; InvalidInput KAFKA_OPTION_UNUSABLE or BOOTSTRAP_SERVERS_INVALID.
     """
     quiet()
     settings, troubles = kafka.for_python(), []
@@ -37,10 +37,10 @@ def ask(kafka: KafkaOptions, request: Any, within_s: float) -> Any:
     for number, server in enumerate(servers):
         share_s = (deadline - time.monotonic()) / (len(servers) - number)
         found = _ask_one(kafka, settings, server, request, max(share_s, 0.1))
-        if not isinstance(found, Trouble):
+        if not isinstance(found, KafkaFailure):
             return found
         troubles.append(found)
-    raise min(troubles, key=lambda trouble: _TELLING.index(trouble.code)).unfit()
+    raise min(troubles, key=lambda failure: _TELLING.index(failure.code)).environment_error()
 
 
 def quiet() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kafka.errors import IllegalSaslStateError, KafkaError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.runtime.errors import RunStopped, Unfit
+from ingest.runtime.errors import InvalidEnvironment, RunStopped
 
 OPTIONS = "INGEST_KAFKA_* variables"
 
@@ -49,17 +49,17 @@ _SPARK_POLLED = "java.util.concurrent.TimeoutException: Cannot fetch record for 
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """Code, and the three things that every message says; before the first batch it is an Unfit, after it a RunStopped."""
+class KafkaFailure:
+    """Code, and the three things that every message says; before the first batch it is an InvalidEnvironment, after it a RunStopped."""
 
     code: str
     found: str
     expected: str
     remedy: str
 
-    def unfit(self) -> Unfit:
+    def environment_error(self) -> InvalidEnvironment:
         """For a run that has not begun (exit 4)."""
-        return Unfit(self.code, f"{self.found}.", expected=self.expected, remedy=self.remedy)
+        return InvalidEnvironment(self.code, f"{self.found}.", expected=self.expected, remedy=self.remedy)
 
     def stopped(self, table: str) -> RunStopped:
         """For a run that had begun (exit 5)."""
@@ -69,11 +69,11 @@ class Trouble:
         return RunStopped(self.code, f"{table}: {self.found}.", expected=self.expected, remedy=again)
 
 
-def authentication(kafka: KafkaOptions, server: str, how: str = "") -> Trouble:
+def authentication(kafka: KafkaOptions, server: str, how: str = "") -> KafkaFailure:
     """The broker does not take our login."""
     mechanism = kafka.options.get("sasl.mechanism", "no SASL mechanism")
     who = f"the user {kafka.user!r} ({mechanism})" if kafka.user is not None else "a client without a login"
-    return Trouble(
+    return KafkaFailure(
         "KAFKA_AUTHENTICATION",
         f"the Kafka broker {server} refused {who}{how}",
         "a user, password and mechanism that the broker takes.",
@@ -81,24 +81,26 @@ def authentication(kafka: KafkaOptions, server: str, how: str = "") -> Trouble:
     )
 
 
-def certificate(server: str, why: str) -> Trouble:
+def certificate(server: str, why: str) -> KafkaFailure:
     """No trust between the broker and us, by a key of _CERTIFICATE."""
     what, remedy = _CERTIFICATE[why]
-    return Trouble("KAFKA_CERTIFICATE", f"the certificate of the Kafka broker {server} {what}", "a certificate that is trusted.", remedy)
+    return KafkaFailure(
+        "KAFKA_CERTIFICATE", f"the certificate of the Kafka broker {server} {what}", "a certificate that is trusted.", remedy
+    )
 
 
-def no_tls(server: str, what: str) -> Trouble:
+def no_tls(server: str, what: str) -> KafkaFailure:
     """TLS fails without a word about the broker's certificate."""
     remedy = (
         "compare INGEST_KAFKA_SECURITY_PROTOCOL with the listener at that port, and the files of INGEST_KAFKA_SSL_* with what they hold."
     )
-    return Trouble("KAFKA_CERTIFICATE", f"no TLS with the Kafka broker {server}: {what}", "a TLS connection.", remedy)
+    return KafkaFailure("KAFKA_CERTIFICATE", f"no TLS with the Kafka broker {server}: {what}", "a TLS connection.", remedy)
 
 
-def forbidden(kafka: KafkaOptions, resource: str) -> Trouble:
+def forbidden(kafka: KafkaOptions, resource: str) -> KafkaFailure:
     """The user is known and may not."""
     who = f"user {kafka.user!r}" if kafka.user is not None else "client"
-    return Trouble(
+    return KafkaFailure(
         "KAFKA_FORBIDDEN",
         f"the Kafka brokers {kafka.bootstrap_servers} do not let this {who} read {resource}",
         "the rights Describe and Read on the topic (a broker that hides what it forbids says the same of a topic that is not there).",
@@ -106,9 +108,9 @@ def forbidden(kafka: KafkaOptions, resource: str) -> Trouble:
     )
 
 
-def topic_unknown(kafka: KafkaOptions, topic: str) -> Trouble:
+def topic_unknown(kafka: KafkaOptions, topic: str) -> KafkaFailure:
     """No such topic."""
-    return Trouble(
+    return KafkaFailure(
         "TOPIC_UNKNOWN",
         f"the Kafka brokers {kafka.bootstrap_servers} have no topic {topic!r}",
         "an existing topic.",
@@ -116,9 +118,9 @@ def topic_unknown(kafka: KafkaOptions, topic: str) -> Trouble:
     )
 
 
-def unreachable(server: str, why: str) -> Trouble:
+def unreachable(server: str, why: str) -> KafkaFailure:
     """No answer, or none that helps."""
-    return Trouble(
+    return KafkaFailure(
         "BROKER_UNREACHABLE",
         f"no answer from the Kafka broker {server} ({why})",
         "a broker that answers.",
@@ -126,7 +128,7 @@ def unreachable(server: str, why: str) -> Trouble:
     )
 
 
-def from_python(kafka: KafkaOptions, server: str, error: BaseException, *, greeted: bool) -> Trouble:
+def from_python(kafka: KafkaOptions, server: str, error: BaseException, *, greeted: bool) -> KafkaFailure:
     """What kafka-python's error means; `greeted` is whether the broker had told its API versions, which needs no login."""
     if isinstance(error, UnsupportedSaslMechanismError):
         return authentication(kafka, server, ", whose mechanism it does not offer")
@@ -148,7 +150,7 @@ def from_python(kafka: KafkaOptions, server: str, error: BaseException, *, greet
     return unreachable(server, type(error).__name__ if not isinstance(error, KafkaError) else _reason(error))
 
 
-def from_java(kafka: KafkaOptions, topic: str, text: str) -> Trouble | None:
+def from_java(kafka: KafkaOptions, topic: str, text: str) -> KafkaFailure | None:
     """What the text of a Java exception says of Kafka, its causes included; None if it names no error of Kafka's."""
     servers = kafka.bootstrap_servers
     named = set(re.findall(re.escape(_JAVA_ERROR) + r"(\w+)", text))

@@ -21,7 +21,7 @@ from ingest.kafka.delivery.mode import ExactlyOnce
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.fetch import TopicReader
 from ingest.kafka.log.log_reader import stretches
-from ingest.runtime.errors import IngestError, InvalidInput, RunStopped, Unfit
+from ingest.runtime.errors import IngestError, InvalidEnvironment, InvalidInput, RunStopped
 
 # Kafka's names, in the order in which a transaction passes them; the others are decided.
 OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -34,7 +34,7 @@ COUNTED_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldOffsets:
     """A partition with records of an open transaction, which begins there at `start`.
 
     Offsets from `last_stable` to `high_watermark` are kept from read_committed; `holds`: it is this transaction that does so. `records`
@@ -74,7 +74,7 @@ class Listed:
     timeout_ms: int
     coordinator: int
     partitions: tuple[TopicPartition, ...]
-    held: tuple[Held, ...]
+    held: tuple[HeldOffsets, ...]
     untold: tuple[TopicPartition, ...] = ()
 
     @property
@@ -96,18 +96,18 @@ class Listed:
 def listed(kafka: KafkaOptions) -> tuple[Listed, ...]:
     """All transactional ids that the brokers know, those that hold most back first.
 
-    Raises Unfit BROKER_UNREACHABLE, KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_TOO_OLD (before Kafka 3.0).
+    Raises InvalidEnvironment BROKER_UNREACHABLE, KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_TOO_OLD (before Kafka 3.0).
     """
     with quiet(), _admin(kafka) as admin:
         by_broker = admin.list_transactions()
         found = [_described(admin, row.transactional_id) for rows in by_broker.values() for row in rows]
         described = {name: one for each in found for name, one in each.items()}
         in_open = {place for one in described.values() if one.state.value in OPEN for place in one.topic_partitions}
-        told, begun = _begun(admin, _with_leader(admin, in_open))
+        reported, begun = _begun(admin, _with_leader(admin, in_open))
         try:
-            bounds = _bounds(kafka, told)
+            bounds = _bounds(kafka, reported)
         except KafkaTimeoutError:  # a leader has gone since it was asked for
-            bounds = _bounds(kafka, _with_leader(admin, told))
+            bounds = _bounds(kafka, _with_leader(admin, reported))
     begun = {(place, producer_id): start for (place, producer_id), start in begun.items() if place in bounds}
     holding = {place for (place, _), start in begun.items() if start == bounds[place][0]}
     with quiet():
@@ -157,8 +157,8 @@ def _admin(kafka: KafkaOptions) -> Iterator[Any]:
     except KafkaError as error:
         if isinstance(error, UnsupportedVersionError):
             found, remedy = "the brokers cannot list transactions.", "ask the brokers' own tools."
-            raise Unfit("BROKER_TOO_OLD", found, expected="Kafka 3.0 or later (KIP-664).", remedy=remedy) from error
-        raise kafka_errors.unreachable(kafka.bootstrap_servers, type(error).__name__).unfit() from error
+            raise InvalidEnvironment("BROKER_TOO_OLD", found, expected="Kafka 3.0 or later (KIP-664).", remedy=remedy) from error
+        raise kafka_errors.unreachable(kafka.bootstrap_servers, type(error).__name__).environment_error() from error
 
 
 def _described(admin: Any, transactional_id: str) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _row(
         one.coordinator_id,
         places if is_open else (),
         tuple(
-            Held(place.topic, place.partition, begun[place, one.producer_id], *bounds[place], waiting.get(place))
+            HeldOffsets(place.topic, place.partition, begun[place, one.producer_id], *bounds[place], waiting.get(place))
             for place in places
             if is_open and (place, one.producer_id) in begun
         ),

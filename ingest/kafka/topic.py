@@ -16,10 +16,10 @@ from kafka.protocol.metadata import MetadataRequest
 
 from ingest.kafka import kafka_errors
 from ingest.kafka.broker_request import ask
-from ingest.kafka.kafka_errors import Trouble
+from ingest.kafka.kafka_errors import KafkaFailure
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic_state import BrokerFacts, TopicId, topic_made_again
-from ingest.runtime.errors import RunStopped, Unfit
+from ingest.kafka.topic_state import TopicId, TopicState, topic_made_again
+from ingest.runtime.errors import InvalidEnvironment, RunStopped
 
 # A cluster that answers at all answers in a second or two; longer silence is a wrong address.
 ANSWER_WITHIN_S = 15.0
@@ -46,8 +46,8 @@ class Topic:
 def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) -> Topic:
     """Ask for the topic, each broker once.
 
-    Raises Unfit KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_UNREACHABLE, TOPIC_UNKNOWN or KAFKA_FORBIDDEN (which a broker also says
-    of a topic that is not there, to a user who may not see it), and InvalidInput KAFKA_OPTION_UNUSABLE.
+    Raises InvalidEnvironment KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_UNREACHABLE, TOPIC_UNKNOWN or KAFKA_FORBIDDEN (which a
+    broker also says of a topic that is not there, to a user who may not see it), and InvalidInput KAFKA_OPTION_UNUSABLE.
     """
     request = MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name=name)],
@@ -59,12 +59,12 @@ def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) 
     found = answer["topics"][0]
     error = for_code(found["error_code"])
     if error in (UnknownTopicOrPartitionError, InvalidTopicError):
-        raise kafka_errors.topic_unknown(kafka, name).unfit()
+        raise kafka_errors.topic_unknown(kafka, name).environment_error()
     # Who may describe a topic and not read it would be refused in the first batch.
     if error is TopicAuthorizationFailedError or not _may_read(found.get("authorized_operations")):
-        raise kafka_errors.forbidden(kafka, f"the topic {name!r}").unfit()
+        raise kafka_errors.forbidden(kafka, f"the topic {name!r}").environment_error()
     if error is not NoError:
-        raise kafka_errors.unreachable(kafka.bootstrap_servers, f"{error.__name__} for the topic {name!r}").unfit()
+        raise kafka_errors.unreachable(kafka.bootstrap_servers, f"{error.__name__} for the topic {name!r}").environment_error()
     partitions = tuple(sorted(p["partition_index"] for p in found["partitions"]))
     return Topic(name, _id_text(found.get("topic_id")), partitions, answer.get("cluster_id") or "")
 
@@ -83,11 +83,11 @@ def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: floa
         try:
             now = describe(kafka, topic.name)
             break
-        except Unfit as error:
+        except InvalidEnvironment as error:
             tries += 1
             # Twice at least: one that goes down in this very moment ends a login as if it refused it.
             if time.monotonic() > deadline or (error.code not in PASSING and tries > 1):
-                raise Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(table) from error
+                raise KafkaFailure(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(table) from error
         time.sleep(ASKED_AGAIN_AFTER_S)
     refuse_another(now, topic, table)
 
@@ -105,7 +105,7 @@ def refuse_another(now: Topic, topic: Topic, table: str) -> None:
     )
 
 
-def diagnose(kafka: KafkaOptions, name: str, seen: Trouble) -> Trouble:
+def diagnose(kafka: KafkaOptions, name: str, seen: KafkaFailure) -> KafkaFailure:
     """What is behind a trouble that Spark saw: its clients call much a timeout, a deleted topic too, and a broker that has only just come
     back knows no topic yet. So the broker is asked itself, and where it knows none of that name, at least twice."""
     if seen.code not in PASSING:
@@ -114,10 +114,10 @@ def diagnose(kafka: KafkaOptions, name: str, seen: Trouble) -> Trouble:
     while True:
         try:
             describe(kafka, name)
-        except Unfit as error:
+        except InvalidEnvironment as error:
             tries += 1
             if error.code != "TOPIC_UNKNOWN" or (time.monotonic() > deadline and tries > 1):
-                return Trouble(error.code, error.found.rstrip("."), error.expected, error.remedy)
+                return KafkaFailure(error.code, error.found.rstrip("."), error.expected, error.remedy)
         else:
             why = f"for a while it did not know the topic {name!r}; the next start says if that was made again"
             passed = kafka_errors.unreachable(kafka.bootstrap_servers, why)
@@ -132,7 +132,7 @@ def look(kafka: KafkaOptions, name: str, within_s: float) -> tuple[Topic, dict[i
 
 
 def bounds(kafka: KafkaOptions, topic: Topic, within_s: float = ANSWER_WITHIN_S) -> dict[int, tuple[int, int]]:
-    """The earliest offset of each partition and its end (the high watermark). Raises Unfit BROKER_UNREACHABLE."""
+    """The earliest offset of each partition and its end (the high watermark). Raises InvalidEnvironment BROKER_UNREACHABLE."""
     partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
     with _consumer(kafka, within_s) as consumer:
         first = consumer.beginning_offsets(partitions, timeout_ms=within_s * 1000)
@@ -140,22 +140,22 @@ def bounds(kafka: KafkaOptions, topic: Topic, within_s: float = ANSWER_WITHIN_S)
     return {each.partition: (int(first[each]), int(end[each])) for each in partitions}
 
 
-def facts_of(kafka: KafkaOptions, topic: Topic, isolation_level: str, within_s: float = ANSWER_WITHIN_S) -> BrokerFacts:
-    """What a start and a seek ask of the broker, for a reader of this isolation level. Raises Unfit BROKER_UNREACHABLE."""
+def topic_state(kafka: KafkaOptions, topic: Topic, isolation_level: str, within_s: float = ANSWER_WITHIN_S) -> TopicState:
+    """What a start and a seek ask of the broker, for a reader of this isolation level. Raises InvalidEnvironment BROKER_UNREACHABLE."""
     known, id = bounds(kafka, topic, within_s), TopicId(topic.name, topic.id, topic.cluster)
     if isolation_level != "read_committed":
-        return BrokerFacts(id, known)
+        return TopicState(id, known)
     partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
     with _consumer(kafka, within_s, isolation_level) as consumer:
         decided = consumer.end_offsets(partitions, timeout_ms=within_s * 1000)
     # Asked later than the bounds: what was decided in between is no matter.
-    return BrokerFacts(id, known, {p.partition: min(int(decided[p]), known[p.partition][1]) for p in partitions})
+    return TopicState(id, known, {p.partition: min(int(decided[p]), known[p.partition][1]) for p in partitions})
 
 
 def offsets_at(kafka: KafkaOptions, topic: Topic, milliseconds: int) -> dict[int, int | None]:
     """The first offset of each partition whose record is not older than this time (ms since the epoch); None: all are older.
 
-    Raises Unfit BROKER_UNREACHABLE.
+    Raises InvalidEnvironment BROKER_UNREACHABLE.
     """
     partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
     with _consumer(kafka, ANSWER_WITHIN_S) as consumer:
@@ -174,7 +174,7 @@ def _consumer(kafka: KafkaOptions, within_s: float, isolation_level: str = "read
         finally:
             consumer.close(autocommit=False)
     except KafkaError as error:
-        raise kafka_errors.unreachable(kafka.bootstrap_servers, type(error).__name__).unfit() from error
+        raise kafka_errors.unreachable(kafka.bootstrap_servers, type(error).__name__).environment_error() from error
 
 
 class Ends:

@@ -23,7 +23,7 @@ NO_TOPIC = TopicId("", "")
 
 
 @dataclass(frozen=True)
-class BrokerFacts:
+class TopicState:
     """The topic as the broker has it: (earliest, end) offsets by partition.
 
     `decided` is where a reader of committed records ends: before the first open transaction. Empty for other readers.

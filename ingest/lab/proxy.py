@@ -61,7 +61,7 @@ _OF_REQUESTS: Final = (_What.CUT_REQUEST, _What.KEEP_REQUEST)
 
 
 @dataclass(eq=False)
-class Fault:
+class ProxyFault:
     """A fault that waits for its kind of request. `wait` until it has struck; a held reply goes on with `release`."""
 
     api: Api
@@ -94,7 +94,7 @@ class Proxy:
         self._doors: dict[tuple[str, int], socket.socket] = {}
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
-        self._faults: list[Fault] = []
+        self._faults: list[ProxyFault] = []
         self._closed = self._refusing = False
 
     def __enter__(self) -> Proxy:
@@ -118,31 +118,31 @@ class Proxy:
         """Where clients connect."""
         return ",".join(f"{HOST}:{self._door(address)}" for address in self._upstream)
 
-    def cut_reply(self, api: Api, *, times: int = 1, skip: int = 0) -> Fault:
+    def cut_reply(self, api: Api, *, times: int = 1, skip: int = 0) -> ProxyFault:
         """The broker has done what it was asked, and the connection breaks before its reply is through."""
-        return self._aim(Fault(api, _What.CUT, times, skip))
+        return self._aim(ProxyFault(api, _What.CUT, times, skip))
 
-    def drop_reply(self, api: Api, *, times: int = 1, skip: int = 0) -> Fault:
+    def drop_reply(self, api: Api, *, times: int = 1, skip: int = 0) -> ProxyFault:
         """The reply never comes; the connection stays, so the client waits out its own timeout."""
-        return self._aim(Fault(api, _What.DROP, times, skip))
+        return self._aim(ProxyFault(api, _What.DROP, times, skip))
 
-    def hold_reply(self, api: Api, *, times: int = 1, skip: int = 0) -> Fault:
+    def hold_reply(self, api: Api, *, times: int = 1, skip: int = 0) -> ProxyFault:
         """The reply waits until `release`; what comes after it on the same connection waits too."""
-        return self._aim(Fault(api, _What.HOLD, times, skip))
+        return self._aim(ProxyFault(api, _What.HOLD, times, skip))
 
-    def delay_reply(self, api: Api, delay_s: float, *, times: int = 1, skip: int = 0) -> Fault:
+    def delay_reply(self, api: Api, delay_s: float, *, times: int = 1, skip: int = 0) -> ProxyFault:
         """The reply comes `delay_s` late, with all that follows it on the same connection."""
-        return self._aim(Fault(api, _What.HOLD, times, skip, delay_s))
+        return self._aim(ProxyFault(api, _What.HOLD, times, skip, delay_s))
 
-    def cut_request(self, api: Api, *, times: int = 1, skip: int = 0) -> Fault:
+    def cut_request(self, api: Api, *, times: int = 1, skip: int = 0) -> ProxyFault:
         """The connection breaks before the request reaches the broker."""
-        return self._aim(Fault(api, _What.CUT_REQUEST, times, skip))
+        return self._aim(ProxyFault(api, _What.CUT_REQUEST, times, skip))
 
-    def keep_request(self, api: Api, *, skip: int = 0) -> Fault:
+    def keep_request(self, api: Api, *, skip: int = 0) -> ProxyFault:
         """The request gets stuck on its way, until `deliver`; the connection stays, so the client waits out its own timeout."""
-        return self._aim(Fault(api, _What.KEEP_REQUEST, 1, skip))
+        return self._aim(ProxyFault(api, _What.KEEP_REQUEST, 1, skip))
 
-    def deliver(self, fault: Fault) -> None:
+    def deliver(self, fault: ProxyFault) -> None:
         """A kept request reaches the first broker after all, by a way of its own; returns when that has answered."""
         fault.wait(_CONNECT_WITHIN_S)
         with socket.create_connection(self._upstream[0], _CONNECT_WITHIN_S) as broker:
@@ -162,12 +162,12 @@ class Proxy:
         """Undo `refuse`."""
         self._refusing = False
 
-    def _aim(self, fault: Fault) -> Fault:
+    def _aim(self, fault: ProxyFault) -> ProxyFault:
         with self._lock:
             self._faults.append(fault)
         return fault
 
-    def _struck(self, api: int, *, request: bool) -> Fault | None:
+    def _struck(self, api: int, *, request: bool) -> ProxyFault | None:
         with self._lock:
             for fault in self._faults:
                 if fault.api == api and fault._times > 0 and (fault._what in _OF_REQUESTS) == request:

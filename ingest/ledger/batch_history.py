@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Mark
+from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId
 from ingest.delta.delta_log import Commit, DeltaLog
 from ingest.delta.delta_sql import Engine, Unreadable
 from ingest.delta.stored_rows import found
@@ -27,11 +27,11 @@ class Seek:
 
     epoch: int
     start: int
-    looked: tuple[int, int]
+    snapshots: tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Books:
+class BatchHistory:
     """The ledger's rows by kind, completed from the target's log up to `version`, which may be ahead; RESTOREd away or not, each counts.
 
     `commits` are the batches and seeks that the log has; `late` those batches of them that the ledger lacks.
@@ -41,7 +41,7 @@ class Books:
     batches: tuple[LedgerRow, ...]
     begins: tuple[LedgerRow, ...]
     gaps: tuple[LedgerRow, ...]
-    commits: Mapping[BatchId, tuple[Commit, Mark]]
+    commits: Mapping[BatchId, tuple[Commit, BatchCommit]]
     late: frozenset[BatchId]
 
     @cached_property
@@ -62,9 +62,13 @@ class Books:
         for row in sorted(self.begins, key=lambda row: row.epoch):
             if row.why == "seek":
                 start = min(row.start_offset, gaps.get((row.epoch, row.partition), row.start_offset))
-                _, mark = self.commits.get(BatchId(row.epoch, row.batch), (None, None))
-                looked = (row.target_version, 0) if mark is None else (mark.looked.target.version, mark.looked.quarantine.version)
-                seeks.setdefault((row.topic_id, row.partition), []).append(Seek(row.epoch, start, looked))
+                _, batch_commit = self.commits.get(BatchId(row.epoch, row.batch), (None, None))
+                snapshots = (
+                    (row.target_version, 0)
+                    if batch_commit is None
+                    else (batch_commit.snapshots.target.version, batch_commit.snapshots.quarantine.version)
+                )
+                seeks.setdefault((row.topic_id, row.partition), []).append(Seek(row.epoch, start, snapshots))
         return seeks
 
     def again(self, row: LedgerRow) -> Seek | None:
@@ -102,7 +106,7 @@ class Books:
         return {}
 
 
-def books(engine: Engine, places: Places, version: int | None = None) -> Books:
+def batch_history(engine: Engine, places: Places, version: int | None = None) -> BatchHistory:
     """Read the ledger, and then the target's log up to `version` (None: the newest), for a run may commit meanwhile.
 
     Tables that are missing hold nothing. Raises Refused LOG_TORN, and Unreadable.
@@ -115,26 +119,26 @@ def books(engine: Engine, places: Places, version: int | None = None) -> Books:
     else:
         kept = [row for row in kept if row.target_version <= version]
     known = {BatchId(row.epoch, row.batch) for row in kept}
-    commits = {mark.id: (commit, mark) for commit, mark in _ours(log, places.name, version)}
+    commits = {batch_commit.id: (commit, batch_commit) for commit, batch_commit in _ours(log, places.name, version)}
     missing = sorted(set(commits) - known)
     sought = {row.epoch for row in kept if row.kind == "epoch"} | {id.epoch for id in missing if commits[id][1].kind == "seek"}
     for id in missing:
-        commit, mark = commits[id]
+        commit, batch_commit = commits[id]
         if id.number == FIRST_BATCH and id.epoch not in sought:
-            kept += epoch_begin(commit, mark)
-        kept += count_rows(engine.session, places, commit, mark)
+            kept += epoch_begin(commit, batch_commit)
+        kept += count_rows(engine.session, places, commit, batch_commit)
     for id in missing:
-        kept = with_stood(engine, places, commits[id][1], kept) if commits[id][1].why == "seek" else kept
+        kept = with_existing_rows(engine, places, commits[id][1], kept) if commits[id][1].why == "seek" else kept
     of = {kind: tuple(row for row in kept if row.kind == kind) for kind in ("batch", "epoch", "gap_accepted")}
     late = frozenset(id for id in missing if commits[id][1].kind == "batch")
-    return Books(version, of["batch"], of["epoch"], of["gap_accepted"], commits, late)
+    return BatchHistory(version, of["batch"], of["epoch"], of["gap_accepted"], commits, late)
 
 
-def with_stood(engine: Engine, places: Places, seek: Mark, rows: list[LedgerRow]) -> list[LedgerRow]:
+def with_existing_rows(engine: Engine, places: Places, seek: BatchCommit, rows: list[LedgerRow]) -> list[LedgerRow]:
     """The rows with what the ledger lacks of a seek: how much stood, when it looked, of the batches that it reads again or leaves out."""
     starts = {each.partition: each.start for each in sorted((*seek.ranges, *seek.gaps), reverse=True)}
     try:
-        there = found(engine, places, seek.looked.target.version, seek.looked.quarantine.version)
+        there = found(engine, places, seek.snapshots.target.version, seek.snapshots.quarantine.version)
     except Unreadable:
         return rows  # VACUUM took the files: nobody can tell any more
 
@@ -142,7 +146,9 @@ def with_stood(engine: Engine, places: Places, seek: Mark, rows: list[LedgerRow]
         older = row.kind == "batch" and row.epoch < seek.id.epoch and row.topic_id == seek.topic.id
         return older and row.start_offset >= starts.get(row.partition, row.end_offset + 1)
 
-    return [replace(row, stood=sum(there.get((row.epoch, row.batch, row.partition), (0, 0)))) if again(row) else row for row in rows]
+    return [
+        replace(row, existing_rows=sum(there.get((row.epoch, row.batch, row.partition), (0, 0)))) if again(row) else row for row in rows
+    ]
 
 
 def version_of(log: DeltaLog) -> int:
@@ -151,8 +157,8 @@ def version_of(log: DeltaLog) -> int:
     return -1 if state is None else state.version
 
 
-def _ours(log: DeltaLog, name: str, version: int) -> Iterator[tuple[Commit, Mark]]:
+def _ours(log: DeltaLog, name: str, version: int) -> Iterator[tuple[Commit, BatchCommit]]:
     for commit in log.newest_first():
-        mark = commit.mark
-        if commit.version <= version and mark is not None and mark.name == name and mark.kind in ("batch", "seek"):
-            yield commit, mark
+        batch_commit = commit.batch_commit
+        if commit.version <= version and batch_commit is not None and batch_commit.name == name and batch_commit.kind in ("batch", "seek"):
+            yield commit, batch_commit

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchId, Looked, Mark
+from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId, Snapshots
 from ingest.delta.delta_log import Commit, DeltaLog
 from ingest.delta.delta_sql import At, Engine, asked
-from ingest.delta.reachable import leaves_out
+from ingest.delta.reachable import reverts
 from ingest.kafka.topic_state import TopicId
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.runtime.places import Places
@@ -34,12 +34,12 @@ class Newest:
     id: BatchId
     topic: TopicId
     ends: Mapping[int, int]
-    looked: Looked | None = None
+    snapshots: Snapshots | None = None
     version: int | None = None
 
 
 @dataclass(frozen=True)
-class LedgerFacts:
+class LedgerState:
     """What the ledger remembers. `newest` is its highest batch or seek; `epoch` its highest epoch (0: none), `table_id` the target's id in
     its newest commit (empty: not known).
 
@@ -57,30 +57,37 @@ class LedgerFacts:
     cut: bool = False
 
 
-def ledger_facts(session: SparkSession | None, log: DeltaLog) -> LedgerFacts:
+def read_ledger(session: SparkSession | None, log: DeltaLog) -> LedgerState:
     """What the ledger with this log knows now; nothing where there is none. A lake on the machine's own disk needs no session.
 
     Raises Refused LOG_TORN, and Unreadable.
     """
     if not log.exists():
-        return LedgerFacts()
-    return asked(log.table, session, lambda engine: _facts(engine, log))
+        return LedgerState()
+    return asked(log.table, session, lambda engine: _state(engine, log))
 
 
-def _facts(engine: Engine, log: DeltaLog) -> LedgerFacts:
+def _state(engine: Engine, log: DeltaLog) -> LedgerState:
     ledger = At(log.table)
     epochs = engine.ask(EPOCHS, ledger=ledger)
     if not epochs:
-        return LedgerFacts()
-    told = ((commit.version, Mark.from_json(commit.user_metadata)) for commit in log.newest_first())
-    version, table_id = next(((v, mark.looked.target.table_id) for v, mark in told if mark is not None and mark.kind == "ledger"), (-1, ""))
+        return LedgerState()
+    reported = ((commit.version, BatchCommit.from_json(commit.user_metadata)) for commit in log.newest_first())
+    version, table_id = next(
+        (
+            (v, batch_commit.snapshots.target.table_id)
+            for v, batch_commit in reported
+            if batch_commit is not None and batch_commit.kind == "ledger"
+        ),
+        (-1, ""),
+    )
     highest = max(epochs, key=lambda row: int(row["epoch"]))
     number = highest["last"] or SEEK
     newest = f"epoch = {highest['epoch']} AND batch = {number} AND kind IN ('batch', 'epoch')"
     rows = engine.ask(f"SELECT * FROM {{ledger}} WHERE {newest}", ledger=ledger)
     reached = {(row["topic_id"], row["partition"]): row["reached"] for row in engine.ask(REACHED, ledger=ledger)}
     holes = frozenset(id for row in epochs if _has_holes(row) for id in _holes(engine, ledger, row))
-    return LedgerFacts(
+    return LedgerState(
         _newest(rows),
         int(highest["epoch"]),
         table_id,
@@ -94,7 +101,7 @@ def _facts(engine: Engine, log: DeltaLog) -> LedgerFacts:
 
 def cut_since(log: DeltaLog, version: int, stamp: str) -> bool:
     """Whether anybody has taken rows out of a ledger after this version, by RESTORE, DELETE or an overwrite, or put a copy in its place."""
-    return log.lacks(version, stamp) or any(commit.operation == "DELETE" or leaves_out(commit) for commit in log.since(version))
+    return log.lacks(version, stamp) or any(commit.operation == "DELETE" or reverts(commit) for commit in log.since(version))
 
 
 def ledger_rows(engine: Engine, places: Places, where: str = "true") -> list[LedgerRow]:
@@ -105,7 +112,7 @@ def ledger_rows(engine: Engine, places: Places, where: str = "true") -> list[Led
     return [LedgerRow(**row) for row in engine.ask(sql, ledger=At(places.ledger))]
 
 
-def unledgered(log: DeltaLog, name: str, known: LedgerFacts) -> list[tuple[Commit, Mark]]:
+def unledgered(log: DeltaLog, name: str, known: LedgerState) -> list[tuple[Commit, BatchCommit]]:
     """The target's batches and seeks that the ledger lacks, ascending: those behind its newest one, and in its holes."""
     # A copy of the table that was put back may have gone on in an earlier epoch: then all that its log has.
     whole = known.newest is not None and not known.cut and _there(log, known.newest)
@@ -115,13 +122,13 @@ def unledgered(log: DeltaLog, name: str, known: LedgerFacts) -> list[tuple[Commi
     since = min([newest, *(BatchId(id.epoch, id.number - 1) for id in holes)])
     pending = []
     for commit in log.newest_first():
-        mark = commit.mark
-        if mark is None or mark.name != name or mark.kind not in ("batch", "seek"):
+        batch_commit = commit.batch_commit
+        if batch_commit is None or batch_commit.name != name or batch_commit.kind not in ("batch", "seek"):
             continue
-        if mark.id <= since:
+        if batch_commit.id <= since:
             break
-        if mark.id > newest or mark.id in holes:
-            pending.append((commit, mark))
+        if batch_commit.id > newest or batch_commit.id in holes:
+            pending.append((commit, batch_commit))
     return pending[::-1]
 
 
@@ -131,15 +138,22 @@ def _there(log: DeltaLog, newest: Newest) -> bool:
     if newest.version > log.newest():
         return False
     try:
-        mark = log.commit(newest.version).mark
+        batch_commit = log.commit(newest.version).batch_commit
     except FileNotFoundError:
         return True
-    return mark is not None and mark.id == newest.id
+    return batch_commit is not None and batch_commit.id == newest.id
 
 
 def _oldest(log: DeltaLog, name: str) -> BatchId | None:
-    marks = (log.commit(version).mark for version in log.versions())
-    return next((mark.id for mark in marks if mark is not None and mark.name == name and mark.kind in ("batch", "seek")), None)
+    batch_commits = (log.commit(version).batch_commit for version in log.versions())
+    return next(
+        (
+            batch_commit.id
+            for batch_commit in batch_commits
+            if batch_commit is not None and batch_commit.name == name and batch_commit.kind in ("batch", "seek")
+        ),
+        None,
+    )
 
 
 def _newest(rows: list[dict[str, Any]]) -> Newest | None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest.delta.batch_commit import BatchId, Counts, Mark
+from ingest.delta.batch_commit import BatchCommit, BatchId, Counts
 from ingest.delta.delta_log import Commit
 from ingest.delta.delta_sql import At, DataFusion, Spark
 from ingest.kafka.offsets import OffsetRange
@@ -27,8 +27,8 @@ class LedgerRow:
     """What became of the offsets [start_offset, end_offset) of one partition (the ledger's columns, in order).
 
     `kind` batch: in one batch of the target. epoch: where an epoch begins (start_offset = end_offset), `why` first, start or seek.
-    gap_accepted: offsets that a seek left out on purpose. `stood`, of a batch that a later seek reads again: how many of its rows and
-    quarantined records were there when that seek looked.
+    gap_accepted: offsets that a seek left out on purpose. `existing_rows`, of a batch that a later seek reads again: how many of its
+    rows and quarantined records were there when that seek looked.
     """
 
     schema_version: int
@@ -47,7 +47,7 @@ class LedgerRow:
     duplicate: int
     quarantined: int
     gap: int
-    stood: int | None
+    existing_rows: int | None
     why: str | None
     target_version: int
     contract_hash: str
@@ -59,41 +59,50 @@ class LedgerRow:
         return self.kind, self.epoch, self.batch, self.partition, self.start_offset
 
 
-def project(commit: Commit, mark: Mark, inserted: Mapping[int, int]) -> list[LedgerRow]:
+def project(commit: Commit, batch_commit: BatchCommit, inserted: Mapping[int, int]) -> list[LedgerRow]:
     """The ledger rows of one commit of a batch or a seek; `inserted` is by partition."""
 
     def row(kind: str, at: OffsetRange, figures: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0), why: str | None = None) -> LedgerRow:
-        identity = (SCHEMA_VERSION, kind, mark.pipeline, mark.table, mark.id.epoch, mark.id.number, mark.topic.name, mark.topic.id)
+        identity = (
+            SCHEMA_VERSION,
+            kind,
+            batch_commit.pipeline,
+            batch_commit.table,
+            batch_commit.id.epoch,
+            batch_commit.id.number,
+            batch_commit.topic.name,
+            batch_commit.topic.id,
+        )
         place = (at.partition, at.start, at.end)
-        return LedgerRow(*identity, *place, *figures, None, why, commit.version, mark.contract_hash, commit.committed_at)
+        return LedgerRow(*identity, *place, *figures, None, why, commit.version, batch_commit.contract_hash, commit.committed_at)
 
-    if mark.kind == "seek":
-        rows = [row("epoch", each, why=mark.why) for each in mark.ranges]
-        return rows + [row("gap_accepted", each, (0, 0, 0, 0, len(each))) for each in mark.gaps]
-    counts, rows = dict(mark.counts), []
-    for each in mark.ranges:
+    if batch_commit.kind == "seek":
+        rows = [row("epoch", each, why=batch_commit.why) for each in batch_commit.ranges]
+        return rows + [row("gap_accepted", each, (0, 0, 0, 0, len(each))) for each in batch_commit.gaps]
+    counts, rows = dict(batch_commit.counts), []
+    for each in batch_commit.ranges:
         count, new = counts.get(each.partition, Counts()), inserted.get(each.partition, 0)
         figures = (count.read, new, count.read - new - count.quarantined, count.quarantined, len(each) - count.read)
         rows.append(row("batch", each, figures))
     return rows
 
 
-def epoch_begin(commit: Commit, mark: Mark) -> list[LedgerRow]:
+def epoch_begin(commit: Commit, batch_commit: BatchCommit) -> list[LedgerRow]:
     """Where an epoch without a seek begins: told by its first batch."""
-    begin = tuple(OffsetRange(each.partition, each.start, each.start) for each in mark.ranges)
-    return project(commit, replace(mark, kind="seek", id=BatchId(mark.id.epoch, 0), ranges=begin, gaps=(), why="start"), {})
+    begin = tuple(OffsetRange(each.partition, each.start, each.start) for each in batch_commit.ranges)
+    return project(commit, replace(batch_commit, kind="seek", id=BatchId(batch_commit.id.epoch, 0), ranges=begin, gaps=(), why="start"), {})
 
 
-def count_rows(session: SparkSession | None, places: Places, commit: Commit, mark: Mark) -> list[LedgerRow]:
+def count_rows(session: SparkSession | None, places: Places, commit: Commit, batch_commit: BatchCommit) -> list[LedgerRow]:
     """The ledger rows of a target commit, with `inserted` counted from its files; a lake on the machine's own disk needs no session."""
-    if mark.kind == "seek":
-        return project(commit, mark, {})
-    offered = {partition: counts.offered for partition, counts in mark.counts}
+    if batch_commit.kind == "seek":
+        return project(commit, batch_commit, {})
+    offered = {partition: counts.offered for partition, counts in batch_commit.counts}
     try:
         inserted = inserted_by_partition(session, places.target, commit, offered, "_partition")
     except FileNotFoundError:
-        inserted = _by_batch(session, places, commit, mark, offered)
-    return project(commit, mark, inserted)
+        inserted = _by_batch(session, places, commit, batch_commit, offered)
+    return project(commit, batch_commit, inserted)
 
 
 def inserted_by_partition(
@@ -141,11 +150,13 @@ def _count_in_spark(session: SparkSession, paths: Sequence[str], column: str) ->
     return {row[column]: row["count"] for row in counted}
 
 
-def _by_batch(session: SparkSession | None, places: Places, commit: Commit, mark: Mark, offered: Mapping[int, int]) -> dict[int, int]:
+def _by_batch(
+    session: SparkSession | None, places: Places, commit: Commit, batch_commit: BatchCommit, offered: Mapping[int, int]
+) -> dict[int, int]:
     """The same for a commit whose files OPTIMIZE and VACUUM have taken away: its rows stand elsewhere in the table now."""
     # With a session, since a run has one and it reads what deltalake may not know.
     engine = DataFusion() if session is None else Spark(session)
-    condition = f"_epoch = {mark.id.epoch} AND _batch = {mark.id.number}"
+    condition = f"_epoch = {batch_commit.id.epoch} AND _batch = {batch_commit.id.number}"
     sql = f"SELECT _partition AS p, count(*) AS n FROM {{target}} WHERE {condition} GROUP BY _partition"
     found = {row["p"]: row["n"] for row in engine.ask(sql, target=At(places.target))}
     return share(sum(added.records or 0 for added in commit.added), offered, found)

@@ -10,10 +10,10 @@ from ingest.delta import contract_change, writer
 from ingest.delta.batch_commit import app_id
 from ingest.delta.contract_change import Change
 from ingest.delta.delta_log import DeltaLog
-from ingest.ledger.ledger_reader import LedgerFacts
+from ingest.ledger.ledger_reader import LedgerState
 from ingest.pipeline import table_lock
 from ingest.recovery import refusals
-from ingest.recovery.inspect import target_facts
+from ingest.recovery.state_reader import read_target
 from ingest.runtime.files import Files, files_of
 from ingest.runtime.places import Places
 
@@ -24,8 +24,15 @@ def differences(session: SparkSession | None, contract: Contract, places: Places
     state = log.state()
     if state is None:
         return []
-    marks = (commit.mark for commit in log.newest_first())
-    last = next((mark.contract_hash for mark in marks if mark is not None and mark.kind in ("batch", "seek")), None)
+    batch_commits = (commit.batch_commit for commit in log.newest_first())
+    last = next(
+        (
+            batch_commit.contract_hash
+            for batch_commit in batch_commits
+            if batch_commit is not None and batch_commit.kind in ("batch", "seek")
+        ),
+        None,
+    )
     return contract_change.changes(contract, state, last)
 
 
@@ -35,9 +42,9 @@ def refuse_foreign(files: Files, places: Places) -> None:
     state = log.state()
     if state is None or app_id(places.pipeline, places.table) in state.transactions:
         return
-    facts = target_facts(log, state, places, LedgerFacts())
-    if not facts.blank:
-        raise refusals.table_foreign(places.name, places.target, facts.other)
+    start_state = read_target(log, state, places, LedgerState())
+    if not start_state.blank:
+        raise refusals.table_foreign(places.name, places.target, start_state.other)
 
 
 def alter(session: SparkSession, contract: Contract, places: Places) -> list[Change]:

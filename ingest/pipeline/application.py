@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from ingest.contract.definition import Contract
 from ingest.delta.delta_sql import Unreadable
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import Topic, describe, facts_of
+from ingest.kafka.topic import Topic, describe, topic_state
 from ingest.pipeline import platform, table_lock
 from ingest.pipeline.batch import BatchReport
 from ingest.pipeline.display import Display
@@ -24,7 +24,7 @@ from ingest.pipeline.table_query import TableQuery, Trigger, stopped
 from ingest.recovery.idle import waiting
 from ingest.runtime import spark
 from ingest.runtime.errors import IngestError, Refused, RunStopped
-from ingest.runtime.files import is_local, unfit
+from ingest.runtime.files import environment_error, is_local
 from ingest.runtime.places import Places, refuse_nested, spark_log
 
 POLL_S = 0.1
@@ -67,7 +67,7 @@ class TableResult:
 
 
 @dataclass
-class Run:
+class Application:
     """The settings of a run; `interrupted` is the signal that ended it, if one did: SIGPIPE where its reader is gone."""
 
     contracts: Sequence[Contract]
@@ -113,7 +113,7 @@ class Run:
                     cut_off = isinstance(error, Py4JNetworkError | OSError)
                     if spark.jvm_exit(session, JVM_ENDS_WITHIN_S if cut_off else 0) is not None:
                         raise
-                    results[query.contract.name].error = unfit(error) or stopped(query.contract, self.kafka, error)
+                    results[query.contract.name].error = environment_error(error) or stopped(query.contract, self.kafka, error)
             display.ready([q.contract.name for q in started], log)
             self._watch(session, started, display, results)
         except (Py4JError, OSError) as error:
@@ -149,7 +149,7 @@ class Run:
         if not (is_local(self.lake) and is_local(self.checkpoints)):
             return None
         try:
-            return waiting(contract, places, lambda: facts_of(self.kafka, topic, contract.source.isolation_level))
+            return waiting(contract, places, lambda: topic_state(self.kafka, topic, contract.source.isolation_level))
         except (Unreadable, Refused) as error:
             if isinstance(error, Refused) and error.code != "LEDGER_UNREADABLE":
                 raise
@@ -167,16 +167,16 @@ class Run:
             signal.signal(number, heard)
 
     def _watch(self, session: SparkSession, queries: Sequence[TableQuery], display: Display, results: dict[str, TableResult]) -> None:
-        told = False
+        reported = False
         refused: dict[str, IngestError] = {}
         active = list(queries)
         while active:
             if display.gone and self.interrupted is None:
                 self.interrupted = signal.SIGPIPE
             if self.interrupted is not None:
-                if not told:
+                if not reported:
                     display.stopping()
-                    told = True
+                    reported = True
                 for query in active:
                     query.ask_to_stop()
             ended = [query for query in active if query.poll() and not self._reopened(session, query, display)]

@@ -18,13 +18,13 @@ from pyspark.sql import functions as F
 
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
-from ingest.decode.decoder import Source, decode
+from ingest.decode.decoder import BatchSource, decode
 from ingest.delta import writer as commits
-from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Counts, Mark
+from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId, Counts
 from ingest.delta.delta_log import Commit
 from ingest.kafka.offsets import OffsetRange, Planned, planned
 from ingest.ledger.ledger_row import inserted_by_partition
-from ingest.pipeline.batch_counts import Tally, kept, rank, tally_of
+from ingest.pipeline.batch_counts import BatchCounts, count_batch, kept, rank
 from ingest.pipeline.conflicts import mark_conflicts, with_bytes, without_rows
 from ingest.recovery.epoch import Epoch
 from ingest.recovery.replay import replay
@@ -73,10 +73,10 @@ class Table:
     def __post_init__(self) -> None:
         self.starts = self.epoch.starts
 
-    def mark(self, number: int, ranges: tuple[OffsetRange, ...], counts: Mapping[int, Counts] | None = None) -> Mark:
+    def batch_commit(self, number: int, ranges: tuple[OffsetRange, ...], counts: Mapping[int, Counts] | None = None) -> BatchCommit:
         """The mark of a batch's next statement, behind one more look back. Raises as `LookBack.again`."""
-        mark = self.epoch.writer.mark("batch", number, self.epoch.look_back.again())
-        return replace(mark, ranges=ranges, counts=tuple(sorted((counts or {}).items())))
+        batch_commit = self.epoch.writer.batch_commit("batch", number, self.epoch.look_back.again())
+        return replace(batch_commit, ranges=ranges, counts=tuple(sorted((counts or {}).items())))
 
     def read_before(self, ranges: tuple[OffsetRange, ...]) -> bool:
         """Whether an earlier batch has read any of these offsets."""
@@ -105,57 +105,57 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     crash_points.at("after_offset_log", number)
 
     # 2 Still the owner, and the tables as they were left?
-    table.mark(number, plan.ranges)
+    table.batch_commit(number, plan.ranges)
 
     # 3 Decode once; one ordinary aggregation counts, so that retried tasks count once.
-    source = Source(table.epoch.writer.topic.id, BatchId(table.epoch.writer.epoch, number), plan.planned_at)
+    source = BatchSource(table.epoch.writer.topic.id, BatchId(table.epoch.writer.epoch, number), plan.planned_at)
     with ExitStack() as stack:
         events = stack.enter_context(kept(decode(records, table.contract, source)))
         clock.lap("decode")
-        ranked, tally = rank(events, table.contract)
+        ranked, batch_counts = rank(events, table.contract)
         looks: list[Callable[[DataFrame], DataFrame]] = []
         epochs = table.epoch.epochs_of_topic
         if table.contract.conflicts == "table":
-            looks.append(lambda frame: mark_conflicts(frame, table.contract, table.places.target, tally.bounds, epochs))
-        if again and (looks or tally.failed):
+            looks.append(lambda frame: mark_conflicts(frame, table.contract, table.places.target, batch_counts.bounds, epochs))
+        if again and (looks or batch_counts.failed):
             looks.append(lambda frame: without_rows(frame, table.places.target, plan.ranges, epochs))
         for look in looks:
             ranked = stack.enter_context(kept(look(ranked)))
-            tally = tally_of(ranked, table.contract)
+            batch_counts = count_batch(ranked, table.contract)
         table.still_ours()  # what is read and kept by now came from this very topic, and no other run is at work: else nothing is written
-        _refuse_poisoned(tally, table.contract, number, plan)
+        _refuse_poisoned(batch_counts, table.contract, number, plan)
         clock.lap("count")
 
         # 4 Quarantine first: a target commit of a batch then proves its quarantine.
-        stored = _quarantine(with_bytes(ranked, records, tally.conflicts), tally, table, number, plan, again=again)
-        counts = {p: Counts(t.read, n := stored.get(p, 0), t.losers + t.failed - n) for p, t in tally.counts.items()}
+        stored = _quarantine(with_bytes(ranked, records, batch_counts.conflicts), batch_counts, table, number, plan, again=again)
+        counts = {p: Counts(t.read, n := stored.get(p, 0), t.duplicates + t.failed - n) for p, t in batch_counts.counts.items()}
         crash_points.at("after_quarantine", number)
         clock.lap("quarantine")
 
         # 5 The target: its commit carries transaction id, ranges and counts. 6 Conflicts and unknown outcomes: inside commit.
         winners = ranked.where("__rank = 1").select(*(F.col(f"`{f.name}`") for f in target_fields(table.contract)))
-        winners = winners.coalesce(max(1, tally.read // ROWS_A_TASK))
+        winners = winners.coalesce(max(1, batch_counts.read // ROWS_A_TASK))
         crash_points.at("during_target", number, table.epoch.checkpoint)
-        still = partial(table.mark, number, plan.ranges, counts)
-        commit = commits.merge_target(winners, table.contract, table.epoch.look_back.target, tally.bounds, still)
+        still = partial(table.batch_commit, number, plan.ranges, counts)
+        commit = commits.merge_target(winners, table.contract, table.epoch.look_back.target, batch_counts.bounds, still)
         table.epoch.look_back.again()
         table.starts = {each.partition: each.end for each in plan.ranges}
         crash_points.at("after_target", number)
         clock.lap("merge")
 
-    mark = commit.mark
-    assert mark is not None, "found by its mark"
+    batch_commit = commit.batch_commit
+    assert batch_commit is not None, "found by its mark"
     # 7 Quarantined records that are rows now; the ledger: a projection of the target's commits, it may lag, never lead.
     if again:
-        replay(records.sparkSession, table.places, mark)
+        replay(records.sparkSession, table.places, batch_commit)
         crash_points.at("after_replayed", number)
-    table.epoch.ledger.saw(commit, mark)
+    table.epoch.ledger.saw(commit, batch_commit)
     if table.ahead is not None:
         table.ahead.submit(compute_state, records.sparkSession, table.places.target)
     table.epoch.ledger.append_if_due(records.sparkSession)
     crash_points.at("after_ledger", number)
     clock.lap("ledger")
-    return _report(table, mark, commit, clock)
+    return _report(table, batch_commit, commit, clock)
 
 
 def compute_state(session: SparkSession, target: str) -> None:
@@ -166,23 +166,25 @@ def compute_state(session: SparkSession, target: str) -> None:
     DeltaTable.forPath(session, target).detail().collect()
 
 
-def _refuse_poisoned(tally: Tally, contract: Contract, number: int, plan: Planned) -> None:
-    read, limit = tally.read, contract.quarantine
-    if read < limit.min_records or tally.failed <= limit.max_share * read:
+def _refuse_poisoned(batch_counts: BatchCounts, contract: Contract, number: int, plan: Planned) -> None:
+    read, limit = batch_counts.read, contract.quarantine
+    if read < limit.min_records or batch_counts.failed <= limit.max_share * read:
         return
     raise RunStopped(
         "QUARANTINE_LIMIT",
-        f"{tally.failed} of the {read} records of batch {number} of {contract.name} would go to quarantine "
-        f"({tally.failed / read:.1%}); offsets {' '.join(str(r) for r in plan.ranges)}. Nothing of the batch was written.",
+        f"{batch_counts.failed} of the {read} records of batch {number} of {contract.name} would go to quarantine "
+        f"({batch_counts.failed / read:.1%}); offsets {' '.join(str(r) for r in plan.ranges)}. Nothing of the batch was written.",
         expected=f"at most {limit.max_share:.1%} of a batch of at least {limit.min_records} records.",
         remedy="mend the producer, or the contract if that is wrong, and run again; to take the batch as it is, raise "
         "quarantine.max_share in the contract.",
     )
 
 
-def _quarantine(ranked: DataFrame, tally: Tally, table: Table, number: int, plan: Planned, *, again: bool) -> Mapping[int, int]:
+def _quarantine(
+    ranked: DataFrame, batch_counts: BatchCounts, table: Table, number: int, plan: Planned, *, again: bool
+) -> Mapping[int, int]:
     """Commit the records that are no rows; returns how many of each partition the quarantine did not hold before."""
-    if not tally.failed:
+    if not batch_counts.failed:
         return {}
     ids = [F.col(f"`{name}`").cast("string") for name in event_id_columns(table.contract)]
     event_id = ids[0] if len(ids) == 1 else F.when(F.concat(*ids).isNotNull(), F.to_json(F.array(*ids)))
@@ -206,11 +208,11 @@ def _quarantine(ranked: DataFrame, tally: Tally, table: Table, number: int, plan
         F.col("_ingested_at").alias("state_changed_at"),
         F.lit("ingest run").alias("state_by"),
     )
-    still = partial(table.mark, number, plan.ranges)
-    failed = failed.repartition(max(1, tally.failed // ROWS_A_TASK))  # few of many: reading them stays spread
+    still = partial(table.batch_commit, number, plan.ranges)
+    failed = failed.repartition(max(1, batch_counts.failed // ROWS_A_TASK))  # few of many: reading them stays spread
     commit = commits.merge_quarantine(failed, table.epoch.look_back.quarantine, still, reopen=again)
     table.epoch.look_back.again()
-    offered = {partition: taken.failed for partition, taken in tally.counts.items()}
+    offered = {partition: counts.failed for partition, counts in batch_counts.counts.items()}
     return _stored(ranked, table, number, commit, offered)
 
 
@@ -223,11 +225,13 @@ def _stored(ranked: DataFrame, table: Table, number: int, commit: Commit, offere
     return {row["partition"]: row["count"] for row in rows.groupBy("partition").count().collect()}
 
 
-def _report(table: Table, mark: Mark, commit: Commit, clock: _Clock) -> BatchReport:
-    counts = [each for _, each in mark.counts]
+def _report(table: Table, batch_commit: BatchCommit, commit: Commit, clock: _Clock) -> BatchReport:
+    counts = [each for _, each in batch_commit.counts]
     read, quarantined = sum(c.read for c in counts), sum(c.quarantined for c in counts)
     inserted = sum(f.records or 0 for f in commit.added)
     duplicate = read - quarantined - inserted
     seconds = time.monotonic() - clock.started
     figures = (read, inserted, duplicate, quarantined)
-    return BatchReport(table.places.name, mark.id.epoch, mark.id.number, *figures, commit.version, seconds, mark.ends, clock.steps)
+    return BatchReport(
+        table.places.name, batch_commit.id.epoch, batch_commit.id.number, *figures, commit.version, seconds, batch_commit.ends, clock.steps
+    )

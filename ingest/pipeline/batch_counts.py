@@ -39,7 +39,7 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
             plan.rdd().unpersist(False)
 
 
-def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, Tally]:
+def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]:
     """Add `__rank` to decoded events, and count them: 1 for the copy of an event id that wins inside the batch (least partition and
     offset), more for the others, NULL for records that go to quarantine. Copies that differ from the winner go there too.
 
@@ -49,22 +49,22 @@ def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, Tally]:
     good = F.col("__reason").isNull()
     ranked = events.withColumn("__rank", F.when(good, F.lit(1)))
     if contract.event_id.kind == "position":
-        return ranked, tally_of(ranked, contract)
+        return ranked, count_batch(ranked, contract)
     ids = event_id_columns(contract)
     hashed = F.xxhash64(*(f"`{name}`" for name in ids))
-    tally = tally_of(ranked, contract)
+    batch_counts = count_batch(ranked, contract)
     twice = _twice(events.where(good).select(hashed.alias("__hash")).toArrow())
     if twice.num_rows == 0:
-        return ranked, tally
+        return ranked, batch_counts
     session = events.sparkSession
     copies = events.where(good).join(F.broadcast(session.createDataFrame(twice)), hashed == F.col("__hash"), "left_semi")
     payload = F.col(PAYLOAD_HASH) if contract.conflicts == "table" else payload_hash(contract)
     columns = [F.col(f"`{name}`").alias(f"__id{number}") for number, name in enumerate(ids)]
     later = later_copies(copies.select(*columns, *POSITION, payload.alias("__payload")).toArrow())
     if later.num_rows == 0:
-        return ranked, tally
-    losers = session.createDataFrame(later)
-    found = ranked.join(F.broadcast(losers), POSITION, "left")
+        return ranked, batch_counts
+    duplicates = session.createDataFrame(later)
+    found = ranked.join(F.broadcast(duplicates), POSITION, "left")
     differs = F.col("__differs").isNotNull()
     marked = found.withColumns(
         {
@@ -73,7 +73,7 @@ def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, Tally]:
             "__detail": F.when(differs, F.col("__differs")).otherwise(F.col("__detail")),
         }
     )
-    return marked.drop("__copy", "__differs"), tally.without(later)
+    return marked.drop("__copy", "__differs"), batch_counts.without(later)
 
 
 def _twice(hashes: pa.Table) -> pa.Table:
@@ -100,19 +100,19 @@ def later_copies(copies: pa.Table) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Taken:
+class PartitionCounts:
     """Of the records of one partition in a batch: how many were read, are no rows, and are later copies of an event id in the batch."""
 
     read: int
     failed: int
-    losers: int
+    duplicates: int
 
 
 @dataclass(frozen=True)
-class Tally:
+class BatchCounts:
     """Counts by partition, the least and greatest event id of the winners by column as typed literals, the conflicts found."""
 
-    counts: dict[int, Taken]
+    counts: dict[int, PartitionCounts]
     bounds: dict[str, tuple[Column, Column]]
     conflicts: int
 
@@ -126,36 +126,37 @@ class Tally:
         """All records."""
         return sum(each.read for each in self.counts.values())
 
-    def without(self, later: pa.Table) -> Tally:
+    def without(self, later: pa.Table) -> BatchCounts:
         """The same where these rows (as `later_copies` finds them) are no winners."""
         counts, conflicts = dict(self.counts), self.conflicts
         for found in later.group_by("_partition").aggregate([("__copy", "count"), ("__differs", "count")]).to_pylist():
-            taken, differ = counts[found["_partition"]], found["__differs_count"]
-            counts[found["_partition"]] = Taken(taken.read, taken.failed + differ, taken.losers + found["__copy_count"] - differ)
+            before, differ = counts[found["_partition"]], found["__differs_count"]
+            later_copies_here = found["__copy_count"] - differ
+            counts[found["_partition"]] = PartitionCounts(before.read, before.failed + differ, before.duplicates + later_copies_here)
             conflicts += differ
-        return Tally(counts, self.bounds, conflicts)
+        return BatchCounts(counts, self.bounds, conflicts)
 
 
-def tally_of(ranked: DataFrame, contract: Contract) -> Tally:
+def count_batch(ranked: DataFrame, contract: Contract) -> BatchCounts:
     """Count ranked events. One ordinary aggregation, so that retried tasks count once."""
     fields = {field.name: field.dataType for field in target_fields(contract)}
     # Delta keeps no least and greatest of BINARY columns.
     ids = [name for name in event_id_columns(contract) if not isinstance(fields[name], T.BinaryType)]
     winner = F.col("__rank") == 1
-    aggregates = [F.count("*").alias("read"), F.count("__reason").alias("failed"), F.count_if(F.col("__rank") > 1).alias("losers")]
+    aggregates = [F.count("*").alias("read"), F.count("__reason").alias("failed"), F.count_if(F.col("__rank") > 1).alias("duplicates")]
     aggregates += [F.count_if(F.col("__reason") == CONFLICT).alias("conflicts")]
     for position, name in enumerate(ids):
         plain = _countable(F.col(f"`{name}`"), fields[name])
         aggregates += [F.min(F.when(winner, plain)).alias(f"least{position}"), F.max(F.when(winner, plain)).alias(f"greatest{position}")]
     rows = ranked.groupBy("_partition").agg(*aggregates).collect()
-    counts = {row["_partition"]: Taken(row["read"], row["failed"], row["losers"]) for row in rows}
+    counts = {row["_partition"]: PartitionCounts(row["read"], row["failed"], row["duplicates"]) for row in rows}
     bounds = {}
     for position, name in enumerate(ids):
         least = [row[f"least{position}"] for row in rows if row[f"least{position}"] is not None]
         greatest = [row[f"greatest{position}"] for row in rows if row[f"greatest{position}"] is not None]
         if least:
             bounds[name] = (_literal(min(least), fields[name]), _literal(max(greatest), fields[name]))
-    return Tally(counts, bounds, sum(row["conflicts"] for row in rows))
+    return BatchCounts(counts, bounds, sum(row["conflicts"] for row in rows))
 
 
 def _countable(column: Column, kind: T.DataType) -> Column:

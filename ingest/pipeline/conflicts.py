@@ -15,7 +15,7 @@ from ingest.kafka.offsets import OffsetRange
 CONFLICT = "conflicting_duplicate"
 RAW = ("__key", "__value", "__headers")
 # Any rank but 1.
-LOSER = 2
+DUPLICATE = 2
 
 
 def mark_conflicts(
@@ -34,7 +34,7 @@ def mark_conflicts(
     equal = F.coalesce((there["hash"] == F.col(PAYLOAD_HASH)) | itself, F.lit(False))
     found = found.withColumn("__pardoned", refused & equal)
     found = found.withColumn("__reason", F.when(~F.col("__pardoned"), F.col("__reason")))
-    found = found.withColumn("__rank", F.when(F.col("__pardoned"), F.lit(LOSER)).otherwise(F.col("__rank")))
+    found = found.withColumn("__rank", F.when(F.col("__pardoned"), F.lit(DUPLICATE)).otherwise(F.col("__rank")))
     where = F.concat(F.lit("differs from partition "), there["_partition"], F.lit(" offset "), there["_offset"])
     conflict = there.isNotNull() & ~equal
     return _refuse(found, conflict, where).drop("__there", "__pardoned")
@@ -52,7 +52,7 @@ def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange], 
     positions = rows.select("_partition", "_offset").distinct().withColumn("__row", F.lit(True))
     found = ranked.join(positions, ["_partition", "_offset"], "left")
     row = F.col("__row").isNotNull() & F.col("__reason").isNotNull()
-    found = found.withColumn("__rank", F.when(row, F.lit(LOSER)).otherwise(F.col("__rank")))
+    found = found.withColumn("__rank", F.when(row, F.lit(DUPLICATE)).otherwise(F.col("__rank")))
     return found.withColumn("__reason", F.when(~row, F.col("__reason"))).drop("__row")
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ingest.runtime import databricks, jars, java
-from ingest.runtime.errors import IngestError, Unfit, most_severe
+from ingest.runtime.errors import IngestError, InvalidEnvironment, most_severe
 from ingest.runtime.files import is_local, local_path
 
 # Spark's shuffle files, the broker's indexes and a few batches; below this a run ends in the middle.
@@ -20,7 +20,7 @@ _BROKER_DEADLINE_S = 5.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class EnvironmentCheck:
     """One line of the doctor: `detail` is what was seen if `error` is None, else why and how to mend it is in `error`."""
 
     check: str
@@ -33,7 +33,7 @@ class Finding:
         return self.error.exit_code if self.error is not None and self.needed else 0
 
 
-def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, master: str | None = None) -> list[Finding]:
+def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, master: str | None = None) -> list[EnvironmentCheck]:
     """All checks, in the order in which to mend them. Reads every jar; with `master` starts Spark and probes it in the lake.
 
     Without it nothing is written. A broker that does not answer is reported and not counted against the environment:
@@ -52,22 +52,24 @@ def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, 
     ]
 
 
-def exit_code(findings: list[Finding]) -> int:
+def exit_code(findings: list[EnvironmentCheck]) -> int:
     """0, or the most severe of the findings that matter: 4 environment, 2 contract."""
     return most_severe([finding.exit_code for finding in findings])
 
 
-def _finding(check: str, look: Callable[[], str], *, needed: bool = True) -> Finding:
+def _finding(check: str, look: Callable[[], str], *, needed: bool = True) -> EnvironmentCheck:
     try:
-        return Finding(check, look())
+        return EnvironmentCheck(check, look())
     except IngestError as error:
-        return Finding(check, error.found, error, needed)
+        return EnvironmentCheck(check, error.found, error, needed)
 
 
 def _python() -> str:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < (3, 11):  # noqa: UP036 - this is the check
-        raise Unfit("PYTHON_WRONG", f"Python {version}.", expected="Python 3.11 or later.", remedy="install one and run make setup.")
+        raise InvalidEnvironment(
+            "PYTHON_WRONG", f"Python {version}.", expected="Python 3.11 or later.", remedy="install one and run make setup."
+        )
     return f"Python {version}"
 
 
@@ -81,10 +83,10 @@ def _jars(jar_set: jars.JarSet) -> str:
     count = len(jars.locked(jar_set))
     if bad:
         expected, remedy = "the sums in jars.lock.", "run `ingest jars`, which deletes and fetches it again."
-        raise Unfit("JARS_CORRUPT", f"{bad[0]} has another content than pinned.", expected=expected, remedy=remedy)
+        raise InvalidEnvironment("JARS_CORRUPT", f"{bad[0]} has another content than pinned.", expected=expected, remedy=remedy)
     if absent:
         found = f"{len(absent)} of {count} jars are not in {jars.cache_folder()}."
-        raise Unfit("JARS_MISSING", found, expected="all of them.", remedy="run `ingest jars` (needs the network once).")
+        raise InvalidEnvironment("JARS_MISSING", found, expected="all of them.", remedy="run `ingest jars` (needs the network once).")
     return f"{count} jars, sums right"
 
 
@@ -94,7 +96,7 @@ def _disk(lake: str) -> str:
     free = shutil.disk_usage(_nearest(local_path(lake))).free
     if free < DISK_FREE_BYTES_MIN:
         expected, remedy = f"{DISK_FREE_BYTES_MIN / 1e9:.0f} GB.", "free space, or let --lake name a folder on another disk."
-        raise Unfit("DISK_FULL", f"{free / 1e9:.1f} GB free where the lake is.", expected=expected, remedy=remedy)
+        raise InvalidEnvironment("DISK_FULL", f"{free / 1e9:.1f} GB free where the lake is.", expected=expected, remedy=remedy)
     return f"{free / 1e9:.0f} GB free"
 
 
@@ -105,7 +107,9 @@ def _writable(location: str, option: str) -> str:
     nearest = _nearest(folder)
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         remedy = f"make it writable (chown, chmod) or name another with {option}."
-        raise Unfit("NOT_WRITABLE", f"{nearest} cannot be written by this user.", expected="a folder to write in.", remedy=remedy)
+        raise InvalidEnvironment(
+            "NOT_WRITABLE", f"{nearest} cannot be written by this user.", expected="a folder to write in.", remedy=remedy
+        )
     return f"{folder} can be written" if nearest == folder else f"{folder} can be made"
 
 

@@ -21,12 +21,12 @@ from pyspark.sql import functions as F
 from ingest.contract.columns import target_fields
 from ingest.contract.definition import Contract
 from ingest.delta import writer
-from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Look, Looked, Mark
+from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId, Snapshot, Snapshots
 from ingest.delta.delta_log import DeltaLog
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.runtime import jars
-from ingest.runtime.errors import IngestError, Unfit
+from ingest.runtime.errors import IngestError, InvalidEnvironment
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 
@@ -42,7 +42,7 @@ CONTRACT = {"pipeline": "oncelake", "table": "probe", "source": {"topic": "probe
 def ensure(session: SparkSession, lake: str) -> None:
     """Refuse a store whose commits are not exclusive; probe an unknown runtime once, and remember it in the cache folder.
 
-    Raises Unfit PLATFORM_UNFIT.
+    Raises InvalidEnvironment PLATFORM_UNFIT.
     """
     _refuse_store(session, lake)
     runtime = name(session)
@@ -65,7 +65,7 @@ def _refuse_store(session: SparkSession, lake: str) -> None:
     keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
     stores = [store for key in keys if (store := session.conf.get(key, "")) and not store.endswith("S3SingleDriverLogStore")]
     if not stores:
-        raise Unfit(
+        raise InvalidEnvironment(
             "PLATFORM_UNFIT",
             f"{lake} is on {scheme}://, where two drivers can write the same version of a Delta log.",
             expected="a LogStore whose commits are exclusive: an earlier run is fenced by the table's own log.",
@@ -94,7 +94,7 @@ def name(session: SparkSession) -> str:
 
 
 def probe(session: SparkSession, lake: str) -> str:
-    """Try the fence on tables that are removed again; returns what was seen. Raises Unfit PLATFORM_UNFIT."""
+    """Try the fence on tables that are removed again; returns what was seen. Raises InvalidEnvironment PLATFORM_UNFIT."""
     root = f"{lake}/.probe-{uuid.uuid4().hex}"
     places = Places(root, root, "oncelake", "probe")
     contract = Contract.model_validate(CONTRACT)
@@ -111,15 +111,15 @@ def probe(session: SparkSession, lake: str) -> str:
     finally:
         files_of(places.lake, session).remove(root)
     expected = dict(zip(seen, ("committed", "committed", "skipped", "skipped", "skipped"), strict=True))
-    told = f"{name(session)}: {', '.join(f'{what} was {how}' for what, how in seen.items())}"
+    reported = f"{name(session)}: {', '.join(f'{what} was {how}' for what, how in seen.items())}"
     if seen != expected:
-        raise Unfit(
+        raise InvalidEnvironment(
             "PLATFORM_UNFIT",
-            f"an earlier transaction id was not fenced by a later one ({told}).",
+            f"an earlier transaction id was not fenced by a later one ({reported}).",
             expected="an earlier statement skipped, and one in flight failed: the promises stand on that.",
             remedy=f"use {known()[0]} or a runtime that passes `ingest doctor --spark`.",
         )
-    return told
+    return reported
 
 
 def _in_flight(session: SparkSession, rows: DataFrame, contract: Contract, log: DeltaLog) -> str:
@@ -133,7 +133,7 @@ def _in_flight(session: SparkSession, rows: DataFrame, contract: Contract, log: 
             time.sleep(0.02)
         fence = writer.fence(session.newSession(), log, _mark(contract, 7))
         became = merging.result()
-    last = [each.mark.id.epoch for each in log.newest_first() if each.mark is not None][:2]
+    last = [each.batch_commit.id.epoch for each in log.newest_first() if each.batch_commit is not None][:2]
     return "over too soon" if fence is not None and last == [7, 6] else became
 
 
@@ -146,19 +146,19 @@ def _fenced(session: SparkSession, contract: Contract, log: DeltaLog, epoch: int
     return "skipped" if writer.fence(session, log, _mark(contract, epoch)) is None else "committed"
 
 
-def _merged(rows: DataFrame, contract: Contract, log: DeltaLog, mark: Mark) -> str:
+def _merged(rows: DataFrame, contract: Contract, log: DeltaLog, batch_commit: BatchCommit) -> str:
     try:
-        writer.merge_target(rows, contract, log, {}, lambda: mark)
+        writer.merge_target(rows, contract, log, {}, lambda: batch_commit)
     except IngestError as error:
         return "skipped" if error.code == "FENCED" else error.code
     return "committed"
 
 
-def _mark(contract: Contract, epoch: int) -> Mark:
-    nowhere = Look("", 0, "")
+def _mark(contract: Contract, epoch: int) -> BatchCommit:
+    nowhere = Snapshot("", 0, "")
     id, ranges = BatchId(epoch, FIRST_BATCH), (OffsetRange(0, 0, 1),)
-    looked = Looked(nowhere, nowhere)
-    return Mark("batch", "oncelake", "probe", id, uuid.uuid4().hex, looked, contract.hash, TopicId("probe", ""), ranges)
+    snapshots = Snapshots(nowhere, nowhere)
+    return BatchCommit("batch", "oncelake", "probe", id, uuid.uuid4().hex, snapshots, contract.hash, TopicId("probe", ""), ranges)
 
 
 def _row(session: SparkSession, contract: Contract) -> DataFrame:

@@ -36,7 +36,7 @@ _guard = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldLock:
     """A lock that the JVM holds until `release` or its end; `token` stands in its file, and in no other's."""
 
     path: Path
@@ -80,17 +80,17 @@ def wait_for(places: Places, say: Callable[[str], object] = lambda _: None) -> N
     if (where := folder(places)) is None:
         return
     wait_s, path = _wait_s(), where / "lock"
-    deadline, told = time.monotonic() + wait_s, False
+    deadline, reported = time.monotonic() + wait_s, False
     while path.exists() and not is_free(path):
-        if not told:
+        if not reported:
             say(f"waiting up to {wait_s:g} s for {path}, held by {who(path)}")
-            told = True
+            reported = True
         if time.monotonic() > deadline:
             raise _locked(path, wait_s)
         time.sleep(0.05)
 
 
-def hold_table(session: SparkSession, places: Places) -> Held | None:
+def hold_table(session: SparkSession, places: Places) -> HeldLock | None:
     """Hold the lock of a table, if it has one. Raises Refused LOCKED."""
     where = folder(places)
     return hold(session, where) if where is not None else None
@@ -107,7 +107,7 @@ def holding(session: SparkSession, places: Places) -> Iterator[None]:
             held.release()
 
 
-def hold(session: SparkSession, folder: Path) -> Held:
+def hold(session: SparkSession, folder: Path) -> HeldLock:
     """Let the session's JVM hold the lock in `folder` until it ends. Raises Refused LOCKED."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder.resolve() / "lock"
@@ -123,7 +123,7 @@ def hold(session: SparkSession, folder: Path) -> Held:
         _held.add((pid, path))
     token = uuid.uuid4().hex
     holder = json.dumps({"host": socket.gethostname(), "jvm_pid": pid, "python_pid": os.getpid(), "token": token}).encode()
-    held = Held(path, pid, channel, token)
+    held = HeldLock(path, pid, channel, token)
     try:
         channel.truncate(0)
         channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)

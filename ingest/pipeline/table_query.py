@@ -21,12 +21,12 @@ from ingest.decode.rule_check import check_rules
 from ingest.delta import writer as commits
 from ingest.kafka import kafka_errors
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import Ends, Topic, describe, diagnose, facts_of, still_the_same
-from ingest.kafka.topic_state import BrokerFacts
+from ingest.kafka.topic import Ends, Topic, describe, diagnose, still_the_same, topic_state
+from ingest.kafka.topic_state import TopicState
 from ingest.pipeline import table_lock
 from ingest.pipeline.batch import BatchReport, Table, process
 from ingest.recovery.epoch import open_epoch
-from ingest.recovery.inspect import EPOCH_FILE
+from ingest.recovery.state_reader import EPOCH_FILE
 from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, RunStopped
 from ingest.runtime.files import files_of, is_local
@@ -77,7 +77,7 @@ class TableQuery:
         self.contract = contract
         self.places = places
         self.error: BaseException | None = None
-        self._lock: table_lock.Held | None = None
+        self._lock: table_lock.HeldLock | None = None
         self._kafka = kafka
         self._topic = topic
         self._ends = Ends(kafka, topic, contract.source.isolation_level)
@@ -104,7 +104,7 @@ class TableQuery:
             raise
 
     def _open(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
-        epoch = open_epoch(session, self.contract, self.places, self._facts)
+        epoch = open_epoch(session, self.contract, self.places, self._state)
         self.said += [f"{self.places.name}: {each}" for each in epoch.healed]
         if self._local:
             crash_points.watch(Path(epoch.checkpoint), Path(self.places.target))
@@ -119,9 +119,9 @@ class TableQuery:
     def _local(self) -> bool:
         return is_local(self.places.lake) and is_local(self.places.checkpoints)
 
-    def _facts(self) -> BrokerFacts:
+    def _state(self) -> TopicState:
         self._topic = describe(self._kafka, self.contract.source.topic)  # again: partitions may have been added
-        return facts_of(self._kafka, self._topic, self.contract.source.isolation_level)
+        return topic_state(self._kafka, self._topic, self.contract.source.isolation_level)
 
     def reopen(self) -> str | None:
         """Open another epoch where the query was ended by something that may pass: an executor that was lost with the batch at hand, a
@@ -241,9 +241,9 @@ class TableQuery:
 def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> RunStopped:
     """The error of a table whose query was ended by something that has no name of ours; Kafka's troubles and a full disk have names."""
     said = kafka_errors.everything_said(error)
-    trouble = kafka_errors.from_java(kafka, contract.source.topic, said)
-    if trouble is not None:
-        return diagnose(kafka, contract.source.topic, trouble).stopped(contract.name)
+    failure = kafka_errors.from_java(kafka, contract.source.topic, said)
+    if failure is not None:
+        return diagnose(kafka, contract.source.topic, failure).stopped(contract.name)
     if (full := DISK_FULL.search(said)) is not None:
         where = f" for {full['path']}" if full["path"] else ""
         return RunStopped(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ingest.delta.delta_log import Commit
-from ingest.delta.reachable import leaves_out
+from ingest.delta.reachable import reverts
 
 # They take rows away or move them, and add none.
 ADDS_NO_ROW = ("OPTIMIZE", "DELETE", "REORG", "VACUUM START", "VACUUM END")
@@ -77,14 +77,14 @@ def decide(
         return whole("Delta's log no longer reaches back to the last validation run")
     slices: list[Slice] = []
     for commit in since:
-        mark = commit.mark
-        if leaves_out(commit):
+        batch_commit = commit.batch_commit
+        if reverts(commit):
             return whole(f"version {commit.version} is a {commit.operation}")
         if not commit.added or commit.operation in ADDS_NO_ROW:
             continue
-        if mark is None or mark.kind != "batch" or mark.name != table:
+        if batch_commit is None or batch_commit.kind != "batch" or batch_commit.name != table:
             return whole(f"version {commit.version} ({commit.operation}) is no batch")
-        slices.append(Slice(mark.id.epoch, mark.id.number, mark.id.number))
+        slices.append(Slice(batch_commit.id.epoch, batch_commit.id.number, batch_commit.id.number))
     return Scope(version, last.version, joined(slices))
 
 

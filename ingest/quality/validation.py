@@ -20,7 +20,7 @@ from ingest.contract.sql_type import ddl
 from ingest.delta import writer as commits
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import engine_for
-from ingest.ledger.batch_history import books
+from ingest.ledger.batch_history import batch_history
 from ingest.pipeline import table_lock
 from ingest.quality import gx, pages
 from ingest.quality.scope import Last, Scope, Slice, decide
@@ -37,7 +37,7 @@ SAMPLES_MAX = 10
 ELSEWHERE = "on this machine's disk, since the lake is elsewhere: it is gone with the machine; the results stay in the table `quality`"
 NOT_RENDERED = "none: Great Expectations could not render it; the results are in the table `quality`"
 # Types of an event id that GX's JSON keeps: it makes a float of a DECIMAL, a local time of a TIMESTAMP, and fails on BINARY.
-TOLD = frozenset(("STRING", "TINYINT", "SMALLINT", "INT", "BIGINT", "DATE"))
+REPORTED = frozenset(("STRING", "TINYINT", "SMALLINT", "INT", "BIGINT", "DATE"))
 # GX tells the row count beside other figures in one job.
 _COUNT: dict[str, Any] = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 0}}
 COUNT = Expected(-1, _COUNT["type"], _COUNT["kwargs"], "info", (), whole=True, exact=False, open_ended=False, config=_COUNT)
@@ -152,7 +152,7 @@ def ledger_rows(session: SparkSession | None, places: Places, version: int) -> i
     Raises Refused LOG_TORN, and Unreadable.
     """
     engine = engine_for(places.target, session)
-    return account(engine, places, books(engine, places, version)).expected_rows
+    return account(engine, places, batch_history(engine, places, version)).expected_rows
 
 
 def last_run(session: SparkSession, places: Places) -> Last | None:
@@ -214,7 +214,7 @@ def shown_ids(suite: Suite) -> tuple[str, ...]:
     """The columns that name a row in samples: the event id, or the position where the id is sensitive or of a type that GX cannot tell."""
     ids = event_id_columns(suite.contract)
     types = {each.name: each.type.kind for each in target_columns(suite.contract)}
-    return ids if not set(ids) & suite.sensitive and all(types.get(name) in TOLD for name in ids) else POSITION
+    return ids if not set(ids) & suite.sensitive and all(types.get(name) in REPORTED for name in ids) else POSITION
 
 
 def binary_columns(suite: Suite) -> frozenset[str]:

@@ -29,7 +29,7 @@ BROKEN_EVERY_S = 3600.0
 
 
 @dataclass
-class Watch:
+class CheckSchedule:
     """The checks of one run; called from the run's main thread. `suites` are by `pipeline.table`; other tables are not checked.
 
     `found` holds the validation runs of each table in order; `on_missed` is told of a table whose check could not be done, and why.

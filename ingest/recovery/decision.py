@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ingest.delta.batch_commit import FENCE, BatchId
-from ingest.kafka.topic_state import BrokerFacts, TopicId
+from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.recovery import refusals
-from ingest.recovery.start_state import Facts
+from ingest.recovery.start_state import StartState
 from ingest.runtime.errors import Refused
 
 
@@ -39,107 +39,111 @@ class Refuse:
 Decision = Create | Start | Refuse
 
 
-def decide(facts: Facts, starting_offsets: Literal["earliest", "latest"] = "earliest") -> Decision:
+def decide(state: StartState, starting_offsets: Literal["earliest", "latest"] = "earliest") -> Decision:
     """What a start has to do. Without `facts.broker` its rows are left out, and a first start has no offsets."""
-    if (refused := next(refusals_of(facts), None)) is not None:
+    if (refused := next(refusals_of(state), None)) is not None:
         return Refuse(refused)
-    if facts.target.look is None:
+    if state.target.snapshot is None:
         return Create()
-    newest = facts.target.newest
+    newest = state.target.newest
     if newest is not None:
-        partitions = set(newest.ends) | set(facts.broker.bounds if facts.broker is not None else ())
+        partitions = set(newest.ends) | set(state.broker.bounds if state.broker is not None else ())
         return Start({p: newest.ends.get(p, 0) for p in sorted(partitions)})
-    broker = facts.broker
+    broker = state.broker
     if broker is None:
         return Start({}, first=True)
     begin = {p: first for p, (first, _) in broker.bounds.items()} if starting_offsets == "earliest" else broker.ends()
     return Start(begin, first=True)
 
 
-def refusals_of(facts: Facts) -> Iterator[Refused]:
+def refusals_of(state: StartState) -> Iterator[Refused]:
     """All refusals that hold, the first of the table first."""
-    yield from (refused for row in ROWS if (refused := row(facts)) is not None)
-    if facts.broker is not None and facts.target.newest is not None:
-        yield from _broker_refusals(facts.name, facts.broker, facts.target.newest.topic, facts.target.newest.ends)
+    yield from (refused for row in ROWS if (refused := row(state)) is not None)
+    if state.broker is not None and state.target.newest is not None:
+        yield from _broker_refusals(state.name, state.broker, state.target.newest.topic, state.target.newest.ends)
 
 
-def _table_replaced(facts: Facts) -> Refused | None:
-    ledger, checkpoint = facts.ledger, facts.checkpoint
+def _table_replaced(state: StartState) -> Refused | None:
+    ledger, checkpoint = state.ledger, state.checkpoint
     tellers = [("ledger", ledger.epoch, ledger.table_id), ("checkpoint", checkpoint.epoch, checkpoint.table_id)]
     by, epoch, table_id = max(tellers, key=lambda teller: teller[1])
-    if facts.target.look is None:
-        told_by = by if epoch else "quarantine" if facts.quarantine.epoch else None
-        return refusals.table_gone(facts.name, facts.target.path, told_by) if told_by is not None else None
-    if table_id in ("", facts.target.look.table_id):
+    if state.target.snapshot is None:
+        reported_by = by if epoch else "quarantine" if state.quarantine.epoch else None
+        return refusals.table_gone(state.name, state.target.path, reported_by) if reported_by is not None else None
+    if table_id in ("", state.target.snapshot.table_id):
         return None
-    return refusals.table_replaced(facts.name, facts.target.path, facts.target.look.table_id, by, table_id)
+    return refusals.table_replaced(state.name, state.target.path, state.target.snapshot.table_id, by, table_id)
 
 
-def _table_foreign(facts: Facts) -> Refused | None:
-    target = facts.target
-    ours = target.txn is not None or (target.newest is not None and target.newest.looked is not None)
-    if target.look is None or (target.other is None and (ours or target.blank)):
+def _table_foreign(state: StartState) -> Refused | None:
+    target = state.target
+    ours = target.txn is not None or (target.newest is not None and target.newest.snapshots is not None)
+    if target.snapshot is None or (target.other is None and (ours or target.blank)):
         return None
-    return refusals.table_foreign(facts.name, target.path, target.other)
+    return refusals.table_foreign(state.name, target.path, target.other)
 
 
-def _table_rewound(facts: Facts) -> Refused | None:
-    target, newest, told = facts.target, facts.target.newest, facts.ledger.newest
-    epochs = {"the ledger": facts.ledger.epoch, "the checkpoints' folder": facts.checkpoint.epoch, "the quarantine": facts.quarantine.epoch}
+def _table_rewound(state: StartState) -> Refused | None:
+    target, newest, reported = state.target, state.target.newest, state.ledger.newest
+    epochs = {
+        "the ledger": state.ledger.epoch,
+        "the checkpoints' folder": state.checkpoint.epoch,
+        "the quarantine": state.quarantine.epoch,
+    }
     by, epoch = max(epochs.items(), key=lambda each: each[1])
     found = target.copy
     if found is None and target.replaced is not None:
         found = f"version {target.replaced.version} is a {target.replaced.operation}"
-    elif found is None and target.look is not None:
+    elif found is None and target.snapshot is not None:
         if epoch > target.epoch:
             found = f"{by} knows epoch {epoch}, the table {target.epoch or 'none'}"
-        elif told is not None and (target.txn is None or told.id > target.txn):
-            found = f"the ledger has batch {told.id}, the table ends at {target.txn}"
-        elif newest is None and facts.was_read and target.whole_log:
+        elif reported is not None and (target.txn is None or reported.id > target.txn):
+            found = f"the ledger has batch {reported.id}, the table ends at {target.txn}"
+        elif newest is None and state.was_read and target.whole_log:
             found = "it has no batch, and others tell of one"
-        elif facts.count is not None and facts.count.missing:
-            found = f"rows are missing ({'; '.join(facts.count.missing[:3])})"
-    return refusals.table_rewound(facts.name, target.path, found, newest) if found is not None else None
+        elif state.count is not None and state.count.missing:
+            found = f"rows are missing ({'; '.join(state.count.missing[:3])})"
+    return refusals.table_rewound(state.name, target.path, found, newest) if found is not None else None
 
 
-def _quarantine_rewound(facts: Facts) -> Refused | None:
-    newest, quarantine = facts.target.newest, facts.quarantine
-    if facts.target.look is None or newest is None:
+def _quarantine_rewound(state: StartState) -> Refused | None:
+    newest, quarantine = state.target.newest, state.quarantine
+    if state.target.snapshot is None or newest is None:
         return None
     found = None
-    if quarantine.look is None:
+    if quarantine.snapshot is None:
         found = "there is no table"
     elif quarantine.replaced is not None:
         found = f"version {quarantine.replaced.version} is a {quarantine.replaced.operation}"
     elif quarantine.epoch < newest.id.epoch:
         found = f"it knows epoch {quarantine.epoch}, the target's newest batch is of epoch {newest.id.epoch}"
-    elif newest.looked is not None:
-        then = newest.looked.quarantine
-        if then.table_id != quarantine.look.table_id:
-            found = f"its table id is {quarantine.look.table_id}, and was {then.table_id}"
-        elif then.version > quarantine.look.version or quarantine.stamp_then not in ("", then.stamp):
+    elif newest.snapshots is not None:
+        then = newest.snapshots.quarantine
+        if then.table_id != quarantine.snapshot.table_id:
+            found = f"its table id is {quarantine.snapshot.table_id}, and was {then.table_id}"
+        elif then.version > quarantine.snapshot.version or quarantine.stamp_then not in ("", then.stamp):
             found = f"it is a copy: version {then.version} of it is missing, or another than the target's newest batch saw"
-    return refusals.quarantine_rewound(facts.name, quarantine.path, found) if found is not None else None
+    return refusals.quarantine_rewound(state.name, quarantine.path, found) if found is not None else None
 
 
-def _history_gone(facts: Facts) -> Refused | None:
-    target = facts.target
-    if target.look is None or target.txn is None:
+def _history_gone(state: StartState) -> Refused | None:
+    target = state.target
+    if target.snapshot is None or target.txn is None:
         return None
     at = target.newest.id if target.newest is not None else BatchId(0, FENCE)
-    unknown = facts.count.unknown if facts.count is not None else ()
+    unknown = state.count.unknown if state.count is not None else ()
     # A fence reads nothing. Any other transaction id stands for offsets, and so may one behind a log that was cleaned.
     cut_off = target.txn > at and (target.txn.number != FENCE or (target.newest is None and not target.whole_log))
     if not cut_off and not unknown:
         return None
-    return refusals.history_gone(facts.name, target.path, target.txn, unknown)
+    return refusals.history_gone(state.name, target.path, target.txn, unknown)
 
 
-def _txn_retention(facts: Facts) -> Refused | None:
-    return refusals.txn_retention(facts.name, facts.retention) if facts.retention else None
+def _txn_retention(state: StartState) -> Refused | None:
+    return refusals.txn_retention(state.name, state.retention) if state.retention else None
 
 
-ROWS: tuple[Callable[[Facts], Refused | None], ...] = (
+ROWS: tuple[Callable[[StartState], Refused | None], ...] = (
     _txn_retention,  # first: transaction ids that expired look like a table put back
     _table_foreign,  # before "another table than it was": a seek does not fill somebody else's
     _table_replaced,
@@ -149,7 +153,7 @@ ROWS: tuple[Callable[[Facts], Refused | None], ...] = (
 )
 
 
-def _broker_refusals(name: str, broker: BrokerFacts, topic: TopicId, ends: Mapping[int, int]) -> Iterator[Refused]:
+def _broker_refusals(name: str, broker: TopicState, topic: TopicId, ends: Mapping[int, int]) -> Iterator[Refused]:
     if (other := topic_refused(name, broker.topic, topic)) is not None:
         yield other  # offsets of the one mean nothing in the other
         return

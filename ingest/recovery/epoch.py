@@ -19,19 +19,19 @@ from pyspark.sql import SparkSession
 from ingest.contract.definition import Contract
 from ingest.delta import contract_change
 from ingest.delta import writer as commits
-from ingest.delta.batch_commit import FENCE, SEEK, BatchId, Kind, Looked, Mark
+from ingest.delta.batch_commit import FENCE, SEEK, BatchCommit, BatchId, Kind, Snapshots
 from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import asked
 from ingest.kafka.offsets import OffsetRange
-from ingest.kafka.topic_state import BrokerFacts, TopicId
+from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.projection import Ledger
 from ingest.recovery.decision import Create, Refuse, decide
-from ingest.recovery.inspect import EPOCH_FILE, checkpoints, look
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import replay, unfinished
 from ingest.recovery.roll_back import roll_back
 from ingest.recovery.seek_offsets import Seeking, SeekPlan, counted
-from ingest.recovery.start_state import Facts
+from ingest.recovery.start_state import StartState
+from ingest.recovery.state_reader import EPOCH_FILE, checkpoints, read_start_state
 from ingest.runtime import crash_points
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import files_of
@@ -54,9 +54,9 @@ class Writer:
     topic: TopicId
     contract_hash: str
 
-    def mark(self, kind: Kind, number: int, looked: Looked) -> Mark:
+    def batch_commit(self, kind: Kind, number: int, snapshots: Snapshots) -> BatchCommit:
         """A mark of this writer, without offsets."""
-        return Mark(kind, self.pipeline, self.table, BatchId(self.epoch, number), self.id, looked, self.contract_hash, self.topic)
+        return BatchCommit(kind, self.pipeline, self.table, BatchId(self.epoch, number), self.id, snapshots, self.contract_hash, self.topic)
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class Epoch:
     healed: tuple[str, ...] = ()
 
     @property
-    def fence(self) -> Mark:
+    def fence(self) -> BatchCommit:
         """The mark with which it was opened."""
-        return self.writer.mark("epoch", FENCE, self.look_back.seen)
+        return self.writer.batch_commit("epoch", FENCE, self.look_back.seen)
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,15 @@ class Beginning:
     reason: str = ""
     sought: SeekPlan | None = None
 
-    def mark(self, mark: Mark) -> Mark:
+    def batch_commit(self, batch_commit: BatchCommit) -> BatchCommit:
         """The same with these offsets."""
         ranges = tuple(OffsetRange(p, start, start) for p, start in sorted(self.starts.items()))
         gaps = self.sought.gaps if self.sought is not None else ()
-        return replace(mark, ranges=ranges, gaps=gaps, why=self.why, reason=self.reason)
+        return replace(batch_commit, ranges=ranges, gaps=gaps, why=self.why, reason=self.reason)
 
 
 def open_epoch(
-    session: SparkSession, contract: Contract, places: Places, broker: Callable[[], BrokerFacts], seeking: Seeking | None = None
+    session: SparkSession, contract: Contract, places: Places, broker: Callable[[], TopicState], seeking: Seeking | None = None
 ) -> Epoch:
     """Open the next epoch of a table, where the table ends or where `seeking` says.
 
@@ -124,52 +124,54 @@ class _Opening:
     session: SparkSession
     contract: Contract
     places: Places
-    broker: Callable[[], BrokerFacts]
+    broker: Callable[[], TopicState]
     seeking: Seeking | None
     logs: Logs
 
     def once(self) -> Epoch | None:
         """Open the epoch; None where another writer has taken it, or a later one."""
         # 1 Look and decide.
-        facts = self._look()
-        self._refuse(facts)
-        if None in (facts.target.look, facts.quarantine.look, facts.ledger_look):
+        state = self._look()
+        self._refuse(state)
+        if None in (state.target.snapshot, state.quarantine.snapshot, state.ledger_snapshot):
             commits.create_tables(self.session, self.contract, self.places)
-            facts = self._look()
+            state = self._look()
         crash_points.at("start_tables", 0)
 
         # 2 Fence the target, 3 the quarantine.
-        assert facts.broker is not None
-        epoch, topic = facts.next_epoch, facts.broker.topic
+        assert state.broker is not None
+        epoch, topic = state.next_epoch, state.broker.topic
         writer = Writer(self.places.pipeline, self.places.table, epoch, str(uuid.uuid4()), topic, self.contract.hash)
         for log, point in ((self.logs.target, "start_target_fenced"), (self.logs.quarantine, "start_fenced")):
-            if commits.fence(self.session, log, writer.mark("epoch", FENCE, _looked(facts))) is None:
+            if commits.fence(self.session, log, writer.batch_commit("epoch", FENCE, _looked(state))) is None:
                 return None
             crash_points.at(point, 0)
 
         # 4 Look again: nobody else can commit any more.
-        facts = self._look()
-        fenced = facts.target.epoch == facts.quarantine.epoch == writer.epoch  # not where a copy was put in the place of one meanwhile
-        if not fenced or facts.next_epoch != writer.epoch + 1 or facts.broker is None or facts.broker.topic != writer.topic:
+        state = self._look()
+        fenced = state.target.epoch == state.quarantine.epoch == writer.epoch  # not where a copy was put in the place of one meanwhile
+        if not fenced or state.next_epoch != writer.epoch + 1 or state.broker is None or state.broker.topic != writer.topic:
             return None
-        beginning = self._begin(facts)
-        look_back = LookBack(self.places.name, self.logs.target, self.logs.quarantine, _looked(facts))
+        beginning = self._begin(state)
+        look_back = LookBack(self.places.name, self.logs.target, self.logs.quarantine, _looked(state))
 
         # 5 Finish what a crash left: quarantined records that became rows; what an uncommitted batch put into the quarantine goes.
-        cut_off = partial(unfinished, places=self.places, log=self.logs.target, newest=facts.target.newest)
-        if (mark := asked(self.places.lake, self.session, cut_off)) is not None:
-            replay(self.session, self.places, mark)
-        healed = list(_lost_checkpoints(facts, writer))
-        if (undone := roll_back(facts, writer.epoch)) is not None:
-            commit = commits.delete(self.session, self.logs.quarantine, writer.mark("rollback", SEEK, look_back.again()), undone.condition)
+        cut_off = partial(unfinished, places=self.places, log=self.logs.target, newest=state.target.newest)
+        if (batch_commit := asked(self.places.lake, self.session, cut_off)) is not None:
+            replay(self.session, self.places, batch_commit)
+        healed = list(_lost_checkpoints(state, writer))
+        if (undone := roll_back(state, writer.epoch)) is not None:
+            commit = commits.delete(
+                self.session, self.logs.quarantine, writer.batch_commit("rollback", SEEK, look_back.again()), undone.condition
+            )
             number = commit.deleted_rows if commit is not None else 0
             healed += [f"{number} quarantined records of a batch that was not committed are rolled back, and read again"] if number else []
             crash_points.at("start_rolled_back", 0)
 
         # 6 Commit the offsets of a first start or a seek.
-        ledger = Ledger.of(self.session, self.places, self.logs, facts.ledger)
+        ledger = Ledger.of(self.session, self.places, self.logs, state.ledger)
         if beginning.why:
-            seek = beginning.mark(writer.mark("seek", SEEK, look_back.again()))
+            seek = beginning.batch_commit(writer.batch_commit("seek", SEEK, look_back.again()))
             ledger.saw(commits.commit_seek(self.session, self.logs.target, seek), seek)
             crash_points.at("start_sought", 0)
         look_back.again()
@@ -177,23 +179,23 @@ class _Opening:
         # 7 The new checkpoint's folder.
         checkpoint = self._make_checkpoint(writer, look_back.seen.target.table_id)
         crash_points.at("start_checkpoint", 0)
-        reached, epochs = _read_before(facts, ledger, writer)
+        reached, epochs = _read_before(state, ledger, writer)
         return Epoch(writer, beginning.starts, reached, epochs, checkpoint, look_back, ledger, beginning.sought, tuple(healed))
 
-    def _look(self) -> Facts:
-        return look(self.session, self.places, self.logs, self.broker)
+    def _look(self) -> StartState:
+        return read_start_state(self.session, self.places, self.logs, self.broker)
 
-    def _refuse(self, facts: Facts) -> None:
+    def _refuse(self, state: StartState) -> None:
         """Raise what a start or a seek is refused with, before it makes or fences anything."""
-        self._begin(facts)
+        self._begin(state)
         contract_change.refuse_state(self.contract, self.places.target, self.logs.target.state())
 
-    def _begin(self, facts: Facts) -> Beginning:
+    def _begin(self, state: StartState) -> Beginning:
         """Where the epoch begins, by a start's decision or a seek's plan. Raises what they refuse with."""
         if self.seeking is None:
-            return _started(facts, self.contract)
-        sought = counted(self.session, self.places, facts, self.seeking)
-        return Beginning(sought.starts, "seek" if facts.was_read else "first", self.seeking.reason, sought)
+            return _started(state, self.contract)
+        sought = counted(self.session, self.places, state, self.seeking)
+        return Beginning(sought.starts, "seek" if state.was_read else "first", self.seeking.reason, sought)
 
     def _make_checkpoint(self, writer: Writer, table_id: str) -> str:
         """The folder of a new checkpoint; older ones than a few are removed."""
@@ -205,8 +207,8 @@ class _Opening:
         return folder
 
 
-def _started(facts: Facts, contract: Contract) -> Beginning:
-    decision = decide(facts, contract.source.starting_offsets)
+def _started(state: StartState, contract: Contract) -> Beginning:
+    decision = decide(state, contract.source.starting_offsets)
     if isinstance(decision, Refuse):
         raise decision.error
     if isinstance(decision, Create):
@@ -215,22 +217,25 @@ def _started(facts: Facts, contract: Contract) -> Beginning:
     return Beginning(decision.offsets, *why)
 
 
-def _lost_checkpoints(facts: Facts, writer: Writer) -> Iterator[str]:
-    if 0 < facts.checkpoint.epoch < writer.epoch - 1 or (facts.checkpoint.epoch == 0 and facts.target.newest is not None):
+def _lost_checkpoints(state: StartState, writer: Writer) -> Iterator[str]:
+    if 0 < state.checkpoint.epoch < writer.epoch - 1 or (state.checkpoint.epoch == 0 and state.target.newest is not None):
         yield f"no checkpoint of epoch {writer.epoch - 1} is there: nothing is lost by that. It was deleted, or its start was cut off"
 
 
-def _looked(facts: Facts) -> Looked:
-    assert facts.target.look is not None and facts.quarantine.look is not None, "the tables were made before"
-    return Looked(facts.target.look, facts.quarantine.look)
+def _looked(state: StartState) -> Snapshots:
+    assert state.target.snapshot is not None and state.quarantine.snapshot is not None, "the tables were made before"
+    return Snapshots(state.target.snapshot, state.quarantine.snapshot)
 
 
-def _read_before(facts: Facts, ledger: Ledger, writer: Writer) -> tuple[dict[int, int], tuple[int, ...]]:
+def _read_before(state: StartState, ledger: Ledger, writer: Writer) -> tuple[dict[int, int], tuple[int, ...]]:
     """How far this topic was read before, by partition, and the epochs that read it: by the ledger, and by what it lacks yet."""
-    reached, epochs = facts.read_before(writer.topic.id), {e for e, topic_id in facts.ledger.topics.items() if topic_id == writer.topic.id}
-    for _, mark in ledger.pending:
-        if mark.topic.id == writer.topic.id:
-            epochs.add(mark.id.epoch)
-            if mark.kind == "batch":
-                reached |= {p: max(end, reached.get(p, 0)) for p, end in mark.ends.items()}
+    reached, epochs = (
+        state.read_before(writer.topic.id),
+        {e for e, topic_id in state.ledger.topics.items() if topic_id == writer.topic.id},
+    )
+    for _, batch_commit in ledger.pending:
+        if batch_commit.topic.id == writer.topic.id:
+            epochs.add(batch_commit.id.epoch)
+            if batch_commit.kind == "batch":
+                reached |= {p: max(end, reached.get(p, 0)) for p, end in batch_commit.ends.items()}
     return reached, tuple(sorted({*epochs, writer.epoch}))

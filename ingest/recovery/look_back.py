@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingest.delta.batch_commit import Look, Looked
+from ingest.delta.batch_commit import Snapshot, Snapshots
 from ingest.delta.delta_log import DeltaLog
-from ingest.delta.reachable import leaves_out
+from ingest.delta.reachable import reverts
 from ingest.runtime.errors import RunStopped
 
 
@@ -17,23 +17,23 @@ class LookBack:
     name: str
     target: DeltaLog
     quarantine: DeltaLog
-    seen: Looked
+    seen: Snapshots
 
-    def again(self) -> Looked:
+    def again(self) -> Snapshots:
         """Look at both tables from the last look on. Raises RunStopped TABLE_REWOUND or QUARANTINE_REWOUND."""
         target = self._since(self.target, self.seen.target, "TABLE_REWOUND")
         quarantine = self._since(self.quarantine, self.seen.quarantine, "QUARANTINE_REWOUND")
-        self.seen = Looked(target, quarantine)
+        self.seen = Snapshots(target, quarantine)
         return self.seen
 
-    def _since(self, log: DeltaLog, seen: Look, code: str) -> Look:
+    def _since(self, log: DeltaLog, seen: Snapshot, code: str) -> Snapshot:
         newest = log.newest()
         if newest == seen.version and log.stamp(newest) == seen.stamp:
             return seen
         found = None
         if log.lacks(seen.version, seen.stamp):
             found = f"its version {seen.version} is gone or another: it was dropped, or a copy was put in its place"
-        elif (commit := next((each for each in log.since(seen.version) if leaves_out(each)), None)) is not None:
+        elif (commit := next((each for each in log.since(seen.version) if reverts(each)), None)) is not None:
             found = f"version {commit.version} is a {commit.operation}"
         if found is not None:
             raise RunStopped(
@@ -42,4 +42,4 @@ class LookBack:
                 expected="nobody else to take committed batches out of the table.",
                 remedy=f"`ingest seek {self.name} --to table` reads again what is missing; or bring the table back to its newest state.",
             )
-        return Look(seen.table_id, newest, log.stamp(newest))
+        return Snapshot(seen.table_id, newest, log.stamp(newest))

@@ -22,11 +22,11 @@ def table_gone(name: str, table: str, by: str) -> Refused:
     )
 
 
-def table_replaced(name: str, table: str, has: str, by: str, told: str) -> Refused:
+def table_replaced(name: str, table: str, has: str, by: str, reported: str) -> Refused:
     """A table that was dropped and made again under the same name."""
     return Refused(
         "TABLE_REPLACED",
-        f"{table} has the table id {has}; the {by} of {name} knows the table {told} that was there before.",
+        f"{table} has the table id {has}; the {by} of {name} knows the table {reported} that was there before.",
         expected="the same table: what the old one held is not in this one.",
         remedy=f"put the old table back; or `ingest seek {name} --to earliest` fills this one from all that Kafka still holds{EXPIRED}.",
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ingest.delta.batch_commit import FENCE, BatchId
 from ingest.delta.delta_sql import quoted
-from ingest.recovery.start_state import Facts
+from ingest.recovery.start_state import StartState
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,17 @@ class RollBack:
         return uncommitted and topic_id == self.topic_id and partition in self.earliest and offset >= self.earliest[partition]
 
 
-def roll_back(facts: Facts, epoch: int) -> RollBack | None:
+def roll_back(state: StartState, epoch: int) -> RollBack | None:
     """What `epoch` has to roll back; None where the quarantine's newest batch is committed.
 
     `facts` are those of the look behind both fences: nobody else can commit any more.
     """
-    assert facts.broker is not None
-    quarantine, target = facts.quarantine, facts.target.newest
+    assert state.broker is not None
+    quarantine, target = state.quarantine, state.target.newest
     committed = target.id if target is not None else BatchId(0, FENCE)
     if quarantine.newest is None and quarantine.whole_log:
         return None
     # A log that was cleaned does not tell; then the DELETE looks.
     if quarantine.newest is not None and quarantine.newest <= committed:
         return None
-    return RollBack(epoch, committed, facts.broker.topic.id, {p: first for p, (first, _) in facts.broker.bounds.items()})
+    return RollBack(epoch, committed, state.broker.topic.id, {p: first for p, (first, _) in state.broker.bounds.items()})

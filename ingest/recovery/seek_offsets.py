@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal
 from ingest.delta.delta_sql import asked
 from ingest.kafka.intervals import EMPTY, Intervals
 from ingest.kafka.offsets import OffsetRange
-from ingest.kafka.topic_state import BrokerFacts
+from ingest.kafka.topic_state import TopicState
 from ingest.recovery import refusals
 from ingest.recovery.decision import refusals_of, topic_refused
-from ingest.recovery.start_state import Facts
+from ingest.recovery.start_state import StartState
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.runtime.places import Places
 
@@ -58,30 +58,30 @@ class SeekPlan:
     again: tuple[OffsetRange, ...]
 
 
-def counted(session: SparkSession | None, places: Places, facts: Facts, seeking: Seeking) -> SeekPlan:
+def counted(session: SparkSession | None, places: Places, state: StartState, seeking: Seeking) -> SeekPlan:
     """Count what the table accounts for, then plan. Raises as `plan`, and Unreadable."""
     from ingest.verify.coverage import coverage  # a start that seeks nothing counts nothing
 
-    assert facts.broker is not None, "a seek asks the broker first"
-    topic_id = facts.broker.topic.id
-    refuse(facts, seeking.aim)
+    assert state.broker is not None, "a seek asks the broker first"
+    topic_id = state.broker.topic.id
+    refuse(state, seeking.aim)
     covered = asked(places.lake, session, lambda engine: coverage(engine, places, topic_id))
-    return plan(facts, seeking.aim, covered, accept_gap=seeking.accept_gap)
+    return plan(state, seeking.aim, covered, accept_gap=seeking.accept_gap)
 
 
-def plan(facts: Facts, aim: Aim, coverage: Coverage, *, accept_gap: bool) -> SeekPlan:
+def plan(state: StartState, aim: Aim, coverage: Coverage, *, accept_gap: bool) -> SeekPlan:
     """The beginning by partition; `coverage` is of the broker's topic.
 
     Raises the refusals that a seek does not mend, Refused TOPIC_RECREATED for `--to table` on another topic, Refused GAP_NOT_ACCEPTED,
     InvalidInput OFFSETS_INVALID.
     """
-    broker = facts.broker
+    broker = state.broker
     assert broker is not None, "a seek asks the broker first"
-    refuse(facts, aim)
+    refuse(state, aim)
     given = dict(aim.offsets)
     if unknown := sorted(set(given) - set(broker.bounds)):
         raise _invalid(f"topic {broker.topic.name} has no partition {', '.join(map(str, unknown))}", broker)
-    read = facts.was_read
+    read = state.was_read
     starts: dict[int, int] = {}
     gaps: list[OffsetRange] = []
     for partition, (earliest, latest) in sorted(broker.bounds.items()):
@@ -91,7 +91,7 @@ def plan(facts: Facts, aim: Aim, coverage: Coverage, *, accept_gap: bool) -> See
         table = max(earliest, lacks) if coverage.known else earliest
         start = given.get(partition, {"earliest": earliest, "latest": latest}.get(aim.kind, table))
         if partition not in given and start > latest:
-            raise refusals.broker_behind(facts.name, broker.topic.name, [(partition, start, latest)])
+            raise refusals.broker_behind(state.name, broker.topic.name, [(partition, start, latest)])
         if not earliest <= start <= latest:
             raise _invalid(f"partition {partition} holds [{earliest}, {latest}), {start} is not in it", broker)
         if partition in given or aim.kind == "latest":  # nobody can begin behind an open transaction: at its beginning, then
@@ -101,7 +101,7 @@ def plan(facts: Facts, aim: Aim, coverage: Coverage, *, accept_gap: bool) -> See
             left_out = Intervals.of([(begin, start)]).minus(coverage.whole.get(partition, EMPTY))
             gaps += [OffsetRange(partition, *each) for each in left_out]
     if gaps and not accept_gap:
-        raise refusals.gap_not_accepted(facts.name, [(each.partition, each.start, each.end) for each in gaps])
+        raise refusals.gap_not_accepted(state.name, [(each.partition, each.start, each.end) for each in gaps])
     return SeekPlan(starts, tuple(gaps), tuple(_again(starts, coverage)))
 
 
@@ -111,20 +111,20 @@ def _again(starts: Mapping[int, int], coverage: Coverage) -> Iterator[OffsetRang
             yield OffsetRange(partition, start, end)
 
 
-def refuse(facts: Facts, aim: Aim) -> None:
+def refuse(state: StartState, aim: Aim) -> None:
     """Raise what a seek does not mend: asked before `coverage` reads the tables, which may be somebody else's."""
-    refused = [each for each in refusals_of(facts) if each.code in NOT_MENDED]
+    refused = [each for each in refusals_of(state) if each.code in NOT_MENDED]
     if refused:
         raise refused[0]
-    newest, broker = facts.target.newest, facts.broker
+    newest, broker = state.target.newest, state.broker
     if newest is None or broker is None or aim.kind not in ("table", "offsets"):
         return
-    another: Refused | None = topic_refused(facts.name, broker.topic, newest.topic)
+    another: Refused | None = topic_refused(state.name, broker.topic, newest.topic)
     # Where ids cannot be compared, the user says by `--to table` that it is the same topic.
     if another is not None and broker.topic.id and newest.topic.id and (aim.kind == "table" or set(dict(aim.offsets)) < set(broker.bounds)):
         raise another
 
 
-def _invalid(found: str, broker: BrokerFacts) -> InvalidInput:
+def _invalid(found: str, broker: TopicState) -> InvalidInput:
     bounds = ", ".join(f"{p}:{first}..{end}" for p, (first, end) in sorted(broker.bounds.items()))
     return InvalidInput("OFFSETS_INVALID", f"{found}.", expected=f"offsets that the topic holds: {bounds}.", remedy="correct --to.")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ingest.delta.batch_commit import BatchId, Look
-from ingest.kafka.topic_state import BrokerFacts
-from ingest.ledger.ledger_reader import LedgerFacts, Newest
+from ingest.delta.batch_commit import BatchId, Snapshot
+from ingest.kafka.topic_state import TopicState
+from ingest.ledger.ledger_reader import LedgerState, Newest
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Replaced:
 
 
 @dataclass(frozen=True)
-class TargetFacts:
+class TargetState:
     """The target. `look` None: there is no table. `txn` is the transaction id that Delta keeps for us; `newest` the highest batch or seek
     of its log, or else of the ledger.
 
@@ -28,7 +28,7 @@ class TargetFacts:
     """
 
     path: str
-    look: Look | None = None
+    snapshot: Snapshot | None = None
     txn: BatchId | None = None
     newest: Newest | None = None
     other: str | None = None
@@ -44,7 +44,7 @@ class TargetFacts:
 
 
 @dataclass(frozen=True)
-class QuarantineFacts:
+class QuarantineState:
     """The quarantine. `newest` is the newest batch in its log, looked for as far back as a commit that the target's newest batch settles;
     `whole_log` whether the log goes back so far, or to its creation.
 
@@ -53,17 +53,17 @@ class QuarantineFacts:
     """
 
     path: str
-    look: Look | None = None
+    snapshot: Snapshot | None = None
     epoch: int = 0
     newest: BatchId | None = None
     whole_log: bool = True
     stamp_then: str = ""
     replaced: Replaced | None = None
-    saw: Look | None = None
+    saw: Snapshot | None = None
 
 
 @dataclass(frozen=True)
-class CheckpointFacts:
+class CheckpointState:
     """What the folder of checkpoints remembers: the highest epoch in it (0: none) and the table id that it was opened for."""
 
     epoch: int = 0
@@ -71,7 +71,7 @@ class CheckpointFacts:
 
 
 @dataclass(frozen=True)
-class Count:
+class RowCount:
     """What verify's count says: `missing` describes batches of which something is missing, `unknown` rows that no known batch put there."""
 
     missing: tuple[str, ...] = ()
@@ -79,19 +79,19 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Facts:
+class StartState:
     """All that a start knows. `retention` names the tables whose transaction ids may expire; `count` is there where only the ledger vouches
     for the newest batch; `broker` is None where nobody asked, `ledger_look` where there is no ledger."""
 
     name: str
-    target: TargetFacts
-    quarantine: QuarantineFacts
-    ledger: LedgerFacts = field(default_factory=LedgerFacts)
-    checkpoint: CheckpointFacts = CheckpointFacts()
-    broker: BrokerFacts | None = None
+    target: TargetState
+    quarantine: QuarantineState
+    ledger: LedgerState = field(default_factory=LedgerState)
+    checkpoint: CheckpointState = CheckpointState()
+    broker: TopicState | None = None
     retention: tuple[str, ...] = ()
-    count: Count | None = None
-    ledger_look: Look | None = None
+    count: RowCount | None = None
+    ledger_snapshot: Snapshot | None = None
 
     @property
     def next_epoch(self) -> int:
@@ -101,15 +101,15 @@ class Facts:
     @property
     def was_read(self) -> bool:
         """Whether anything tells that records of this table were read, or that a start has committed where to begin."""
-        told = self.target.newest is not None or self.quarantine.newest is not None
-        told |= self.target.look is not None and not self.target.blank
-        return told or self.ledger.epoch > 0 or self.checkpoint.epoch > 0
+        reported = self.target.newest is not None or self.quarantine.newest is not None
+        reported |= self.target.snapshot is not None and not self.target.blank
+        return reported or self.ledger.epoch > 0 or self.checkpoint.epoch > 0
 
     @property
     def needs_count(self) -> bool:
         """Whether only the ledger vouches for the newest batch."""
         newest = self.target.newest
-        return self.target.look is not None and newest is not None and newest.looked is None
+        return self.target.snapshot is not None and newest is not None and newest.snapshots is None
 
     def read_before(self, topic_id: str) -> dict[int, int]:
         """How far any batch has read this topic, by partition."""

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from ingest.contract.definition import Contract
 from ingest.delta import contract_change
 from ingest.delta.delta_log import DeltaLog, Logs
-from ingest.kafka.topic_state import BrokerFacts
+from ingest.kafka.topic_state import TopicState
 from ingest.recovery.decision import Create, Refuse, Start, decide
-from ingest.recovery.inspect import look
+from ingest.recovery.state_reader import read_start_state
 from ingest.runtime.errors import IngestError
 from ingest.runtime.places import Places
 
@@ -36,27 +36,27 @@ class Status:
     refusal: Mapping[str, str] | None
 
 
-def status(contract: Contract, places: Places, asked: Callable[[], BrokerFacts | Mapping[str, str]], running: str | None) -> Status:
+def status(contract: Contract, places: Places, asked: Callable[[], TopicState | Mapping[str, str]], running: str | None) -> Status:
     """Read logs and ledger of a local lake. `asked` waits for what the broker says of the topic, or why it does not (code, found,
     expected, remedy); `running` names who holds the lock.
     """
     broker = asked()
     logs = Logs.of(places)
-    facts = look(None, places, logs, lambda: broker if isinstance(broker, BrokerFacts) else None)
-    decision = decide(facts, contract.source.starting_offsets)
+    state = read_start_state(None, places, logs, lambda: broker if isinstance(broker, TopicState) else None)
+    decision = decide(state, contract.source.starting_offsets)
     log = logs.target
-    newest, told = facts.target.newest, facts.ledger.newest
+    newest, reported = state.target.newest, state.ledger.newest
     commit = log.commit(log.newest()) if log.newest() >= 0 else None
     refused: IngestError | None = decision.error if isinstance(decision, Refuse) else _contract_refused(contract, places, log)
-    refusal = refused.as_dict() if refused is not None else None if isinstance(broker, BrokerFacts) else broker
+    refusal = refused.as_dict() if refused is not None else None if isinstance(broker, TopicState) else broker
     return Status(
         contract.name,
-        facts.target.epoch,
+        state.target.epoch,
         str(newest.id) if newest is not None else None,
         commit.version if commit is not None else None,
         _time(commit.committed_at) if commit is not None else None,
-        str(told.id) if told is not None else None,
-        _lag(decision, broker) if isinstance(broker, BrokerFacts) else None,
+        str(reported.id) if reported is not None else None,
+        _lag(decision, broker) if isinstance(broker, TopicState) else None,
         running,
         "refuse" if refused is not None else _next(decision),
         refusal,
@@ -78,7 +78,7 @@ def _next(decision: object) -> str:
     return "create the tables and begin" if isinstance(decision, Create) else "begin where the contract says"
 
 
-def _lag(decision: object, broker: BrokerFacts) -> int | None:
+def _lag(decision: object, broker: TopicState) -> int | None:
     """Offsets between where a start would go on and the topic's end."""
     if isinstance(decision, Refuse):
         return None

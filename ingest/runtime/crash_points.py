@@ -36,7 +36,7 @@ class InjectedFault(Exception):
 
 
 @dataclass(frozen=True)
-class Fault:
+class ArmedFault:
     """What to do, where, in which batch."""
 
     point: str
@@ -45,28 +45,28 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Watch:
+class VictimWatch:
     """What the watcher is told: the fault, where its marks appear, and which processes it hits (the JVM first)."""
 
-    fault: Fault
+    fault: ArmedFault
     checkpoint: str
     target: str
     pids: tuple[int, ...]
 
 
-_armed: Fault | None = None
+_armed: ArmedFault | None = None
 _victims: tuple[int, ...] = ()
 _gates: dict[str, Path] = {}
 
 
-def parse(text: str) -> Fault:
+def parse(text: str) -> ArmedFault:
     """`after_target:kill@3` as a value. Raises InvalidInput."""
     try:
         point, rest = text.split(":")
         action, number = rest.split("@")
-        fault = Fault(point, action, int(number))
+        fault = ArmedFault(point, action, int(number))
     except ValueError:
-        fault = Fault("", "", -1)
+        fault = ArmedFault("", "", -1)
     if fault.point not in INSIDE + WATCHED or fault.action not in ACTIONS or (fault.action == "raise" and fault.point not in INSIDE):
         raise InvalidInput(
             "FAULT_INVALID",
@@ -95,7 +95,7 @@ def watch(checkpoint: Path, target: Path) -> None:
         return
     gate = _gates[str(checkpoint)] = checkpoint / "oncelake" / GATE
     gate.unlink(missing_ok=True)
-    told = Watch(_armed, str(checkpoint), str(target), _victims)
+    told = VictimWatch(_armed, str(checkpoint), str(target), _victims)
     subprocess.Popen(
         [sys.executable, "-m", "ingest.runtime.crash_points", json.dumps(asdict(told))],
         stdin=subprocess.DEVNULL,
@@ -117,10 +117,10 @@ def at(point: str, batch: int, checkpoint: str = "") -> None:
         return
     if action == "raise":
         raise InjectedFault(f"{point}@{batch}")
-    _strike(_victims, action)
+    _inject(_victims, action)
 
 
-def _strike(pids: tuple[int, ...], action: str) -> None:
+def _inject(pids: tuple[int, ...], action: str) -> None:
     """JVM and Python; where Python leads its process group (a shell or a test started it so) all of the group, Spark's workers too."""
     number = signal.SIGKILL if action == "kill" else signal.SIGSTOP
     for pid in pids[:-1]:
@@ -128,12 +128,12 @@ def _strike(pids: tuple[int, ...], action: str) -> None:
     (os.killpg if os.getpgid(pids[-1]) == pids[-1] else os.kill)(pids[-1], number)
 
 
-def _mark(watch: Watch) -> Callable[[], bool]:
+def _mark(watch: VictimWatch) -> Callable[[], bool]:
     """What the watcher waits for."""
     checkpoint, number = Path(watch.checkpoint), watch.fault.batch - FIRST_BATCH
     if watch.fault.point == "before_offset_log":
-        mark = checkpoint / "commits" / str(number - 1) if number else checkpoint / "metadata"
-        return mark.exists
+        commit_file = checkpoint / "commits" / str(number - 1) if number else checkpoint / "metadata"
+        return commit_file.exists
     if watch.fault.point == "after_commit_log":
         return (checkpoint / "commits" / str(number)).exists
     gate, target = checkpoint / "oncelake" / GATE, Path(watch.target)
@@ -147,7 +147,7 @@ def _mark(watch: Watch) -> Callable[[], bool]:
     return writing
 
 
-def _watch(watch: Watch) -> None:
+def _watch(watch: VictimWatch) -> None:
     marked = _mark(watch)
     while not marked():
         try:
@@ -155,9 +155,9 @@ def _watch(watch: Watch) -> None:
         except ProcessLookupError:
             return
         time.sleep(0.001)
-    _strike(watch.pids, watch.fault.action)
+    _inject(watch.pids, watch.fault.action)
 
 
 if __name__ == "__main__":
     told = json.loads(sys.argv[1])
-    _watch(Watch(Fault(**told["fault"]), told["checkpoint"], told["target"], tuple(told["pids"])))
+    _watch(VictimWatch(ArmedFault(**told["fault"]), told["checkpoint"], told["target"], tuple(told["pids"])))

@@ -41,7 +41,7 @@ class Refused(IngestError):
     exit_code = 3
 
 
-class Unfit(IngestError):
+class InvalidEnvironment(IngestError):
     """The environment lacks something: Java, jars, disk, a port, a broker (exit 4)."""
 
     exit_code = 4

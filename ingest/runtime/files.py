@@ -16,7 +16,7 @@ from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 from ingest.runtime import databricks
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,15 +26,15 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 
 
-def unfit(error: BaseException) -> Unfit | None:
+def environment_error(error: BaseException) -> InvalidEnvironment | None:
     """The machine's refusal to write a file or folder as an error of the environment; None for any other error."""
     if not isinstance(error, OSError) or error.filename is None or error.errno not in _FULL | _NOT_OURS:
         return None
     found = f"{error.filename} cannot be written: {error.strerror}."
     if error.errno in _FULL:
-        return Unfit("DISK_FULL", found, expected="room for it.", remedy="free space, or name a folder on another disk.")
+        return InvalidEnvironment("DISK_FULL", found, expected="room for it.", remedy="free space, or name a folder on another disk.")
     remedy = "see to its owner and rights (chown, chmod), or name another folder; `ingest doctor` looks at lake and checkpoints."
-    return Unfit("NOT_WRITABLE", found, expected="a folder that this user may write in.", remedy=remedy)
+    return InvalidEnvironment("NOT_WRITABLE", found, expected="a folder that this user may write in.", remedy=remedy)
 
 
 class LocalFiles:

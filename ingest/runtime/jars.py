@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ingest.runtime import java
-from ingest.runtime.errors import Bug, Unfit
+from ingest.runtime.errors import Bug, InvalidEnvironment
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 
@@ -77,7 +77,7 @@ class Jar:
 def locked(jar_set: JarSet, spark: str | None = None) -> tuple[Jar, ...]:
     """The jars of a set as jars.lock pins them, in the lock's order; Spark's for the line `spark`, else for the pyspark that is installed.
 
-    Raises Unfit SPARK_UNKNOWN for a line that there are none for.
+    Raises InvalidEnvironment SPARK_UNKNOWN for a line that there are none for.
     """
     wanted = f"{jar_set.value}-{spark or _spark_line()}" if jar_set is JarSet.SPARK else jar_set.value
     jars = []
@@ -93,7 +93,7 @@ def _spark_line() -> str:
     installed = version("pyspark")
     line = ".".join(installed.split(".")[:2])
     if line not in SPARK_LINES:
-        raise Unfit(
+        raise InvalidEnvironment(
             "SPARK_UNKNOWN",
             f"pyspark {installed} is installed.",
             expected=f"pyspark {' or '.join(f'{each}.x' for each in SPARK_LINES)}: Delta's jars are made for one line of Spark.",
@@ -114,8 +114,8 @@ def ensure(jar_set: JarSet, say: Callable[[str], None] | None = None) -> tuple[P
     """The files of a set, in the lock's order, fetching what is not there, as on the first call of a machine.
 
     `say` is told before a fetch, which takes seconds. Sums are checked when a file is put in place, sizes on each call; `damaged` checks
-    the sums again. Any number of processes may call this at once. Raises Unfit JARS_UNREACHABLE, JARS_CORRUPT or DISK_FULL, and java.find's
-    errors if it must fetch.
+    the sums again. Any number of processes may call this at once. Raises InvalidEnvironment JARS_UNREACHABLE, JARS_CORRUPT or DISK_FULL,
+    and java.find's errors if it must fetch.
     """
     jars, folder = locked(jar_set), cache_folder() / "jars"
     if missing(jar_set):
@@ -166,7 +166,7 @@ def _fetch(jars: tuple[Jar, ...], folder: Path) -> None:
         wrong = [jar for jar, file in fetched.items() if _sha256(file) != jar.sha256]
         if wrong:
             shutil.rmtree(ivy_cache, ignore_errors=True)  # else the next try would be served the same bytes
-            raise Unfit(
+            raise InvalidEnvironment(
                 "JARS_CORRUPT",
                 f"{wrong[0].file_name} came with SHA-256 {_sha256(fetched[wrong[0]])} and was deleted"
                 + (f", {len(wrong) - 1} more likewise." if len(wrong) > 1 else "."),
@@ -202,18 +202,18 @@ def run_ivy(jars: tuple[Jar, ...], ivy_cache: Path, target: Path) -> None:
         raise _fetch_error(log, f"{len(absent) or len(jars)} of {len(jars)} jars could not be fetched")
 
 
-def _fetch_error(log: Path, what: str) -> Unfit:
+def _fetch_error(log: Path, what: str) -> InvalidEnvironment:
     text = log.read_text(encoding="utf-8", errors="replace")
     if "No space left on device" in text:
         return _disk_full(log.parent)
     if re.search(r"invalid (sha1|md5|sha-256)", text):
-        return Unfit(
+        return InvalidEnvironment(
             "JARS_CORRUPT",
             f"{what}: a download does not fit the sum published beside it.",
             expected="files as Maven Central publishes them.",
             remedy=f"run `ingest jars` again; details are in {log}.",
         )
-    return Unfit(
+    return InvalidEnvironment(
         "JARS_UNREACHABLE",
         f"{what}: Maven Central does not answer or does not have them.",
         expected="network on the first start (later ones need none).",
@@ -222,9 +222,9 @@ def _fetch_error(log: Path, what: str) -> Unfit:
     )
 
 
-def _disk_full(where: Path) -> Unfit:
+def _disk_full(where: Path) -> InvalidEnvironment:
     remedy = "free space there or set INGEST_CACHE to a folder on another disk."
-    return Unfit("DISK_FULL", f"no space left under {where}.", expected="about 200 MB free.", remedy=remedy)
+    return InvalidEnvironment("DISK_FULL", f"no space left under {where}.", expected="about 200 MB free.", remedy=remedy)
 
 
 @contextmanager
@@ -236,7 +236,7 @@ def _disk_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise _disk_full(folder) from error
-        raise Unfit(
+        raise InvalidEnvironment(
             "JARS_UNREACHABLE",
             f"the cache of jars at {folder} cannot be used ({error}).",
             expected="a folder that this user may write.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 
 # Spark 4.0 is built and tested for these two; on others it fails late, with messages that do not name Java.
 SUPPORTED = (17, 21)
@@ -34,13 +34,13 @@ class Java:
 
     def __post_init__(self) -> None:
         if self.version not in SUPPORTED:
-            raise Unfit("JAVA_WRONG", f"Java {self.version} at {self.executable}.", expected=WANTED, remedy=GET_JAVA)
+            raise InvalidEnvironment("JAVA_WRONG", f"Java {self.version} at {self.executable}.", expected=WANTED, remedy=GET_JAVA)
 
 
 def find() -> Java:
     """The Java that will be used: the one of JAVA_HOME if that is set (Spark looks there first too), else the first on PATH.
 
-    Raises Unfit JAVA_MISSING where there is none that answers, JAVA_WRONG where its version is not 17 or 21.
+    Raises InvalidEnvironment JAVA_MISSING where there is none that answers, JAVA_WRONG where its version is not 17 or 21.
     """
     return _find(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
@@ -75,5 +75,5 @@ def _ask(executable: Path) -> Java:
     return Java(Path(home.group(1)), executable, int(release.group(1)))
 
 
-def _missing(found: str) -> Unfit:
-    return Unfit("JAVA_MISSING", found, expected=WANTED, remedy=GET_JAVA)
+def _missing(found: str) -> InvalidEnvironment:
+    return InvalidEnvironment("JAVA_MISSING", found, expected=WANTED, remedy=GET_JAVA)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from ingest.runtime import class_archive, databricks, jars, java, jvm_folder
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,8 +87,8 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
 
     `short`: for less than a minute's work, with ONE_COMPILER unless the caller's own options name a level. `memory` is the heap of the
     driver's JVM (default: INGEST_DRIVER_MEMORY or 2g); INGEST_DRIVER_JAVA_OPTIONS adds options of the JVM. On Databricks the platform's
-    session is taken as it is, with the settings of `settable`: none of these parameters counts there. Raises Unfit where Java or the jars
-    are missing, or the platform's session does not do.
+    session is taken as it is, with the settings of `settable`: none of these parameters counts there. Raises InvalidEnvironment where
+    Java or the jars are missing, or the platform's session does not do.
     """
     if (platform := databricks.runtime()) is not None:
         return _take(platform, master)
@@ -136,7 +136,7 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
         try:
             session = builder.getOrCreate()
         except Exception as error:
-            raise Unfit(
+            raise InvalidEnvironment(
                 "SPARK_NOT_STARTED",
                 f"Spark did not start on master {master}: {type(error).__name__}.",
                 expected="a Spark session.",
@@ -177,7 +177,7 @@ def _take(platform: str, master: str) -> SparkSession:
     print(f"ingest: on Databricks Runtime {platform} its own Spark is taken; --master {master} does not count.", file=sys.stderr)
     session = SparkSession.builder.getOrCreate()
     if not hasattr(session, "_jvm"):  # Spark Connect, which serverless and the standard access mode give
-        raise Unfit(
+        raise InvalidEnvironment(
             "SPARK_CONNECT",
             "the session is one of Spark Connect, without a JVM at hand.",
             expected="a classic session: locks, logs and conflicts are seen through the driver's JVM.",
@@ -189,7 +189,7 @@ def _take(platform: str, master: str) -> SparkSession:
         try:
             session.conf.set(key, value)
         except Exception as error:
-            raise Unfit(
+            raise InvalidEnvironment(
                 "SETTING_REFUSED",
                 f"Databricks Runtime {platform} does not let a session set {key}: {error}",
                 expected=f"{key}={value}, since it decides what a row becomes (I9).",

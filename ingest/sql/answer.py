@@ -18,7 +18,7 @@ Plain: TypeAlias = bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 
 
 @dataclass(frozen=True)
-class Column:
+class ResultColumn:
     """A column of an answer; `type` is its SQL type, as `DECIMAL(18,2)`."""
 
     name: str
@@ -36,7 +36,7 @@ class Answer:
         self._reader = reader
         self._error = error
         self._schema = pa.schema([pa.field(f.name, _micros(f.type), f.nullable) for f in reader.schema])
-        self.columns = tuple(Column(f.name, sql_type(f.type), _numeric(f.type)) for f in self._schema)
+        self.columns = tuple(ResultColumn(f.name, sql_type(f.type), _numeric(f.type)) for f in self._schema)
 
     def rows(self, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
         """The rows as Python's values, at most `limit`; once only. Raises InvalidInput SQL_FAILED where the query fails on the way."""

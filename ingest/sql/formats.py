@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import IO, Any
 
 from ingest.runtime.printable import printable
-from ingest.sql.answer import Answer, Column, plain
+from ingest.sql.answer import Answer, ResultColumn, plain
 
 CELL_CHARACTERS = 60  # a longer value is cut in a table; CSV and JSON have it whole
 ROWS_DEFAULT = 100
@@ -51,7 +51,7 @@ def write_lines(answer: Answer, out: IO[str], limit: int | None = None) -> None:
         out.writelines(f"{str(value).rstrip()}\n" for value in row if value is not None)
 
 
-def write_cells(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: IO[str], width: int) -> None:
+def write_cells(columns: Sequence[ResultColumn], rows: Sequence[Sequence[str]], out: IO[str], width: int) -> None:
     """The aligned table of `write_table`."""
     from rich.cells import cell_len
 
@@ -74,7 +74,7 @@ def write_cells(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: I
     Console(file=out, width=max(width, sum(widths) + 3 * len(widths)), highlight=False).print(table)
 
 
-def _write_blocks(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: IO[str]) -> None:
+def _write_blocks(columns: Sequence[ResultColumn], rows: Sequence[Sequence[str]], out: IO[str]) -> None:
     longest = max(len(column.name) for column in columns)
     for number, row in enumerate(rows, 1):
         out.write(f"— row {number} —\n")

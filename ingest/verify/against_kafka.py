@@ -29,7 +29,7 @@ from ingest.ledger.ledger_row import LedgerRow
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 from ingest.verify.balance import Finding
-from ingest.verify.classification import Placement, place
+from ingest.verify.classification import Classification, classify
 from ingest.verify.count import SHOWN_MAX
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def against_kafka(
     """Compare with the topic, read with a plain consumer at the level of record batches.
 
     `rows` are the ledger rows of kind batch. Those of another topic id are unverifiable. `session` gives the one that decodes
-    what stands nowhere. Raises what TopicReader and scan raise (Unfit), and Unreadable.
+    what stands nowhere. Raises what TopicReader and scan raise (InvalidEnvironment), and Unreadable.
     """
     here = [row for row in rows if row.topic_id == topic.id and row.end_offset > row.start_offset]
     foreign = sum(row.end_offset - row.start_offset for row in rows if row.topic_id != topic.id)
@@ -77,13 +77,13 @@ def against_kafka(
     gone = _removed_positions(engine, *tables[0], deleted)
     for partition, taken in _removed_positions(engine, *tables[1], records_deleted).items():
         gone[partition] = np.concatenate((gone.get(partition, _none()), taken))
-    placements: list[Placement] = []
+    classifications: list[Classification] = []
     findings: list[Finding] = []
     with TopicReader(kafka, topic.name) as reader:
         for partition in sorted({row.partition for row in here}):
             of_partition = [row for row in here if row.partition == partition]
             start, end = min(row.start_offset for row in of_partition), max(row.end_offset for row in of_partition)
-            placement = place(
+            classification = classify(
                 scan(reader, partition, start, end),
                 of_partition,
                 target_positions.get(partition, _none()),
@@ -92,22 +92,22 @@ def against_kafka(
                 contract_hash=contract.hash,
                 removed=gone.get(partition, _none()),
             )
-            placements.append(placement)
-            findings += placement.findings
-            findings += _lost(session, contract, topic, reader, placement, places.target, deleted, of_partition)
+            classifications.append(classification)
+            findings += classification.findings
+            findings += _lost(session, contract, topic, reader, classification, places.target, deleted, of_partition)
     gaps: dict[str, int] = {}
-    for placement in placements:
-        for kind, offsets in placement.gaps:
+    for classification in classifications:
+        for kind, offsets in classification.gaps:
             name = kind.name.lower().replace("_", " ")
             gaps[name] = gaps.get(name, 0) + len(offsets)
     return Reread(
-        sum(each.records for each in placements),
-        sum(len(each.in_target) + len(each.in_both) for each in placements),
-        sum(len(each.in_quarantine) for each in placements),
-        sum(len(each.removed) for each in placements),
-        sum(len(each.elsewhere) for each in placements),
+        sum(each.records for each in classifications),
+        sum(len(each.in_target) + len(each.in_both) for each in classifications),
+        sum(len(each.in_quarantine) for each in classifications),
+        sum(len(each.removed) for each in classifications),
+        sum(len(each.elsewhere) for each in classifications),
         gaps,
-        foreign + sum(len(each.unverifiable) for each in placements),
+        foreign + sum(len(each.unverifiable) for each in classifications),
         tuple(findings),
     )
 
@@ -134,19 +134,19 @@ def _lost(
     contract: Contract,
     topic: Topic,
     reader: TopicReader,
-    placement: Placement,
+    classification: Classification,
     target: str,
     deleted: Sequence[Commit],
     rows: Sequence[LedgerRow],
 ) -> Iterator[Finding]:
     """Records that stand nowhere and whose event id the target does not hold, and did not when a DELETE came after their batch."""
-    offsets = placement.elsewhere.offsets()
+    offsets = classification.elsewhere.offsets()
     if not len(offsets):  # a session takes many seconds
         return
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    from ingest.decode.decoder import Source, decode
+    from ingest.decode.decoder import BatchSource, decode
     from ingest.delta.table_definitions import HEADERS
 
     schema = T.StructType().add("key", "binary").add("value", "binary").add("topic", "string").add("partition", "integer")
@@ -159,12 +159,20 @@ def _lost(
 
     shown = 0
     for begin in range(0, len(offsets), CHUNK):
-        found = records_at(reader, placement.partition, offsets[begin : begin + CHUNK])
+        found = records_at(reader, classification.partition, offsets[begin : begin + CHUNK])
         records = [
-            (r.key, r.value, topic.name, placement.partition, r.offset, datetime.fromtimestamp(r.timestamp_ms / 1000, UTC), list(r.headers))
+            (
+                r.key,
+                r.value,
+                topic.name,
+                classification.partition,
+                r.offset,
+                datetime.fromtimestamp(r.timestamp_ms / 1000, UTC),
+                list(r.headers),
+            )
             for r in found
         ]
-        events = decode(spark.createDataFrame(records, schema), contract, Source(topic.id, BatchId(0, 0), datetime.now(UTC)))
+        events = decode(spark.createDataFrame(records, schema), contract, BatchSource(topic.id, BatchId(0, 0), datetime.now(UTC)))
         nowhere = events.join(known(), list(ids), "leftanti").persist()
         try:
             lost = {row["_offset"]: row["__reason"] for row in nowhere.select("_offset", "__reason").collect()}
@@ -183,7 +191,7 @@ def _lost(
         for offset, reason in sorted(lost.items())[: SHOWN_MAX - shown]:
             what = "is in neither target nor quarantine, and its event id is not in the target"
             why = f" ({reason}: it belongs into quarantine)" if reason else ""
-            yield Finding("RECORD_LOST", what + why, partition=placement.partition, start_offset=offset, end_offset=offset + 1)
+            yield Finding("RECORD_LOST", what + why, partition=classification.partition, start_offset=offset, end_offset=offset + 1)
         shown += len(lost)
         if shown >= SHOWN_MAX:
             return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from ingest.kafka.intervals import EMPTY, Intervals
-from ingest.ledger.batch_history import Books, Partition
+from ingest.ledger.batch_history import BatchHistory, Partition
 from ingest.ledger.ledger_row import LedgerRow, project
 
 
@@ -61,20 +61,20 @@ def finding(code: str, row: LedgerRow, what: str) -> Finding:
     return Finding(code, what, row.epoch, row.batch, row.partition, row.start_offset, row.end_offset)
 
 
-def check(books: Books) -> list[Finding]:
+def check(batch_history: BatchHistory) -> list[Finding]:
     """What does not add up in the books."""
-    return [*_sums(books.batches), *_joins(books), *_holes(books), *_differs(books)]
+    return [*_sums(batch_history.batches), *_joins(batch_history), *_holes(batch_history), *_differs(batch_history)]
 
 
-def pending(books: Books) -> dict[Partition, tuple[int, int]]:
+def pending(batch_history: BatchHistory) -> dict[Partition, tuple[int, int]]:
     """Offsets [start, end) that former epochs have read and the newest of a topic has still to read again, by partition."""
     found: dict[Partition, tuple[int, int]] = {}
-    newest = {topic: epoch for epoch, topic in sorted(books.topics.items())}
+    newest = {topic: epoch for epoch, topic in sorted(batch_history.topics.items())}
     reached: dict[Partition, int] = {}
-    for row in books.batches:
+    for row in batch_history.batches:
         key = (row.topic_id, row.partition)
         reached[key] = max(reached.get(key, 0), row.end_offset)
-    of_newest = (row for row in (*books.begins, *books.batches) if row.epoch == newest.get(row.topic_id))
+    of_newest = (row for row in (*batch_history.begins, *batch_history.batches) if row.epoch == newest.get(row.topic_id))
     ends = {(row.topic_id, row.partition): row.end_offset for row in sorted(of_newest, key=lambda row: row.batch)}
     for key, end in ends.items():
         if end < reached.get(key, 0):
@@ -93,13 +93,13 @@ def _sums(rows: Iterable[LedgerRow]) -> Iterator[Finding]:
             yield finding("SUM_WRONG", row, "a count below zero")
 
 
-def _joins(books: Books) -> Iterator[Finding]:
+def _joins(batch_history: BatchHistory) -> Iterator[Finding]:
     """Inside an epoch each range begins where the former one of its partition ended."""
 
     def stream(row: LedgerRow) -> tuple[int, str, int]:
         return row.epoch, row.topic_id, row.partition
 
-    rows = sorted((*books.begins, *books.batches), key=lambda row: (stream(row), row.batch, row.end_offset))
+    rows = sorted((*batch_history.begins, *batch_history.batches), key=lambda row: (stream(row), row.batch, row.end_offset))
     for _, group in groupby(rows, key=stream):
         for before, after in pairwise(group):
             if after.start_offset > before.end_offset:
@@ -108,30 +108,30 @@ def _joins(books: Books) -> Iterator[Finding]:
                 yield finding("RANGE_OVERLAPS", after, f"begins before the end {before.end_offset} of batch {before.batch}")
 
 
-def _holes(books: Books) -> Iterator[Finding]:
+def _holes(batch_history: BatchHistory) -> Iterator[Finding]:
     """Over all epochs no offsets are left out but those of accepted gaps, and those that are still to be read again."""
-    coming = pending(books)
+    coming = pending(batch_history)
     spans: dict[Partition, list[LedgerRow]] = {}
-    for row in (*books.begins, *books.batches):
+    for row in (*batch_history.begins, *batch_history.batches):
         spans.setdefault((row.topic_id, row.partition), []).append(row)
-    told = {(each.epoch, each.batch, each.partition) for each in _joins(books)}
+    reported = {(each.epoch, each.batch, each.partition) for each in _joins(batch_history)}
     for (topic_id, partition), rows in sorted(spans.items()):
         whole = Intervals.of([(min(row.start_offset for row in rows), max(row.end_offset for row in rows))])
         excused = Intervals.of([coming[topic_id, partition]]) if (topic_id, partition) in coming else EMPTY
-        for start, end in whole.minus(books.covered(topic_id, partition)).minus(excused):
+        for start, end in whole.minus(batch_history.covered(topic_id, partition)).minus(excused):
             after = min((row for row in rows if row.start_offset >= end), key=lambda row: (row.start_offset, row.epoch, row.batch))
-            if (after.epoch, after.batch, partition) not in told:
+            if (after.epoch, after.batch, partition) not in reported:
                 yield finding("RANGE_MISSING", after, f"[{start}, {end}) before it is in no batch of any epoch, and in no accepted gap")
 
 
-def _differs(books: Books) -> Iterator[Finding]:
+def _differs(batch_history: BatchHistory) -> Iterator[Finding]:
     """The ledger against the commits that the log still has: offsets and counts of each partition, rows added by the whole batch."""
     kept: dict[tuple[int, int], list[LedgerRow]] = {}
-    for row in (*books.batches, *books.begins, *books.gaps):
+    for row in (*batch_history.batches, *batch_history.begins, *batch_history.gaps):
         kept.setdefault((row.epoch, row.batch), []).append(row)
-    for id, (commit, mark) in sorted(books.commits.items(), key=lambda each: each[0]):
+    for id, (commit, batch_commit) in sorted(batch_history.commits.items(), key=lambda each: each[0]):
         rows = kept.get((id.epoch, id.number), [])
-        if {_told(row) for row in rows} != {_told(row) for row in project(commit, mark, {})}:
+        if {_reported(row) for row in rows} != {_reported(row) for row in project(commit, batch_commit, {})}:
             what = f"has other offsets or counts in the ledger than in version {commit.version} of the target"
             yield Finding("LEDGER_DIFFERS", what, id.epoch, id.number)
         added = [file.records for file in commit.added]
@@ -141,7 +141,7 @@ def _differs(books: Books) -> Iterator[Finding]:
             yield Finding("LEDGER_DIFFERS", what, id.epoch, id.number)
 
 
-def _told(row: LedgerRow) -> tuple[object, ...]:
+def _reported(row: LedgerRow) -> tuple[object, ...]:
     """What a row and its commit say alike: how many rows were inserted only the commit's files tell."""
     figures = (row.records_read, row.quarantined, row.gap, row.target_version)
     return row.kind, row.topic_id, row.partition, row.start_offset, row.end_offset, figures

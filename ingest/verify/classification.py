@@ -23,7 +23,7 @@ OTHER: dict[Isolation, Isolation] = {"read_committed": "read_uncommitted", "read
 
 
 @dataclass(frozen=True)
-class Placement:
+class Classification:
     """Every offset that the ledger's rows of one partition cover, in exactly one class.
 
     Of the records that Kafka holds and this isolation level reads: `in_target`, `in_quarantine`, `in_both`, `removed` (a DELETE
@@ -57,7 +57,7 @@ class Placement:
         return sum(map(len, (self.in_target, self.in_quarantine, self.in_both, self.removed, self.elsewhere)))
 
 
-def place(
+def classify(
     scan: PartitionScan,
     rows: Sequence[LedgerRow],
     target: ArrayLike,
@@ -66,7 +66,7 @@ def place(
     isolation: Isolation = "read_committed",
     contract_hash: str | None = None,
     removed: ArrayLike = (),
-) -> Placement:
+) -> Classification:
     """Place the records of one partition.
 
     `rows` are the partition's ledger rows of kind batch, all with the topic id that the scan is of and inside of its range (else
@@ -95,7 +95,7 @@ def place(
     # Compaction may have taken a record after we read it, or a marker: what it left proves nothing.
     unknown = Intervals.union([gone, classes[Kind.HOLE]])
     elsewhere = lacking.minus(taken)
-    return Placement(
+    return Classification(
         scan.partition,
         covered,
         read.common(t).minus(q),
@@ -108,7 +108,7 @@ def place(
         len(t.common(unknown)) + len(q.common(unknown)),
         (
             *_counts(rows, read, unknown),
-            *_standing(rows, elsewhere, unknown.minus(held)),
+            *_existing(rows, elsewhere, unknown.minus(held)),
             *_foreign(rows, "ROW_WITHOUT_RECORD", "the target holds", t.minus(read).minus(unknown), classes),
             *_foreign(rows, "QUARANTINED_WITHOUT_RECORD", "the quarantine holds", q.minus(read).minus(unknown), classes),
         ),
@@ -137,7 +137,7 @@ def _counts(rows: Sequence[LedgerRow], read: Intervals, unknown: Intervals) -> I
             yield finding("GAP_DIFFERS", row, f"the ledger says {row.gap} offsets hold no record, in Kafka it is {gap - open_}{but}")
 
 
-def _standing(rows: Sequence[LedgerRow], elsewhere: Intervals, unknown: Intervals) -> Iterator[Finding]:
+def _existing(rows: Sequence[LedgerRow], elsewhere: Intervals, unknown: Intervals) -> Iterator[Finding]:
     """Records that stand nowhere must be duplicates. `unknown` offsets that hold no row may have been duplicates too, and so may what
     another batch put into target or quarantine that has read the same offsets."""
     for row, here, open_ in zip(rows, _of_each(rows, elsewhere), _of_each(rows, unknown), strict=True):

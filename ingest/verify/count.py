@@ -9,7 +9,7 @@ from ingest.delta.batch_commit import FIRST_BATCH
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine
 from ingest.delta.stored_rows import NONE, QUARANTINE, TARGET, Group, Key, groups_at
-from ingest.ledger.batch_history import Books, version_of
+from ingest.ledger.batch_history import BatchHistory, version_of
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
@@ -55,7 +55,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Held:
+class TableRows:
     """What became of what batches put into a table: found = put - removed - replaced - missing + surplus + uncommitted.
 
     `removed` were taken by DELETE commits. `replaced` were gone before a seek read their batches again (what came back then is of later
@@ -87,7 +87,7 @@ class Account:
     unknown: tuple[Finding, ...]
     uncommitted: Mapping[Key, int]
 
-    def held(self, table: str) -> Held:
+    def held(self, table: str) -> TableRows:
         """The sum of `target` or `quarantine`."""
         if table == "target":
             there, uncommitted = self.rows, 0
@@ -99,7 +99,7 @@ class Account:
         put, missing = sum(number for number, _, _ in each), sum(number for _, _, number in each)
         removed = sum(commit.rows for commit in self.removed if commit.table == table)
         replaced = max(0, sum(max(0, number - now) for number, now, _ in each) - missing - removed)
-        return Held(put, removed, replaced, missing, found - put + removed + replaced + missing - uncommitted, uncommitted, found)
+        return TableRows(put, removed, replaced, missing, found - put + removed + replaced + missing - uncommitted, uncommitted, found)
 
     @property
     def expected_rows(self) -> int:
@@ -107,23 +107,23 @@ class Account:
         return sum(min(each.rows, each.row.inserted) + each.missing_rows for each in self.judged)
 
 
-def account(engine: Engine, places: Places, books: Books) -> Account:
+def account(engine: Engine, places: Places, batch_history: BatchHistory) -> Account:
     """Count the target at the version of the books, and then the quarantine, which is committed first (I7). Raises Unreadable."""
-    target = At(places.target, books.version)
+    target = At(places.target, batch_history.version)
     quarantine = At(places.quarantine, version_of(DeltaLog(files_of(places.lake, engine.session), places.quarantine)))
     rows, records = groups_at(engine, places, target, TARGET), groups_at(engine, places, quarantine, QUARANTINE)
-    batches = {(row.epoch, row.batch, row.partition): row for row in books.batches}
-    again = {key: seek for key, row in batches.items() if (seek := books.again(row)) is not None}
-    least = {key: _least(batches[key], books) for key in again}
+    batches = {(row.epoch, row.batch, row.partition): row for row in batch_history.batches}
+    again = {key: seek for key, row in batches.items() if (seek := batch_history.again(row)) is not None}
+    least = {key: _least(batches[key], batch_history) for key in again}
     fewer = {key: row.inserted - rows.get(key, NONE).rows for key, row in batches.items()}
     fewer_records = {key: row.quarantined - records.get(key, NONE).rows for key, row in batches.items()}
     # Of a batch that was read again both tables together have to hold what stood; of all others each by itself.
     short = _positive(fewer | {key: least[key] - rows.get(key, NONE).rows - records.get(key, NONE).rows for key in again})
-    since = {key: again[key].looked[0] if key in again else row.target_version for key, row in batches.items()}
+    since = {key: again[key].snapshots[0] if key in again else row.target_version for key, row in batches.items()}
     before = dict(short)
     removed = explain(engine, "target", target, TARGET, short, since)
     short_records = _positive(fewer_records | {key: short.get(key, 0) for key in again})
-    since = {key: again[key].looked[1] if key in again else 0 for key in batches}
+    since = {key: again[key].snapshots[1] if key in again else 0 for key in batches}
     removed += explain(engine, "quarantine", quarantine, QUARANTINE, short_records, since)
     judged = []
     for key, row in batches.items():
@@ -132,7 +132,7 @@ def account(engine: Engine, places: Places, books: Books) -> Account:
             missing = min(missing_records, max(0, fewer[key] - before.get(key, 0) + missing))
             missing_records -= missing
         judged.append(Judged(row, rows.get(key, NONE).rows, records.get(key, NONE).rows, least.get(key), missing, missing_records))
-    uncommitted = {key: group.rows for key, group in records.items() if key not in batches and _may_be_uncommitted(key, books)}
+    uncommitted = {key: group.rows for key, group in records.items() if key not in batches and _may_be_uncommitted(key, batch_history)}
     unknown = [*_of_no_batch("target", rows, batches, {}), *_of_no_batch("quarantine", records, batches, uncommitted)]
     return Account(tuple(judged), tuple(removed), target, quarantine, rows, records, tuple(unknown), uncommitted)
 
@@ -141,19 +141,19 @@ def _positive(numbers: Mapping[Key, int]) -> dict[Key, int]:
     return {key: number for key, number in numbers.items() if number > 0}
 
 
-def _least(row: LedgerRow, books: Books) -> int:
+def _least(row: LedgerRow, batch_history: BatchHistory) -> int:
     """What has to stand of a batch that was read again or left out: what stood then. If nobody counted that, nothing of what was left out
     for good, and all of what was read again."""
-    if row.stood is not None:
-        return row.stood
-    return 0 if books.left_out(row).count(row.start_offset, row.end_offset) else row.inserted + row.quarantined
+    if row.existing_rows is not None:
+        return row.existing_rows
+    return 0 if batch_history.left_out(row).count(row.start_offset, row.end_offset) else row.inserted + row.quarantined
 
 
-def _may_be_uncommitted(key: Key, books: Books) -> bool:
+def _may_be_uncommitted(key: Key, batch_history: BatchHistory) -> bool:
     """Whether a batch with records in quarantine alone is one at hand or cut off: it follows its epoch's last one, or is newer than all."""
     epoch, batch, _ = key
-    newest = max(books.last.items(), default=(0, 0))
-    return (epoch, batch) > newest or batch == books.last.get(epoch, FIRST_BATCH - 1) + 1
+    newest = max(batch_history.last.items(), default=(0, 0))
+    return (epoch, batch) > newest or batch == batch_history.last.get(epoch, FIRST_BATCH - 1) + 1
 
 
 def _of_no_batch(table: str, groups: Mapping[Key, Group], batches: Mapping[Key, LedgerRow], but: Mapping[Key, int]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ingest.delta.delta_sql import Engine
 from ingest.kafka.intervals import EMPTY, Intervals
-from ingest.ledger.batch_history import books
+from ingest.ledger.batch_history import batch_history
 from ingest.runtime.places import Places
 from ingest.verify.count import account
 
@@ -35,7 +35,7 @@ class Coverage:
 
 def coverage(engine: Engine, places: Places, topic_id: str) -> Coverage:
     """Count as verify does. Tables that are missing hold nothing. Raises Refused LOG_TORN, and Unreadable."""
-    read = books(engine, places)
+    read = batch_history(engine, places)
     counted = account(engine, places, read)
     begins: dict[int, int] = {}
     ends: dict[int, int] = {}
@@ -63,6 +63,6 @@ def coverage(engine: Engine, places: Places, topic_id: str) -> Coverage:
 
 def shortage(engine: Engine, places: Places) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The batches of which something is missing, and the rows that no known batch put there, in words. Raises what `coverage` raises."""
-    counted = account(engine, places, books(engine, places))
+    counted = account(engine, places, batch_history(engine, places))
     missing = (finding for each in counted.judged if each.missing for finding in each.findings())
     return tuple(map(str, missing)), tuple(map(str, counted.unknown))

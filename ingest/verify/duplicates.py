@@ -148,10 +148,10 @@ def _hashed_bytes(hashes: Hashes, column: pa.LargeBinaryArray) -> Hashes:
     """Eight bytes of every row at a time."""
     ends = np.frombuffer(column.buffers()[1], np.int64, len(column) + 1, column.offset * 8)
     at, left = ends[:-1] - ends[0], np.diff(ends)
-    told = column.buffers()[2]
+    reported = column.buffers()[2]
     data = np.zeros(ends[-1] - ends[0] + 8, np.uint8)  # with room behind the last byte
-    if told is not None:
-        data[:-8] = np.frombuffer(told, np.uint8)[ends[0] : ends[-1]]
+    if reported is not None:
+        data[:-8] = np.frombuffer(reported, np.uint8)[ends[0] : ends[-1]]
     words: Hashes = np.ndarray((data.size - 7,), "<u8", data, strides=(1,))
     hashes = _mixed(hashes, left.astype(np.uint64))
     whole = int(left.min()) // 8 if left.size else 0

@@ -13,14 +13,14 @@ from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import FIRST_BATCH, BatchId, app_id
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import Engine
-from ingest.ledger.batch_history import Books, books
+from ingest.ledger.batch_history import BatchHistory, batch_history
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 from ingest.verify.against_kafka import Reread
 from ingest.verify.balance import Finding, Total, check, pending, total
-from ingest.verify.count import Account, Held, account
+from ingest.verify.count import Account, TableRows, account
 from ingest.verify.deletions import Removed
 from ingest.verify.duplicates import doubled
 
@@ -43,8 +43,8 @@ class Verified:
     table: str
     total: Total
     epochs: int
-    target: Held
-    quarantine: Held
+    target: TableRows
+    quarantine: TableRows
     deletes: tuple[Removed, ...]
     uncommitted: tuple[Uncommitted, ...]
     pending: tuple[tuple[int, int, int], ...]
@@ -72,7 +72,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
             remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
         )
     # What a run commits while we look must not look like a fault: each is read after what it may be ahead of.
-    read = books(engine, places)
+    read = batch_history(engine, places)
     counted = account(engine, places, read)
     findings = [
         *check(read),
@@ -84,14 +84,14 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     return _verified(places, read, counted, findings)
 
 
-def _not_known(transactions: dict[str, int], places: Places, read: Books) -> Iterator[Finding]:
+def _not_known(transactions: dict[str, int], places: Places, read: BatchHistory) -> Iterator[Finding]:
     """The batch that Delta keeps as the last one under our transaction id, where ledger and log have both lost it."""
     last = BatchId.of(transactions.get(app_id(places.pipeline, places.table), 0))
     if last.number >= FIRST_BATCH and read.last.get(last.epoch, -1) < last.number:
         yield Finding("BATCH_MISSING", "is committed by its transaction id, and in neither ledger nor log", last.epoch, last.number)
 
 
-def _verified(places: Places, read: Books, counted: Account, findings: list[Finding]) -> Verified:
+def _verified(places: Places, read: BatchHistory, counted: Account, findings: list[Finding]) -> Verified:
     newest = max(read.topics.items(), default=(0, ""))[1]
     uncommitted: dict[tuple[int, int], int] = {}
     for (epoch, batch, _), records in counted.uncommitted.items():

@@ -12,9 +12,9 @@ import pyarrow
 import pyarrow.parquet as parquet
 from deltalake import DeltaTable
 
-from ingest.lab.oracle import Run, Verdict, judge, judge_live
+from ingest.lab.oracle import JudgedRun, OracleVerdict, judge, judge_live
 from ingest.lab.oracle.oracle_tables import select
-from ingest.lab.oracle.sources import Commit, KafkaView, Number, read_kafka, read_log
+from ingest.lab.oracle.sources import KafkaView, Number, OracleCommit, read_kafka, read_log
 from ingest.lab.samples.poison_records import POISON_KINDS
 from ingest.lab.samples.sample_producer import Produced, produce_sample
 from ingest.lab.samples.shop import ORDERS
@@ -203,10 +203,10 @@ class Pipeline:
     def delta(self, kind: str = "target", table: str | None = None) -> Path:
         return self.root(table) / kind
 
-    def commits(self, kind: str = "target", table: str | None = None) -> list[Commit]:
+    def commits(self, kind: str = "target", table: str | None = None) -> list[OracleCommit]:
         return read_log(self.delta(kind, table))
 
-    def batches(self, kind: str = "target", table: str | None = None) -> list[Commit]:
+    def batches(self, kind: str = "target", table: str | None = None) -> list[OracleCommit]:
         """The commits of target or quarantine that are batches."""
         return [commit for commit in self.commits(kind, table) if commit.kind == "batch"]
 
@@ -249,9 +249,9 @@ class Pipeline:
         """All that the topic holds now."""
         return read_kafka(self.bootstrap_servers, self.topic, ("order_id",), PAYLOAD)
 
-    def judge(self, table: str | None = None, *, kafka: KafkaView | None = None, **changes: Any) -> Verdict:
+    def judge(self, table: str | None = None, *, kafka: KafkaView | None = None, **changes: Any) -> OracleVerdict:
         """Ask the oracle, of what Kafka shows now or has shown (`kafka`)."""
         name = table or self.tables[0]
-        run = Run(self.lake, "shop", name, self.topic, ("order_id",), PAYLOAD, tuple(self.manifests), refused_kinds=REFUSED)
+        run = JudgedRun(self.lake, "shop", name, self.topic, ("order_id",), PAYLOAD, tuple(self.manifests), refused_kinds=REFUSED)
         run = replace(run, **changes)
         return judge_live(run, self.bootstrap_servers) if kafka is None else judge(run, kafka)

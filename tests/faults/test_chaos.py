@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from ingest.lab.chaos.schedule import FAULTS
+from tests.faults.code_mutants import MUTANTS, copy_with
 from tests.faults.driver import REPOSITORY, left, until
 from tests.faults.pipeline import CONTRACT
-from tests.faults.planted import PLANTED, copy_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -76,7 +76,7 @@ def test_a_short_chaos_of_all_faults_ends_clean_and_leaves_nothing(project: Path
 
 
 def test_an_engine_with_a_bug_is_found_out_and_the_folder_and_the_command_are_there_to_look_again(project: Path, tmp_path: Path) -> None:
-    code, scratch = copy_with(PLANTED["no dedup inside a batch"], tmp_path / "planted"), tmp_path / "scratch"
+    code, scratch = copy_with(MUTANTS["no dedup inside a batch"], tmp_path / "planted"), tmp_path / "scratch"
     options = ("--minutes", "0.2", "--seed", "3", "--faults", "kill-producer")
     with chaos(project, scratch, *options, code=code) as running:
         out, err = running.communicate()

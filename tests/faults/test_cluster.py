@@ -13,10 +13,10 @@ import pytest
 
 from ingest.runtime.spark import ONE_COMPILER
 from tests.cluster import Cluster
+from tests.faults.code_mutants import BYPASSED, copy_with
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import Driver, until
 from tests.faults.pipeline import Pipeline
-from tests.faults.planted import BYPASSED, copy_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

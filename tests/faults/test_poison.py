@@ -12,7 +12,7 @@ import yaml
 from kafka import KafkaProducer
 
 from ingest.lab.broker.embedded_broker import Broker
-from ingest.lab.oracle import Verdict
+from ingest.lab.oracle import OracleVerdict
 from ingest.lab.oracle.oracle_tables import Lake, select
 from ingest.lab.oracle.sources import Number
 from ingest.lab.samples.poison_records import POISON_KINDS, PoisonKind
@@ -34,7 +34,7 @@ class Story:
     pipeline: Pipeline
     refused: str
     written_when_refused: dict[str, list[Number]]
-    verdicts: dict[str, Verdict]
+    verdicts: dict[str, OracleVerdict]
     lakes: dict[str, Lake]
 
 

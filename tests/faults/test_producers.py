@@ -13,7 +13,7 @@ from ingest.kafka.delivery import ExactlyOnce, ProducerFenced, TransactionalProd
 from ingest.lab.oracle.oracle_tables import select
 from ingest.lab.oracle.sources import read_kafka
 from ingest.lab.proxy import Api, Proxy
-from ingest.lab.samples.sender_process import Line
+from ingest.lab.samples.sender_process import Sender
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import until
 from tests.faults.pipeline import Pipeline
@@ -75,7 +75,7 @@ def test_producer_fenced_its_open_transaction_is_not_in_the_lake(lake: Pipeline)
             open_one.send(lake.topic, value, partition=number % 2)
         open_one.flush()
         assert not stable(lake), "its records are in the log"
-        with Line(lake.bootstrap_servers, name, {}, 10):
+        with Sender(lake.bootstrap_servers, name, {}, 10):
             pass
     lake.produce(1000, seed=2)
     lake.complete()

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from kafka import KafkaProducer
 
-from ingest.lab.oracle import Verdict
+from ingest.lab.oracle import OracleVerdict
 from ingest.lab.oracle.oracle_tables import select
 from ingest.lab.samples.shop import SampleEvent, Shop
 from tests.faults.conftest import PipelineFactory
@@ -68,7 +68,7 @@ DRIFTS = (
 class Story:
     lake: Pipeline
     sent: Mapping[str, Drift]
-    verdicts: Mapping[str, Verdict]
+    verdicts: Mapping[str, OracleVerdict]
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.lab.oracle.oracle_tables import select
+from tests.faults.code_mutants import BYPASSED, copy_with, plant
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import DEADLINE_S, REPOSITORY, until
 from tests.faults.pipeline import Pipeline, with_jvm
-from tests.faults.planted import BYPASSED, copy_with, plant
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

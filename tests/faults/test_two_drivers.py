@@ -12,10 +12,10 @@ import pyspark
 import pytest
 
 from ingest.runtime import jars, java
+from tests.faults.code_mutants import BYPASSED, copy_with
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import holder
 from tests.faults.pipeline import KINDS, Pipeline, with_jvm
-from tests.faults.planted import BYPASSED, copy_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -11,10 +11,10 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import BatchId, Counts, Look, Looked, Mark
+from ingest.delta.batch_commit import BatchCommit, BatchId, Counts, Snapshot, Snapshots
 from ingest.delta.delta_log import DeltaLog
 from ingest.kafka.offsets import OffsetRange
-from ingest.kafka.topic_state import BrokerFacts, TopicId
+from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.pipeline.batch import BatchReport, Table, process
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.seek_offsets import Seeking
@@ -41,7 +41,7 @@ class Desk:
 
     def open(self, seeking: Seeking | None = None) -> Table:
         """As the start of a run or a seek does: a new epoch, whose batches are numbered from 0 by Spark."""
-        broker = BrokerFacts(TopicId(self.topic, TOPIC_ID), dict.fromkeys(self.ends, (0, self.far)))
+        broker = TopicState(TopicId(self.topic, TOPIC_ID), dict.fromkeys(self.ends, (0, self.far)))
         epoch = open_epoch(self.session, self.contract, self.places, lambda: broker, seeking)
         self.number = 0
         self.ends = {**self.ends, **epoch.starts}
@@ -86,16 +86,16 @@ class Desk:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(lines), encoding="utf-8")
 
-    def mark(self, number: int, start: int = 0, end: int = 1, *, epoch: int | None = None, **counts: int) -> Mark:
+    def batch_commit(self, number: int, start: int = 0, end: int = 1, *, epoch: int | None = None, **counts: int) -> BatchCommit:
         """The mark of a batch of this desk's writer, or of another's in `epoch`, partition 0 only."""
         writer = self.table.epoch.writer
         id = BatchId(writer.epoch if epoch is None else epoch, number)
         states = [DeltaLog(LocalFiles(), path).state() for path in (self.places.target, self.places.quarantine)]
-        looked = Looked(*(Look("", 0, "") if state is None else state.look for state in states))
+        snapshots = Snapshots(*(Snapshot("", 0, "") if state is None else state.snapshot for state in states))
         ranges, hash_ = (OffsetRange(0, start, end),), self.contract.hash
         counted = ((0, Counts(**counts)),)
         who = writer.id if epoch is None else "another"
-        return Mark("batch", "t", "events", id, who, looked, hash_, writer.topic, ranges, counted)
+        return BatchCommit("batch", "t", "events", id, who, snapshots, hash_, writer.topic, ranges, counted)
 
     def log(self, table: str = "target") -> DeltaLog:
         return DeltaLog(LocalFiles(), f"{self.places.root}/{table}")

@@ -14,18 +14,18 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import Mark
+from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.delta_log import Commit, DeltaLog
 from ingest.delta.delta_sql import DataFusion
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import describe, facts_of
+from ingest.kafka.topic import describe, topic_state
 from ingest.pipeline import table_lock
 from ingest.pipeline.batch import BatchReport
 from ingest.pipeline.table_query import TableQuery, Trigger
 from ingest.recovery.epoch import Epoch, open_epoch
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.runtime import crash_points
-from ingest.runtime.errors import IngestError, Refused, Unfit
+from ingest.runtime.errors import IngestError, InvalidEnvironment, Refused
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 
@@ -102,7 +102,7 @@ class Lane:
         topic = describe(kafka, self.contract.source.topic)
         aim = to if isinstance(to, Aim) else Aim(to, tuple((offsets or {}).items()))
         with table_lock.holding(self.session, self.places):
-            asked = lambda: facts_of(kafka, topic, level)  # noqa: E731
+            asked = lambda: topic_state(kafka, topic, level)  # noqa: E731
             epoch = open_epoch(self.session, self.contract, self.places, asked, Seeking(aim, accept_gap, f"--to {aim.kind}"))
             epoch.ledger.append()
             return epoch
@@ -161,10 +161,10 @@ class Lane:
     def log(self, table: str = "target") -> DeltaLog:
         return DeltaLog(LocalFiles(), f"{self.places.root}/{table}")
 
-    def batches(self, table: str = "target") -> list[tuple[Commit, Mark]]:
+    def batches(self, table: str = "target") -> list[tuple[Commit, BatchCommit]]:
         """The commits that are batches of ours, in the order of their versions."""
-        found = [(commit, commit.mark) for commit in self.log(table).since(-1)]
-        return [(commit, mark) for commit, mark in found if mark is not None and mark.kind == "batch"]
+        found = [(commit, commit.batch_commit) for commit in self.log(table).since(-1)]
+        return [(commit, batch_commit) for commit, batch_commit in found if batch_commit is not None and batch_commit.kind == "batch"]
 
     def versions(self) -> dict[str, int]:
         """The newest version of each table."""
@@ -204,7 +204,7 @@ class Lane:
             try:
                 describe(KafkaOptions(self.bootstrap_servers), topic)
                 break
-            except Unfit:  # what a broker says of topics follows a moment behind
+            except InvalidEnvironment:  # what a broker says of topics follows a moment behind
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
 

@@ -62,9 +62,9 @@ def test_a_row_that_vanished_behind_the_logs_back_is_lost_and_one_that_appeared_
     assert (of_batch.epoch, of_batch.batch, of_batch.partition) == (2, 2, 0), "the batch holds one record less than its ledger row says"
     assert (record.epoch, record.partition, record.end_offset) == (None, 0, (record.start_offset or 0) + 1)
     offset = next(row["_offset"] for row in one.target().where("id = 'a'").collect()) + 5
-    stranger = one.target().where("id = 'a'").selectExpr("'x' AS id", "n", "_partition", f"{offset}L AS _offset")
+    foreign = one.target().where("id = 'a'").selectExpr("'x' AS id", "n", "_partition", f"{offset}L AS _offset")
     kafka = one.target().where("id = 'a'").select("_kafka_timestamp", "_ingested_at", "_epoch", "_batch")
-    stranger.crossJoin(kafka).write.format("delta").mode("append").save(one.places.target)
+    foreign.crossJoin(kafka).write.format("delta").mode("append").save(one.places.target)
     assert "ROW_WITHOUT_RECORD" in [finding.code for finding in reread(one).findings]
 
 

@@ -35,11 +35,19 @@ def test_every_batch_is_one_target_commit_with_transaction_id_and_contiguous_ran
     one.run()
 
     commits = one.batches()
-    assert [str(mark.id) for _, mark in commits] == ["1/2", "2/2", "2/3", "3/2", "4/2"]
-    assert [commit.transactions for commit, _ in commits] == [{"oncelake/t/events": mark.id.txn_version} for _, mark in commits]
-    assert [[(r.start, r.end) for r in mark.ranges] for _, mark in commits] == [[(0, 3)], [(3, 5)], [(5, 7)], [(7, 9)], [(9, 12)]]
-    assert {(mark.topic.id != "", mark.contract_hash) for _, mark in commits} == {(True, one.contract.hash)}
-    assert len({mark.writer for _, mark in commits}) == 4, "one a start"
+    assert [str(batch_commit.id) for _, batch_commit in commits] == ["1/2", "2/2", "2/3", "3/2", "4/2"]
+    assert [commit.transactions for commit, _ in commits] == [
+        {"oncelake/t/events": batch_commit.id.txn_version} for _, batch_commit in commits
+    ]
+    assert [[(r.start, r.end) for r in batch_commit.ranges] for _, batch_commit in commits] == [
+        [(0, 3)],
+        [(3, 5)],
+        [(5, 7)],
+        [(7, 9)],
+        [(9, 12)],
+    ]
+    assert {(batch_commit.topic.id != "", batch_commit.contract_hash) for _, batch_commit in commits} == {(True, one.contract.hash)}
+    assert len({batch_commit.writer for _, batch_commit in commits}) == 4, "one a start"
     assert one.ids() == ["a", "b", "c"]
     # read, inserted, duplicate, quarantined, gap
     columns = ("records_read", "inserted", "duplicate", "quarantined", "gap")
@@ -51,8 +59,8 @@ def test_every_batch_is_one_target_commit_with_transaction_id_and_contiguous_ran
         (2, 1, 0, 1, 1),
     ]
     # I7: the quarantine's commit of a batch comes before the target's.
-    target_at = {mark.id: commit.committed_at for commit, mark in commits}
-    quarantined = {mark.id: commit.committed_at for commit, mark in one.batches("quarantine")}
+    target_at = {batch_commit.id: commit.committed_at for commit, batch_commit in commits}
+    quarantined = {batch_commit.id: commit.committed_at for commit, batch_commit in one.batches("quarantine")}
     assert [str(id) for id in quarantined] == ["2/3", "4/2"]
     assert all(quarantined[id] < target_at[id] for id in quarantined)
 

@@ -19,7 +19,7 @@ from kafka.errors import KafkaError
 
 from ingest.lab.broker.broker_probe import answers
 from ingest.lab.broker.embedded_broker import Broker
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 
 pytestmark = pytest.mark.integration
 
@@ -92,7 +92,7 @@ def test_port_in_use_is_refused_by_number(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(Unfit, match="PORT_TAKEN") as refused:
+        with pytest.raises(InvalidEnvironment, match="PORT_TAKEN") as refused:
             Broker(tmp_path, port=port).start()
     assert str(port) in refused.value.found
     assert not Broker(tmp_path).running
@@ -102,7 +102,7 @@ def test_start_of_a_running_broker_changes_nothing(own: Broker) -> None:
     own.start()
     again = Broker(own.folder).start()
     assert (again.pid, again.port) == (own.pid, own.port)
-    with pytest.raises(Unfit, match="BROKER_RUNNING"):
+    with pytest.raises(InvalidEnvironment, match="BROKER_RUNNING"):
         Broker(own.folder, port=own.port + 1).start()
 
 
@@ -138,17 +138,17 @@ def test_recycled_process_id_is_never_killed(own: Broker) -> None:
     state = own.state
     assert state is not None
     own.kill()
-    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    foreign = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         text = (own.folder / "broker.json").read_text(encoding="utf-8")
-        recycled = text.replace(f'"pid": {state.process.pid}', f'"pid": {stranger.pid}')
+        recycled = text.replace(f'"pid": {state.process.pid}', f'"pid": {foreign.pid}')
         (own.folder / "broker.json").write_text(recycled, encoding="utf-8")
         assert not Broker(own.folder).running
         assert not Broker(own.folder).stop()
-        assert stranger.poll() is None
+        assert foreign.poll() is None
     finally:
-        stranger.kill()
-        stranger.wait()
+        foreign.kill()
+        foreign.wait()
 
 
 @pytest.mark.slow

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingest.contract.columns import target_fields
-from ingest.decode.decoder import Source, decode
+from ingest.decode.decoder import BatchSource, decode
 from ingest.delta import writer
-from ingest.delta.batch_commit import Mark
+from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.delta_log import Commit
 from ingest.runtime.errors import Bug
 from tests.integration.desk import TOPIC_ID, Desk
@@ -29,14 +29,14 @@ MakeDesk = Callable[..., Desk]
 CONFS = (writer.APP_ID, writer.VERSION, writer.METADATA)
 
 
-def rows(desk: Desk, mark: Mark, *values: str) -> DataFrame:
+def rows(desk: Desk, batch_commit: BatchCommit, *values: str) -> DataFrame:
     """Rows of the target's columns, as a batch offers them to the MERGE."""
-    events = decode(desk.frame(*values), desk.contract, Source(TOPIC_ID, mark.id, KAFKA_TIME))
+    events = decode(desk.frame(*values), desk.contract, BatchSource(TOPIC_ID, batch_commit.id, KAFKA_TIME))
     return events.select(*(field.name for field in target_fields(desk.contract)))
 
 
-def merge(desk: Desk, source: DataFrame, mark: Mark) -> Commit:
-    return writer.merge_target(source, desk.contract, desk.log(), {}, lambda: mark)
+def merge(desk: Desk, source: DataFrame, batch_commit: BatchCommit) -> Commit:
+    return writer.merge_target(source, desk.contract, desk.log(), {}, lambda: batch_commit)
 
 
 def left_set(session: SparkSession) -> list[str]:
@@ -54,9 +54,9 @@ def append_elsewhere(session: SparkSession, path: Path) -> int:
 def test_a_commit_holds_transaction_id_and_mark_and_leaves_nothing_for_the_next_statement(desk: MakeDesk, tmp_path: Path) -> None:
     """I1"""
     one = desk()
-    mark = one.mark(2, 0, 2, read=2)
-    made = merge(one, rows(one, mark, order("a"), order("b")), mark)
-    assert made.mark == mark and made.version == one.log().newest()
+    batch_commit = one.batch_commit(2, 0, 2, read=2)
+    made = merge(one, rows(one, batch_commit, order("a"), order("b")), batch_commit)
+    assert made.batch_commit == batch_commit and made.version == one.log().newest()
     assert made.transactions == {"oncelake/t/events": (1 << 32) + 2}
     assert left_set(one.session) == []
     assert append_elsewhere(one.session, tmp_path / "other") == 2
@@ -65,13 +65,13 @@ def test_a_commit_holds_transaction_id_and_mark_and_leaves_nothing_for_the_next_
 def test_after_a_failed_commit_nothing_is_left_set_either_and_nothing_was_written(desk: MakeDesk, tmp_path: Path) -> None:
     """I1: a commit carries its transaction id and mark, or it does not happen."""
     one = desk({"n": "INT"})
-    mark, before = one.mark(2), one.log().newest()
-    failing = rows(one, mark, order("a", n=1)).withColumn("n", F.raise_error(F.lit("the disk is full")).cast("int"))
+    batch_commit, before = one.batch_commit(2), one.log().newest()
+    failing = rows(one, batch_commit, order("a", n=1)).withColumn("n", F.raise_error(F.lit("the disk is full")).cast("int"))
     with pytest.raises(Exception, match="the disk is full"):
-        merge(one, failing, mark)
+        merge(one, failing, batch_commit)
     assert left_set(one.session) == [] and one.log().newest() == before
     assert append_elsewhere(one.session, tmp_path / "other") == 2
-    assert merge(one, rows(one, mark, order("a", n=1)), mark).version == before + 1
+    assert merge(one, rows(one, batch_commit, order("a", n=1)), batch_commit).version == before + 1
 
 
 def test_a_merge_without_its_transaction_id_still_adds_no_row_twice_and_is_noticed(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +84,9 @@ def test_a_merge_without_its_transaction_id_still_adds_no_row_twice_and_is_notic
     one = desk()
     one.batch(order("a"), order("b"))
     monkeypatch.setattr(writer, "_transaction", nothing_set)
-    mark = one.mark(3, 2, 5)
+    batch_commit = one.batch_commit(3, 2, 5)
     with pytest.raises(Bug, match="COMMIT_MISSING"):
-        merge(one, rows(one, mark, order("b"), order("c"), order("a")), mark)
+        merge(one, rows(one, batch_commit, order("b"), order("c"), order("a")), batch_commit)
     assert sorted(one.rows("id")) == [("a",), ("b",), ("c",)]
 
 
@@ -105,14 +105,14 @@ def test_a_commit_of_somebody_else_in_between_is_met_by_reading_the_table_anew(d
     one.batch(order("a", n=1))
     one.batch(order("b", n=1))
     before = one.log().newest()
-    stranger = one.session.newSession()  # on ours the statement would carry our transaction id
-    gate = Gate(tmp_path, lambda: stranger.sql(statement.format(one.places.target)).collect())
-    mark = one.mark(4, 2, 4)
-    merge(one, gate.behind(rows(one, mark, order("a", n=9), order("c", n=1))), mark)
+    foreign = one.session.newSession()  # on ours the statement would carry our transaction id
+    gate = Gate(tmp_path, lambda: foreign.sql(statement.format(one.places.target)).collect())
+    batch_commit = one.batch_commit(4, 2, 4)
+    merge(one, gate.behind(rows(one, batch_commit, order("a", n=9), order("c", n=1))), batch_commit)
     # VACUUM deletes no file that is younger than its retention, and says so in the log when it begins and ends.
     theirs = ["VACUUM START", "VACUUM END"] if "VACUUM" in statement else [statement.partition(" ")[0]]
     assert [each.operation for each in one.log().since(before)] == [*theirs, "MERGE"]
-    assert [each.version for each in one.log().since(0) if each.mark == mark] == [before + 1 + len(theirs)]
+    assert [each.version for each in one.log().since(0) if each.batch_commit == batch_commit] == [before + 1 + len(theirs)]
     assert sorted(name for (name,) in one.rows("id")) == (["a", "c"] if "DELETE" in statement else ["a", "b", "c"])
 
 
@@ -133,7 +133,7 @@ def test_a_store_that_reports_an_error_after_each_commit_is_believed_by_its_log(
     one = desk()
     report = one.batch(order("a"), "{")
     assert (one.table.epoch.writer.epoch, report.inserted, report.quarantined) == (1, 1, 1)
-    assert [str(each.mark.id) for each in one.log().since(0) if each.mark] == ["1/0", "1/1", "1/2"]
+    assert [str(each.batch_commit.id) for each in one.log().since(0) if each.batch_commit] == ["1/0", "1/1", "1/2"]
 
 
 def test_tables_are_left_as_they_are_when_they_exist_and_a_creation_that_was_cut_off_is_made_again(desk: MakeDesk) -> None:
@@ -144,7 +144,7 @@ def test_tables_are_left_as_they_are_when_they_exist_and_a_creation_that_was_cut
     writer.create_tables(one.session, one.contract, one.places)
     assert one.log().newest() == before
     creation = one.log().commit(0)
-    assert creation.mark is None and creation.transactions == {} and '"kind": "created"' in (creation.user_metadata or "")
+    assert creation.batch_commit is None and creation.transactions == {} and '"kind": "created"' in (creation.user_metadata or "")
     shutil.rmtree(one.places.checkpoints)
     for path in (one.places.target, one.places.quarantine, one.places.ledger):
         shutil.rmtree(path)

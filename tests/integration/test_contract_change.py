@@ -9,7 +9,7 @@ import pytest
 
 from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import describe, facts_of
+from ingest.kafka.topic import describe, topic_state
 from ingest.pipeline.alter import alter, differences
 from ingest.recovery.table_status import Status, status
 from ingest.runtime.errors import Refused, RunStopped
@@ -34,7 +34,7 @@ def shown(lane: Lane) -> Status:
     """What `ingest status` shows, with the broker as it is."""
     kafka = KafkaOptions(lane.bootstrap_servers)
     topic = describe(kafka, lane.contract.source.topic)
-    return status(lane.contract, lane.places, lambda: facts_of(kafka, topic, lane.contract.source.isolation_level), None)
+    return status(lane.contract, lane.places, lambda: topic_state(kafka, topic, lane.contract.source.isolation_level), None)
 
 
 ID = ("id", "STRING", False)
@@ -117,7 +117,10 @@ def test_added_nullable_columns_comments_and_dropped_not_null_are_applied_in_pla
         pytest.param({"columns": columns(ID, ("n", "BIGINT", True))}, "the column n is int in the table", id="type"),
         pytest.param({"columns": columns(ID, ("n", "INT", False)), "event_id": ["id", "n"]}, "the event id is", id="event id"),
         pytest.param(
-            {"columns": columns(ID, ("n", "INT", True), ("m", "INT", False))}, "must not be null", id="not null", marks=pytest.mark.slow
+            {"columns": columns(ID, ("n", "INT", True), ("m", "INT", False))},
+            "must not be null",
+            id="not null",
+            marks=pytest.mark.slow,
         ),
         pytest.param({"columns": columns(ID, ("N", "INT", True))}, "the column N is n in the table", id="case", marks=pytest.mark.slow),
         pytest.param({"layout": {"partition_by": ["n"]}}, "partitioned", id="partitioning", marks=pytest.mark.slow),

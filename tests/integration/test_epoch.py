@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from ingest.delta import writer
-from ingest.delta.batch_commit import Looked
+from ingest.delta.batch_commit import Snapshots
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.runtime import crash_points
@@ -27,7 +27,7 @@ EARLIEST = Seeking(Aim("earliest"), accept_gap=False, reason="--to earliest")
 
 def statements(desk: Desk, table: str = "target") -> list[str]:
     """Our statements with a transaction id in the log of a table: kind, epoch and number."""
-    return [f"{each.mark.kind} {each.mark.id}" for each in desk.log(table).since(-1) if each.mark is not None]
+    return [f"{each.batch_commit.kind} {each.batch_commit.id}" for each in desk.log(table).since(-1) if each.batch_commit is not None]
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, point: str, act: Callable[[], Any]) -> None:
@@ -147,7 +147,7 @@ def test_a_start_whose_roll_back_or_seek_comes_behind_a_later_epoch_is_fenced(
     again = LookBack.again
     rivals: list[Desk] = []
 
-    def overtaken(self: LookBack) -> Looked:
+    def overtaken(self: LookBack) -> Snapshots:
         monkeypatch.setattr(LookBack, "again", again)
         rivals.append(one.rival())
         return again(self)
@@ -164,7 +164,7 @@ def test_a_merge_that_is_in_flight_when_a_later_epoch_opens_fails(desk: MakeDesk
     """I8: it began before the fence, and would end behind it."""
     one = desk()
     one.batch(order("a"), "{")
-    mark = one.mark(3, 2, 4)
+    batch_commit = one.batch_commit(3, 2, 4)
     before = {name: one.log(name).newest() for name in ("target", "quarantine")}
     rivals: list[Desk] = []
     gate = Gate(tmp_path, lambda: rivals.append(one.rival()))
@@ -172,11 +172,11 @@ def test_a_merge_that_is_in_flight_when_a_later_epoch_opens_fails(desk: MakeDesk
     with pytest.raises(RunStopped, match="FENCED"):
         if table == "target":
             source = gate.behind(stored.withColumn("id", F.lit("b")))
-            writer.merge_target(source, one.contract, one.log(), {}, lambda: mark)
+            writer.merge_target(source, one.contract, one.log(), {}, lambda: batch_commit)
         else:
             source = gate.behind(stored.withColumn("offset", F.lit(3).cast("bigint")), "reason_code")
-            writer.merge_quarantine(source, one.log("quarantine"), lambda: mark, reopen=False)
+            writer.merge_quarantine(source, one.log("quarantine"), lambda: batch_commit, reopen=False)
     assert rivals[0].table.epoch.starts == {0: 2}
     for name, version in before.items():
-        assert [each.mark.kind for each in one.log(name).since(version) if each.mark] == ["epoch"]
+        assert [each.batch_commit.kind for each in one.log(name).since(version) if each.batch_commit] == ["epoch"]
     assert one.rows("id") == [("a",)] and len(one.quarantine()) == 1

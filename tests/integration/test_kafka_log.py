@@ -23,7 +23,7 @@ from ingest.kafka.log.log_reader import records_at, scan, stretches
 from ingest.kafka.log.partition_scan import Isolation, Kind, PartitionScan
 from ingest.kafka.log.record_batch import Compression
 from ingest.lab.broker.broker_probe import admin
-from ingest.runtime.errors import InvalidInput, Unfit
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
 if TYPE_CHECKING:
     from ingest.lab.broker.embedded_broker import Broker
@@ -173,7 +173,7 @@ def test_compressed_batches_need_no_unpacking_to_be_counted(broker: Broker, topi
         if getattr(codecs, f"has_{compression}")():
             assert [(r.offset, r.value) for r in records_at(reader, 0, [499, 7])] == [(7, b"value 7"), (499, b"value 499")]
         else:
-            with pytest.raises(Unfit, match=rf"CODEC_MISSING.*{compression}.*pip install"):
+            with pytest.raises(InvalidEnvironment, match=rf"CODEC_MISSING.*{compression}.*pip install"):
                 records_at(reader, 0, [499, 7])
 
 
@@ -249,9 +249,9 @@ def test_errors_name_the_topic_the_partition_and_the_broker(broker: Broker, topi
         assert reader.partitions == (0, 1)
         with pytest.raises(InvalidInput, match=r"PARTITION_UNKNOWN.*no partition 2.*0 to 1"):
             scan(reader, 2, 0, 1)
-    with pytest.raises(Unfit, match=r"TOPIC_UNKNOWN.*no-such-topic"):
+    with pytest.raises(InvalidEnvironment, match=r"TOPIC_UNKNOWN.*no-such-topic"):
         TopicReader(KafkaOptions(broker.bootstrap_servers), "no-such-topic")
-    with pytest.raises(Unfit, match=r"BROKER_UNREACHABLE.*127\.0\.0\.1:1 "):
+    with pytest.raises(InvalidEnvironment, match=r"BROKER_UNREACHABLE.*127\.0\.0\.1:1 "):
         TopicReader(KafkaOptions("127.0.0.1:1"), name, answer_within_s=0.5)
 
 
@@ -265,7 +265,7 @@ def test_a_broker_that_goes_away_is_said_within_the_deadline(tmp_path: object) -
             assert len(scan(reader, 0, 0, 1).committed) == 1
             one.kill()
             began = time.monotonic()
-            with pytest.raises(Unfit, match="BROKER_UNREACHABLE"):
+            with pytest.raises(InvalidEnvironment, match="BROKER_UNREACHABLE"):
                 scan(reader, 0, 0, 1)
             assert time.monotonic() - began < 5
 

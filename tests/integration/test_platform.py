@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingest.delta import writer
-from ingest.delta.batch_commit import Mark
+from ingest.delta.batch_commit import BatchCommit
 from ingest.pipeline import platform
 from ingest.runtime import jars
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 from ingest.runtime.spark import jvm_pid
 
 pytestmark = pytest.mark.integration
@@ -27,8 +27,8 @@ def never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """A platform that ignores the session's transaction id."""
 
     @contextmanager
-    def only_the_mark(session: SparkSession, mark: Mark) -> Iterator[None]:
-        session.conf.set(writer.METADATA, mark.to_json())
+    def only_the_mark(session: SparkSession, batch_commit: BatchCommit) -> Iterator[None]:
+        session.conf.set(writer.METADATA, batch_commit.to_json())
         yield
         session.conf.unset(writer.METADATA)
 
@@ -40,8 +40,8 @@ def not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     right, numbers = writer._transaction, iter(range(99))
 
     @contextmanager
-    def another_app(session: SparkSession, mark: Mark) -> Iterator[None]:
-        with right(session, mark):
+    def another_app(session: SparkSession, batch_commit: BatchCommit) -> Iterator[None]:
+        with right(session, batch_commit):
             session.conf.set(writer.APP_ID, f"somebody/{next(numbers)}")
             yield
 
@@ -60,9 +60,12 @@ def test_a_runtime_that_does_not_is_unfit_and_nothing_is_left(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Any
 ) -> None:
     bug(monkeypatch)
-    with pytest.raises(Unfit, match="PLATFORM_UNFIT") as unfit:
+    with pytest.raises(InvalidEnvironment, match="PLATFORM_UNFIT") as environment_error:
         platform.probe(spark, str(tmp_path))
-    assert any(name in unfit.value.found for name in platform.known()) and "ingest doctor --spark" in unfit.value.remedy
+    assert (
+        any(name in environment_error.value.found for name in platform.known())
+        and "ingest doctor --spark" in environment_error.value.remedy
+    )
     assert list(tmp_path.iterdir()) == []
 
 

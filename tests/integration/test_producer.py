@@ -13,9 +13,9 @@ import pytest
 from ingest.lab.oracle.sources import read_kafka, read_manifests
 from ingest.lab.proxy import Api, Proxy
 from ingest.lab.samples.sample_producer import produce_sample
-from ingest.lab.samples.sender_process import Line
+from ingest.lab.samples.sender_process import Sender
 from ingest.lab.samples.shop import ORDERS, PAYMENTS
-from ingest.runtime.errors import InvalidInput, RunStopped, Unfit
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput, RunStopped
 from tests.kafka.topics import until
 
 if TYPE_CHECKING:
@@ -116,11 +116,11 @@ def test_a_commit_that_cannot_hold_all_records_is_aborted_and_sent_again(broker:
 
 def test_a_fenced_producer_stops(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
     name = topic(1)
-    others: list[Line] = []
+    others: list[Sender] = []
 
     def take_over(_: int) -> None:
         if not others:
-            others.append(Line(broker.bootstrap_servers, "taken-over", {}, 10))
+            others.append(Sender(broker.bootstrap_servers, "taken-over", {}, 10))
 
     try:
         with pytest.raises(RunStopped, match="PRODUCER_FENCED"):
@@ -152,5 +152,5 @@ def test_a_topic_that_does_not_exist_is_named(broker: Broker, tmp_path: Path) ->
 
 
 def test_without_a_broker_it_says_so(tmp_path: Path) -> None:
-    with pytest.raises(Unfit, match="BROKER_UNREACHABLE"):
+    with pytest.raises(InvalidEnvironment, match="BROKER_UNREACHABLE"):
         produce_sample("127.0.0.1:1", events=1, manifest=tmp_path / "m", kafka_options={"bootstrap_timeout_ms": 1000})

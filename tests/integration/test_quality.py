@@ -21,7 +21,7 @@ from ingest.quality.suggest import suggest_suite
 from ingest.quality.suite import Suite, load_suites
 from ingest.quality.validation import Checked, check
 from ingest.quality.validation_result import sample_ids
-from ingest.quality.watch import Watch
+from ingest.quality.watch import CheckSchedule
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.runtime.places import pages_folder
 from tests.integration.desk import Desk
@@ -247,7 +247,7 @@ def test_a_check_that_could_not_be_done_during_a_run_is_said_and_tried_again(
     name = table.places.name
     told: list[tuple[str, str]] = []
     shown: list[Checked] = []
-    watch = Watch({name: suite_of(table, [STATUS])}, shown.append, lambda *what: told.append(what), every_s=0.0)
+    watch = CheckSchedule({name: suite_of(table, [STATUS])}, shown.append, lambda *what: told.append(what), every_s=0.0)
     watch.saw(table.batch(order("a", status="paid")))
     monkeypatch.setenv("INGEST_LOCK_WAIT_S", "0.1")
     with table_lock.alone(table.session, table.places.lake, f"{table.places.root}/.quality"):

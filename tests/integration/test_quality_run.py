@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from ingest.cli import run as verb
 from ingest.contract.definition import Contract
 from ingest.quality.validation import Checked
-from ingest.quality.watch import Watch
+from ingest.quality.watch import CheckSchedule
 from ingest.runtime.errors import RunStopped
 from tests.integration.lane import Lane, order
 from tests.integration.suites import COLUMNS, COUNT, STATUS
@@ -65,10 +65,10 @@ def test_a_stream_that_goes_on_is_checked_while_it_does(
     one = lane(COLUMNS)
     one.send(order("a1", status="paid"), order("a2", status="placed"))
     seen: list[tuple[Checked, str]] = []
-    watches: list[Watch] = []
+    watches: list[CheckSchedule] = []
     make = verb._watch
 
-    def eager(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> Watch:
+    def eager(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> CheckSchedule:
         watch = make(project, contracts, quiet=quiet)
         watch.every_s = 0.1  # a minute in real life
         say = watch.on_checked

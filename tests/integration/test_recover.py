@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from ingest.delta import writer
 from ingest.delta.delta_sql import At, DataFusion, Unreadable
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import describe, facts_of
+from ingest.kafka.topic import describe, topic_state
 from ingest.pipeline import lock_file, table_lock
 from ingest.pipeline.batch import BatchReport, Table, process
 from ingest.recovery.idle import waiting
@@ -32,7 +32,7 @@ slow = pytest.mark.slow
 def nothing_to_do(lane: Lane) -> bool:
     kafka = KafkaOptions(lane.bootstrap_servers)
     topic = describe(kafka, lane.contract.source.topic)
-    return not waiting(lane.contract, lane.places, lambda: facts_of(kafka, topic, lane.contract.source.isolation_level))
+    return not waiting(lane.contract, lane.places, lambda: topic_state(kafka, topic, lane.contract.source.isolation_level))
 
 
 def test_with_the_checkpoints_deleted_between_runs_nothing_is_lost_doubled_or_asked(lane: MakeLane) -> None:

@@ -148,7 +148,7 @@ def test_a_broker_that_is_upgraded_and_tells_topic_ids_is_gone_on_with_and_its_i
         one = two_batches(lane)
     one.send(order("c"), "{")
     one.run()
-    assert [mark.topic.id != "" for _, mark in one.batches()] == [False, False, True]
+    assert [batch_commit.topic.id != "" for _, batch_commit in one.batches()] == [False, False, True]
     assert one.ids() == ["a", "b", "c"]
     one.balanced()
     one.make_topic_again()

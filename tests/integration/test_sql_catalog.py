@@ -27,7 +27,7 @@ FILES = LocalFiles()
 
 @pytest.mark.slow
 def test_both_engines_see_each_table_as_it_was_at_a_version_or_a_time(spark: SparkSession, tmp_path: Path) -> None:
-    """Which version is meant is told from the logs alone: tests/unit/test_sql_catalog.py."""
+    """Which version is meant is told from the logs alone: tests/unit/sql/test_catalog.py."""
     desk = Desk(spark, contract(pipeline="v"), tmp_path)
     desk.batch(order("a"))
     time.sleep(0.05)

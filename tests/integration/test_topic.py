@@ -12,7 +12,7 @@ from ingest.kafka import broker_request, kafka_errors
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import Topic, describe, diagnose, still_the_same
 from ingest.lab.broker.embedded_broker import Broker
-from ingest.runtime.errors import InvalidInput, RunStopped, Unfit
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput, RunStopped
 
 pytestmark = pytest.mark.integration
 
@@ -35,7 +35,7 @@ def test_a_topic_is_told_with_its_id_and_partitions_by_the_first_broker_that_ans
 
 @pytest.mark.parametrize("name", ["no-such-topic", "no/name"])
 def test_a_topic_that_is_not_there_is_refused_by_name(broker: Broker, name: str) -> None:
-    with pytest.raises(Unfit, match="TOPIC_UNKNOWN") as refused:
+    with pytest.raises(InvalidEnvironment, match="TOPIC_UNKNOWN") as refused:
         describe(KafkaOptions(broker.bootstrap_servers), name)
     assert repr(name) in refused.value.found
 
@@ -44,13 +44,13 @@ def test_a_broker_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
     for options in ({}, {"security.protocol": "SSL"}):
         with socket.create_server(("127.0.0.1", 0)) as mute:
             started = time.monotonic()
-            with pytest.raises(Unfit, match="BROKER_UNREACHABLE"):
+            with pytest.raises(InvalidEnvironment, match="BROKER_UNREACHABLE"):
                 describe(KafkaOptions(f"127.0.0.1:{mute.getsockname()[1]}", options), "orders", 1.0)
             assert time.monotonic() - started < 5
 
 
 def test_tls_with_a_plain_listener_is_told(broker: Broker) -> None:
-    with pytest.raises(Unfit, match="KAFKA_CERTIFICATE") as refused:
+    with pytest.raises(InvalidEnvironment, match="KAFKA_CERTIFICATE") as refused:
         describe(KafkaOptions(broker.bootstrap_servers, {"security.protocol": "SSL"}), "orders")
     assert "no TLS with" in refused.value.found
 

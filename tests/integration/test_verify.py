@@ -18,11 +18,11 @@ from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import At, DataFusion, Spark
 from ingest.delta.reachable import deletes
 from ingest.delta.stored_rows import TARGET, in_target
-from ingest.recovery.inspect import look
+from ingest.recovery.state_reader import read_start_state
 from ingest.runtime import crash_points
 from ingest.runtime.errors import Refused
 from ingest.verify.against_kafka import _removed_positions
-from ingest.verify.count import Held
+from ingest.verify.count import TableRows
 from ingest.verify.verdict import Verified, verify
 from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.lane import order
@@ -56,13 +56,13 @@ def where(verified: Verified) -> set[tuple[str, int | None, int | None, int | No
 
 @pytest.mark.slow
 def test_both_engines_find_a_delete_in_force_a_lost_row_a_record_in_both_tables_and_a_changed_ledger(desk: MakeDesk) -> None:
-    """I4, I7: as Spark writes them; each wrong of its own is in tests/unit/test_verify.py and test_verify_deletes.py."""
+    """I4, I7: as Spark writes them; each wrong of its own is in tests/unit/verify/test_verdict.py and test_verify_deletes.py."""
     one = filled(desk)
     one.batch(order("e"), order("a"))
     result = found(one)
     t = result.total
     assert (t.offsets, t.read, t.inserted, t.duplicate, t.quarantined, t.gap) == (8, 8, 5, 2, 1, 0)
-    assert (result.findings, result.target, result.quarantine) == ((), Held(5, 0, 0, 0, 0, 0, 5), Held(1, 0, 0, 0, 0, 0, 1))
+    assert (result.findings, result.target, result.quarantine) == ((), TableRows(5, 0, 0, 0, 0, 0, 5), TableRows(1, 0, 0, 0, 0, 0, 1))
     assert result.unledgered_batches == 1, "it comes from the target's log"
     version = one.log().newest()
     one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id = 'a'")
@@ -145,7 +145,7 @@ def test_killed_between_quarantine_and_target_the_records_are_uncommitted_until_
 ) -> None:
     """I7: the quarantine comes first; what stands there of a batch that was cut off is a line, and the next start rolls it back."""
     one = filled(desk)
-    monkeypatch.setattr(crash_points, "_armed", crash_points.Fault("after_quarantine", "raise", one.number + FIRST_BATCH))
+    monkeypatch.setattr(crash_points, "_armed", crash_points.ArmedFault("after_quarantine", "raise", one.number + FIRST_BATCH))
     with pytest.raises(crash_points.InjectedFault):
         one.batch(order("e"), "{")
     monkeypatch.setattr(crash_points, "_armed", None)
@@ -193,6 +193,6 @@ def test_a_ledger_with_a_hole_is_named_before_it_is_asked(desk: MakeDesk) -> Non
     one.ledger()
     log = Path(one.places.ledger) / "_delta_log"
     (log / f"{1:020}.json").unlink()
-    for ask in (lambda: look(None, one.places, Logs.of(one.places), lambda: None), lambda: found(one)):
+    for ask in (lambda: read_start_state(None, one.places, Logs.of(one.places), lambda: None), lambda: found(one)):
         with pytest.raises(Refused, match=r"LOG_TORN.*lacks the commit of version 1"):
             ask()

@@ -26,7 +26,7 @@ from ingest.kafka.delivery import (
     SeenIds,
 )
 from ingest.kafka.delivery.member import Rebalance
-from ingest.lab.proxy import Api, Fault, Proxy
+from ingest.lab.proxy import Api, Proxy, ProxyFault
 from tests.kafka.topics import QUICK, Topics, until
 
 
@@ -111,7 +111,7 @@ def test_when_committed_offsets_cannot_be_asked_for_a_second_run_passes_nothing_
     topics: Topics, full: Callable[..., str], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, worked = full(10), []
-    faults: list[Fault] = []
+    faults: list[ProxyFault] = []
 
     def work(record: Any) -> None:
         if record.value == b"4" and not faults:

@@ -30,9 +30,11 @@ RECORD: Any = SimpleNamespace(topic="orders", partition=1, offset=7)
     ],
 )
 def test_what_is_no_outgoing_is_named_with_its_record(function: Any, made: str) -> None:
-    with pytest.raises(InvalidInput, match=rf"FUNCTION_UNFIT.*made {made} of the record at orders\[1\]@7.*yield Outgoing") as unfit:
+    with pytest.raises(
+        InvalidInput, match=rf"FUNCTION_UNFIT.*made {made} of the record at orders\[1\]@7.*yield Outgoing"
+    ) as environment_error:
         checked(called(function, RECORD), RECORD)
-    assert unfit.value.exit_code == 2
+    assert environment_error.value.exit_code == 2
 
 
 @pytest.mark.unit

@@ -16,7 +16,7 @@ from ingest.kafka.delivery import AtLeastOnce, Consumer, DeliveryFailed, Exactly
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.fetch import TopicReader
 from ingest.kafka.open_transactions import listed
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 from tests.kafka.topics import Topics
 from tests.secured import CANARY, MECHANISM, READING, USER, WRITING, WRONG, Door, Secure, holding
 
@@ -73,7 +73,7 @@ def test_a_wrong_password_is_said_at_once_with_the_users_name_and_without_the_pa
     door: Door, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     began = time.monotonic()
-    with caplog.at_level(logging.INFO, "kafka"), pytest.raises(Unfit, match="KAFKA_AUTHENTICATION") as refused:
+    with caplog.at_level(logging.INFO, "kafka"), pytest.raises(InvalidEnvironment, match="KAFKA_AUTHENTICATION") as refused:
         try:
             START[what](options(door, WRONG))
         finally:
@@ -85,7 +85,7 @@ def test_a_wrong_password_is_said_at_once_with_the_users_name_and_without_the_pa
 
 def test_an_authority_that_is_not_ours_is_refused(door: Door, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = Secure(tmp_path_factory.mktemp("other"))
-    with pytest.raises(Unfit, match="KAFKA_CERTIFICATE"):
+    with pytest.raises(InvalidEnvironment, match="KAFKA_CERTIFICATE"):
         Producer(AtLeastOnce(), options(door, INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION=str(other.authority)))
 
 
@@ -101,7 +101,7 @@ def test_what_a_user_may_not_read_is_told_as_that(door: Door, name: str) -> None
         (row,) = (each for each in listed(kafka) if each.transactional_id == name)
         assert [(each.topic, each.records) for each in row.held] == [(f"{name}-out", 1)]
         assert row.untold == (TopicPartition(topic, 0),)
-    with TopicReader(kafka, topic) as reader, pytest.raises(Unfit, match=topic) as refused:
+    with TopicReader(kafka, topic) as reader, pytest.raises(InvalidEnvironment, match=topic) as refused:
         reader.fetch(0, 0, committed=True)
     assert (refused.value.code, refused.value.exit_code) == ("BROKER_REFUSED", 4)
 

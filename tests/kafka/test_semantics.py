@@ -14,7 +14,7 @@ import pytest
 
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.delivery_modes import candidate, comparison, speed
-from ingest.lab.delivery_modes.mode_fault import FAULTS, Fault
+from ingest.lab.delivery_modes.mode_fault import FAULTS, ModeFault
 from ingest.lab.delivery_modes.mode_result import Trial
 from ingest.lab.delivery_modes.stage import Stage
 
@@ -27,7 +27,7 @@ def played(broker: Broker, tmp_path: Path) -> Callable[[str, str], Trial]:
     """`played(fault, mode)` plays it on the session's broker; not for faults that bounce it."""
 
     def play(name: str, mode: str) -> Trial:
-        fault: Fault = BY_NAME[name]
+        fault: ModeFault = BY_NAME[name]
         with Stage(broker, tmp_path, mode, RECORDS, GROUP) as stage:
             struck = fault.play(stage, Random(7))
             verdict = stage.verdict(stage.source if fault.harms == "source" else stage.sink)
@@ -49,7 +49,7 @@ def test_a_killed_producer_loses_doubles_or_does_neither_by_its_mode(played: Cal
     found = {mode: played("producer_killed", mode) for mode in ("at_most_once", "idempotent", "exactly_once")}
     assert found["at_most_once"].verdict.lost > 0 and found["at_most_once"].verdict.doubled == 0
     assert found["idempotent"].verdict.lost == 0 and found["idempotent"].verdict.doubled >= GROUP, "a group that was not noted"
-    assert found["exactly_once"].verdict == replace(found["exactly_once"].verdict, lost=0, doubled=0, reordered=0, lost_though_told=0)
+    assert found["exactly_once"].verdict == replace(found["exactly_once"].verdict, lost=0, doubled=0, reordered=0, lost_though_reported=0)
     assert not [trial for trial in found.values() if trial.broken]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from ingest.kafka.delivery import ExactlyOnce, Grouped, OutcomeUnknown, ProducerFenced, TransactionAborted, TransactionalProducer
 from ingest.lab.proxy import Api, Proxy
-from ingest.runtime.errors import InvalidInput, Unfit
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 from tests.kafka.topics import Interrupted, Make, Topics, struck, until
 
 
@@ -287,7 +287,7 @@ def test_a_fast_caller_waits_for_a_slow_broker(make: Make, proxy: Proxy, topic: 
 
 
 def test_without_a_broker_it_says_so() -> None:
-    with pytest.raises(Unfit, match="BROKER_UNREACHABLE"):
+    with pytest.raises(InvalidEnvironment, match="BROKER_UNREACHABLE"):
         TransactionalProducer(ExactlyOnce("x"), "127.0.0.1:1", bootstrap_timeout_ms=500)
 
 

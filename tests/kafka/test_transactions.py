@@ -21,7 +21,7 @@ from ingest.kafka.delivery import ExactlyOnce, ProducerFenced, TransactionalProd
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.open_transactions import Listed, _row, abort, listed
 from ingest.lab.broker.broker_probe import admin
-from ingest.runtime.errors import InvalidInput, Unfit
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 from tests.kafka.topics import Topics, until
 
 
@@ -185,7 +185,7 @@ def test_each_state_of_a_reply_is_open_or_decided(state: str, is_open: bool) -> 
 def test_a_broker_of_before_the_question_is_named_as_too_old(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client is told that this one is a 2.8, and refuses by itself what such a broker does not know."""
     monkeypatch.setattr("ingest.kafka.open_transactions.KafkaAdminClient", partial(KafkaAdminClient, api_version=(2, 8)))
-    with pytest.raises(Unfit, match="BROKER_TOO_OLD") as old:
+    with pytest.raises(InvalidEnvironment, match="BROKER_TOO_OLD") as old:
         listed(KafkaOptions(topics.servers))
     assert old.value.exit_code == 4
 
@@ -196,5 +196,5 @@ def test_what_cannot_be_aborted_is_said(topics: Topics, name: str) -> None:
         abort(kafka, "nobody")
     with TransactionalProducer(ExactlyOnce(name), topics.servers), pytest.raises(InvalidInput, match=r"NO_OPEN_TRANSACTION.*Empty"):
         abort(kafka, name)
-    with pytest.raises(Unfit, match="BROKER_UNREACHABLE"):
+    with pytest.raises(InvalidEnvironment, match="BROKER_UNREACHABLE"):
         listed(KafkaOptions("127.0.0.1:1"))

@@ -183,7 +183,12 @@ def test_killed_while_the_answer_to_its_commit_is_on_the_way(scene: Callable[[in
 
 
 @pytest.mark.parametrize(
-    "api", [Api.END_TXN, pytest.param(Api.PRODUCE, marks=pytest.mark.slow), pytest.param(Api.TXN_OFFSET_COMMIT, marks=pytest.mark.slow)]
+    "api",
+    [
+        Api.END_TXN,
+        pytest.param(Api.PRODUCE, marks=pytest.mark.slow),
+        pytest.param(Api.TXN_OFFSET_COMMIT, marks=pytest.mark.slow),
+    ],
 )
 def test_a_lost_reply_makes_nothing_twice(scene: Callable[[int], Scene], instances: Start, proxy: Proxy, api: Api) -> None:
     stage = scene(1)

@@ -16,7 +16,7 @@ from tests import polling
 
 if TYPE_CHECKING:
     from ingest.kafka.delivery import TransactionalProducer
-    from ingest.lab.proxy import Fault
+    from ingest.lab.proxy import ProxyFault
 
 DEADLINE_S = 40.0
 Make: TypeAlias = "Callable[..., TransactionalProducer]"
@@ -34,7 +34,7 @@ class Interrupted(BaseException):
 
 
 @contextmanager
-def struck(held: Fault) -> Iterator[None]:
+def struck(held: ProxyFault) -> Iterator[None]:
     """A signal strikes the main thread as soon as the reply is held, and raises Interrupted there."""
 
     def interrupt(*_: object) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ingest.delta.batch_commit import FIRST_BATCH, Mark
+from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit
 from ingest.kafka.intervals import Intervals
 from ingest.verify.coverage import Coverage
 from tests.model.delta import Key, Rows, Table, Version
@@ -25,7 +25,7 @@ class LedgerRow(NamedTuple):
     read: int = 0
     inserted: int = 0
     quarantined: int = 0
-    stood: int | None = None
+    existing_rows: int | None = None
     why: str = ""
     version: int = 0
 
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     end: int
     inserted: int
     quarantined: int
-    stood: int | None
+    existing_rows: int | None
 
 
 class Seek(NamedTuple):
@@ -58,28 +58,28 @@ def found(target: Rows, quarantine: Rows) -> Found:
     return Counter((e, b, p) for _, p, _, e, b in target.values()), Counter((e, b, at[1]) for at, (e, b, _) in quarantine.items())
 
 
-def ledger_rows(version: Version, mark: Mark) -> Iterator[tuple[tuple[str, int, int, int, int], LedgerRow]]:
+def ledger_rows(version: Version, batch_commit: BatchCommit) -> Iterator[tuple[tuple[str, int, int, int, int], LedgerRow]]:
     """The rows that a commit of the target becomes in the ledger."""
-    e, n, topic = mark.id.epoch, mark.id.number, mark.topic.id
-    if mark.kind == "seek":
-        for each in mark.ranges:
-            yield ("epoch", e, n, each.partition, each.start), LedgerRow(topic, each.end, why=mark.why, version=version.version)
-        for each in mark.gaps:
+    e, n, topic = batch_commit.id.epoch, batch_commit.id.number, batch_commit.topic.id
+    if batch_commit.kind == "seek":
+        for each in batch_commit.ranges:
+            yield ("epoch", e, n, each.partition, each.start), LedgerRow(topic, each.end, why=batch_commit.why, version=version.version)
+        for each in batch_commit.gaps:
             yield ("gap_accepted", e, n, each.partition, each.start), LedgerRow(topic, each.end, version=version.version)
         return
-    counts = dict(mark.counts)
-    for each in mark.ranges:
+    counts = dict(batch_commit.counts)
+    for each in batch_commit.ranges:
         inserted, p = version.inserted.get(each.partition, 0), each.partition
         read, quarantined = (counts[p].read, counts[p].quarantined) if p in counts else (0, 0)
         yield ("batch", e, n, p, each.start), LedgerRow(topic, each.end, read, inserted, quarantined, version=version.version)
 
 
-def marks(table: Table | None) -> Iterator[tuple[Version, Mark]]:
+def batch_commits(table: Table | None) -> Iterator[tuple[Version, BatchCommit]]:
     """Batches and seeks in a table's log, ascending, RESTOREd away or not."""
     if table is not None:
         for version in table.versions[table.log_from :]:
-            if version.mark is not None and version.mark.kind in ("batch", "seek"):
-                yield version, version.mark
+            if version.batch_commit is not None and version.batch_commit.kind in ("batch", "seek"):
+                yield version, version.batch_commit
 
 
 class Known:
@@ -88,18 +88,20 @@ class Known:
     def __init__(self, tables: list[Table | None], *, roll_backs_count: bool = False) -> None:
         self.target, self.quarantine, ledger = tables
         rows = dict(ledger.newest.rows) if ledger is not None else {}
-        looked: dict[int, int] = {}
-        for version, mark in marks(self.target):
-            looked[mark.id.epoch] = mark.looked.target.version if mark.kind == "seek" else looked.get(mark.id.epoch, -1)
-            for key, row in ledger_rows(version, mark):
+        snapshots: dict[int, int] = {}
+        for version, batch_commit in batch_commits(self.target):
+            snapshots[batch_commit.id.epoch] = (
+                batch_commit.snapshots.target.version if batch_commit.kind == "seek" else snapshots.get(batch_commit.id.epoch, -1)
+            )
+            for key, row in ledger_rows(version, batch_commit):
                 rows.setdefault(key, row)
         self.batches: dict[Key, Batch] = {}
         self.seeks: dict[int, Seek] = {}
         for (kind, e, n, p, start), row in sorted(rows.items()):
             if kind == "batch":
-                self.batches[e, n, p] = Batch(row.topic, start, row.end, row.inserted, row.quarantined, row.stood)
+                self.batches[e, n, p] = Batch(row.topic, start, row.end, row.inserted, row.quarantined, row.existing_rows)
             elif kind == "gap_accepted" or n > 0:
-                seek = self.seeks.setdefault(e, Seek(row.topic, {}, [], looked.get(e, row.version)))
+                seek = self.seeks.setdefault(e, Seek(row.topic, {}, [], snapshots.get(e, row.version)))
                 if kind == "gap_accepted":
                     seek.gaps.append((p, start, row.end))
                 seek.starts[p] = min(start, seek.starts.get(p, start))
@@ -113,14 +115,14 @@ class Known:
         seek = self._read_again_by(key, batch)
         if seek is None:
             return batch.inserted + batch.quarantined - there - self._gone(key, -1)
-        stood = batch.stood
-        if stood is None:  # nobody counted it
-            stood = (
+        existing_rows = batch.existing_rows
+        if existing_rows is None:  # nobody counted it
+            existing_rows = (
                 0
                 if self._gaps(batch.topic, key[2], key[0] + 1) & set(range(batch.start, batch.end))
                 else batch.inserted + batch.quarantined
             )
-        return stood - there - self._gone(key, self.seeks[seek].version)
+        return existing_rows - there - self._gone(key, self.seeks[seek].version)
 
     def short(self, key: Key) -> bool:
         """Whether anything is missing: of rows and records apart, if the batch is held to its own counts."""

@@ -15,7 +15,7 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-from ingest.delta.batch_commit import Look, Mark, app_id
+from ingest.delta.batch_commit import BatchCommit, Snapshot, app_id
 from ingest.delta.delta_log import DeltaLog
 
 PIPELINE, NAME = "p", "t"
@@ -40,7 +40,7 @@ class Version:
     operation: str
     rows: Rows
     txn: int
-    mark: Mark | None = None
+    batch_commit: BatchCommit | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
     added: tuple[int, ...] = ()
     user_metadata: str | None = None
@@ -67,16 +67,16 @@ class Table:
         newest = len(self.versions) - 1 - back
         return Table(self.id, self.versions[: newest + 1], self.log_from if self.log_from <= newest else 0)  # older than the cleaning
 
-    def commit(self, operation: str, rows: Rows, mark: Mark | None = None, **more: Any) -> Version:
+    def commit(self, operation: str, rows: Rows, batch_commit: BatchCommit | None = None, **more: Any) -> Version:
         """Add a version; `mark` is of a statement with a transaction id."""
-        txn = mark.id.txn_version if mark is not None else self.newest.txn
-        self.versions.append(Version(len(self.versions), operation, rows, txn, mark, **more))
+        txn = batch_commit.id.txn_version if batch_commit is not None else self.newest.txn
+        self.versions.append(Version(len(self.versions), operation, rows, txn, batch_commit, **more))
         return self.newest
 
-    def conflict(self, since: int, mark: Mark | None, *, reads: bool) -> str:
+    def conflict(self, since: int, batch_commit: BatchCommit | None, *, reads: bool) -> str:
         """Why a statement that began at version `since` fails: `transaction`, `files`, or empty."""
         later = self.versions[since + 1 :]
-        if mark is not None and any(each.mark is not None for each in later):
+        if batch_commit is not None and any(each.batch_commit is not None for each in later):
             return "transaction"
         if any(each.operation.startswith("REPLACE") for each in later):
             return "files"
@@ -162,4 +162,4 @@ class Log:
             return None
         newest = table.newest
         transactions = {APP: newest.txn} if newest.txn >= 0 else {}
-        return SimpleNamespace(look=Look(table.id, newest.version, newest.stamp), transactions=transactions, properties={})
+        return SimpleNamespace(snapshot=Snapshot(table.id, newest.version, newest.stamp), transactions=transactions, properties={})

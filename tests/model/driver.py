@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchId, Counts, Kind, Look, Looked, Mark
+from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId, Counts, Kind, Snapshot, Snapshots
 from ingest.kafka.offsets import OffsetRange
-from ingest.kafka.topic_state import BrokerFacts
-from ingest.ledger.ledger_reader import LedgerFacts, cut_since
+from ingest.kafka.topic_state import TopicState
+from ingest.ledger.ledger_reader import LedgerState, cut_since
 from ingest.recovery.decision import Create, Refuse, decide
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.roll_back import roll_back
 from ingest.recovery.seek_offsets import Seeking, SeekPlan, plan
-from ingest.recovery.start_state import Facts
+from ingest.recovery.start_state import StartState
 from ingest.runtime.errors import IngestError
-from tests.model.count import Known, LedgerRow, found, ledger_rows, marks
+from tests.model.count import Known, LedgerRow, batch_commits, found, ledger_rows
 from tests.model.delta import NAME, PIPELINE, Log, Table, Version
 from tests.model.kafka import Record
 
@@ -37,8 +37,8 @@ Position = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
-class Planted:
-    """Bugs of a driver; those of the pure functions are planted in themselves (tests/model/planted.py)."""
+class Mutations:
+    """Bugs of a driver; those of the pure functions are planted in themselves (tests/model/mutants.py)."""
 
     quarantine_unfenced: bool = False
     writer_ignored: bool = False
@@ -77,7 +77,7 @@ class Driver:
 
     def __init__(self, world: World, seeking: Seeking | None = None) -> None:
         self.world, self.seeking = world, seeking
-        self.planted = world.planted
+        self.mutations = world.mutations
         self.writer = world.new_id("w")
         self.epoch = 0
         self.topic = world.topic
@@ -87,7 +87,7 @@ class Driver:
         self.read_before: dict[int, int] = {}
         self.epochs_of_topic: set[int] = set()
         self.number = FIRST_BATCH - 1
-        self.pending: list[tuple[Version, Mark]] = []
+        self.pending: list[tuple[Version, BatchCommit]] = []
         self.behind = 0
         self.place = ""
         self.idle = self.disturbed = self.beneath = False
@@ -95,13 +95,13 @@ class Driver:
 
     def _work(self) -> Steps:
         for _ in range(ROUNDS_MAX):
-            facts = yield from self._look()
-            if self.seeking is not None or not isinstance(decide(facts, self.world.setting.starting), Create):
-                self._offsets(facts)
-            if (yield from self._make_tables(facts)):
-                facts = yield from self._look()
+            state = yield from self._look()
+            if self.seeking is not None or not isinstance(decide(state, self.world.setting.starting), Create):
+                self._offsets(state)
+            if (yield from self._make_tables(state)):
+                state = yield from self._look()
             yield
-            if (yield from self._fenced(facts)):
+            if (yield from self._fenced(state)):
                 break
         else:
             raise Stopped("FENCED", f"{ROUNDS_MAX} times another start took the epoch")
@@ -117,12 +117,12 @@ class Driver:
         self.disturbed = self.beneath = False
         return (yield from self.world.look(self.logs, self._ask))
 
-    def _ask(self) -> BrokerFacts:
+    def _ask(self) -> TopicState:
         self.topic = self.world.topic
-        return BrokerFacts(self.world.topic_id(), self.topic.bounds())
+        return TopicState(self.world.topic_id(), self.topic.bounds())
 
-    def _make_tables(self, facts: Any) -> Doing:
-        if None not in (facts.target.look, facts.quarantine.look, self.world.tables[LEDGER]):
+    def _make_tables(self, state: Any) -> Doing:
+        if None not in (state.target.snapshot, state.quarantine.snapshot, self.world.tables[LEDGER]):
             return False
         for which in (TARGET, QUARANTINE, LEDGER):
             if self.world.tables[which] is None:
@@ -130,79 +130,82 @@ class Driver:
                 yield
         return True
 
-    def _offsets(self, facts: Facts) -> tuple[Mapping[int, int], SeekPlan | None, bool]:
+    def _offsets(self, state: StartState) -> tuple[Mapping[int, int], SeekPlan | None, bool]:
         if self.seeking is not None:
-            assert facts.broker is not None
-            coverage = Known(self.world.tables, roll_backs_count=self.planted.roll_backs_count).coverage(facts.broker.topic.id)
-            sought = plan(facts, self.seeking.aim, coverage, accept_gap=self.seeking.accept_gap)
-            return sought.starts, sought, not facts.was_read
-        decision = decide(facts, self.world.setting.starting)
+            assert state.broker is not None
+            coverage = Known(self.world.tables, roll_backs_count=self.mutations.roll_backs_count).coverage(state.broker.topic.id)
+            sought = plan(state, self.seeking.aim, coverage, accept_gap=self.seeking.accept_gap)
+            return sought.starts, sought, not state.was_read
+        decision = decide(state, self.world.setting.starting)
         if isinstance(decision, Refuse):
             raise decision.error
         if isinstance(decision, Create):
             raise Stopped("TABLE_GONE", "made a moment ago, and gone")
         return decision.offsets, None, decision.first
 
-    def _fenced(self, facts: Any) -> Doing:
+    def _fenced(self, state: Any) -> Doing:
         """Fence, look again and begin; False where another writer has this epoch or a later one."""
-        self.epoch = facts.next_epoch
-        offsets = self._offsets(facts) if self.planted.looks_once else None
-        fences = (TARGET,) if self.planted.quarantine_unfenced else (TARGET, QUARANTINE)
+        self.epoch = state.next_epoch
+        offsets = self._offsets(state) if self.mutations.looks_once else None
+        fences = (TARGET,) if self.mutations.quarantine_unfenced else (TARGET, QUARANTINE)
         for which in fences:
-            if facts.target.look is None or facts.quarantine.look is None:
+            if state.target.snapshot is None or state.quarantine.snapshot is None:
                 return False
-            mark = self._mark("epoch", FENCE, Looked(facts.target.look, facts.quarantine.look))
-            if (yield from self._try(which, partial(_same, mark), _nothing, reads=False)) is None:
+            batch_commit = self._mark("epoch", FENCE, Snapshots(state.target.snapshot, state.quarantine.snapshot))
+            if (yield from self._try(which, partial(_same, batch_commit), _nothing, reads=False)) is None:
                 return False
             yield
-        if not self.planted.looks_once:
-            facts = yield from self._look()
-            fenced = facts.target.epoch == self.epoch and (self.planted.quarantine_unfenced or facts.quarantine.epoch == self.epoch)
-            if not fenced or facts.next_epoch != self.epoch + 1 or facts.broker.topic.id != self.topic.id:
+        if not self.mutations.looks_once:
+            state = yield from self._look()
+            fenced = state.target.epoch == self.epoch and (self.mutations.quarantine_unfenced or state.quarantine.epoch == self.epoch)
+            if not fenced or state.next_epoch != self.epoch + 1 or state.broker.topic.id != self.topic.id:
                 return False
-        if facts.target.look is None or facts.quarantine.look is None:
+        if state.target.snapshot is None or state.quarantine.snapshot is None:
             raise Stopped("TABLE_GONE", "made a moment ago, and gone")
-        starts, sought, first = offsets or self._offsets(facts)
-        self.world.truth.opened(self)
-        self.look_back = LookBack(NAME, self.logs[TARGET], self.logs[QUARANTINE], Looked(facts.target.look, facts.quarantine.look))  # type: ignore[arg-type]
-        yield from self._finish_replay(facts)
-        undone = None if self.planted.no_roll_back else roll_back(facts, self.epoch)
+        starts, sought, first = offsets or self._offsets(state)
+        self.world.invariants.opened(self)
+        snapshots = Snapshots(state.target.snapshot, state.quarantine.snapshot)
+        self.look_back = LookBack(NAME, self.logs[TARGET], self.logs[QUARANTINE], snapshots)  # type: ignore[arg-type]
+        yield from self._finish_replay(state)
+        undone = None if self.mutations.no_roll_back else roll_back(state, self.epoch)
         if undone is not None:
             yield from self._delete(undone)
-        known = facts.ledger
+        known = state.ledger
         self.pending = self.world.unledgered(self.logs[TARGET], known)
         self.ledger_seen = self.logs[LEDGER].newest(), self.logs[LEDGER].stamp(self.logs[LEDGER].newest())
         if first or self.seeking is not None:
             ranges = tuple(OffsetRange(p, start, start) for p, start in sorted(starts.items()))
-            mark = self._mark("seek", SEEK, self._again())
-            mark = replace(mark, ranges=ranges, gaps=sought.gaps if sought is not None else (), why="first" if first else "seek")
-            if not self._fenced_off(TARGET, mark):  # else it is about to be refused
-                self.world.truth.seeking(mark, self)
-            version = yield from self._commit(TARGET, partial(_same, mark), _nothing, reads=False)
-            self.pending.append((version, mark))
+            batch_commit = self._mark("seek", SEEK, self._again())
+            batch_commit = replace(
+                batch_commit, ranges=ranges, gaps=sought.gaps if sought is not None else (), why="first" if first else "seek"
+            )
+            if not self._fenced_off(TARGET, batch_commit):  # else it is about to be refused
+                self.world.invariants.seeking(batch_commit, self)
+            version = yield from self._commit(TARGET, partial(_same, batch_commit), _nothing, reads=False)
+            self.pending.append((version, batch_commit))
             yield
         seen = self._again()
         self.world.checkpoints[self.epoch] = seen.target.table_id
         yield
-        topics = {**known.topics, **{mark.id.epoch: mark.topic.id for _, mark in self.pending}}
+        topics = {**known.topics, **{batch_commit.id.epoch: batch_commit.topic.id for _, batch_commit in self.pending}}
         self.epochs_of_topic = {self.epoch, *(epoch for epoch, topic in topics.items() if topic == self.topic.id)}
-        self.read_before = dict(facts.read_before(self.topic.id))
-        for _, mark in self.pending:
-            if mark.kind == "batch" and mark.topic.id == self.topic.id:
-                self.read_before |= {p: max(end, self.read_before.get(p, 0)) for p, end in mark.ends.items()}
+        self.read_before = dict(state.read_before(self.topic.id))
+        for _, batch_commit in self.pending:
+            if batch_commit.kind == "batch" and batch_commit.topic.id == self.topic.id:
+                self.read_before |= {p: max(end, self.read_before.get(p, 0)) for p, end in batch_commit.ends.items()}
         self.at = dict(starts)
         return True
 
     def _delete(self, undone: Any) -> Steps:
-        def change(rows: Mapping[Any, Any], _: Mark) -> Change | None:
+        def change(rows: Mapping[Any, Any], _: BatchCommit) -> Change | None:
             gone = {at: row for at, row in rows.items() if undone.takes(BatchId(row[0], row[1]), *at)}
             if not gone:
                 return None
             removed = Counter((e, b, at[1]) for at, (e, b, _) in gone.items())
             return Change({at: row for at, row in rows.items() if at not in gone}, "ROLLBACK", {"removed": removed})
 
-        mark = self._mark("rollback", SEEK, self._again())
-        if (yield from self._try(QUARANTINE, lambda: mark, change)) is None and self._fenced_off(QUARANTINE, mark):
+        batch_commit = self._mark("rollback", SEEK, self._again())
+        if (yield from self._try(QUARANTINE, lambda: batch_commit, change)) is None and self._fenced_off(QUARANTINE, batch_commit):
             raise Stopped("FENCED", "the roll-back was not executed")
         yield
 
@@ -229,7 +232,7 @@ class Driver:
         again = any(r.start < r.end and r.start < self.read_before.get(r.partition, 0) for r in ranges)
         winners, failed = _ranked(records, strict=world.strict)
         table = world.tables[TARGET]
-        if again and table is not None and not self.planted.no_anti_join:
+        if again and table is not None and not self.mutations.no_anti_join:
             held = {row[1:3] for row in table.newest.rows.values() if row[3] in self.epochs_of_topic}
             failed = [at for at in failed if at not in held]
         yield
@@ -238,63 +241,67 @@ class Driver:
         base = replace(self._mark("batch", self.number, self.look_back.seen), ranges=ranges)
         read = Counter(p for p, _, _ in records)
         stored: Counter[int] = Counter()
-        if failed and not self.planted.quarantine_last:
+        if failed and not self.mutations.quarantine_last:
             stored = yield from self._quarantine(failed, base, again=again)
         offered = Counter(p for p, _ in winners.values())
         counts = tuple((p, Counts(read[p], stored[p], read[p] - stored[p] - offered[p])) for p in sorted(read))
-        if self.planted.ledger_first:
+        if self.mutations.ledger_first:
             rows = {p: n - stored[p] for p, n in offered.items()}
             self.pending.append((Version(0, "", {}, 0, inserted=rows), replace(base, counts=counts)))
             yield from self.append_ledger()
 
-        def change(rows: Mapping[Any, Any], mark: Mark) -> Change:
+        def change(rows: Mapping[Any, Any], batch_commit: BatchCommit) -> Change:
             new = {id: (topic.id, *at, self.epoch, self.number) for id, at in winners.items() if id not in rows}
             inserted = Counter(row[1] for row in new.values())
             return Change({**rows, **new} if new else rows, "MERGE", {"inserted": inserted, "added": tuple(new)})
 
-        version = yield from self._commit(TARGET, lambda: replace(base, counts=counts, looked=self._again()), change)
+        version = yield from self._commit(TARGET, lambda: replace(base, counts=counts, snapshots=self._again()), change)
         self._again()
         self.at = ends
         yield
-        if failed and self.planted.quarantine_last:
+        if failed and self.mutations.quarantine_last:
             yield from self._quarantine(failed, base, again=again)
         if again:
-            yield from self._replay(version.mark)
-        if not self.planted.ledger_first:
-            self.pending.append((version, version.mark))
+            yield from self._replay(version.batch_commit)
+        if not self.mutations.ledger_first:
+            self.pending.append((version, version.batch_commit))
         self.behind += 1
         if self.behind >= world.setting.ledger_every:
             yield from self.append_ledger()
 
-    def _quarantine(self, failed: list[tuple[int, int]], base: Mark, *, again: bool) -> Doing:
-        def change(rows: Mapping[Any, Any], mark: Mark) -> Change:
+    def _quarantine(self, failed: list[tuple[int, int]], base: BatchCommit, *, again: bool) -> Doing:
+        def change(rows: Mapping[Any, Any], batch_commit: BatchCommit) -> Change:
             places = [(self.topic.id, *at) for at in failed]
             new = {at: (self.epoch, self.number, "open") for at in places if at not in rows}
             opened = {at: (*rows[at][:2], "open") for at in places if again and at in rows and rows[at][2] == "replayed"}
             return Change({**rows, **opened, **new} if new or opened else rows, "MERGE", {"inserted": Counter(at[1] for at in new)})
 
-        version = yield from self._commit(QUARANTINE, lambda: replace(base, looked=self._again()), change)
+        version = yield from self._commit(QUARANTINE, lambda: replace(base, snapshots=self._again()), change)
         self._again()
         yield
         return version.inserted
 
-    def _finish_replay(self, facts: Facts) -> Steps:
+    def _finish_replay(self, state: StartState) -> Steps:
         """What a crash behind the newest batch's commit may have left to be done."""
-        newest = facts.target.newest
-        if newest is None or newest.looked is None:
+        newest = state.target.newest
+        if newest is None or newest.snapshots is None:
             return
-        for _, mark in marks(self.world.tables[TARGET]):
-            if mark.id == newest.id and mark.kind == "batch":
-                yield from self._replay(mark)
+        for _, batch_commit in batch_commits(self.world.tables[TARGET]):
+            if batch_commit.id == newest.id and batch_commit.kind == "batch":
+                yield from self._replay(batch_commit)
 
-    def _replay(self, mark: Mark) -> Steps:
+    def _replay(self, batch_commit: BatchCommit) -> Steps:
         """Quarantined records that a batch has made rows become `replayed`; without a transaction id."""
-        if self.planted.no_replayed:
+        if self.mutations.no_replayed:
             return
 
         def change(rows: Mapping[Any, Any]) -> Change | None:
             target = self.world.tables[TARGET]
-            made = {r[:3] for r in target.newest.rows.values() if (r[3], r[4]) == (mark.id.epoch, mark.id.number)} if target else set()
+            made = (
+                {r[:3] for r in target.newest.rows.values() if (r[3], r[4]) == (batch_commit.id.epoch, batch_commit.id.number)}
+                if target
+                else set()
+            )
             both = {at: (*row[:2], "replayed") for at, row in rows.items() if at in made and row[2] == "open"}
             return Change({**rows, **both}) if both else None
 
@@ -308,23 +315,29 @@ class Driver:
         if not self.pending:
             return
         if cut_since(self.logs[LEDGER], *self.ledger_seen):  # type: ignore[arg-type]
-            own = {mark.id for _, mark in self.pending}
-            self.pending[:0] = [each for each in self.world.unledgered(self.logs[TARGET], LedgerFacts()) if each[1].id not in own]
+            own = {batch_commit.id for _, batch_commit in self.pending}
+            self.pending[:0] = [each for each in self.world.unledgered(self.logs[TARGET], LedgerState()) if each[1].id not in own]
         rows: dict[Any, LedgerRow] = {}
-        for version, mark in self.pending:
-            for key, row in ledger_rows(version, mark):
+        for version, batch_commit in self.pending:
+            for key, row in ledger_rows(version, batch_commit):
                 rows.setdefault(key, row)
-            if mark.kind == "batch" and mark.id.number == FIRST_BATCH and self._unsought(mark.id.epoch):
-                for each in mark.ranges:
-                    rows["epoch", mark.id.epoch, 0, each.partition, each.start] = LedgerRow(mark.topic.id, each.start, why="start")
-            if mark.kind == "seek" and mark.why == "seek":
-                self._stood(mark, rows)
-        about = self.pending[-1][1].looked.target.table_id
+            if batch_commit.kind == "batch" and batch_commit.id.number == FIRST_BATCH and self._unsought(batch_commit.id.epoch):
+                for each in batch_commit.ranges:
+                    rows["epoch", batch_commit.id.epoch, 0, each.partition, each.start] = LedgerRow(
+                        batch_commit.topic.id, each.start, why="start"
+                    )
+            if batch_commit.kind == "seek" and batch_commit.why == "seek":
+                self._existing_rows(batch_commit, rows)
+        about = self.pending[-1][1].snapshots.target.table_id
 
         def change(there: Mapping[Any, Any]) -> Change:
             new = {key: row for key, row in rows.items() if key not in there}
-            stood = {key: there[key]._replace(stood=row.stood) for key, row in rows.items() if key in there and row.stood is not None}
-            return Change({**there, **stood, **new}, "MERGE", {"about": about})
+            existing_rows = {
+                key: there[key]._replace(existing_rows=row.existing_rows)
+                for key, row in rows.items()
+                if key in there and row.existing_rows is not None
+            }
+            return Change({**there, **existing_rows, **new}, "MERGE", {"about": about})
 
         yield from self._unfenced(LEDGER, change)
         self.ledger_seen = self.logs[LEDGER].newest(), self.logs[LEDGER].stamp(self.logs[LEDGER].newest())
@@ -334,13 +347,13 @@ class Driver:
     def _unsought(self, epoch: int) -> bool:
         ledger = self.world.tables[LEDGER]
         sought = {key[1] for key in (ledger.newest.rows if ledger else ()) if key[0] == "epoch" and key[2] == SEEK}
-        return epoch not in sought | {mark.id.epoch for _, mark in self.pending if mark.kind == "seek"}
+        return epoch not in sought | {batch_commit.id.epoch for _, batch_commit in self.pending if batch_commit.kind == "seek"}
 
-    def _stood(self, seek: Mark, rows: dict[Any, LedgerRow]) -> None:
+    def _existing_rows(self, seek: BatchCommit, rows: dict[Any, LedgerRow]) -> None:
         """What stood, when this seek looked, of batches that it reads again; not known where that version is gone."""
         ledger = self.world.tables[LEDGER]
         starts = {each.partition: each.start for each in sorted((*seek.ranges, *seek.gaps), reverse=True)}
-        then, beside = self._at(TARGET, seek.looked.target), self._at(QUARANTINE, seek.looked.quarantine)
+        then, beside = self._at(TARGET, seek.snapshots.target), self._at(QUARANTINE, seek.snapshots.quarantine)
         if then is None or beside is None:
             self.world.harmed.add("ledger")
             return
@@ -348,9 +361,9 @@ class Driver:
         for key, row in [*(ledger.newest.rows.items() if ledger else ()), *rows.items()]:
             kind, e, n, p, _ = key
             if kind == "batch" and e < seek.id.epoch and row.topic == seek.topic.id and row.end > starts.get(p, row.end):
-                rows[key] = row._replace(stood=there[0][e, n, p] + there[1][e, n, p])
+                rows[key] = row._replace(existing_rows=there[0][e, n, p] + there[1][e, n, p])
 
-    def _at(self, which: int, look: Look) -> Version | None:
+    def _at(self, which: int, look: Snapshot) -> Version | None:
         table = self.world.tables[which]
         if table is None or not table.log_from <= look.version < len(table.versions):
             return None
@@ -359,70 +372,76 @@ class Driver:
 
     # Statements, as in ingest/delta/writer.py.
 
-    def _mark(self, kind: Kind, number: int, looked: Looked) -> Mark:
-        return Mark(kind, PIPELINE, NAME, BatchId(self.epoch, number), self.writer, looked, "", self.world.topic_id(self.topic))
+    def _mark(self, kind: Kind, number: int, snapshots: Snapshots) -> BatchCommit:
+        return BatchCommit(kind, PIPELINE, NAME, BatchId(self.epoch, number), self.writer, snapshots, "", self.world.topic_id(self.topic))
 
-    def _again(self) -> Looked:
-        if self.planted.never_looks_back:
+    def _again(self) -> Snapshots:
+        if self.mutations.never_looks_back:
             now = [log.state() for log in self.logs[:LEDGER]]
             if None not in now:
-                self.look_back.seen = Looked(*(each.look for each in now))
+                self.look_back.seen = Snapshots(*(each.snapshot for each in now))
             return self.look_back.seen
         return self.look_back.again()
 
-    def _commit(self, which: int, still: Callable[[], Mark], change: Callable[[Any, Mark], Change | None], *, reads: bool = True) -> Doing:
+    def _commit(
+        self, which: int, still: Callable[[], BatchCommit], change: Callable[[Any, BatchCommit], Change | None], *, reads: bool = True
+    ) -> Doing:
         version = yield from self._try(which, still, change, reads=reads)
         if version is None:
             raise Stopped("FENCED", f"a statement of epoch {self.epoch} was not executed")
         return version
 
-    def _try(self, which: int, still: Callable[[], Mark], change: Callable[[Any, Mark], Change | None], *, reads: bool = True) -> Doing:
+    def _try(
+        self, which: int, still: Callable[[], BatchCommit], change: Callable[[Any, BatchCommit], Change | None], *, reads: bool = True
+    ) -> Doing:
         """One statement's commit; None where Delta skipped it, or a later epoch came first."""
         for _ in range(TRIES_MAX):
-            mark = still()
+            batch_commit = still()
             before = self.logs[which].newest()
-            self.place = f"{mark.kind} {self.logs[which].table} next"
+            self.place = f"{batch_commit.kind} {self.logs[which].table} next"
             yield
-            failed = yield from self._execute(which, mark, change, reads=reads)
+            failed = yield from self._execute(which, batch_commit, change, reads=reads)
             self.place = ""
-            own = self._own(which, mark, before)
+            own = self._own(which, batch_commit, before)
             if own is not None or failed != "files":
                 return own
         raise Stopped("CONFLICT", "again and again")
 
-    def _execute(self, which: int, mark: Mark, change: Callable[[Any, Mark], Change | None], *, reads: bool) -> Doing:
+    def _execute(self, which: int, batch_commit: BatchCommit, change: Callable[[Any, BatchCommit], Change | None], *, reads: bool) -> Doing:
         world = self.world
         table = world.tables[which]
         if table is None:
             raise Stopped("TABLE_GONE", self.logs[which].table)
-        if table.newest.txn >= mark.id.txn_version and not (self.planted.epoch_ignored and BatchId.of(table.newest.txn).epoch > self.epoch):
+        if table.newest.txn >= batch_commit.id.txn_version and not (
+            self.mutations.epoch_ignored and BatchId.of(table.newest.txn).epoch > self.epoch
+        ):
             return ""
-        since, changed = len(table.versions) - 1, change(table.newest.rows, mark)
+        since, changed = len(table.versions) - 1, change(table.newest.rows, batch_commit)
         if changed is None:
             return ""
-        self.place = f"{mark.kind} {self.logs[which].table} at work"
+        self.place = f"{batch_commit.kind} {self.logs[which].table} at work"
         yield
         if world.tables[which] is not table:
             raise Stopped("TABLE_GONE", self.logs[which].table)
-        if failed := table.conflict(since, mark, reads=reads):
+        if failed := table.conflict(since, batch_commit, reads=reads):
             return failed
-        table.commit(changed.operation, changed.rows if reads else table.newest.rows, mark, **changed.more)
-        world.truth.committed(which, self)
+        table.commit(changed.operation, changed.rows if reads else table.newest.rows, batch_commit, **changed.more)
+        world.invariants.committed(which, self)
         return ""
 
-    def _own(self, which: int, mark: Mark, before: int) -> Version | None:
-        if self.planted.writer_ignored:
+    def _own(self, which: int, batch_commit: BatchCommit, before: int) -> Version | None:
+        if self.mutations.writer_ignored:
             log = self.logs[which].newest_first()
-            return next((each for each in log if each.mark is not None and each.mark.id == mark.id), None)
+            return next((each for each in log if each.batch_commit is not None and each.batch_commit.id == batch_commit.id), None)
         for version in reversed(self.logs[which].since(before)):
-            there = version.mark
-            if there is not None and (there.id, there.writer) == (mark.id, mark.writer):
+            there = version.batch_commit
+            if there is not None and (there.id, there.writer) == (batch_commit.id, batch_commit.writer):
                 return version
         return None
 
-    def _fenced_off(self, which: int, mark: Mark) -> bool:
+    def _fenced_off(self, which: int, batch_commit: BatchCommit) -> bool:
         table = self.world.tables[which]
-        return table is not None and table.newest.txn >= mark.id.txn_version
+        return table is not None and table.newest.txn >= batch_commit.id.txn_version
 
     def _unfenced(self, which: int, change: Callable[[Any], Change | None]) -> Steps:
         for _ in range(TRIES_MAX):
@@ -444,11 +463,11 @@ class Driver:
         raise Stopped("CONFLICT", "again and again")
 
 
-def _same(mark: Mark) -> Mark:
-    return mark
+def _same(batch_commit: BatchCommit) -> BatchCommit:
+    return batch_commit
 
 
-def _nothing(rows: Mapping[Any, Any], _: Mark) -> Change:
+def _nothing(rows: Mapping[Any, Any], _: BatchCommit) -> Change:
     return Change(rows, "WRITE")
 
 

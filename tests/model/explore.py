@@ -39,7 +39,7 @@ def explore(seed: int, numbers: Sequence[int], show: int) -> Explored:
             gc.collect()
         schedule, world, violation = walk(seed * SPREAD + number)
         operations += len(schedule.ops)
-        known.update(world.truth.excused)
+        known.update(world.invariants.excused)
         if violation is not None:
             found[violation.promise] += 1
             small = f"\n{shrunk(schedule, violation.promise)}\n" if sum(found.values()) <= show else ""

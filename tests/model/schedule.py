@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tests.model.driver import Planted
-from tests.model.truth import Violation
+from tests.model.driver import Mutations
+from tests.model.invariants import Violation
 from tests.model.world import Op, Setting, World
 
 # A start, a seek, a gap that needs a word: a remedy that leads to itself again and again is none.
@@ -29,7 +29,7 @@ class Schedule:
 
     setting: Setting = field(default=Setting())
     ops: tuple[Op, ...] = ()
-    planted: Planted = field(default=Planted())
+    mutations: Mutations = field(default=Mutations())
 
     def __str__(self) -> str:
         return "\n".join([f"Schedule({self.setting!r}, (", *(f"    {op!r}," for op in self.ops), "))"])
@@ -37,7 +37,7 @@ class Schedule:
 
 def play(schedule: Schedule) -> tuple[World, Violation | None]:
     """Let it happen, then bring it to rest; the world, and the promise that was broken, if one was."""
-    world = World(schedule.setting, schedule.planted)
+    world = World(schedule.setting, schedule.mutations)
     try:
         for op in schedule.ops:
             world.apply(op)
@@ -47,12 +47,12 @@ def play(schedule: Schedule) -> tuple[World, Violation | None]:
     return world, None
 
 
-def walk(seed: int, planted: Planted = Planted(), begin: Sequence[Op] = ()) -> tuple[Schedule, World, Violation | None]:
+def walk(seed: int, mutations: Mutations = Mutations(), begin: Sequence[Op] = ()) -> tuple[Schedule, World, Violation | None]:
     """One random schedule: after `begin` each operation is chosen on the state at hand."""
     rng = random.Random(seed)
     roll = rng.random
     setting = Setting(1 + (roll() < 0.3), 1 + int(roll() * 3), (1, 1, 2, 50)[int(roll() * 4)], "latest" if roll() < 0.1 else "earliest")
-    world = World(setting, planted)
+    world = World(setting, mutations)
     ops: list[Op] = []
     try:
         for number in range(len(begin) + 4 + int(roll() * 14)):
@@ -61,8 +61,8 @@ def walk(seed: int, planted: Planted = Planted(), begin: Sequence[Op] = ()) -> t
             world.apply(op)
         to_rest(world)
     except Violation as violation:
-        return Schedule(setting, tuple(ops), planted), world, violation
-    return Schedule(setting, tuple(ops), planted), world, None
+        return Schedule(setting, tuple(ops), mutations), world, violation
+    return Schedule(setting, tuple(ops), mutations), world, None
 
 
 def to_rest(world: World) -> None:
@@ -83,11 +83,11 @@ def to_rest(world: World) -> None:
             world.apply(("stop", 0))
         if world.error is None:
             try:
-                return world.truth.at_rest()
+                return world.invariants.at_rest()
             except Violation:
                 # Where a start was refused, or a driver went on with a copy beneath it, verify may find more, and names a seek.
-                told = world.truth.findings() and (world.beneath or world.refused)
-                if not seeks or not told or not world.truth.excuse("verify asks for a seek"):
+                told = world.invariants.findings() and (world.beneath or world.refused)
+                if not seeks or not told or not world.invariants.excuse("verify asks for a seek"):
                     raise
             aim = seeks.pop()
             continue

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchId, Mark
-from ingest.kafka.topic_state import BrokerFacts, TopicId
-from ingest.ledger.ledger_reader import LedgerFacts, Newest, cut_since, unledgered
-from ingest.recovery import inspect
+from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId
+from ingest.kafka.topic_state import TopicId, TopicState
+from ingest.ledger.ledger_reader import LedgerState, Newest, cut_since, unledgered
+from ingest.recovery import state_reader
 from ingest.recovery.seek_offsets import Aim, Seeking
-from ingest.recovery.start_state import CheckpointFacts, Count, Facts
-from tests.model.count import Known, LedgerRow, marks
+from ingest.recovery.start_state import CheckpointState, RowCount, StartState
+from tests.model.count import Known, LedgerRow, batch_commits
 from tests.model.delta import NAME, PIPELINE, Log, Table, Version
-from tests.model.driver import ERRORS, LEDGER, QUARANTINE, TARGET, Driver, Planted
+from tests.model.driver import ERRORS, LEDGER, QUARANTINE, TARGET, Driver, Mutations
+from tests.model.invariants import Invariants, Violation
 from tests.model.kafka import NAME as TOPIC
 from tests.model.kafka import Record, Topic
-from tests.model.truth import Truth, Violation
 
 Op = tuple[Any, ...]
 PLACES: Any = SimpleNamespace(name=f"{PIPELINE}.{NAME}", pipeline=PIPELINE, table=NAME)
@@ -45,8 +45,8 @@ class World:
     of all. `limit_met`: a limit that DESIGN accepts was met, a replacement that Delta cleaned from the log; `beneath`: a driver went on
     after a copy had been put back beneath it."""
 
-    def __init__(self, setting: Setting = Setting(), planted: Planted = Planted()) -> None:
-        self.setting, self.planted, self.limit = setting, planted, setting.limit
+    def __init__(self, setting: Setting = Setting(), mutations: Mutations = Mutations()) -> None:
+        self.setting, self.mutations, self.limit = setting, mutations, setting.limit
         self._ids = 0
         self.topic = Topic(self.new_id("T"), setting.partitions)
         self.former: dict[str, Topic] = {}
@@ -60,7 +60,7 @@ class World:
         self.limit_met = self.beneath = False
         self._replaced: set[int] = set()
         self._saved: tuple[list[Table | None], dict[int, str], dict[Any, int]] | None = None
-        self.truth = Truth(self)
+        self.invariants = Invariants(self)
 
     # What drivers ask for.
 
@@ -71,30 +71,30 @@ class World:
     def topic_id(self, topic: Topic | None = None) -> TopicId:
         return TopicId(TOPIC, (topic or self.topic).id)
 
-    def look(self, logs: Sequence[Log], broker: Callable[[], BrokerFacts]) -> Generator[None, None, Facts]:
-        """What a look sees, in the order of ingest/recovery/inspect.py and by its functions, but for the ledger, which is SQL there."""
+    def look(self, logs: Sequence[Log], broker: Callable[[], TopicState]) -> Generator[None, None, StartState]:
+        """The start state, in the order of recovery/state_reader.py and by its functions, but for the ledger, which is SQL there."""
         epoch = max(self.checkpoints, default=0)
-        checkpoint, ledger = CheckpointFacts(epoch, self.checkpoints.get(epoch, "")), self._ledger_facts()
+        checkpoint, ledger = CheckpointState(epoch, self.checkpoints.get(epoch, "")), self._ledger_facts()
         yield
         fenced: Any = logs[QUARANTINE].state()
-        target = inspect.target_facts(logs[TARGET], logs[TARGET].state(), PLACES, ledger)  # type: ignore[arg-type]
+        target = state_reader.read_target(logs[TARGET], logs[TARGET].state(), PLACES, ledger)  # type: ignore[arg-type]
         yield
-        quarantine = inspect.quarantine_facts(logs[QUARANTINE], logs[QUARANTINE].state(), PLACES, target.newest)  # type: ignore[arg-type]
-        quarantine = replace(quarantine, epoch=inspect.epoch_of(fenced, PLACES))
-        target = replace(target, copy=inspect.copied(logs[TARGET], logs[TARGET].state(), target.newest, quarantine))  # type: ignore[arg-type]
-        facts = Facts(PLACES.name, target, quarantine, ledger, checkpoint, broker())
-        if not facts.needs_count:
-            return facts
-        known = Known(self.tables, roll_backs_count=self.planted.roll_backs_count)
-        return replace(facts, count=Count(tuple(map(str, known.missing())), tuple(map(str, known.unknown()))))
+        quarantine = state_reader.read_quarantine(logs[QUARANTINE], logs[QUARANTINE].state(), PLACES, target.newest)  # type: ignore[arg-type]
+        quarantine = replace(quarantine, epoch=state_reader.epoch_of(fenced, PLACES))
+        target = replace(target, copy=state_reader.copied(logs[TARGET], logs[TARGET].state(), target.newest, quarantine))  # type: ignore[arg-type]
+        start_state = StartState(PLACES.name, target, quarantine, ledger, checkpoint, broker())
+        if not start_state.needs_count:
+            return start_state
+        known = Known(self.tables, roll_backs_count=self.mutations.roll_backs_count)
+        return replace(start_state, count=RowCount(tuple(map(str, known.missing())), tuple(map(str, known.unknown()))))
 
-    def unledgered(self, log: Log, known: LedgerFacts) -> list[tuple[Version, Mark]]:
+    def unledgered(self, log: Log, known: LedgerState) -> list[tuple[Version, BatchCommit]]:
         return unledgered(log, PLACES.name, known)  # type: ignore[arg-type, return-value]
 
-    def _ledger_facts(self) -> LedgerFacts:
+    def _ledger_facts(self) -> LedgerState:
         table = self.tables[LEDGER]
         if table is None or not table.newest.rows:
-            return LedgerFacts()
+            return LedgerState()
         rows: dict[tuple[str, int, int, int, int], LedgerRow] = table.newest.rows  # type: ignore[assignment]
         highest = max(key[1] for key in rows)
         numbers: dict[int, set[int]] = {}
@@ -113,7 +113,7 @@ class World:
         sought = frozenset(e for kind, e, n, _, _ in rows if kind == "epoch" and n == SEEK)
         topics = {key[1]: row.topic for key, row in rows.items()}
         told = Newest(BatchId(highest, number), TopicId(TOPIC, row.topic), ends, None, row.version)
-        return LedgerFacts(told, highest, about, reached, topics, sought, holes, cut_since(log, version, log.stamp(version)))
+        return LedgerState(told, highest, about, reached, topics, sought, holes, cut_since(log, version, log.stamp(version)))
 
     # What truth asks for.
 
@@ -122,7 +122,7 @@ class World:
         target, quarantine, ledger = self.tables
         told = (
             bool(self.checkpoints)
-            or any(mark.kind == "batch" or mark.why == "seek" for _, mark in marks(target))
+            or any(batch_commit.kind == "batch" or batch_commit.why == "seek" for _, batch_commit in batch_commits(target))
             or (target is not None and bool(target.newest.rows))
         )
         told |= target is not None and BatchId.of(max(target.newest.txn, 0)).number != FENCE
@@ -214,7 +214,7 @@ class World:
         if table is not None and table.newest.rows:
             id = sorted(table.newest.rows)[nth % len(table.newest.rows)]
             table.delete(id)
-            self.truth.deleted.add(id)
+            self.invariants.deleted.add(id)
 
     def _harm(self, which: int, how: str) -> Table | None:
         table = self.tables[which]
@@ -258,11 +258,15 @@ class World:
             self.harmed.add("target gone")
         for driver in self.drivers.values():
             driver.beneath = True
-        self.truth.put_back()
+        self.invariants.put_back()
 
     def _save(self) -> None:
         """A backup of tables and checkpoints."""
-        self._saved = [table.copy() if table is not None else None for table in self.tables], dict(self.checkpoints), dict(self.truth.put)
+        self._saved = (
+            [table.copy() if table is not None else None for table in self.tables],
+            dict(self.checkpoints),
+            dict(self.invariants.put),
+        )
 
     def _put_back(self, *which: int) -> None:
         """Some tables (3: the checkpoints) from the backup in place of what has become of them."""
@@ -277,8 +281,8 @@ class World:
             self._replaced.add(each)
             self._gone(each)
         if self._saved is not None and set(which) == {0, 1, 2, 3}:
-            self.truth.put = dict(self._saved[2])  # nothing tells of batches since
-        self.truth.forget()
+            self.invariants.put = dict(self._saved[2])  # nothing tells of batches since
+        self.invariants.forget()
 
     def _clean(self, which: int) -> None:
         """Delta deletes old commits from the log."""
@@ -293,7 +297,9 @@ class World:
         """The target's log is about to be lost: what of it the ledger lacks nobody knows then."""
         ledger = self.tables[LEDGER]
         ledgered = {key[1:3] for key in ledger.newest.rows} if ledger is not None else set()
-        if which == TARGET and any((mark.id.epoch, mark.id.number) not in ledgered for _, mark in marks(table)):
+        if which == TARGET and any(
+            (batch_commit.id.epoch, batch_commit.id.number) not in ledgered for _, batch_commit in batch_commits(table)
+        ):
             self.harmed.add("ledger")
 
     def _optimize(self, which: int) -> None:
@@ -303,4 +309,4 @@ class World:
     def _lose(self) -> None:
         """The folder of checkpoints is deleted."""
         self.checkpoints = {}
-        self.truth.forget()
+        self.invariants.forget()

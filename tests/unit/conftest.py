@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.oracle_scene import Scene, good_scene
-from tests.unit.proof_lake import Lake
+from tests.unit.lab.oracle_scene import Scene, good_scene
+from tests.unit.verify.proof_lake import Lake
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from ingest.kafka import broker_request
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.runtime.errors import InvalidInput, Unfit
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
 CLOSE_WITHIN_S: Final = 2.0
 _GREETED_WITHIN_S: Final = 10.0
@@ -31,7 +31,7 @@ def as_options(kafka: KafkaOptions | str) -> KafkaOptions:
 def greet(kafka: KafkaOptions) -> None:
     """Have a secured broker say what is wrong with a login: kafka-python tries again until its deadline, and calls that a time-out.
 
-    Raises Unfit KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE or BROKER_UNREACHABLE, InvalidInput KAFKA_OPTION_UNUSABLE.
+    Raises InvalidEnvironment KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE or BROKER_UNREACHABLE, InvalidInput KAFKA_OPTION_UNUSABLE.
     """
     if kafka.protocol == "PLAINTEXT":
         return
@@ -62,7 +62,7 @@ def quiet() -> Iterator[None]:
 def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
     """A connected KafkaProducer; with a transactional id its transactions are initialised, which aborts what a former one left open.
 
-    Raises Unfit BROKER_UNREACHABLE, InvalidInput CLIENT_OPTIONS and what `greet` raises.
+    Raises InvalidEnvironment BROKER_UNREACHABLE, InvalidInput CLIENT_OPTIONS and what `greet` raises.
     """
     known(options, KafkaProducer)
     greet(kafka)
@@ -79,7 +79,7 @@ def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
             raise refused(kafka, error) from error
         if not isinstance(error, KafkaError):
             raise
-        raise Unfit(
+        raise InvalidEnvironment(
             "BROKER_UNREACHABLE",
             f"no producer at {kafka.bootstrap_servers}: {kafka.without_secrets(repr(error))}.",
             expected="a Kafka broker of version 2.5 or later that answers and lets us in.",

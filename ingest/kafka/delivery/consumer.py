@@ -74,7 +74,7 @@ class Consumer:
     static member: after a restart it gets its partitions back without a rebalance. Records that were fetched before their turn take up
     to `input_buffer_max_bytes` (64 MB; called as in Kafka Streams), shared out evenly over the partitions, and a fetch of each besides.
     `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput COMMIT_EVERY, INPUT_BUFFER, TOPIC_UNKNOWN,
-    REBALANCE_UNKNOWN or CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
+    REBALANCE_UNKNOWN or CLIENT_OPTIONS, InvalidEnvironment BROKER_UNREACHABLE.
     """
 
     def __init__(

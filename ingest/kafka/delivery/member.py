@@ -22,7 +22,7 @@ from ingest.kafka.delivery.buffer import Buffer
 from ingest.kafka.delivery.connection import greet, known, refused
 from ingest.kafka.delivery.coordinator import end_every_rebalance, hear_of_every_loss
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.runtime.errors import InvalidInput, Unfit
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
 Rebalance: TypeAlias = Literal["cooperative", "eager"]
 Offsets: TypeAlias = Mapping[TopicPartition, int]
@@ -42,8 +42,8 @@ class Member:
     """One consumer in a group. `options` are kafka-python's, from a delivery mode.
 
     `finish` is asked, before partitions go, for offsets of work that is done and not committed; `dropped` is told which partitions are
-    gone, and whether such offsets were committed. Both run inside `poll`. Raises Unfit BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN,
-    REBALANCE_UNKNOWN or CLIENT_OPTIONS.
+    gone, and whether such offsets were committed. Both run inside `poll`. Raises InvalidEnvironment BROKER_UNREACHABLE, InvalidInput
+    TOPIC_UNKNOWN, REBALANCE_UNKNOWN or CLIENT_OPTIONS.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Member:
         except (KafkaConfigurationError, ValueError) as error:
             raise refused(kafka, error) from error
         except KafkaError as error:
-            raise Unfit(
+            raise InvalidEnvironment(
                 "BROKER_UNREACHABLE",
                 f"no consumer at {kafka.bootstrap_servers}: {kafka.without_secrets(repr(error))}.",
                 expected="a Kafka broker that answers and lets us in.",

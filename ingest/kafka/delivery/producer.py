@@ -28,7 +28,8 @@ class Producer:
     raised on, with a note if some were not acknowledged.
 
     In at_least_once a record that is not acknowledged raises DeliveryFailed, at the latest in `flush`; in at_most_once nobody knows.
-    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
+    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS, InvalidEnvironment
+    BROKER_UNREACHABLE.
     """
 
     def __init__(

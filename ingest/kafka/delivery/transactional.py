@@ -28,7 +28,7 @@ from ingest.kafka.delivery.in_flight import InFlight
 from ingest.kafka.delivery.mode import ExactlyOnce
 from ingest.kafka.delivery.outgoing import Headers
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.runtime.errors import InvalidInput, Unfit
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
 # Longer than request_timeout_ms, so that a slow broker is told from one that does not answer at all.
 COMMIT_WITHIN_S: Final = 45.0
@@ -88,7 +88,8 @@ class Transaction:
 class TransactionalProducer:
     """A producer that can only send inside of transactions. A context manager; not for several threads at once.
 
-    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
+    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS, InvalidEnvironment
+    BROKER_UNREACHABLE.
     """
 
     def __init__(self, mode: ExactlyOnce, kafka: KafkaOptions | str, *, commit_within_s: float = COMMIT_WITHIN_S, **options: Any) -> None:
@@ -130,7 +131,8 @@ class TransactionalProducer:
         undoes nothing.
 
         Raises TransactionAborted (nothing is visible, send again), GroupMovedOn (the same, but the work belongs to others now),
-        OutcomeUnknown (5 was not answered; the producer was replaced), ProducerFenced (closed; never retry), Unfit BROKER_UNREACHABLE.
+        OutcomeUnknown (5 was not answered; the producer was replaced), ProducerFenced (closed; never retry), InvalidEnvironment
+        BROKER_UNREACHABLE.
         """
         made = self._open()
         if self._busy:
@@ -214,7 +216,7 @@ class TransactionalProducer:
         self._made = None
         try:
             self._made = producer(self._kafka, self._options)
-        except Unfit:
+        except InvalidEnvironment:
             return False
         return True
 

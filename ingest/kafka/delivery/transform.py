@@ -34,7 +34,7 @@ from ingest.kafka.delivery.poison import DeadLetter
 from ingest.kafka.delivery.state import States
 from ingest.kafka.delivery.transactional import Transaction, TransactionalProducer
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.runtime.errors import InvalidInput, Unfit
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
 _ATTEMPTS_MAX: Final = 5
 # Of the transaction's timeout: the other half is for the last record, for sending and for the commit.
@@ -66,7 +66,7 @@ class Transform:
     besides is done at least once. `instance` makes it a static member. A transaction takes up to `records` of them, what has come in
     `time_ms`, and no more than `input_buffer_max_bytes` hold (64 MB; called as in Kafka Streams), shared out evenly over the partitions,
     and a fetch of each besides. Raises GuaranteeBroken, InvalidInput TOPIC_UNKNOWN, CHANGELOG_PARTITIONS, CHANGELOG_NOT_COMPACTED,
-    STATE_OF_SEVERAL, FUNCTION_UNFIT, GROUP_SIZE, INPUT_BUFFER, REBALANCE_UNKNOWN or CLIENT_OPTIONS, Unfit BROKER_UNREACHABLE.
+    STATE_OF_SEVERAL, FUNCTION_UNFIT, GROUP_SIZE, INPUT_BUFFER, REBALANCE_UNKNOWN or CLIENT_OPTIONS, InvalidEnvironment BROKER_UNREACHABLE.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Transform:
         """Work until `stop` says so or nothing has come for `idle_s`; the transaction at hand is ended first.
 
         Raises ProducerFenced, PoisonRecord, InvalidInput FUNCTION_UNFIT or SINK_UNKNOWN, RunStopped STATE_NOT_RESTORED, TransactionAborted
-        or OutcomeUnknown after five in a row, and when the brokers have not answered for a minute Unfit BROKER_UNREACHABLE or
+        or OutcomeUnknown after five in a row, and when the brokers have not answered for a minute InvalidEnvironment BROKER_UNREACHABLE or
         kafka.errors.RetriableError. Of an unfinished transaction nothing is visible then (OutcomeUnknown: all or nothing); another run
         goes on from the committed offsets.
         """
@@ -148,7 +148,7 @@ class Transform:
                 failures += not isinstance(error, GroupMovedOn)
                 if failures >= _ATTEMPTS_MAX:
                     raise
-            except (RetriableError, Unfit) as error:  # the group cannot be asked, or no new producer be had
+            except (RetriableError, InvalidEnvironment) as error:  # the group cannot be asked, or no new producer be had
                 self._abandon()
                 if time.monotonic() - answered > _BROKERS_WITHIN_S:
                     raise

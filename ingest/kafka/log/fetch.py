@@ -20,7 +20,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from ingest.kafka import kafka_errors
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.runtime.errors import InvalidInput, Unfit
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
 # A cluster that answers at all answers in a second or two; a new leader is elected in less than this.
 ANSWER_WITHIN_S = 15.0
@@ -60,7 +60,7 @@ class Fetched:
 
 
 class TopicReader:
-    """Reads one topic; a context manager. Raises Unfit BROKER_UNREACHABLE, BROKER_REFUSED and TOPIC_UNKNOWN."""
+    """Reads one topic; a context manager. Raises InvalidEnvironment BROKER_UNREACHABLE, BROKER_REFUSED and TOPIC_UNKNOWN."""
 
     def __init__(self, kafka: KafkaOptions, topic: str, *, answer_within_s: float = ANSWER_WITHIN_S) -> None:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it warns at every try; what matters is said once, by the error
@@ -194,20 +194,20 @@ class TopicReader:
         self._client.cluster.request_update()  # the brokers that we know are gone; there may be others
         raise error
 
-    def _unreachable(self, error: Exception) -> Unfit:
+    def _unreachable(self, error: Exception) -> InvalidEnvironment:
         # The kind of error only: some messages of the client repeat its settings.
-        return kafka_errors.unreachable(self._kafka.bootstrap_servers, type(error).__name__).unfit()
+        return kafka_errors.unreachable(self._kafka.bootstrap_servers, type(error).__name__).environment_error()
 
-    def _refused(self, error: Exception) -> Unfit:
-        return Unfit(
+    def _refused(self, error: Exception) -> InvalidEnvironment:
+        return InvalidEnvironment(
             "BROKER_REFUSED",
             f"{self._kafka.bootstrap_servers} refused to read topic {self.topic} ({type(error).__name__}).",
             expected="a partition that has a leader, and the right to read it.",
             remedy="look into the state of the topic (kafka-topics.sh --describe), or grant Read.",
         )
 
-    def _unknown(self, code: int) -> Unfit:
-        return Unfit(
+    def _unknown(self, code: int) -> InvalidEnvironment:
+        return InvalidEnvironment(
             "TOPIC_UNKNOWN",
             f"{self._kafka.bootstrap_servers} has no topic {self.topic!r} that we may read (Kafka's error code {code}).",
             expected="an existing topic and the right to read it.",

@@ -16,7 +16,7 @@ from ingest.kafka.intervals import EMPTY, Intervals
 from ingest.kafka.log.fetch import ANSWER_WITHIN_S, FETCH_BYTES, Bounds, Fetched
 from ingest.kafka.log.partition_scan import Kind, PartitionScan
 from ingest.kafka.log.record_batch import Marker, Record, RecordBatch, read_batches
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 
 # Single records are looked up in small bites: most of what comes with one is not wanted.
 _LOOKUP_BYTES = 2**20
@@ -52,7 +52,7 @@ class Stretch:
 def scan(reader: Log, partition: int, start: int, end: int) -> PartitionScan:
     """Read [start, end) of a partition and say of each offset what it holds; records themselves are not decoded.
 
-    Raises ValueError unless 0 <= start <= end, InvalidInput PARTITION_UNKNOWN, Unfit BROKER_UNREACHABLE, BROKER_REFUSED,
+    Raises ValueError unless 0 <= start <= end, InvalidInput PARTITION_UNKNOWN, InvalidEnvironment BROKER_UNREACHABLE, BROKER_REFUSED,
     BATCH_CORRUPT, BATCH_FORMAT_OLD, CODEC_MISSING and LOG_UNREADABLE.
     """
     if not 0 <= start <= end:
@@ -202,12 +202,12 @@ class _Patience:
         self._until = 0.0
 
     def at(self, position: int) -> None:
-        """Say where the reading is. Raises Unfit LOG_UNREADABLE if it has been there for too long."""
+        """Say where the reading is. Raises InvalidEnvironment LOG_UNREADABLE if it has been there for too long."""
         now = time.monotonic()
         if position != self._position:
             self._position, self._until = position, now + ANSWER_WITHIN_S
         elif now > self._until:
-            raise Unfit(
+            raise InvalidEnvironment(
                 "LOG_UNREADABLE",
                 f"the broker sends nothing from offset {position} of partition {self._partition} on, though its log goes on.",
                 expected=f"a record batch within {ANSWER_WITHIN_S:.0f} s.",

@@ -20,7 +20,7 @@ _LOOK_BACK = 1000
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """The offsets first to last, both included, of one batch, or of what is no batch.
 
     `kind` is data, commit, abort (markers), hole or expired. `records` and `size_bytes` are 0 without a batch; fewer records than
@@ -45,7 +45,7 @@ class PartitionView:
 
     partition: int
     bounds: Bounds
-    lines: tuple[Line, ...]
+    lines: tuple[LogLine, ...]
     more: bool = False
 
 
@@ -73,7 +73,7 @@ def view(log: Log, partition: int, *, start: int | None = None, end: int | None 
         )
     if start is None:
         return PartitionView(partition, bounds, _last(log, partition, bounds, stop, limit))
-    shown: list[Line] = []
+    shown: list[LogLine] = []
     for line in _lines(log, partition, start, stop):
         if len(shown) == limit:
             return PartitionView(partition, bounds, _decided(log, partition, bounds, shown), more=True)
@@ -81,7 +81,7 @@ def view(log: Log, partition: int, *, start: int | None = None, end: int | None 
     return PartitionView(partition, bounds, _decided(log, partition, bounds, shown))
 
 
-def _last(log: Log, partition: int, bounds: Bounds, end: int, limit: int) -> tuple[Line, ...]:
+def _last(log: Log, partition: int, bounds: Bounds, end: int, limit: int) -> tuple[LogLine, ...]:
     """A log can be read forwards only: look back further until there are enough batches."""
     back, begin = _LOOK_BACK, bounds.log_start if end > bounds.log_start else 0
     while True:
@@ -92,18 +92,18 @@ def _last(log: Log, partition: int, bounds: Bounds, end: int, limit: int) -> tup
         back = max(2 * back, back * (limit + 5) // max(1, len(shown)))
 
 
-def _lines(log: Log, partition: int, start: int, end: int) -> Iterator[Line]:
+def _lines(log: Log, partition: int, start: int, end: int) -> Iterator[LogLine]:
     for stretch in stretches(log, partition, start, end):
         if stretch.kind is not Kind.BEYOND:
             yield _line(stretch)
 
 
-def _line(stretch: Stretch) -> Line:
+def _line(stretch: Stretch) -> LogLine:
     batch = stretch.batch
     if batch is None:
-        return Line(stretch.start, stretch.end - 1, "expired" if stretch.kind is Kind.EXPIRED else "hole")
+        return LogLine(stretch.start, stretch.end - 1, "expired" if stretch.kind is Kind.EXPIRED else "hole")
     # A whole batch is one line, also if the range begins or ends in the middle of it.
-    line = Line(
+    line = LogLine(
         batch.base_offset,
         batch.last_offset,
         "data",
@@ -125,7 +125,7 @@ def _line(stretch: Stretch) -> Line:
     return replace(line, transaction=decided.get(stretch.kind, "open"))
 
 
-def _decided(log: Log, partition: int, bounds: Bounds, lines: list[Line]) -> tuple[Line, ...]:
+def _decided(log: Log, partition: int, bounds: Bounds, lines: list[LogLine]) -> tuple[LogLine, ...]:
     """Above the last stable offset the index says nothing: the producer's next marker does, and it may stand behind the lines."""
     undecided = [line for line in lines if line.transaction == "open"]
     if not undecided:
@@ -139,7 +139,7 @@ def _decided(log: Log, partition: int, bounds: Bounds, lines: list[Line]) -> tup
     return tuple(_ended(line, markers) if line.transaction == "open" else line for line in lines)
 
 
-def _ended(line: Line, markers: dict[str, list[tuple[int, Transaction]]]) -> Line:
+def _ended(line: LogLine, markers: dict[str, list[tuple[int, Transaction]]]) -> LogLine:
     # A marker has the epoch that ended the transaction, which is a later one if the producer was fenced.
     coming = markers.get((line.producer or "").partition(":")[0], [])
     return replace(line, transaction=next((ending for offset, ending in coming if offset > line.last), "open"))

@@ -17,7 +17,7 @@ from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
 
 from ingest.kafka.intervals import Intervals
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 
 _PACKAGES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 
@@ -87,20 +87,22 @@ class RecordBatch:
             return None
 
     def offsets(self) -> Intervals:
-        """The offsets that hold a record. Raises Unfit BATCH_CORRUPT, CODEC_MISSING (compacted and compressed)."""
+        """The offsets that hold a record. Raises InvalidEnvironment BATCH_CORRUPT, CODEC_MISSING (compacted and compressed)."""
         if self.dense:
             return Intervals.of([(self.base_offset, self.last_offset + 1)])
         return Intervals.of_offsets([record.offset for record in self.records()])
 
     def records(self, wanted: Collection[int] | None = None) -> Iterator[Record]:
-        """Its records by ascending offset, only those at `wanted` offsets if given. Raises Unfit BATCH_CORRUPT, CODEC_MISSING."""
+        """Its records by ascending offset, only those at `wanted` offsets if given. Raises InvalidEnvironment BATCH_CORRUPT,
+        CODEC_MISSING.
+        """
         try:
             for one in DefaultRecordBatch(self.data):
                 if wanted is None or one.offset in wanted:
                     yield Record(one.offset, one.timestamp, one.key, one.value, tuple(one.headers))
         except UnsupportedCodecError as error:
             name = self.compression.name.lower()
-            raise Unfit(
+            raise InvalidEnvironment(
                 "CODEC_MISSING",
                 f"the records at offset {self.base_offset} are packed with {name}, and no Python package here unpacks it.",
                 expected=f"the package {_PACKAGES[name]}, where records have to be looked into (compacted topics, single records).",
@@ -113,7 +115,7 @@ class RecordBatch:
 def read_batches(reply: bytes) -> Iterator[RecordBatch]:
     """The whole batches in the bytes of a fetch reply, their checksums compared; one that is cut off is left for the next fetch.
 
-    Raises Unfit BATCH_CORRUPT, BATCH_FORMAT_OLD (formats v0 and v1, of before Kafka 0.11).
+    Raises InvalidEnvironment BATCH_CORRUPT, BATCH_FORMAT_OLD (formats v0 and v1, of before Kafka 0.11).
     """
     batches, at = MemoryRecords(reply), 0
     while batches.has_next():
@@ -124,7 +126,7 @@ def read_batches(reply: bytes) -> Iterator[RecordBatch]:
         except (CorruptRecordError, struct.error) as error:
             raise corrupt(base, f"it says to be {end - at} bytes long") from error
         if batch.magic != 2:
-            raise Unfit(
+            raise InvalidEnvironment(
                 "BATCH_FORMAT_OLD",
                 f"the records at offset {base} have message format v{batch.magic}, of before Kafka 0.11.",
                 expected="format v2, the only one that Kafka 4 knows.",
@@ -134,9 +136,9 @@ def read_batches(reply: bytes) -> Iterator[RecordBatch]:
         at = end
 
 
-def corrupt(base_offset: int, what: str) -> Unfit:
+def corrupt(base_offset: int, what: str) -> InvalidEnvironment:
     """The error for a batch whose bytes are not what its format or its checksum says."""
-    return Unfit(
+    return InvalidEnvironment(
         "BATCH_CORRUPT",
         f"the record batch at offset {base_offset} is damaged: {what}.",
         expected="the bytes that the producer sent.",

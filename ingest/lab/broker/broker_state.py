@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ingest.lab.process import ProcessId
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class BrokerState:
             return None
         except (ValueError, KeyError, TypeError) as error:
             found, remedy = f"{folder / 'broker.json'} is torn ({error}).", "delete it; no topic is in it."
-            raise Unfit("BROKER_STATE", found, expected="what a start wrote.", remedy=remedy) from error
+            raise InvalidEnvironment("BROKER_STATE", found, expected="what a start wrote.", remedy=remedy) from error
 
     def write(self, folder: Path) -> None:
         draft = folder / "broker.json.new"

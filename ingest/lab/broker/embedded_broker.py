@@ -21,7 +21,7 @@ from ingest.lab.broker.broker_state import BrokerState
 from ingest.lab.broker.ports import free_port, is_free, port_taken
 from ingest.lab.process import launch
 from ingest.runtime import java
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 from ingest.runtime.jars import JarSet, ensure, exclusively
 
 START_DEADLINE_S = 60.0
@@ -63,7 +63,7 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """Where clients connect; raises Unfit BROKER_STOPPED if this folder never had a broker."""
+        """Where clients connect; raises InvalidEnvironment BROKER_STOPPED if this folder never had a broker."""
         return self._known().port
 
     @property
@@ -77,7 +77,7 @@ class Broker:
     def start(self) -> Broker:
         """Start and wait until it answers; one that runs in this folder already is used as it is.
 
-        Raises Unfit PORT_TAKEN, DISK_FULL or BROKER_FAILED, and the errors of java.find and jars.ensure.
+        Raises InvalidEnvironment PORT_TAKEN, DISK_FULL or BROKER_FAILED, and the errors of java.find and jars.ensure.
         """
         executable, jars = java.find().executable, ensure(JarSet.BROKER)
         with _folder_errors(self.folder), exclusively(self.folder / "start.lock"):
@@ -102,7 +102,7 @@ class Broker:
                 try:
                     self._launch(command, port)
                     break
-                except Unfit as error:
+                except InvalidEnvironment as error:
                     # Somebody took a port between our look and Kafka's: another one, but for a port that was asked for.
                     if error.code != "PORT_TAKEN" or tries_left == 0 or not (fixed_port == 0 or is_free(port)):
                         raise
@@ -130,7 +130,9 @@ class Broker:
         state = self.state
         if state is None:
             found = f"no broker was ever started in {self.folder}."
-            raise Unfit("BROKER_STOPPED", found, expected="a started broker.", remedy=f"ingest broker start --data {self.folder}")
+            raise InvalidEnvironment(
+                "BROKER_STOPPED", found, expected="a started broker.", remedy=f"ingest broker start --data {self.folder}"
+            )
         return state
 
     def _end(self, grace_s: float) -> bool:
@@ -192,7 +194,7 @@ class Broker:
                 raise self._failure(port)
             time.sleep(0.05)
 
-    def _failure(self, port: int) -> Unfit:
+    def _failure(self, port: int) -> InvalidEnvironment:
         """Why it did not start, from what this start logged."""
         console, log = self.folder / "console.log", self.folder / "server.log"
         text = _tail(console, 0) + _tail(log, self._logged_before)
@@ -201,7 +203,7 @@ class Broker:
         if "No space left on device" in text:
             return _disk_full(self.folder)
         found = f"the embedded broker ended, or did not answer within {START_DEADLINE_S:.0f} s."
-        return Unfit("BROKER_FAILED", found, expected=f"a broker at {HOST}:{port}.", remedy=f"look into {log} and {console}.")
+        return InvalidEnvironment("BROKER_FAILED", found, expected=f"a broker at {HOST}:{port}.", remedy=f"look into {log} and {console}.")
 
 
 def _tail(log: Path, offset: int) -> str:
@@ -226,16 +228,20 @@ def _folder_errors(folder: Path) -> Iterator[None]:
         if error.errno == errno.ENOSPC:
             raise _disk_full(folder) from error
         expected, remedy = "a folder that this user may write.", "choose another one: ingest broker start --data <folder>"
-        raise Unfit("BROKER_FOLDER", f"the broker's folder {folder} cannot be used ({error}).", expected=expected, remedy=remedy) from error
+        raise InvalidEnvironment(
+            "BROKER_FOLDER", f"the broker's folder {folder} cannot be used ({error}).", expected=expected, remedy=remedy
+        ) from error
 
 
-def _disk_full(folder: Path) -> Unfit:
+def _disk_full(folder: Path) -> InvalidEnvironment:
     wanted = f"{DISK_FREE_BYTES_MIN // 2**20} MB free for the broker's logs."
-    return Unfit(
+    return InvalidEnvironment(
         "DISK_FULL", f"too little space is left under {folder}.", expected=wanted, remedy="free space or give another --data folder."
     )
 
 
-def _port_differs(folder: Path, has: int, wanted: int) -> Unfit:
+def _port_differs(folder: Path, has: int, wanted: int) -> InvalidEnvironment:
     found = f"the broker in {folder} runs on port {has}, not {wanted}."
-    return Unfit("BROKER_RUNNING", found, expected="one port a folder.", remedy=f"ingest broker stop --data {folder}, or use port {has}.")
+    return InvalidEnvironment(
+        "BROKER_RUNNING", found, expected="one port a folder.", remedy=f"ingest broker stop --data {folder}, or use port {has}."
+    )

@@ -6,7 +6,7 @@ import random
 import socket
 
 from ingest.lab.broker.broker_config import HOST
-from ingest.runtime.errors import Unfit
+from ingest.runtime.errors import InvalidEnvironment
 
 # Below the range from which Linux and macOS draw the ports of outgoing connections: those come and go under our feet.
 _RANGE = range(15_000, 32_000)
@@ -31,10 +31,12 @@ def free_port(*, besides: int = 0) -> int:
         port = chance.choice(_RANGE)
         if port != besides and is_free(port):
             return port
-    raise Unfit("PORT_TAKEN", f"no free port from {_RANGE.start} to {_RANGE.stop}.", expected="a free port.", remedy="end what holds them.")
+    raise InvalidEnvironment(
+        "PORT_TAKEN", f"no free port from {_RANGE.start} to {_RANGE.stop}.", expected="a free port.", remedy="end what holds them."
+    )
 
 
-def port_taken(port: int) -> Unfit:
+def port_taken(port: int) -> InvalidEnvironment:
     """The error where a port that was asked for is in use."""
     remedy = f"end what listens there (`lsof -i :{port}` names it) or choose another one with --port; 0 takes any free one."
-    return Unfit("PORT_TAKEN", f"port {port} of {HOST} is in use by another program.", expected="a free port.", remedy=remedy)
+    return InvalidEnvironment("PORT_TAKEN", f"port {port} of {HOST} is in use by another program.", expected="a free port.", remedy=remedy)

@@ -24,11 +24,11 @@ from ingest.lab.chaos import clock
 from ingest.lab.chaos.chaos_events import Bodies, bodies, compared_columns, refuse_unfit, refused_kinds
 from ingest.lab.chaos.disk import small_disk
 from ingest.lab.chaos.guard import Guard, clear, marked
-from ingest.lab.chaos.injected_faults import strike
-from ingest.lab.chaos.scene import Counts, Say, Scene
-from ingest.lab.chaos.schedule import Strike, schedule
+from ingest.lab.chaos.injected_faults import inject
+from ingest.lab.chaos.scene import Say, Scene, SceneCounts
+from ingest.lab.chaos.schedule import ScheduledFault, schedule
 from ingest.lab.interrupt import interrupted_by
-from ingest.lab.oracle.judge import Run, Verdict, judge
+from ingest.lab.oracle.judge import JudgedRun, OracleVerdict, judge
 from ingest.lab.oracle.sources import read_kafka
 from ingest.lab.proxy import Proxy
 from ingest.lab.worker import MARK
@@ -54,14 +54,14 @@ class Options:
 
 
 @dataclass
-class Report:
+class ChaosReport:
     """What a run came to. `seconds` are all, `dealt_s` those in which faults were dealt; `left_out` are faults that this machine
     does not allow, each with the reason; `folder` is kept if not ok; `broken_off`: by Ctrl-C or a signal, so that only the rounds that
     were judged by then are in it."""
 
     options: Options
-    counts: Counts = field(default_factory=Counts)
-    tables: dict[str, Counts] = field(default_factory=dict)
+    counts: SceneCounts = field(default_factory=SceneCounts)
+    tables: dict[str, SceneCounts] = field(default_factory=dict)
     rounds: int = 0
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -76,17 +76,17 @@ class Report:
         """Whether neither the oracle nor the run itself found anything."""
         return not self.findings
 
-    def add_round(self, number: int, dealt_s: float, scene: Scene, tables: Mapping[str, Counts], notes: Sequence[str]) -> None:
+    def add_round(self, number: int, dealt_s: float, scene: Scene, tables: Mapping[str, SceneCounts], notes: Sequence[str]) -> None:
         """All at once: of a round that is broken off there is nothing in the report."""
         self.dealt_s += dealt_s
         self.counts.add(scene.counts)
         for name, counts in tables.items():
-            self.tables.setdefault(name, Counts()).add(counts)
+            self.tables.setdefault(name, SceneCounts()).add(counts)
         self.notes += [f"round {number}: {note}" for note in notes]
         self.findings += [f"round {number}: {finding}" for finding in scene.findings]
 
 
-def run(options: Options, say: Say) -> Report:
+def run(options: Options, say: Say) -> ChaosReport:
     """Run to the end; `say(who, what)` tells the story. Nothing is left but, where something was found, the folder.
 
     Interrupted (Ctrl-C, SIGTERM, SIGHUP) it returns what the rounds judged by then came to; in the first one it raises KeyboardInterrupt.
@@ -97,7 +97,7 @@ def run(options: Options, say: Say) -> Report:
     for contract in options.contracts:
         refuse_unfit(contract)
     began = time.monotonic()
-    report = Report(options)
+    report = ChaosReport(options)
     pools = [bodies(contract, str(options.seed), options.samples) for contract in options.contracts]
     for pool in pools:
         say("chaos", f"events of {pool.contract.name} are made from {pool.origin}")
@@ -124,7 +124,7 @@ def run(options: Options, say: Say) -> Report:
     return report
 
 
-def _rounds(report: Report, folder: Path, pools: Sequence[Bodies], guard: Guard, mark: str, say: Say) -> None:
+def _rounds(report: ChaosReport, folder: Path, pools: Sequence[Bodies], guard: Guard, mark: str, say: Say) -> None:
     left_s = report.options.minutes * 60
     while left_s > 0 and report.ok:
         number = report.rounds + 1
@@ -140,7 +140,7 @@ def _rounds(report: Report, folder: Path, pools: Sequence[Bodies], guard: Guard,
             shutil.rmtree(here)
 
 
-def _round(report: Report, folder: Path, pools: Sequence[Bodies], number: int, seconds: float, say: Say) -> None:
+def _round(report: ChaosReport, folder: Path, pools: Sequence[Bodies], number: int, seconds: float, say: Say) -> None:
     options = report.options
     with ExitStack() as stack:
         disk = stack.enter_context(small_disk(folder / "disk")) if "disk-full" in options.faults else None
@@ -166,7 +166,7 @@ def _round(report: Report, folder: Path, pools: Sequence[Bodies], number: int, s
             say("chaos", "no more faults; all is read to the end")
             scene.finish()
             notes = ["not judged by the oracle, since not all was read"]
-            tables: dict[str, Counts] = {}
+            tables: dict[str, SceneCounts] = {}
             if scene.read_to_the_end:
                 tables, notes = _judge(scene, pools, say)
             report.add_round(number, dealt_s, scene, tables, notes)
@@ -177,14 +177,14 @@ def _round(report: Report, folder: Path, pools: Sequence[Bodies], number: int, s
         scene.close()
 
 
-def _deal(scene: Scene, blows: Iterable[Strike], seconds: float, say: Say) -> float:
+def _deal(scene: Scene, faults: Iterable[ScheduledFault], seconds: float, say: Say) -> float:
     """Strike until the time is up or something is found; returns for how long, in seconds."""
     began = time.monotonic()
-    for blow in blows:
+    for fault in faults:
         if time.monotonic() > began + seconds or scene.findings:
             break
-        strike(scene, blow)
-        say(blow.fault, f"strike {blow.number}; {scene.batches_done()} batches done, {scene.counts.starts} starts so far")
+        inject(scene, fault)
+        say(fault.name, f"fault {fault.number}; {scene.batches_done()} batches done, {scene.counts.starts} starts so far")
     return time.monotonic() - began
 
 
@@ -194,9 +194,9 @@ def _keep(scene: Scene, folder: Path) -> None:
         shutil.copytree(scene.home, folder / "disk-kept", dirs_exist_ok=True)
 
 
-def _judge(scene: Scene, pools: Sequence[Bodies], say: Say) -> tuple[dict[str, Counts], list[str]]:
+def _judge(scene: Scene, pools: Sequence[Bodies], say: Say) -> tuple[dict[str, SceneCounts], list[str]]:
     """Ask the oracle about each table; returns what was counted of each, and the oracle's notes."""
-    tables: dict[str, Counts] = {}
+    tables: dict[str, SceneCounts] = {}
     notes: list[str] = []
     contracts = {contract.name: contract for contract in scene.contracts}
     for pool in pools:
@@ -216,9 +216,9 @@ def _judge(scene: Scene, pools: Sequence[Bodies], say: Say) -> tuple[dict[str, C
     return tables, notes
 
 
-def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[Verdict, Counts]:
+def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[OracleVerdict, SceneCounts]:
     columns, payload = contract.event_id.columns, compared_columns(contract)
-    asked = Run(
+    asked = JudgedRun(
         scene.lake,
         contract.pipeline,
         contract.table,
@@ -235,10 +235,10 @@ def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[Verdict, C
     kafka = read_kafka(scene.broker.bootstrap_servers, contract.source.topic, columns, payload, timeout_s=READ_WITHIN_S)
     verdict = judge(asked, kafka)
     batches = scene.batches_done_of(contract)
-    return verdict, Counts(records=len(kafka.records), batches=batches)
+    return verdict, SceneCounts(records=len(kafka.records), batches=batches)
 
 
-def _allowed(report: Report, *, has_disk: bool, has_clock: bool) -> tuple[str, ...]:
+def _allowed(report: ChaosReport, *, has_disk: bool, has_clock: bool) -> tuple[str, ...]:
     """The chosen faults less those that this machine does not allow."""
     asked = report.options.faults
     if "disk-full" in asked and not has_disk:

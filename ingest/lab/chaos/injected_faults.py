@@ -15,7 +15,7 @@ import psutil
 
 from ingest.lab.chaos import clock, upkeep
 from ingest.lab.chaos.scene import Scene, codes_of, last_of
-from ingest.lab.chaos.schedule import Strike
+from ingest.lab.chaos.schedule import ScheduledFault
 from ingest.lab.proxy import Api
 from ingest.lab.worker import Worker, until
 from ingest.runtime.errors import Refused
@@ -31,26 +31,26 @@ REFUSED_WITHIN_S: Final = 120.0
 # These wait for a driver that has its locks; of the first ones some strike a start before.
 AT_ANY_TIME: Final = ("kill-driver", "kill-python", "kill-jvm", "lose-checkpoints")
 ON_DRIVER: Final = (*AT_ANY_TIME, "second-driver", "optimize", "delete", "clock", "disk-full")
-Blow = Callable[[Scene, Strike], None]
+Injection = Callable[[Scene, ScheduledFault], None]
 
 
-def strike(scene: Scene, blow: Strike) -> None:
+def inject(scene: Scene, fault: ScheduledFault) -> None:
     """Wait for what the blow waits for, let it fall, and count it; what it killed is started again by `scene.tend`."""
     scene.tend()
-    if blow.fault in ON_DRIVER and not (blow.starting and blow.fault in AT_ANY_TIME) and not _at_work(scene, blow):
+    if fault.name in ON_DRIVER and not (fault.starting and fault.name in AT_ANY_TIME) and not _at_work(scene, fault):
         return
-    scene.pass_time(blow.wait_s)
+    scene.pass_time(fault.wait_s)
     if scene.findings:
         return
-    scene.counts.strikes[blow.fault] += 1
-    BLOWS[blow.fault](scene, blow)
+    scene.counts.injected[fault.name] += 1
+    INJECTIONS[fault.name](scene, fault)
 
 
-def _at_work(scene: Scene, blow: Strike) -> bool:
+def _at_work(scene: Scene, fault: ScheduledFault) -> bool:
     if not scene.wait(scene.working, WORKING_WITHIN_S):
         scene.findings = scene.findings or [f"ingest run does not come to work within {WORKING_WITHIN_S:.0f} s"]
         return False
-    if blow.number % PROGRESS_EVERY == 0:
+    if fault.number % PROGRESS_EVERY == 0:
         done = scene.batches_done()
         if not scene.wait(lambda: scene.batches_done() > done, WORKING_WITHIN_S):
             scene.findings = scene.findings or [f"no batch was done within {WORKING_WITHIN_S:.0f} s"]
@@ -64,7 +64,7 @@ def _driver(scene: Scene) -> Worker:
     return scene.driver
 
 
-def _kill_driver(scene: Scene, _: Strike) -> None:
+def _kill_driver(scene: Scene, _: ScheduledFault) -> None:
     _kill_all_of(scene, _driver(scene))
 
 
@@ -75,7 +75,7 @@ def _kill_all_of(scene: Scene, driver: Worker) -> None:
         scene.driver = None
 
 
-def _kill_python(scene: Scene, _: Strike) -> None:
+def _kill_python(scene: Scene, _: ScheduledFault) -> None:
     driver = _driver(scene)
     scene.counts.sigkills += 1
     os.kill(driver.pid, signal.SIGKILL)
@@ -88,7 +88,7 @@ def _kill_python(scene: Scene, _: Strike) -> None:
         driver.kill()
 
 
-def _kill_jvm(scene: Scene, _: Strike) -> None:
+def _kill_jvm(scene: Scene, _: ScheduledFault) -> None:
     driver = _driver(scene)
     if not until(driver.jvms, 2.0):
         _kill_all_of(scene, driver)  # it has none yet
@@ -101,9 +101,9 @@ def _kill_jvm(scene: Scene, _: Strike) -> None:
         scene.findings.append(f"ingest run goes on {WORKING_WITHIN_S:.0f} s after its JVM was killed ({driver.output.name})")
 
 
-def _lose_checkpoints(scene: Scene, blow: Strike) -> None:
+def _lose_checkpoints(scene: Scene, fault: ScheduledFault) -> None:
     """Beneath the run half of the times: it opens another epoch by itself. Else between two runs."""
-    if blow.chance < 0.5:
+    if fault.chance < 0.5:
         _kill_all_of(scene, _driver(scene))
     # What Spark writes this very moment may bring a folder back.
     until(lambda: _removed(scene.checkpoints), REMOVED_WITHIN_S)
@@ -114,7 +114,7 @@ def _removed(folder: Path) -> bool:
     return not folder.exists()
 
 
-def _second_driver(scene: Scene, blow: Strike) -> None:
+def _second_driver(scene: Scene, fault: ScheduledFault) -> None:
     driver = _driver(scene)
     driver.stop()
     try:
@@ -122,7 +122,7 @@ def _second_driver(scene: Scene, blow: Strike) -> None:
         # Only a table whose lock the stopped one holds refuses: in the midst of its start, or of its end, it holds some or none.
         if all(scene.held(contract, driver) for contract in scene.contracts):
             _refused(scene, scene.another_driver())
-        time.sleep(max(0.0, blow.hold_s - (time.monotonic() - began)))
+        time.sleep(max(0.0, fault.hold_s - (time.monotonic() - began)))
     finally:
         driver.signal_all(signal.SIGCONT)
 
@@ -138,29 +138,29 @@ def _refused(scene: Scene, second: Worker) -> None:
         second.kill()
 
 
-def _kill_broker(scene: Scene, blow: Strike) -> None:
+def _kill_broker(scene: Scene, fault: ScheduledFault) -> None:
     scene.counts.sigkills += 1
     scene.broker.kill()
-    time.sleep(blow.hold_s)
+    time.sleep(fault.hold_s)
     scene.broker.start()
 
 
-def _pause_broker(scene: Scene, blow: Strike) -> None:
+def _pause_broker(scene: Scene, fault: ScheduledFault) -> None:
     os.kill(scene.broker.pid, signal.SIGSTOP)
     try:
-        time.sleep(blow.hold_s)
+        time.sleep(fault.hold_s)
     finally:
         os.kill(scene.broker.pid, signal.SIGCONT)
 
 
-def _kill_producer(scene: Scene, blow: Strike) -> None:
+def _kill_producer(scene: Scene, fault: ScheduledFault) -> None:
     if scene.writer is not None and scene.writer.poll() is None:
         scene.counts.sigkills += 1
         scene.writer.kill()
-    scene.start_writer(again=blow.chance < 0.3)
+    scene.start_writer(again=fault.chance < 0.3)
 
 
-def _fence_producer(scene: Scene, _: Strike) -> None:
+def _fence_producer(scene: Scene, _: ScheduledFault) -> None:
     """Two of one id: one of them is told so and ends. As a rule it is the older; a reconnect can turn it about."""
     older = scene.writer
     newer = scene.start_writer()
@@ -177,27 +177,27 @@ def _fence_producer(scene: Scene, _: Strike) -> None:
             scene.manifests[-1], scene.manifests[-2] = scene.manifests[-2], scene.manifests[-1]
 
 
-def _lose_reply(scene: Scene, blow: Strike) -> None:
+def _lose_reply(scene: Scene, fault: ScheduledFault) -> None:
     kinds = (Api.END_TXN, Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN, Api.INIT_PRODUCER_ID)
-    api = kinds[int(blow.chance * 100) % len(kinds)]
-    if blow.chance < 0.5:
+    api = kinds[int(fault.chance * 100) % len(kinds)]
+    if fault.chance < 0.5:
         scene.proxy.cut_reply(api)
-    elif blow.chance < 0.8:
+    elif fault.chance < 0.8:
         scene.proxy.cut_request(api)
     else:
-        scene.proxy.delay_reply(api, blow.hold_s)
+        scene.proxy.delay_reply(api, fault.hold_s)
 
 
-def _optimize(scene: Scene, blow: Strike) -> None:
-    _beside(scene, lambda: upkeep.optimize(scene, _pick(scene, blow)))
+def _optimize(scene: Scene, fault: ScheduledFault) -> None:
+    _beside(scene, lambda: upkeep.optimize(scene, _pick(scene, fault)))
 
 
-def _delete(scene: Scene, blow: Strike) -> None:
-    _beside(scene, lambda: upkeep.delete(scene, _pick(scene, blow), blow.chance))
+def _delete(scene: Scene, fault: ScheduledFault) -> None:
+    _beside(scene, lambda: upkeep.delete(scene, _pick(scene, fault), fault.chance))
 
 
-def _pick(scene: Scene, blow: Strike) -> int:
-    return blow.number % len(scene.contracts)
+def _pick(scene: Scene, fault: ScheduledFault) -> int:
+    return fault.number % len(scene.contracts)
 
 
 def _beside(scene: Scene, work: Callable[[], None]) -> None:
@@ -209,24 +209,24 @@ def _beside(scene: Scene, work: Callable[[], None]) -> None:
         work()
 
 
-def _disk_full(scene: Scene, blow: Strike) -> None:
+def _disk_full(scene: Scene, fault: ScheduledFault) -> None:
     assert scene.disk is not None
     scene.disk.fill()
     try:
-        scene.pass_time(2 + blow.hold_s)
+        scene.pass_time(2 + fault.hold_s)
     finally:
         scene.disk.clear()
 
 
-def _clock(scene: Scene, blow: Strike) -> None:
+def _clock(scene: Scene, fault: ScheduledFault) -> None:
     _kill_all_of(scene, _driver(scene))
     assert scene.clock_library is not None
-    scene.clock = clock.moved(scene.clock_library, blow.chance)
+    scene.clock = clock.moved(scene.clock_library, fault.chance)
     scene.start_driver()
     scene.clock = {}
 
 
-BLOWS: Final[dict[str, Blow]] = {
+INJECTIONS: Final[dict[str, Injection]] = {
     "kill-driver": _kill_driver,
     "kill-python": _kill_python,
     "kill-jvm": _kill_jvm,

@@ -47,10 +47,10 @@ Say = Callable[[str, str], None]
 
 
 @dataclass
-class Counts:
+class SceneCounts:
     """What happened; `ends` are the exit codes and error codes with which drivers ended by themselves."""
 
-    strikes: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
     sigkills: int = 0
     starts: int = 0
     writers: int = 0
@@ -60,11 +60,11 @@ class Counts:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON (dataclasses.asdict makes nonsense of a Counter)."""
-        return {**vars(self), "strikes": dict(self.strikes), "ends": dict(self.ends)}
+        return {**vars(self), "injected": dict(self.injected), "ends": dict(self.ends)}
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: SceneCounts) -> None:
         """Sum up rounds."""
-        self.strikes += other.strikes
+        self.injected += other.injected
         self.ends += other.ends
         for name in ("sigkills", "starts", "writers", "batches", "records"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -89,7 +89,7 @@ class Scene:
         self.folder, self.broker, self.proxy, self.say, self.disk = folder, broker, proxy, say, disk
         self.home = disk.folder if disk else folder  # of lake and checkpoints
         self.project = folder / "project"
-        self.counts = Counts()
+        self.counts = SceneCounts()
         self.findings: list[str] = []
         self.excused: dict[str, set[tuple[str, ...]]] = {contract.name: set() for contract in contracts}
         self.own_versions: dict[str, set[int]] = {contract.name: set() for contract in contracts}
@@ -134,7 +134,7 @@ class Scene:
         version, batches = self._counted.get(contract.name, (-1, 0))
         for commit in log.since(version):
             version = commit.version
-            batches += commit.mark is not None and commit.mark.kind == "batch"
+            batches += commit.batch_commit is not None and commit.batch_commit.kind == "batch"
         self._counted[contract.name] = version, batches
         return batches
 
@@ -233,7 +233,7 @@ class Scene:
             return
         codes = codes_of(driver)
         self.counts.ends[f"{code} {' '.join(sorted(set(codes))) or '-'}"] += 1
-        # At a start the broker that was just taken away is Unfit (4), or the JVM that was just killed.
+        # At a start the broker that was just taken away is InvalidEnvironment (4), or the JVM that was just killed.
         if code in ENDS and codes and set(codes) <= ALLOWED:
             if self._fruitless >= FRUITLESS_MAX:
                 self.findings.append(

@@ -38,19 +38,19 @@ HOLD_S_MAX: Final = 6.0
 
 
 @dataclass(frozen=True)
-class Strike:
+class ScheduledFault:
     """One blow. `wait_s` passes before it, counted from the state that it waits for; `hold_s` is how long a pause, an absence
     or a full disk lasts; `chance` (0 to 1) decides what else is open (how a reply is lost, how far the clock is off)."""
 
     number: int
-    fault: str
+    name: str
     starting: bool
     wait_s: float
     hold_s: float
     chance: float
 
 
-def schedule(seed: str, faults: Sequence[str]) -> Iterator[Strike]:
+def schedule(seed: str, faults: Sequence[str]) -> Iterator[ScheduledFault]:
     """Strikes without end."""
     random = Random(f"chaos/{seed}")
     names = [fault for fault in FAULTS if fault in faults]  # the order in which a user names them does not count
@@ -60,7 +60,7 @@ def schedule(seed: str, faults: Sequence[str]) -> Iterator[Strike]:
         (fault,) = random.choices(names, weights)
         starting = random.random() < STARTING_SHARE
         wait_s, hold_s, chance = random.uniform(0, WORK_S_MAX), random.uniform(0, HOLD_S_MAX), random.random()
-        yield Strike(number, fault, starting, round(wait_s, 3), round(hold_s, 3), round(chance, 6))
+        yield ScheduledFault(number, fault, starting, round(wait_s, 3), round(hold_s, 3), round(chance, 6))
         number += 1
 
 

@@ -10,7 +10,7 @@ import altair as alt
 
 from ingest.lab.delivery_modes import candidate
 from ingest.lab.delivery_modes.candidate import named
-from ingest.lab.delivery_modes.mode_result import Result, Speed, Trial
+from ingest.lab.delivery_modes.mode_result import ModeResult, Speed, Trial
 
 Chart: TypeAlias = alt.FacetChart | alt.LayerChart
 
@@ -22,7 +22,7 @@ TRANSACTIONS: Final = "records in a group (exactly once: in a transaction)"
 _WIDTH: Final = 580
 
 
-def charts(result: Result) -> list[Chart]:
+def charts(result: ModeResult) -> list[Chart]:
     """What this run has data for."""
     found: list[Chart] = [harm_chart(result.trials)] if result.trials else []
     if any(speed.group is not None for speed in result.speeds):
@@ -40,7 +40,7 @@ def charts(result: Result) -> list[Chart]:
     return found
 
 
-def picture(result: Result) -> alt.VConcatChart:
+def picture(result: ModeResult) -> alt.VConcatChart:
     """All charts in one."""
     whole: alt.VConcatChart = alt.vconcat(*charts(result)).resolve_scale(color="independent")
     return whole

@@ -16,8 +16,8 @@ from ingest import __version__
 from ingest.kafka.delivery.mode import compression
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.delivery_modes import candidate
-from ingest.lab.delivery_modes.mode_fault import FAULTS, Fault
-from ingest.lab.delivery_modes.mode_result import Result, Trial
+from ingest.lab.delivery_modes.mode_fault import FAULTS, ModeFault
+from ingest.lab.delivery_modes.mode_result import ModeResult, Trial
 from ingest.lab.delivery_modes.speed import SIZES, measure
 from ingest.lab.delivery_modes.stage import Stage
 from ingest.runtime.errors import InvalidInput
@@ -59,7 +59,7 @@ FULL: Final = Size()
 QUICK: Final = Size(records=300, group=20, seconds=0.3, rounds=1, sizes=(1, 100, 1_000), quick=True)
 
 
-def chosen(names: Sequence[str]) -> tuple[Fault, ...]:
+def chosen(names: Sequence[str]) -> tuple[ModeFault, ...]:
     """The faults of these names, all of them for none. Raises InvalidInput FAULT_UNKNOWN."""
     known = {fault.name: fault for fault in FAULTS}
     for name in names:
@@ -69,10 +69,10 @@ def chosen(names: Sequence[str]) -> tuple[Fault, ...]:
     return tuple(fault for name, fault in known.items() if name in names) if names else FAULTS
 
 
-def run(size: Size, *, seed: int, faults: Sequence[Fault] = FAULTS, say: Callable[[str], object] = lambda text: None) -> Result:
+def run(size: Size, *, seed: int, faults: Sequence[ModeFault] = FAULTS, say: Callable[[str], object] = lambda text: None) -> ModeResult:
     """Run it; `say` hears what is under way. From the main thread: the broker and all processes end with it.
 
-    Raises RunStopped TRIAL_STUCK, Unfit of the embedded broker, and the errors of the producers.
+    Raises RunStopped TRIAL_STUCK, InvalidEnvironment of the embedded broker, and the errors of the producers.
     """
     with tempfile.TemporaryDirectory(prefix="oncelake-semantics-") as name, Broker(Path(name) / "broker") as broker:
         folder = Path(name)
@@ -86,10 +86,10 @@ def run(size: Size, *, seed: int, faults: Sequence[Fault] = FAULTS, say: Callabl
         "codec": compression(),
         "load_after": round(os.getloadavg()[0], 1),
     }
-    return Result(seed, size.records, size.group, size.seconds, size.rounds, machine, trials, speeds, size.quick)
+    return ModeResult(seed, size.records, size.group, size.seconds, size.rounds, machine, trials, speeds, size.quick)
 
 
-def _trial(broker: Broker, folder: Path, mode: str, fault: Fault, size: Size, seed: int, say: Callable[[str], object]) -> Trial:
+def _trial(broker: Broker, folder: Path, mode: str, fault: ModeFault, size: Size, seed: int, say: Callable[[str], object]) -> Trial:
     chance, began = Random(f"{seed}/{fault.name}"), time.monotonic()  # not by mode: all meet the same
     with Stage(broker, folder, mode, size.records, size.group) as stage:
         struck = fault.play(stage, chance)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass
-class Doom:
+class CrashPoint:
     """Strikes once, at the first `step` at or after record `number`; without a step never."""
 
     step: str | None = None
@@ -17,9 +17,9 @@ class Doom:
     kind: str = "SIGKILL"
 
     @staticmethod
-    def of(settings: dict[str, Any] | None) -> Doom:
+    def of(settings: dict[str, Any] | None) -> CrashPoint:
         """From the settings of a process; None is none."""
-        return Doom(**settings) if settings else Doom()
+        return CrashPoint(**settings) if settings else CrashPoint()
 
     def reached(self, step: str, number: int) -> None:
         """To be called at every step, with how many records have come that far."""

@@ -19,7 +19,7 @@ REPLIES_LOST: Final = 3
 
 
 @dataclass(frozen=True)
-class Fault:
+class ModeFault:
     """A fault: what it is in words, which topic shows its harm, and how it is played; `play` returns how often it struck."""
 
     name: str
@@ -44,8 +44,8 @@ def reply_lost(stage: Stage, chance: Random) -> int:
 def producer_killed(stage: Stage, chance: Random) -> int:
     """SIGKILL in the middle of a group; then, after a restart, when a group is delivered and not yet noted; then it comes to its end."""
     middle = _within(stage, chance, 0.2, 0.45) + chance.randrange(1, max(stage.group, 2))
-    for doom in ({"step": "handed", "number": middle}, {"step": "delivered", "number": _within(stage, chance, 0.55, 0.8)}):
-        stage.killed(stage.start(replace(stage.sending, doom=doom)))
+    for crash_point in ({"step": "handed", "number": middle}, {"step": "delivered", "number": _within(stage, chance, 0.55, 0.8)}):
+        stage.killed(stage.start(replace(stage.sending, crash_point=crash_point)))
     stage.ended(stage.start(stage.sending), stage.sending)
     return 2
 
@@ -53,8 +53,8 @@ def producer_killed(stage: Stage, chance: Random) -> int:
 def consumer_killed(stage: Stage, chance: Random) -> int:
     """SIGKILL when work is done and its offsets are not committed (at_most_once: committed, and not all of the work done)."""
     stage.fill()
-    doom = {"step": "worked", "number": _within(stage, chance, 0.3, 0.7) + stage.group // 2}
-    stage.killed(stage.start(replace(stage.working, doom=doom)))
+    crash_point = {"step": "worked", "number": _within(stage, chance, 0.3, 0.7) + stage.group // 2}
+    stage.killed(stage.start(replace(stage.working, crash_point=crash_point)))
     stage.stop(stage.worked_off(stage.start(stage.working), stage.working))
     return 1
 
@@ -62,8 +62,8 @@ def consumer_killed(stage: Stage, chance: Random) -> int:
 def rebalance(stage: Stage, chance: Random) -> int:
     """A consumer stands still (SIGSTOP) between work and commit until the group has given its partitions to another; then it wakes."""
     stage.fill()
-    doom = {"step": "worked", "number": _within(stage, chance, 0.3, 0.7) + stage.group // 2, "kind": "SIGSTOP"}
-    zombie = stage.start(replace(stage.working, doom=doom))
+    crash_point = {"step": "worked", "number": _within(stage, chance, 0.3, 0.7) + stage.group // 2, "kind": "SIGSTOP"}
+    zombie = stage.start(replace(stage.working, crash_point=crash_point))
     stage.until(lambda: any(line.startswith("SIGSTOP at") for line in stage.said()), "a worker stands still")
     job = replace(stage.working, instance=1)
     heir = stage.worked_off(stage.start(job), job)
@@ -79,7 +79,7 @@ def broker_bounced(stage: Stage, chance: Random) -> int:
     job = replace(stage.sending, pause_s=_PAUSE_S)
     worker, sender = stage.start(stage.working), stage.start(job)
     number = _within(stage, chance, 0.3, 0.7)
-    stage.until(lambda: stage.told.after("begun") >= number, "the sender is half done")
+    stage.until(lambda: stage.reported.after("begun") >= number, "the sender is half done")
     stage.broker.kill()
     stage.broker.start()
     stage.ended(sender, job)
@@ -89,11 +89,11 @@ def broker_bounced(stage: Stage, chance: Random) -> int:
 
 
 FAULTS: Final = (
-    Fault("reply_lost", "reply lost", "source", reply_lost),
-    Fault("producer_killed", "producer killed", "source", producer_killed),
-    Fault("consumer_killed", "consumer killed", "sink", consumer_killed),
-    Fault("rebalance", "rebalance", "sink", rebalance),
-    Fault("broker_bounced", "broker bounced", "sink", broker_bounced),
+    ModeFault("reply_lost", "reply lost", "source", reply_lost),
+    ModeFault("producer_killed", "producer killed", "source", producer_killed),
+    ModeFault("consumer_killed", "consumer killed", "sink", consumer_killed),
+    ModeFault("rebalance", "rebalance", "sink", rebalance),
+    ModeFault("broker_bounced", "broker bounced", "sink", broker_bounced),
 )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 
 from ingest.lab.delivery_modes.chart import charts, svg
-from ingest.lab.delivery_modes.mode_result import Result
-from ingest.lab.delivery_modes.mode_table import Table, tables
+from ingest.lab.delivery_modes.mode_result import ModeResult
+from ingest.lab.delivery_modes.mode_table import TextTable, tables
 
 _STYLE = """
 body { font: 15px/1.5 sans-serif; color: #222; background: #fff; margin: 2em auto; max-width: 70em; padding: 0 1em; }
@@ -20,7 +20,7 @@ svg { max-width: 100%; height: auto; }
 """
 
 
-def page(result: Result) -> str:
+def page(result: ModeResult) -> str:
     """The whole document; every text of the run is escaped."""
     machine = ", ".join(f"{name} {value}" for name, value in result.machine.items())
     parts = [
@@ -34,7 +34,7 @@ def page(result: Result) -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n' + "\n".join(parts) + "\n</body></html>\n"
 
 
-def _table(table: Table) -> str:
+def _table(table: TextTable) -> str:
     heads = "".join(f"<th>{escape(head)}</th>" for head in table.heads)
     rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows)
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ingest.lab.delivery_modes.mode_verdict import Verdict
+from ingest.lab.delivery_modes.mode_verdict import ModeVerdict
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Trial:
     struck: int
     restarts: int
     seconds: float
-    verdict: Verdict
+    verdict: ModeVerdict
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -31,8 +31,8 @@ class Trial:
             found.append(f"{self.verdict.doubled} doubled")
         if self.mode == "exactly_once" and self.verdict.reordered:
             found.append(f"{self.verdict.reordered} reordered")
-        if self.verdict.lost_though_told:
-            found.append(f"{self.verdict.lost_though_told} lost that were told as delivered")
+        if self.verdict.lost_though_reported:
+            found.append(f"{self.verdict.lost_though_reported} lost that were told as delivered")
         return tuple(found)
 
     def as_dict(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Result:
+class ModeResult:
     """A whole run, with what is needed to repeat it."""
 
     seed: int

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from ingest.lab.delivery_modes.candidate import named
 from ingest.lab.delivery_modes.mode_fault import FAULTS
-from ingest.lab.delivery_modes.mode_result import Result, Speed, Trial
+from ingest.lab.delivery_modes.mode_result import ModeResult, Speed, Trial
 from ingest.runtime.printable import aligned
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """`note` says below it how to read it."""
 
     title: str
@@ -25,13 +25,13 @@ class Table:
         return "\n".join([self.title, "", *(f"  {line}" for line in lines), "", *(f"  {each}" for each in self.note.splitlines())])
 
 
-def tables(result: Result) -> list[Table]:
+def tables(result: ModeResult) -> list[TextTable]:
     """All of them, in the order in which they are read."""
     found = []
     caveat = f"{result.caveat}\n" if result.caveat else ""
     if result.trials:
         found.append(
-            Table(
+            TextTable(
                 f"What faults do: {result.records:,} records in groups of {result.group}, seed {result.seed}",
                 ("fault", "mode", "lost", "doubled", "reordered", "only uncommitted", "struck", "restarts", "promise"),
                 tuple(map(_trial, result.trials)),
@@ -42,7 +42,7 @@ def tables(result: Result) -> list[Table]:
             )
         )
     found.append(
-        Table(
+        TextTable(
             f"What modes cost: median of {result.rounds} round(s) of {result.seconds:g} s, {result.machine['cores']} cores shared with "
             "the broker",
             ("group", "mode", "records/s", "of at_most_once", "of fire-and-forget", "at/s", "p50 ms", "p95 ms", "p99 ms"),
@@ -56,7 +56,7 @@ def tables(result: Result) -> list[Table]:
     )
     if result.claims:
         found.append(
-            Table(
+            TextTable(
                 "What is written about it, as a part of fire-and-forget",
                 ("mode", "says", "claim", "here"),
                 tuple((named(each.mode), each.says, f"{each.low:.0%}–{each.high:.0%}", f"{each.measured:.0%}") for each in result.claims),

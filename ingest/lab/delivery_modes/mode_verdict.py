@@ -17,19 +17,21 @@ _READ_WITHIN_S: Final = 60.0
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ModeVerdict:
     """Counts of records. `lost` were to come in and no reader of committed records sees them; `doubled` are copies beyond the first;
-    `reordered` are first copies that stand behind a later record of their partition; `lost_though_told` are lost ones that the sender
+    `reordered` are first copies that stand behind a later record of their partition; `lost_though_reported` are lost ones that the sender
     was told are delivered; `hidden` are records that only a reader of uncommitted ones sees."""
 
     lost: int
     doubled: int
     reordered: int
-    lost_though_told: int
+    lost_though_reported: int
     hidden: int
 
 
-def judge(offered: int, committed: Sequence[Sequence[int]], uncommitted: Sequence[Sequence[int]], told: Iterable[Entry] = ()) -> Verdict:
+def judge(
+    offered: int, committed: Sequence[Sequence[int]], uncommitted: Sequence[Sequence[int]], reported: Iterable[Entry] = ()
+) -> ModeVerdict:
     """`committed` and `uncommitted` are what readers of the two levels see: by partition the records' numbers, in order of offset.
 
     Raises ValueError for a record that nobody offered.
@@ -38,11 +40,11 @@ def judge(offered: int, committed: Sequence[Sequence[int]], uncommitted: Sequenc
     if strange := copies.keys() - set(range(offered)):
         raise ValueError(f"records that nobody offered: {sorted(strange)[:5]}, expected 0 to {offered - 1}.")
     lost = set(range(offered)) - copies.keys()
-    return Verdict(
+    return ModeVerdict(
         lost=len(lost),
         doubled=copies.total() - len(copies),
         reordered=sum(map(_behind_a_later_one, committed)),
-        lost_though_told=len(lost & numbers(told, "delivered")),
+        lost_though_reported=len(lost & numbers(reported, "delivered")),
         hidden=sum(map(len, uncommitted)) - sum(map(len, committed)),
     )
 

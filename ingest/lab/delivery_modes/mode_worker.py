@@ -19,7 +19,7 @@ from ingest.kafka.delivery.outgoing import Outgoing
 from ingest.kafka.delivery.producer import Producer
 from ingest.kafka.delivery.transform import Transform
 from ingest.lab.delivery_modes import candidate
-from ingest.lab.delivery_modes.crash_point import Doom
+from ingest.lab.delivery_modes.crash_point import CrashPoint
 
 # The shortest session that brokers allow by default: so long its partitions wait for a member that was killed.
 SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500}
@@ -36,16 +36,16 @@ class Working:
     sink: str
     group: int
     instance: int = 0
-    doom: dict[str, Any] | None = field(default=None)
+    crash_point: dict[str, Any] | None = field(default=None)
 
 
 def work(job: Working, stop: Callable[[], bool]) -> None:
     """Until `stop` says so. Raises the errors of Consumer.run and Transform.run."""
-    doom = Doom.of(job.doom)
-    (_in_transactions if job.mode == "exactly_once" else _one_by_one)(job, doom, stop)
+    crash_point = CrashPoint.of(job.crash_point)
+    (_in_transactions if job.mode == "exactly_once" else _one_by_one)(job, crash_point, stop)
 
 
-def _one_by_one(job: Working, doom: Doom, stop: Callable[[], bool]) -> None:
+def _one_by_one(job: Working, crash_point: CrashPoint, stop: Callable[[], bool]) -> None:
     mode, worked = candidate.plain(job.mode), 0
     quick: dict[str, Any] = {"commit_records": job.group, "commit_ms": COMMIT_MS, **SESSION}
     with Producer(mode, job.servers, linger_ms=0) as out, Consumer(mode, [job.source], job.source, job.servers, **quick) as consumer:
@@ -55,20 +55,20 @@ def _one_by_one(job: Working, doom: Doom, stop: Callable[[], bool]) -> None:
             out.send(job.sink, record.value, partition=record.partition)
             out.flush()  # the offset may be committed any time from now on
             worked += 1
-            doom.reached("worked", worked)
+            crash_point.reached("worked", worked)
 
         print("started", flush=True)
         consumer.run(one, stop=stop)
 
 
-def _in_transactions(job: Working, doom: Doom, stop: Callable[[], bool]) -> None:
+def _in_transactions(job: Working, crash_point: CrashPoint, stop: Callable[[], bool]) -> None:
     worked = 0
 
     def on_step(step: str) -> None:
         nonlocal worked
         worked += step == "worked"
         if step == "flushed":  # the output is in the log, its offsets are not: this is between work and commit
-            doom.reached("worked", worked)
+            crash_point.reached("worked", worked)
 
     transform = Transform(
         job.source,

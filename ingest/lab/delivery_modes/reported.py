@@ -27,7 +27,7 @@ class Entry:
             raise ValueError(f"{self}: expected one of {get_args(Word)} and 0 <= first <= end.")
 
 
-class Told:
+class Reported:
     """The file. Not fsynced: it has to outlive a process, not the machine."""
 
     def __init__(self, path: Path) -> None:

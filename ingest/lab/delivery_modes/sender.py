@@ -20,9 +20,9 @@ from ingest.kafka.delivery.delivery_errors import DeliveryFailed, OutcomeUnknown
 from ingest.kafka.delivery.producer import Producer
 from ingest.kafka.delivery.transactional import TransactionalProducer
 from ingest.lab.delivery_modes import candidate
-from ingest.lab.delivery_modes.crash_point import Doom
+from ingest.lab.delivery_modes.crash_point import CrashPoint
 from ingest.lab.delivery_modes.mode_verdict import Reader
-from ingest.lab.delivery_modes.reported import Told
+from ingest.lab.delivery_modes.reported import Reported
 
 
 @dataclass(frozen=True)
@@ -36,73 +36,73 @@ class Sending:
     partitions: int
     records: int
     group: int
-    told: str
+    reported: str
     pause_s: float = 0.0
-    doom: dict[str, Any] | None = field(default=None)
+    crash_point: dict[str, Any] | None = field(default=None)
 
 
 def send(job: Sending) -> None:
     """Bring in what is not yet in. Raises the errors of the producer of the mode."""
-    told, doom = Told(Path(job.told)), Doom.of(job.doom)
+    reported, crash_point = Reported(Path(job.reported)), CrashPoint.of(job.crash_point)
     if job.mode == "exactly_once":
-        _in_transactions(job, told, doom)
+        _in_transactions(job, reported, crash_point)
     elif job.mode == "at_most_once":
-        _once(job, told, doom)
+        _once(job, reported, crash_point)
     else:
-        _until_acknowledged(job, told, doom)
+        _until_acknowledged(job, reported, crash_point)
 
 
-def _once(job: Sending, told: Told, doom: Doom) -> None:
+def _once(job: Sending, reported: Reported, crash_point: CrashPoint) -> None:
     with Producer(candidate.plain(job.mode), job.servers) as producer:
-        while (first := told.after("begun")) < job.records:
+        while (first := reported.after("begun")) < job.records:
             end = min(first + job.group, job.records)
-            told.write("begun", first, end)
+            reported.write("begun", first, end)
             for number in range(first, end):
                 producer.send(job.topic, b"%d" % number, partition=number % job.partitions)
-                doom.reached("handed", number)
-            doom.reached("delivered", end)
+                crash_point.reached("handed", number)
+            crash_point.reached("delivered", end)
             time.sleep(job.pause_s)
 
 
-def _until_acknowledged(job: Sending, told: Told, doom: Doom) -> None:
+def _until_acknowledged(job: Sending, reported: Reported, crash_point: CrashPoint) -> None:
     with Producer(candidate.plain(job.mode), job.servers) as producer:
-        while (first := told.after("delivered")) < job.records:
+        while (first := reported.after("delivered")) < job.records:
             end = min(first + job.group, job.records)
-            told.write("begun", first, end)
+            reported.write("begun", first, end)
             try:
                 for number in range(first, end):
                     producer.send(job.topic, b"%d" % number, partition=number % job.partitions)
-                    doom.reached("handed", number)
+                    crash_point.reached("handed", number)
                 producer.flush()
             except DeliveryFailed:
-                told.write("failed", first, end)
+                reported.write("failed", first, end)
                 continue
-            doom.reached("delivered", end)
-            told.write("delivered", first, end)
+            crash_point.reached("delivered", end)
+            reported.write("delivered", first, end)
             time.sleep(job.pause_s)
 
 
-def _in_transactions(job: Sending, told: Told, doom: Doom) -> None:
+def _in_transactions(job: Sending, reported: Reported, crash_point: CrashPoint) -> None:
     with TransactionalProducer(candidate.transactional(job.position), job.servers) as producer:
         first = _committed_position(job)
         while first < job.records:
             end = min(first + job.group, job.records)
-            told.write("begun", first, end)
+            reported.write("begun", first, end)
             try:
                 with producer.transaction() as transaction:
                     for number in range(first, end):
                         transaction.send(job.topic, b"%d" % number, partition=number % job.partitions)
-                        doom.reached("handed", number)
+                        crash_point.reached("handed", number)
                     transaction.send(job.position, b"%d" % end, key=b"position", partition=0)
             except TransactionAborted:
-                told.write("aborted", first, end)
+                reported.write("aborted", first, end)
                 continue
             except OutcomeUnknown:
-                told.write("unknown", first, end)
+                reported.write("unknown", first, end)
                 first = _committed_position(job)
                 continue
-            doom.reached("delivered", end)
-            told.write("delivered", first, end)
+            crash_point.reached("delivered", end)
+            reported.write("delivered", first, end)
             first = end
             time.sleep(job.pause_s)
 

@@ -79,9 +79,9 @@ def _latencies(
             key = f"{series}/{records}"
             Load(mode, group, broker.bootstrap_servers, topic, seed).paced(per_s, records, key.encode())
             line = _line(process, log, lambda line: f'"key": "{key}"' in line)  # noqa: B023
-            told: dict[str, Any] = json.loads(line)
-            del told["key"]
-            found[mode, group] = Latency(round(per_s, 1), **told)
+            reported: dict[str, Any] = json.loads(line)
+            del reported["key"]
+            found[mode, group] = Latency(round(per_s, 1), **reported)
             if mode == candidate.NAMES[-1]:
                 say(f"latency: {'without groups' if group is None else f'groups of {group:,}'}")
     finally:

@@ -18,9 +18,9 @@ from kafka import KafkaConsumer, TopicPartition
 from ingest.kafka.delivery.mode import AtLeastOnce
 from ingest.kafka.delivery.producer import Producer
 from ingest.lab.broker.embedded_broker import Broker
-from ingest.lab.delivery_modes.mode_verdict import Reader, Verdict, judge, stuck
+from ingest.lab.delivery_modes.mode_verdict import ModeVerdict, Reader, judge, stuck
 from ingest.lab.delivery_modes.mode_worker import Working
-from ingest.lab.delivery_modes.reported import Told
+from ingest.lab.delivery_modes.reported import Reported
 from ingest.lab.delivery_modes.sender import Sending
 from ingest.lab.process import launch
 
@@ -44,7 +44,7 @@ class Stage:
         self.source, self.sink, position = (f"{self.name}-{what}" for what in ("in", "out", "position"))
         for topic, partitions in ((self.source, PARTITIONS), (self.sink, PARTITIONS), (position, 1)):
             broker.create_topic(topic, partitions)
-        self.told = Told(folder / f"{self.name}.told")
+        self.reported = Reported(folder / f"{self.name}.told")
         self.sending = Sending(
             mode, broker.bootstrap_servers, self.source, position, PARTITIONS, records, group, str(folder / f"{self.name}.told")
         )
@@ -81,7 +81,7 @@ class Stage:
             self.until(lambda: process.poll() is not None, "a sender comes to its end")  # noqa: B023
             if process.returncode == 0:
                 return
-            process = self._restarted(replace(job, doom=None), process.returncode)
+            process = self._restarted(replace(job, crash_point=None), process.returncode)
 
     def worked_off(self, process: subprocess.Popen[bytes], job: Working) -> subprocess.Popen[bytes]:
         """Wait until the group has committed all that the source shows; a worker that fails is started again. Returns the worker."""
@@ -92,7 +92,7 @@ class Stage:
         def done() -> bool:
             nonlocal current
             if (code := current.poll()) is not None:
-                current = self._restarted(replace(job, doom=None), code)
+                current = self._restarted(replace(job, crash_point=None), code)
             committed = self.committed()
             return all(committed.get(number, 0) >= end for number, end in ends.items())
 
@@ -140,11 +140,11 @@ class Stage:
 
         self.until(quiet, f"nothing more is written to {topic}")
 
-    def verdict(self, topic: str) -> Verdict:
+    def verdict(self, topic: str) -> ModeVerdict:
         """What became of the records in this topic."""
         self.settled(topic)
-        told = self.told.entries() if topic == self.source else ()
-        return judge(self.records, self.seen(topic), self.seen(topic, "read_uncommitted"), told)
+        reported = self.reported.entries() if topic == self.source else ()
+        return judge(self.records, self.seen(topic), self.seen(topic, "read_uncommitted"), reported)
 
     def until(self, reached: Callable[[], bool], what: str) -> None:
         """Look until it is so. Raises RunStopped TRIAL_STUCK."""

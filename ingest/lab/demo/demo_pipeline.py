@@ -158,10 +158,10 @@ class Pipeline:
 
     def _left(self, contract: Contract) -> str:
         commits = list(DeltaLog(LocalFiles(), self.places(contract).target).newest_first())
-        batches = [commit.mark for commit in commits if commit.mark is not None and commit.mark.kind == "batch"]
+        batches = [commit.batch_commit for commit in commits if commit.batch_commit is not None and commit.batch_commit.kind == "batch"]
         if not batches:
             return f"{contract.name} has {len(commits)} commits, and none says what it has read"
-        newest = max(batches, key=lambda mark: mark.id)
+        newest = max(batches, key=lambda batch_commit: batch_commit.id)
         ends = " ".join(f"{partition}:{end}" for partition, end in sorted(newest.ends.items()))
         return f"{contract.name} says itself where to go on: behind batch {newest.id}, at the offsets {ends}"
 

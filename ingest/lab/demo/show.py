@@ -32,7 +32,7 @@ POLL_S = 0.1
 
 
 @dataclass(frozen=True)
-class Result:
+class DemoResult:
     """One pipeline's outcome for one table."""
 
     table: str
@@ -41,14 +41,14 @@ class Result:
 
 
 @dataclass
-class Report:
+class DemoReport:
     """All that a demo measured; `seconds` by phase, in the order in which they began; `answers` by the command line that asked."""
 
     folder: Path
     produced: Produced
     sent: dict[str, Sent]
     kills: list[Killed]
-    results: list[Result]
+    results: list[DemoResult]
     verify_exit: int
     verify_output: list[str]
     seconds: dict[str, float]
@@ -70,7 +70,7 @@ class Report:
 Say = Callable[[str, str], None]
 
 
-def run(root: Path, project: Path, events: int, seed: int, say: Say) -> Report:
+def run(root: Path, project: Path, events: int, seed: int, say: Say) -> DemoReport:
     """Run the demo in a new folder below `root`; `say(who, what)` tells the story. All processes have ended when it returns or raises.
 
     Raises the errors of Broker.start, produce_sample and load_contracts, and RunStopped DEMO_FAILED for a pipeline that
@@ -110,7 +110,7 @@ def run(root: Path, project: Path, events: int, seed: int, say: Say) -> Report:
                 shutil.rmtree(pipeline.folder / "tmp", ignore_errors=True)
             broker.stop()
     kills = [pipeline.killed for pipeline in pipelines.values() if pipeline.killed is not None]
-    return Report(folder, produced, sent, kills, results, verify_exit, verify_output, seconds, pipelines, project, answered)
+    return DemoReport(folder, produced, sent, kills, results, verify_exit, verify_output, seconds, pipelines, project, answered)
 
 
 def _contracts(project: Path) -> tuple[Contract, ...]:
@@ -164,10 +164,10 @@ def _race(pipelines: dict[Name, Pipeline], say: Say, stack: ExitStack) -> tuple[
     return verify.poll() or 0, verify.lines()
 
 
-def _result(contract: Contract, pipeline: Pipeline, sent: dict[str, Sent]) -> Result:
+def _result(contract: Contract, pipeline: Pipeline, sent: dict[str, Sent]) -> DemoResult:
     places = pipeline.places(contract)
     ids = ids_of(Path(places.target), contract.event_id.columns[0])
-    return Result(contract.name, pipeline.name, measure(sent[contract.source.topic], ids, quarantined_of(Path(places.quarantine))))
+    return DemoResult(contract.name, pipeline.name, measure(sent[contract.source.topic], ids, quarantined_of(Path(places.quarantine))))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ It imports no other module of `ingest`, so that a wrong idea in the engine canno
 package because `ingest chaos` ends with its verdict; the fault tests use the same one.
 """
 
-from ingest.lab.oracle.case import Run, Verdict
+from ingest.lab.oracle.case import JudgedRun, OracleVerdict
 from ingest.lab.oracle.judge import judge, judge_live
 
-__all__ = ["Run", "Verdict", "judge", "judge_live"]
+__all__ = ["JudgedRun", "OracleVerdict", "judge", "judge_live"]

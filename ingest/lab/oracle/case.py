@@ -13,7 +13,7 @@ from ingest.lab.oracle.sources import EventId, KafkaRecord, KafkaView, ManifestV
 
 
 @dataclass(frozen=True)
-class Run:
+class JudgedRun:
     """A run to be judged, and what the test itself did to it.
 
     `excused_ids` were deleted by the test, or lost in an accepted gap or with their topic. `own_versions` are commits of the test on the
@@ -45,7 +45,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class OracleVerdict:
     """`findings` are wrongs, each a sentence; `notes` say what could not be checked and why."""
 
     findings: tuple[str, ...]
@@ -59,7 +59,7 @@ class Verdict:
 class Case:
     """Everything read, once."""
 
-    run: Run
+    run: JudgedRun
     kafka: KafkaView
     manifest: ManifestView
     lake: Lake

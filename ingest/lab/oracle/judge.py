@@ -14,24 +14,24 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any, Final
 
-from ingest.lab.oracle.case import Case, Run, Verdict
+from ingest.lab.oracle.case import Case, JudgedRun, OracleVerdict
 from ingest.lab.oracle.oracle_ledger import check_batches, check_ledger
 from ingest.lab.oracle.oracle_log import check_gaps, check_log
 from ingest.lab.oracle.oracle_tables import Lake, Position
 from ingest.lab.oracle.sources import EventId, KafkaView, read_kafka, read_manifests
 from ingest.lab.oracle.versions import check_order, check_versions
 
-__all__ = ["Run", "Verdict", "judge", "judge_live"]
+__all__ = ["JudgedRun", "OracleVerdict", "judge", "judge_live"]
 
 FINDINGS_A_CHECK_MAX: Final = 20
 
 
-def judge_live(run: Run, bootstrap_servers: str) -> Verdict:
+def judge_live(run: JudgedRun, bootstrap_servers: str) -> OracleVerdict:
     """Judge against a real broker."""
     return judge(run, read_kafka(bootstrap_servers, run.topic, run.id_columns, run.payload_columns))
 
 
-def judge(run: Run, kafka: KafkaView) -> Verdict:
+def judge(run: JudgedRun, kafka: KafkaView) -> OracleVerdict:
     """Judge against a given view of Kafka."""
     lake = Lake.read(run.folder, run.id_columns, run.payload_columns)
     case = Case(run, kafka, read_manifests(run.manifests, run.topic), lake)
@@ -41,7 +41,7 @@ def judge(run: Run, kafka: KafkaView) -> Verdict:
         findings.extend(islice(found, FINDINGS_A_CHECK_MAX))
         more = sum(1 for _ in found)
         findings.extend([f"{run.table}: … and {more} more of {check.__name__}"] if more else [])
-    return Verdict(tuple(findings), tuple(case.notes))
+    return OracleVerdict(tuple(findings), tuple(case.notes))
 
 
 def check_ids(case: Case) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from ingest.lab.oracle.case import Case
-from ingest.lab.oracle.oracle_tables import PLACES, Lake, LedgerRow, Place, Position
+from ingest.lab.oracle.oracle_tables import PLACES, Lake, OracleLedgerRow, Place, Position
 
 # End and topic id of a row; of an epoch also why, of a batch also the target's version.
 Said = tuple[int, str, str | int | None]
@@ -35,7 +35,7 @@ def check_ledger(case: Case) -> Iterator[str]:
             yield from _counts(case, row, what)
         elif row.kind == "gap_accepted" and row.gap != row.end_offset - row.start_offset:
             yield f"{what}: gap {row.gap}, and it spans {row.end_offset - row.start_offset} offsets (g)"
-    yield from _stood(case)
+    yield from _existing_rows(case)
 
 
 def _expected(lake: Lake) -> dict[tuple[str, int, int, int, int], Said]:
@@ -56,7 +56,7 @@ def _expected(lake: Lake) -> dict[tuple[str, int, int, int, int], Said]:
     return rows
 
 
-def _counts(case: Case, row: LedgerRow, what: str) -> Iterator[str]:
+def _counts(case: Case, row: OracleLedgerRow, what: str) -> Iterator[str]:
     lake, kafka = case.lake, case.views.get(row.topic_id)
     if row.records_read != row.inserted + row.duplicate + row.quarantined:
         counted = f"inserted {row.inserted} + duplicate {row.duplicate} + quarantined {row.quarantined}"
@@ -80,20 +80,21 @@ def _counts(case: Case, row: LedgerRow, what: str) -> Iterator[str]:
             yield f"{what}: read {row.records_read}, Kafka shows {records} committed records in [{row.start_offset}, {row.end_offset}) (b)"
 
 
-def _stood(case: Case) -> Iterator[str]:
-    """`stood` is how many rows of a batch both tables held when a seek that reads its range again had looked at them."""
+def _existing_rows(case: Case) -> Iterator[str]:
+    """`existing_rows` is how many rows of a batch both tables held when a seek that reads its range again had looked at them."""
     held: dict[Place, set[int]] = defaultdict(set)
-    rows = [row for row in case.lake.ledger if row.stood is not None]
+    rows = [row for row in case.lake.ledger if row.existing_rows is not None]
     for seek in case.lake.commits("target", "seek"):
-        looked = (seek.metadata or {}).get("looked") or {}
-        then = [case.lake.history.get((table, int((looked.get(table) or {}).get("version", -1)))) for table in PLACES]
+        snapshots = (seek.metadata or {}).get("snapshots") or {}
+        then = [case.lake.history.get((table, int((snapshots.get(table) or {}).get("version", -1)))) for table in PLACES]
         for row in rows:
             if row.epoch < seek.number[0] and row.topic_id == seek.topic_id and seek.starts.get(row.partition, 0) < row.end_offset:
                 # Where a version cannot be read any more, anything goes.
-                held[row.place].add(row.stood or 0 if None in then else sum(each[row.place] for each in then if each))
+                held[row.place].add(row.existing_rows or 0 if None in then else sum(each[row.place] for each in then if each))
     for row in rows:
-        if row.stood not in held[row.place]:
-            yield f"{case.run.table}: ledger, {row.key}: stood {row.stood}, the seeks that read it again saw {sorted(held[row.place])} (g)"
+        if row.existing_rows not in held[row.place]:
+            saw = sorted(held[row.place])
+            yield f"{case.run.table}: ledger, {row.key}: existing rows {row.existing_rows}, the seeks that read it again saw {saw} (g)"
 
 
 def check_batches(case: Case) -> Iterator[str]:

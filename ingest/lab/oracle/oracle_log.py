@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ingest.lab.oracle.case import Case
-from ingest.lab.oracle.sources import Commit
+from ingest.lab.oracle.sources import OracleCommit
 
 # Kinds of commit with a transaction id, and the number of those that are no batch; batches begin at 2.
 KINDS: Final = {"target": ("epoch", "seek", "batch"), "quarantine": ("epoch", "rollback", "batch")}
@@ -76,7 +76,7 @@ def _ranges(case: Case) -> Iterator[str]:
     """Batches of an epoch count from 2 without a hole, and each range begins where the one before it ended or where a seek says."""
     ends: dict[int, int] | None = {} if case.lake.first("target") == 0 else None
     topic_id, last = "", (0, 1)
-    read: list[Commit] = []
+    read: list[OracleCommit] = []
     for commit in case.lake.commits("target", "seek", "batch"):
         what = f"{case.run.table}: target version {commit.version}"
         if commit.kind == "seek":
@@ -99,7 +99,7 @@ def _ranges(case: Case) -> Iterator[str]:
         read.append(commit)
 
 
-def _seek(case: Case, seek: Commit, read: Sequence[Commit], what: str) -> Iterator[str]:
+def _seek(case: Case, seek: OracleCommit, read: Sequence[OracleCommit], what: str) -> Iterator[str]:
     """It begins inside its topic, behind its gaps; what was read is no gap, but what the test took away may have expired since."""
     topic_ends = case.views[seek.topic_id].end if seek.topic_id in case.views else {}
     for partition, offset in seek.starts.items():

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable, QueryBuilder
 
-from ingest.lab.oracle.sources import Commit, EventId, Number, id_text, plain_topic_id, read_log, value_hash
+from ingest.lab.oracle.sources import EventId, Number, OracleCommit, id_text, plain_topic_id, read_log, value_hash
 
 # Columns of epoch, batch and partition.
 PLACES = {"target": ("_epoch", "_batch", "_partition"), "quarantine": ("epoch", "batch", "partition")}
@@ -46,7 +46,7 @@ class Quarantined(NamedTuple):
     number: Number
 
 
-class LedgerRow(NamedTuple):
+class OracleLedgerRow(NamedTuple):
     """One row of the ledger; offsets and counts as it states them."""
 
     kind: str
@@ -61,7 +61,7 @@ class LedgerRow(NamedTuple):
     duplicate: int
     quarantined: int
     gap: int
-    stood: int | None
+    existing_rows: int | None
     why: str | None
     target_version: int
 
@@ -84,8 +84,8 @@ class Lake:
     """
 
     folder: Path
-    logs: Mapping[str, Sequence[Commit]]
-    ledger: Sequence[LedgerRow]
+    logs: Mapping[str, Sequence[OracleCommit]]
+    ledger: Sequence[OracleLedgerRow]
     target: dict[Position, Row] = field(default_factory=dict)
     target_ids: Counter[EventId] = field(default_factory=Counter)
     quarantine: dict[Position, Quarantined] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Lake:
     def app_id(self) -> str:
         return f"oncelake/{self.folder.parent.name}/{self.folder.name}"
 
-    def commits(self, table: str, *kinds: str) -> list[Commit]:
+    def commits(self, table: str, *kinds: str) -> list[OracleCommit]:
         """Commits of these kinds that are the engine's own: with a mark and a transaction id."""
         return [commit for commit in self.logs[table] if commit.kind in kinds and commit.pair(self.app_id) is not None]
 
@@ -114,7 +114,7 @@ class Lake:
         return {position for position, kept in self.quarantine.items() if kept.state in ("open", "dropped")}
 
     @cached_property
-    def batches(self) -> list[Commit]:
+    def batches(self) -> list[OracleCommit]:
         return self.commits("target", "batch")
 
     @cached_property
@@ -134,7 +134,7 @@ class Lake:
 
     @classmethod
     def read(cls, folder: Path, id_columns: Sequence[str], payload_columns: Sequence[str]) -> Lake:
-        ledger = [LedgerRow(*row) for row in select(folder / "ledger", LedgerRow._fields)]
+        ledger = [OracleLedgerRow(*row) for row in select(folder / "ledger", OracleLedgerRow._fields)]
         ledger = [row._replace(topic_id=plain_topic_id(row.topic_id)) for row in ledger]
         lake = cls(folder, {table: read_log(folder / table) for table in (*PLACES, "ledger")}, ledger)
         seen = {table: Counter[Position]() for table in PLACES}

@@ -55,7 +55,7 @@ class ManifestView:
 
 
 @dataclass(frozen=True)
-class Commit:
+class OracleCommit:
     """One version of a Delta table, from its JSON file in `_delta_log`; `replaces` is a RESTORE, a REPLACE TABLE or a full overwrite.
 
     `metadata` is the engine's mark, and from `kind` on what it says: a commit is the engine's only if it also has a `pair`. `gaps` are
@@ -202,19 +202,19 @@ def _add(view: ManifestView, begun: Mapping[str, Any], ending: str, topic: str) 
     view.poison_ids.update({tuple(entry["id"].split("\x1f")): str(entry["kind"]) for entry in poison if entry["id"] is not None})
 
 
-def read_log(table: Path) -> list[Commit]:
+def read_log(table: Path) -> list[OracleCommit]:
     """The commits whose JSON still exists, in order; empty when there is no table."""
     files = sorted((table / "_delta_log").glob("*.json")) if (table / "_delta_log").is_dir() else []
     return [_commit(int(file.stem), file) for file in files if re.fullmatch(r"\d{20}", file.stem)]
 
 
-def _commit(version: int, file: Path) -> Commit:
+def _commit(version: int, file: Path) -> OracleCommit:
     actions = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
     info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if action.get("commitInfo")), {})
     operation, metadata = str(info.get("operation", "")), _metadata(info.get("userMetadata"))
     overwrites = (info.get("operationParameters") or {}).get("mode") == "Overwrite"
     mark = metadata or {}
-    return Commit(
+    return OracleCommit(
         version,
         operation,
         int(info.get("timestamp", 0)),

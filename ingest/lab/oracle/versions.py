@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from ingest.lab.oracle.case import Case
 from ingest.lab.oracle.oracle_tables import PLACES, Place, Position, query
-from ingest.lab.oracle.sources import Commit
+from ingest.lab.oracle.sources import OracleCommit
 
 
 def check_versions(case: Case) -> Iterator[str]:
@@ -59,7 +59,7 @@ def _walk(case: Case, table: str) -> Iterator[str]:
         lake.blind.add(table)
 
 
-def _torn(case: Case, commit: Commit, kind: str, before: Counter[Place], now: Counter[Place], what: str) -> Iterator[str]:
+def _torn(case: Case, commit: OracleCommit, kind: str, before: Counter[Place], now: Counter[Place], what: str) -> Iterator[str]:
     for place in sorted(before.keys() | now.keys()):
         was, count, number = before[place], now[place], place[:2]
         added = kind == "batch" and number == commit.number and was < count

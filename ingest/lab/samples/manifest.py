@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from ingest.lab.samples.mix import Transaction
+from ingest.lab.samples.mix import SampleTransaction
 from ingest.runtime.errors import InvalidInput
 
 Ending = Literal["committed", "aborted", "unknown"]
@@ -53,7 +53,7 @@ class Manifest:
         """The first line: what the rest is about."""
         self._write({"event": "sample", "version": 1, "seed": seed, "topics": dict(topics), "hash": "blake2b, 8 bytes, hex"})
 
-    def begin(self, transaction: Transaction, attempt: int) -> None:
+    def begin(self, transaction: SampleTransaction, attempt: int) -> None:
         """Before anything of the transaction is sent."""
         topics: dict[str, dict[str, list[Any]]] = {}
         poison: list[dict[str, Any]] = []
@@ -79,7 +79,7 @@ class Manifest:
             }
         )
 
-    def end(self, transaction: Transaction, attempt: int, ending: Ending, poison_at: Iterable[PoisonAt] = ()) -> None:
+    def end(self, transaction: SampleTransaction, attempt: int, ending: Ending, poison_at: Iterable[PoisonAt] = ()) -> None:
         """After the broker answered, or did not."""
         self._write({"event": ending, "txn": transaction.number, "attempt": attempt, "poison_at": list(poison_at)})
 

@@ -19,14 +19,14 @@ from ingest.lab.samples.shop import PAYMENTS, SampleEvent, Shop
 RETRY_DELAY_TRANSACTIONS_MAX: Final = 5
 
 
-class Topic(NamedTuple):
+class SampleTopic(NamedTuple):
     """Where events of one sort go: the topic's name at the broker and its count of partitions."""
 
     name: str
     partitions: int
 
 
-class Record(NamedTuple):
+class SampleRecord(NamedTuple):
     """A record to send. `event_id` None: none can be read from it; `poison` is the kind's name or None for a valid event."""
 
     topic: str
@@ -38,14 +38,14 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class SampleTransaction:
     """Records of one transaction; `alongside` is one that is to be open at the same time, from another producer."""
 
     number: int
     intent: Literal["commit", "abort"]
-    records: tuple[Record, ...]
+    records: tuple[SampleRecord, ...]
     retries: int = 0
-    alongside: Transaction | None = None
+    alongside: SampleTransaction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Mix:
             raise ValueError(f"{self}: expected duplicate_share and aborted_share between 0 and 1.")
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """Where events come from: endless, each of an id that comes nowhere else."""
 
     def events(self, count: int) -> Iterator[SampleEvent]:
@@ -93,10 +93,10 @@ class ShopSource:
         return poison(self._poison[number % len(self._poison)], self._shop)
 
 
-SourceOf = Callable[[str], Source]
+SourceOf = Callable[[str], SampleSource]
 
 
-def plan(mix: Mix, topics: Mapping[str, Topic], seed: int, source_of: SourceOf | None = None) -> Iterator[Transaction]:
+def plan(mix: Mix, topics: Mapping[str, SampleTopic], seed: int, source_of: SourceOf | None = None) -> Iterator[SampleTransaction]:
     """The transactions in the order in which they are to end; `topics` says where ORDERS and PAYMENTS (optional) go.
 
     `source_of(name)` gives other events than the shop's: one source for what is committed, one of other ids for what is aborted.
@@ -111,11 +111,11 @@ def plan(mix: Mix, topics: Mapping[str, Topic], seed: int, source_of: SourceOf |
     given, aborted = source_of(f"{seed}"), source_of(f"aborted/{seed}")
     source = given.events(mix.events)
     partitions = {topic.name: topic.partitions for topic in topics.values()}
-    due: dict[int, list[Record]] = defaultdict(list)
+    due: dict[int, list[SampleRecord]] = defaultdict(list)
     number = made = poisoned = 0
     aborts = 1.0 - mix.aborted_share
     while made < mix.events or poisoned < mix.poison or due:
-        records: list[Record] = []
+        records: list[SampleRecord] = []
         retries = due.pop(number, [])
         room = mix.transaction_records - len(retries)
         for event in _take(source, room):
@@ -140,9 +140,9 @@ def plan(mix: Mix, topics: Mapping[str, Topic], seed: int, source_of: SourceOf |
         if mix.aborted_share and aborts >= 1 and records:
             aborts -= 1
             lost = aborted.events(max(mix.transaction_records // 2, 1))
-            alongside = Transaction(number + 1_000_000, "abort", tuple(_record(event, topics) for event in lost))
+            alongside = SampleTransaction(number + 1_000_000, "abort", tuple(_record(event, topics) for event in lost))
         if records:
-            yield Transaction(number, "commit", tuple(records), len(retries), alongside)
+            yield SampleTransaction(number, "commit", tuple(records), len(retries), alongside)
         number += 1
 
 
@@ -154,13 +154,13 @@ def _take(source: Iterator[SampleEvent], count: int) -> Iterator[SampleEvent]:
         yield event
 
 
-def _record(event: SampleEvent, topics: Mapping[str, Topic]) -> Record:
+def _record(event: SampleEvent, topics: Mapping[str, SampleTopic]) -> SampleRecord:
     # Not Kafka's murmur2: in Python it costs 10 microseconds a key. What counts is that one key stays in one partition.
     name, partitions = topics[event.topic]
-    return Record(name, zlib.crc32(event.key) % partitions, event.key, event.value, event.event_id, None)
+    return SampleRecord(name, zlib.crc32(event.key) % partitions, event.key, event.value, event.event_id, None)
 
 
-def _moved(record: Record, partitions: Mapping[str, int], random: Random) -> Record:
+def _moved(record: SampleRecord, partitions: Mapping[str, int], random: Random) -> SampleRecord:
     """Half of the late retries go to another partition, as after partitions were added to the topic."""
     count = partitions[record.topic]
     if count == 1 or random.random() < 0.5:

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from ingest.kafka.delivery.transactional import COMMIT_WITHIN_S
 from ingest.lab.samples.manifest import Ending, Manifest, PoisonAt
-from ingest.lab.samples.mix import Mix, SourceOf, Topic, Transaction, plan
-from ingest.lab.samples.sender_process import Line
+from ingest.lab.samples.mix import Mix, SampleTopic, SampleTransaction, SourceOf, plan
+from ingest.lab.samples.sender_process import Sender
 from ingest.lab.samples.shop import ORDERS, PAYMENTS
 from ingest.runtime.errors import InvalidInput, RunStopped
 
@@ -65,7 +65,7 @@ def produce_sample(
     `topics` names the topic for ORDERS and, if payments are wanted, for PAYMENTS; with `source_of` (see `plan`) for the kinds
     that its events name. `kafka_options` are added to kafka-python's (security, say). `progress` is called after each commit
     with the count of records sent so far.
-    Raises Unfit (BROKER_UNREACHABLE), InvalidInput (MANIFEST_EXISTS, TOPIC_UNKNOWN, SAMPLE_MIX), RunStopped
+    Raises InvalidEnvironment (BROKER_UNREACHABLE), InvalidInput (MANIFEST_EXISTS, TOPIC_UNKNOWN, SAMPLE_MIX), RunStopped
     (PRODUCER_FENCED, PRODUCER_GAVE_UP).
     """
     try:
@@ -76,10 +76,10 @@ def produce_sample(
     options = dict(kafka_options or {})
     with (
         Manifest(manifest) as log,
-        Line(bootstrap_servers, name, options, commit_timeout_s) as line,
-        Line(bootstrap_servers, f"{name}-aborting", options, commit_timeout_s) as aborting,
+        Sender(bootstrap_servers, name, options, commit_timeout_s) as line,
+        Sender(bootstrap_servers, f"{name}-aborting", options, commit_timeout_s) as aborting,
     ):
-        known = {kind: Topic(topic, line.partitions(topic)) for kind, topic in topics.items()}
+        known = {kind: SampleTopic(topic, line.partitions(topic)) for kind, topic in topics.items()}
         log.sample(seed=seed, topics={topic.name: topic.partitions for topic in known.values()})
         produced = _Run(log, line, aborting, progress).run(plan(mix, known, seed, source_of))
         log.done(asdict(produced))
@@ -89,12 +89,12 @@ def produce_sample(
 class _Run:
     """One run: commits one transaction after the other, and aborts those alongside from a second producer."""
 
-    def __init__(self, log: Manifest, line: Line, aborting: Line, progress: Callable[[int], None] | None) -> None:
+    def __init__(self, log: Manifest, line: Sender, aborting: Sender, progress: Callable[[int], None] | None) -> None:
         self._log, self._line, self._aborting, self._progress = log, line, aborting, progress
         self._endings: dict[Ending, int] = {"committed": 0, "aborted": 0, "unknown": 0}
         self._sent = self._retries = self._poison = self._aborted_records = 0
 
-    def run(self, transactions: Iterable[Transaction]) -> Produced:
+    def run(self, transactions: Iterable[SampleTransaction]) -> Produced:
         started = time.monotonic()
         waiting = iter(transactions)
         following = [next(waiting, None)]
@@ -106,7 +106,7 @@ class _Run:
         seconds = round(time.monotonic() - started, 3)
         return Produced(good, self._retries, self._poison, self._aborted_records, committed, aborted, unknown, seconds)
 
-    def _commit(self, transaction: Transaction, meanwhile: Callable[[], None]) -> None:
+    def _commit(self, transaction: SampleTransaction, meanwhile: Callable[[], None]) -> None:
         """Commit, with what is to be aborted open around it."""
         lost = transaction.alongside
         if lost is None:
@@ -123,7 +123,7 @@ class _Run:
         if self._progress is not None:
             self._progress(self._sent)
 
-    def _until_committed(self, transaction: Transaction, meanwhile: Callable[[], None]) -> None:
+    def _until_committed(self, transaction: SampleTransaction, meanwhile: Callable[[], None]) -> None:
         """In as many attempts as it takes: after an unknown outcome or an error all records are sent again."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             self._log.begin(transaction, attempt)
@@ -138,6 +138,6 @@ class _Run:
             remedy="see to the broker, then run the producer again with a new manifest and another seed.",
         )
 
-    def _end(self, transaction: Transaction, attempt: int, ending: Ending, poison_at: Iterable[PoisonAt]) -> None:
+    def _end(self, transaction: SampleTransaction, attempt: int, ending: Ending, poison_at: Iterable[PoisonAt]) -> None:
         self._log.end(transaction, attempt, ending, poison_at)
         self._endings[ending] += 1

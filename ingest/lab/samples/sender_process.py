@@ -10,23 +10,23 @@ from typing import Any, Final
 
 from ingest.kafka.delivery import ExactlyOnce, OutcomeUnknown, Transaction, TransactionAborted, TransactionalProducer
 from ingest.lab.samples.manifest import Ending, PoisonAt
-from ingest.lab.samples.mix import Record
+from ingest.lab.samples.mix import SampleRecord
 
 # Kafka's own default: what is abandoned stays open while another transaction is tried again and again.
 TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
-class Line:
+class Sender:
     """A transactional producer of the sample. A context manager.
 
-    `options` are added to kafka-python's. Raises Unfit (BROKER_UNREACHABLE), also later when it cannot be replaced.
+    `options` are added to kafka-python's. Raises InvalidEnvironment (BROKER_UNREACHABLE), also later when it cannot be replaced.
     """
 
     def __init__(self, bootstrap_servers: str, transactional_id: str, options: dict[str, Any], commit_timeout_s: float) -> None:
         mode = ExactlyOnce(transactional_id, TRANSACTION_TIMEOUT_MS)
         self._producer = TransactionalProducer(mode, bootstrap_servers, commit_within_s=commit_timeout_s, **{**_options(), **options})
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> Sender:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -36,7 +36,7 @@ class Line:
         """How many partitions the topic has; raises InvalidInput (TOPIC_UNKNOWN)."""
         return self._producer.partitions(topic)
 
-    def transact(self, records: Sequence[Record], meanwhile: Callable[[], None]) -> tuple[Ending, list[PoisonAt]]:
+    def transact(self, records: Sequence[SampleRecord], meanwhile: Callable[[], None]) -> tuple[Ending, list[PoisonAt]]:
         """Send the records and commit; `meanwhile` runs while the broker works.
 
         Returns `aborted` when nothing of it will ever be seen, and `unknown` when the commit was asked for and not answered; the
@@ -62,7 +62,7 @@ class Line:
         return ending, [(kind, at.topic, at.partition, at.offset) for kind, at in delivered]
 
     @contextmanager
-    def abandoned(self, records: Sequence[Record]) -> Iterator[None]:
+    def abandoned(self, records: Sequence[SampleRecord]) -> Iterator[None]:
         """A transaction around the block that is aborted at its end: half of its records are in the log before, half after it."""
         half, met = len(records) // 2, False
         try:
@@ -85,7 +85,7 @@ class _AbandonedError(Exception):
     """Aborts a transaction on its way out."""
 
 
-def _send(transaction: Transaction, records: Sequence[Record]) -> list[tuple[str, Any]]:
+def _send(transaction: Transaction, records: Sequence[SampleRecord]) -> list[tuple[str, Any]]:
     """Returns the kinds and futures of poison records: the manifest says where those are."""
     futures = []
     for topic, partition, key, value, _, kind in records:

@@ -1,0 +1,176 @@
+"""Looks at target, quarantine, ledger and checkpoints: reads the facts that `decide` decides on. It writes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from ingest.delta.batch_commit import BatchId, Snapshot, app_id
+from ingest.delta.delta_log import Commit, DeltaLog, Logs, TableState
+from ingest.delta.delta_sql import Unreadable, asked
+from ingest.delta.reachable import reverts
+from ingest.kafka.topic_state import TopicState
+from ingest.ledger.ledger_reader import LedgerState, Newest, read_ledger
+from ingest.recovery import refusals
+from ingest.recovery.start_state import CheckpointState, QuarantineState, Replaced, RowCount, StartState, TargetState
+from ingest.runtime.files import Files, files_of
+from ingest.runtime.places import Places
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RETENTION = "delta.setTransactionRetentionDuration"
+EPOCH_FILE = "oncelake/epoch.json"
+EPOCH_DIGITS = 10
+
+
+def read_start_state(session: SparkSession | None, places: Places, logs: Logs, broker: Callable[[], TopicState | None]) -> StartState:
+    """Read all that a start has to know, and ask `broker`; a lake on the machine's own disk needs no session.
+
+    Raises Refused LOG_TORN or LEDGER_UNREADABLE, Unreadable, and what `broker` raises.
+    """
+    # A run beside this look (status, another driver) commits meanwhile. What tells of the target is read before it, what the target tells
+    # of is read after it: so that what came in between is never taken for a loss.
+    checkpoint = read_checkpoint(files_of(places.checkpoints, session), places.checkpoint)
+    ledger_state = logs.ledger.state()
+    try:
+        ledger = read_ledger(session, logs.ledger)
+    except Unreadable as error:
+        raise refusals.ledger_unreadable(places.name, places.ledger, error.why) from error
+    fenced = logs.quarantine.state()
+    target_state = logs.target.state()
+    target = read_target(logs.target, target_state, places, ledger)
+    quarantine_state = logs.quarantine.state()
+    quarantine = read_quarantine(logs.quarantine, quarantine_state, places, target.newest)
+    quarantine = replace(quarantine, epoch=epoch_of(fenced, places))
+    target = replace(target, copy=copied(logs.target, target_state, target.newest, quarantine))
+    states = {places.target: target_state, places.quarantine: quarantine_state}
+    retention = tuple(path for path, state in states.items() if state is not None and RETENTION in state.properties)
+    ledger_snapshot = ledger_state.snapshot if ledger_state is not None else None
+    start_state = StartState(places.name, target, quarantine, ledger, checkpoint, broker(), retention, None, ledger_snapshot)
+    return replace(start_state, count=_count(session, places)) if start_state.needs_count else start_state
+
+
+def read_target(log: DeltaLog, state: TableState | None, places: Places, ledger: LedgerState) -> TargetState:
+    """What the target's log says, from the newest commit back to the newest batch or seek that the ledger has."""
+    if state is None:
+        return TargetState(log.table)
+    newest, other = ledger.newest, None
+    for commit in log.newest_first():
+        if (batch_commit := commit.batch_commit) is None:
+            continue
+        if batch_commit.name != places.name:
+            other = other or batch_commit.name
+        elif batch_commit.kind in ("batch", "seek"):
+            if newest is None or batch_commit.id > newest.id or (batch_commit.id == newest.id and newest.snapshots is None):
+                newest = Newest(batch_commit.id, batch_commit.topic, batch_commit.ends, batch_commit.snapshots, commit.version)
+            if ledger.newest is not None and batch_commit.id <= ledger.newest.id:
+                break
+    txn = state.transactions.get(app_id(places.pipeline, places.table))
+    since = (
+        newest.snapshots.target.version
+        if newest is not None and newest.snapshots is not None
+        else newest.version
+        if newest is not None
+        else None
+    )
+    reported = newest is not None and newest.snapshots is not None  # then nobody asks how far the log goes back
+    whole = reported or log.whole()
+    return TargetState(
+        log.table,
+        state.snapshot,
+        BatchId.of(txn) if txn is not None else None,
+        newest,
+        other,
+        not reported and whole and _blank(log, places),
+        whole,
+        replaced_since(log, since) if since is not None else None,
+    )
+
+
+def copied(log: DeltaLog, state: TableState | None, newest: Newest | None, quarantine: QuarantineState) -> str | None:
+    """Why the target is not the one that its newest batch or seek, or our newest commit on the quarantine, looked at: its id, or the stamp
+    of that version, differs. A version that is cleaned from the log tells nothing; one that the table has not reached does."""
+    for then in (newest.snapshots.target if newest is not None and newest.snapshots is not None else None, quarantine.saw):
+        if then is None or state is None:
+            continue
+        if then.table_id != state.snapshot.table_id:
+            return f"its table id is {state.snapshot.table_id}, and was {then.table_id}"
+        # The newest of now: the quarantine was read after the target's state, and a run beside this look may have gone on.
+        if log.lacks(then.version, then.stamp):
+            return f"it is a copy: its version {then.version} is missing, or another than was seen"
+    return None
+
+
+def read_quarantine(log: DeltaLog, state: TableState | None, places: Places, target: Newest | None) -> QuarantineState:
+    """What the quarantine's log says, beside the target's newest batch or seek."""
+    if state is None:
+        return QuarantineState(log.table)
+    newest, saw, settled = None, None, False
+    for commit in log.newest_first():
+        if (batch_commit := commit.batch_commit) is None or batch_commit.name != places.name:
+            continue
+        saw = saw or batch_commit.snapshots.target
+        if batch_commit.kind == "batch":
+            newest = batch_commit.id
+        # Transaction ids rise in a log: behind this one stands nothing that is not committed.
+        settled = target is not None and batch_commit.id <= target.id
+        if newest is not None or settled:
+            break
+    whole = settled or log.whole()
+    snapshots: Snapshot | None = target.snapshots.quarantine if target is not None and target.snapshots is not None else None
+    stamp = log.stamp(snapshots.version) if snapshots is not None else ""
+    replaced = replaced_since(log, snapshots.version) if snapshots is not None else None
+    return QuarantineState(log.table, state.snapshot, epoch_of(state, places), newest, whole, stamp, replaced, saw)
+
+
+def epoch_of(state: TableState | None, places: Places) -> int:
+    """The epoch of our transaction id in a table; 0 for none."""
+    txn = state.transactions.get(app_id(places.pipeline, places.table)) if state is not None else None
+    return BatchId.of(txn).epoch if txn is not None else 0
+
+
+def read_checkpoint(files: Files, folder: str) -> CheckpointState:
+    """The highest epoch in the folder of checkpoints. A file that is missing or torn says nothing: the folder is a cache."""
+    epochs = checkpoints(files, folder)
+    if not epochs:
+        return CheckpointState()
+    try:
+        table_id = str(json.loads(files.read(f"{folder}/{epochs[-1]}/{EPOCH_FILE}") or b"")["table_id"])
+    except (ValueError, KeyError, TypeError):
+        table_id = ""
+    return CheckpointState(epochs[-1], table_id)
+
+
+def checkpoints(files: Files, folder: str) -> list[int]:
+    """The epochs whose checkpoints are in the folder, ascending."""
+    # A longer number was never an epoch of ours, and no transaction id could hold it.
+    return sorted(int(name) for name in files.names(folder) if name.isdecimal() and len(name) < EPOCH_DIGITS)
+
+
+def replaced_since(log: DeltaLog, version: int) -> Replaced | None:
+    """The first RESTORE, REPLACE or full overwrite after a version; None where the log has none."""
+    found = [commit for commit in takewhile(lambda commit: commit.version > version, log.newest_first()) if reverts(commit)]
+    return Replaced(found[-1].version, found[-1].operation) if found else None
+
+
+def _blank(log: DeltaLog, places: Places) -> bool:
+    """Whether the log holds nothing but our own marked creation, and fences."""
+    return _created_by(log.commit(0), places) and not any(commit.added for commit in log.newest_first())
+
+
+def _created_by(commit: Commit, places: Places) -> bool:
+    try:
+        reported = json.loads(commit.user_metadata or "")
+        return (reported["kind"], reported["pipeline"], reported["table"]) == ("created", places.pipeline, places.table)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _count(session: SparkSession | None, places: Places) -> RowCount:
+    from ingest.verify.coverage import shortage
+
+    return RowCount(*asked(places.lake, session, lambda engine: shortage(engine, places)))

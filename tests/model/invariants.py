@@ -1,0 +1,195 @@
+"""What must hold, judged from the model's own state and by none of the engine's decisions (I1 to I8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ingest.delta.batch_commit import BatchCommit
+from tests.model.count import Known
+from tests.model.delta import Key
+
+if TYPE_CHECKING:
+    from tests.model.driver import Driver
+    from tests.model.kafka import Record
+    from tests.model.world import World
+
+Position = tuple[str, int, int]
+
+
+class Violation(BaseException):
+    """A promise that does not hold. No Exception: nothing on the way may take it for a failure of a store."""
+
+    def __init__(self, promise: str, what: str) -> None:
+        self.promise = promise
+        super().__init__(f"{promise}: {what}")
+
+
+class Invariants:
+    """Watches a world. `origins` are where reading of a topic began, `gaps` what seeks were told to pass over, `put` what each batch has
+    put into target and quarantine, by its place, `deleted` the ids of rows that somebody deleted, `excused` the accepted limits that
+    were met."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.origins: dict[tuple[str, int], int] = {}
+        self.gaps: set[Position] = set()
+        self.put: dict[tuple[Key, str, int, int], int] = {}
+        self.deleted: set[int] = set()
+        self.owner = 0
+        self.excused: set[str] = set()
+
+    # While drivers are at work.
+
+    def opened(self, driver: Driver) -> None:
+        """A driver has fenced both tables."""
+        ledger = self.world.tables[2]
+        epochs = {key[1] for key in ledger.newest.rows} if ledger is not None else set()
+        if not driver.disturbed and any(epoch >= driver.epoch for epoch in epochs | set(self.world.checkpoints)):
+            raise Violation("I8", f"epoch {driver.epoch} was there before")
+        if not driver.beneath:
+            self.owner = max(self.owner, driver.epoch)
+
+    def committed(self, which: int, driver: Driver) -> None:
+        """A statement with a transaction id was committed."""
+        table = self.world.tables[which]
+        assert table is not None
+        batch_commit = table.newest.batch_commit
+        assert batch_commit is not None
+        if driver.epoch < self.owner:
+            raise Violation("I8", f"{batch_commit.kind} {batch_commit.id} on table {which}, though epoch {self.owner} has fenced it")
+        before = next((each.batch_commit for each in reversed(table.versions[:-1]) if each.batch_commit is not None), None)
+        replaced = self.world.harmed & {"drop", "copy"}  # an epoch may be used again where nothing is left that tells of it
+        if (
+            not replaced
+            and before is not None
+            and before.kind != "epoch"
+            and before.id.epoch == batch_commit.id.epoch
+            and before.writer != batch_commit.writer
+        ):
+            raise Violation("I8", f"two writers share epoch {driver.epoch}")
+        if batch_commit.why == "first":
+            self.origins |= {(batch_commit.topic.id, each.partition): each.start for each in batch_commit.ranges}
+        if which == 0 and batch_commit.kind == "batch":
+            counts = dict(batch_commit.counts)
+            for each in batch_commit.ranges:
+                put = table.newest.inserted.get(each.partition, 0) + (counts[each.partition].quarantined if each.partition in counts else 0)
+                self.put[(*_key(batch_commit), each.partition), batch_commit.topic.id, each.start, each.end] = put
+                self.gaps -= {(batch_commit.topic.id, each.partition, offset) for offset in range(each.start, each.end)}
+
+    def seeking(self, batch_commit: BatchCommit, driver: Driver) -> None:
+        """A first start or a seek is about to commit where its epoch begins."""
+        topic, world = batch_commit.topic.id, self.world
+        if batch_commit.why == "first":
+            if world.evidence():
+                if not driver.beneath and any(each.start > self.origins.get((topic, each.partition), 0) for each in batch_commit.ranges):
+                    raise Violation("I6", f"a first start at {batch_commit.ends}, though something tells of batches")
+            else:
+                self.origins |= {(topic, each.partition): each.start for each in batch_commit.ranges}
+        else:
+            for each in batch_commit.ranges:
+                self.origins.setdefault((topic, each.partition), 0)
+        for gap in batch_commit.gaps:
+            over = [
+                (key, put)
+                for (key, t, start, end), put in self.put.items()
+                if (t, key[2]) == (topic, gap.partition) and start < gap.end and end > gap.start
+            ]
+            read = {o for (key, t, start, end) in self.put if (t, key[2]) == (topic, gap.partition) for o in range(start, end)}
+            known = Known(world.tables)
+            there = known.found
+            whole = all(key in known.batches and there[0][key] + there[1][key] >= put for key, put in over)
+            if whole and set(range(gap.start, gap.end)) <= read and not world.blind():
+                raise Violation("I6", f"{gap} is called a gap, and was read, and nothing is missing")
+            self.gaps |= {(topic, gap.partition, offset) for offset in range(gap.start, gap.end)}
+
+    def put_back(self) -> None:
+        """Somebody has put a copy of a table in its place, or dropped it: Delta does not know the fences of before."""
+        self.owner = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Where nothing is left that tells of batches, nothing can be missed."""
+        if not self.world.evidence():
+            self.put.clear()
+
+    # At rest.
+
+    def at_rest(self) -> None:
+        """Raises Violation."""
+        world = self.world
+        target, quarantine, _ = world.tables
+        assert target is not None and quarantine is not None
+        rows, records = target.newest.rows, quarantine.newest.rows
+        positions = {row[:3] for row in rows.values()}
+        findings = self.findings()
+        if len(positions) != len(rows):
+            raise Violation("I3", "a position stands twice in the target")
+        both = [at for at, row in records.items() if row[2] == "open" and at in positions]
+        if both and world.blind() and findings and self.excuse("nobody knows former batches"):
+            both = []
+        # A RESTORE or copy brings back what was rolled back, or lets an earlier run write once more: verify shows it as uncommitted.
+        uncommitted = {records[at][:2] for at in both} <= Known(world.tables).uncommitted()
+        if both and uncommitted and "quarantine" in world.harmed and self.excuse("an uncommitted record put back"):
+            both = []
+        if both:
+            raise Violation("I5", f"{both[0]} is a row, and open in quarantine")
+        open_ = {at for at, row in records.items() if row[2] == "open"}
+        # A gap over the copy that was the row takes the event, though another copy was read elsewhere as a duplicate.
+        passed = {record.id for at in self.gaps if (record := self._record(at)) is not None}
+        # Read again under a stricter contract a row becomes a quarantined record; its duplicates elsewhere are not read again for that.
+        refused = {record.id for at in open_ if (record := self._record(at)) is not None and record.kind == "odd"}
+        for at, id in self._promised():
+            if id in rows or id in self.deleted or id in passed or at in open_ or at in self.gaps:
+                continue
+            if id in refused and self.excuse("a duplicate of a record that is refused now"):
+                continue
+            if at[0] != world.topic.id and (world.refused or findings or world.blind()) and self.excuse("a former topic"):
+                continue  # Kafka no longer has it, and somebody was told, or nobody knows of the batch
+            if world.limit_met and findings and self.excuse("a replacement cleaned from the log"):
+                continue
+            raise Violation(
+                "LOST", f"event {id} at {at} is neither in target nor in quarantine, and in no gap" + ("" if findings else ", unseen")
+            )
+        if findings and not self._excused():
+            raise Violation("I4", f"verify says {findings}")
+
+    def findings(self) -> list[str]:
+        """What verify says now."""
+        return Known(self.world.tables).findings(self.world.topic.id, {p: end for p, (_, end) in self.world.topic.bounds().items()})
+
+    def _record(self, at: Position) -> Record | None:
+        topic = self.world.former.get(at[0], self.world.topic)
+        return topic.partitions[at[1]][at[2]]
+
+    def _excused(self) -> bool:
+        """Whether verify finds what nobody can mend."""
+        world = self.world
+        limits = (
+            (world.blind(), "nobody knows former batches"),
+            (world.limit_met, "a replacement cleaned from the log"),
+            (bool(world.former), "a former topic"),
+            (bool(self.deleted) and "clean" in world.harmed, "a DELETE cleaned from the log"),
+        )
+        return any(met and self.excuse(name) for met, name in limits)
+
+    def excuse(self, limit: str) -> bool:
+        """Count a limit; True."""
+        self.excused.add(limit)
+        return True
+
+    def _promised(self) -> Iterator[tuple[Position, int]]:
+        """Records that have to be somewhere: all of the topic, and of former ones what a batch has read."""
+        world = self.world
+        for p, log in enumerate(world.topic.partitions):
+            for offset in range(self.origins.get((world.topic.id, p), 0), len(log)):
+                if (record := log[offset]) is not None:
+                    yield (world.topic.id, p, offset), record.id
+        for key, topic, start, end in self.put:
+            for offset in range(start, end) if topic != world.topic.id else ():
+                if (record := world.former[topic].partitions[key[2]][offset]) is not None:
+                    yield (topic, key[2], offset), record.id
+
+
+def _key(batch_commit: BatchCommit) -> tuple[int, int]:
+    return batch_commit.id.epoch, batch_commit.id.number

@@ -1,0 +1,182 @@
+"""Contracts as values: what the two sample contracts say, the hash, freezing, and the way to JSON and back."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from pyspark.sql import types as spark
+
+from ingest.contract.definition import Contract, EventId, Properties, QuarantineLimit, check_suites, load_contracts
+from ingest.runtime.errors import InvalidInput
+from scripts.contract_schema import PATH, contract_schema, schema_text
+
+PROJECT = Path(__file__).parents[3]
+
+DOCUMENT: dict[str, Any] = {
+    "pipeline": "shop",
+    "table": "orders",
+    "source": {"topic": "orders", "format": "json"},
+    "columns": [
+        {"name": "order_id", "type": "string", "nullable": False},
+        {"name": "amount", "type": "decimal(18, 2)"},
+        {"name": "address", "type": "struct<city: string comment 'of delivery'>"},
+        {"name": "ordered_at", "type": "timestamp"},
+    ],
+    "event_id": ["order_id"],
+    "rules": [{"name": "amount_not_negative", "check": "amount >= 0"}],
+}
+
+
+def contract(**changes: Any) -> Contract:
+    return Contract.model_validate({**DOCUMENT, **changes})
+
+
+def test_the_sample_contracts_are_valid_and_come_in_order_of_their_names() -> None:
+    orders, payments = load_contracts(PROJECT)
+    assert (orders.name, payments.name) == ("shop.orders", "shop.payments")
+    assert orders.path == PROJECT / "tables/orders.yml"
+    assert orders.event_id == EventId(kind="columns", columns=("order_id",))
+    assert (orders.source.isolation_level, orders.source.starting_offsets, orders.mode) == ("read_committed", "earliest", "insert")
+    assert payments.unknown_fields == "keep"
+    assert orders.source.max_records_per_batch == payments.source.max_records_per_batch == 100_000
+
+
+def test_a_column_has_the_type_that_spark_would_parse() -> None:
+    lines = next(column for column in load_contracts(PROJECT, ["orders"])[0].columns if column.name == "lines")
+    fields = [("sku", spark.StringType()), ("quantity", spark.IntegerType()), ("unit_price", spark.DecimalType(12, 2))]
+    assert lines.data_type == spark.ArrayType(spark.StructType([spark.StructField(name, kind) for name, kind in fields]))
+
+
+def test_types_are_canonical_however_they_are_written() -> None:
+    assert [column.type for column in contract().columns[:2]] == ["STRING", "DECIMAL(18,2)"]
+
+
+def test_every_default_is_what_the_reference_page_says() -> None:
+    made = contract()
+    assert made.quarantine == QuarantineLimit(max_share=0.05, min_records=1000)
+    assert (made.layout.partition_by, made.layout.cluster_by, dict(made.properties), made.suite) == ((), (), {}, None)
+    assert (made.unknown_fields, made.event_time, made.description, made.source.max_records_per_batch) == ("ignore", None, "", None)
+    assert all(column.nullable for column in made.columns[1:])
+
+
+def test_a_raw_contract_has_the_columns_of_a_record() -> None:
+    raw = contract(source={"topic": "t", "format": "raw"}, columns=[], event_id="position", rules=[])
+    assert (raw.event_id.kind, raw.columns) == ("position", ())
+
+
+@pytest.mark.parametrize("written, kind, header", [("key", "key", None), ("header:event-id", "header", "event-id")])
+def test_the_event_id_may_come_from_the_record_itself(written: str, kind: str, header: str | None) -> None:
+    made = contract(event_id=written)
+    assert (made.event_id.kind, made.event_id.header, made.event_id.document()) == (kind, header, written)
+
+
+def test_the_hash_of_this_contract_never_changes() -> None:
+    # Pinned: with another hash every table in production would look as if its contract had changed.
+    assert contract().hash == "7fb95a2d4558e84a"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"description": "other words"},
+        {"quarantine": {"max_share": 1, "min_records": 1}},
+        {"source": {"topic": "orders", "format": "json", "max_records_per_batch": 7, "starting_offsets": "latest"}},
+        {"layout": {"cluster_by": ["order_id"]}},
+        {"properties": {"delta.enableChangeDataFeed": True}},
+        {"suite": "expectations/orders.json"},
+        {"columns": [{**c, "comment": "x", "type": c["type"].replace("'of delivery'", "'x'")} for c in DOCUMENT["columns"]]},
+    ],
+)
+def test_the_hash_stays_when_the_change_decides_no_row(change: dict[str, Any]) -> None:
+    assert contract(**change) != contract()
+    assert contract(**change).hash == contract().hash
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"table": "others"},
+        {"source": {"topic": "others", "format": "json"}},
+        {"source": {"topic": "orders", "format": "json", "isolation_level": "read_uncommitted"}},
+        {"columns": [*DOCUMENT["columns"], {"name": "more", "type": "INT"}]},
+        {"columns": [{**c, "nullable": False} for c in DOCUMENT["columns"]]},
+        {"event_id": "key"},
+        {"event_time": "ordered_at"},
+        {"rules": []},
+        {"rules": [{"name": "amount_not_negative", "check": "amount > 0"}]},
+        {"unknown_fields": "keep"},
+    ],
+)
+def test_the_hash_changes_with_what_decides_rows(change: dict[str, Any]) -> None:
+    assert contract(**change).hash != contract().hash
+
+
+def test_a_contract_and_its_parts_are_frozen() -> None:
+    made = contract(properties={"team": "finance"})
+    with pytest.raises(ValidationError, match="frozen"):
+        made.table = "other"
+    with pytest.raises(ValidationError, match="frozen"):
+        made.columns[0].nullable = True
+    with pytest.raises(TypeError):
+        made.properties["team"] = "other"  # type: ignore[index]
+
+
+def test_json_and_back_gives_an_equal_contract_and_the_same_text() -> None:
+    for made in (*load_contracts(PROJECT), contract(event_id="header:id", properties={"delta.checkpointInterval": 20})):
+        again = Contract.model_validate_json(made.to_json())
+        assert again == made and hash(again) == hash(made) and again.hash == made.hash
+        assert again.to_json() == made.to_json()
+        assert again.path is None
+
+
+def test_a_contract_survives_pickling() -> None:
+    made = contract(properties={"team": "finance"})
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+def test_where_a_contract_was_read_from_is_no_part_of_it(tmp_path: Path) -> None:
+    shutil.copytree(PROJECT / "tables", tmp_path / "tables")
+    here, there = load_contracts(PROJECT, ["orders"])[0], load_contracts(tmp_path, ["orders"])[0]
+    assert here == there and here.path != there.path
+
+
+def test_a_contract_made_in_python_is_checked_like_one_from_a_file() -> None:
+    with pytest.raises(ValidationError, match="there is no column 'nope'"):
+        contract(event_id=["nope"])
+
+
+def test_property_values_become_text_as_delta_keeps_them() -> None:
+    made = contract(properties={"delta.enableChangeDataFeed": True, "delta.checkpointInterval": 20})
+    assert made.properties == Properties({"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "20"})
+
+
+def test_a_missing_suite_is_found_by_its_own_check_only(tmp_path: Path) -> None:
+    made = contract(suite="expectations/orders.json")
+    with pytest.raises(InvalidInput) as caught:
+        check_suites(tmp_path, [made])
+    assert caught.value.code == "SUITE_NOT_FOUND" and "shop.orders: expectations/orders.json" in caught.value.found
+    (tmp_path / "expectations").mkdir()
+    (tmp_path / "expectations/orders.json").write_text("{}")
+    check_suites(tmp_path, [made])
+
+
+def test_the_schema_file_is_what_the_models_give() -> None:
+    assert PATH.read_text() == schema_text(), "run: PYTHONPATH=. python scripts/contract_schema.py"
+
+
+def test_the_schema_knows_every_key_of_the_sample_contracts() -> None:
+    schema = contract_schema()
+    for made in load_contracts(PROJECT):
+        document = json.loads(made.to_json())
+        assert set(document) <= set(schema["properties"]) and set(schema["required"]) <= set(document)
+        for part, name in (("TopicSource", "source"), ("QuarantineLimit", "quarantine"), ("Layout", "layout")):
+            assert set(document[name]) <= set(schema["$defs"][part]["properties"])
+        assert all(set(column) <= set(schema["$defs"]["Column"]["properties"]) for column in document["columns"])
+        assert document["mode"] == schema["properties"]["mode"]["const"]
+    assert all(part["additionalProperties"] is False for part in (schema, *schema["$defs"].values()))

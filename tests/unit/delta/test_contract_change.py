@@ -1,0 +1,108 @@
+"""What a changed contract asks of its table, by the schema alone; the doing is in tests/integration/test_contract_change.py."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from ingest.contract.columns import target_columns
+from ingest.contract.definition import Contract
+from ingest.contract.sql_type import field_to_delta
+from ingest.delta.contract_change import EVENT_ID_PROPERTY, changes, event_id_text, refuse
+from ingest.delta.delta_log import TableState
+from ingest.runtime.errors import Refused
+
+
+def contract(columns: list[dict[str, Any]], **more: Any) -> Contract:
+    document = {"pipeline": "shop", "table": "orders", "source": {"topic": "orders", "format": "json"}, "columns": columns}
+    return Contract.model_validate({**document, "event_id": ["id"], **more})
+
+
+def table(of: Contract) -> TableState:
+    """A table as a contract made it."""
+    fields = [field_to_delta(column) for column in target_columns(of)]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    layout, properties = of.layout, {**dict(of.properties), EVENT_ID_PROPERTY: event_id_text(of)}
+    return TableState(1, "id", schema, properties, layout.partition_by, of.description or "", {}, "", layout.cluster_by)
+
+
+ID = {"name": "id", "type": "STRING", "nullable": False}
+N = {"name": "n", "type": "INT"}
+
+
+def test_nothing_changed_asks_for_nothing() -> None:
+    one = contract([ID, {"name": "order_no", "type": "INT"}])
+    assert changes(one, table(one)) == []
+
+
+def test_another_case_is_another_name_also_inside_a_struct() -> None:
+    """Delta takes `orderNo` and `orderno` for one column; a record has them as two fields, so one of them would be NULL from now on."""
+    before = contract([ID, {"name": "orderNo", "type": "INT"}, {"name": "at", "type": "STRUCT<zipCode: STRING>"}])
+    now = contract([ID, {"name": "orderno", "type": "INT"}, {"name": "at", "type": "STRUCT<zipcode: STRING>"}])
+    found = {change.what.partition(":")[0]: change.effect for change in changes(now, table(before))}
+    assert found == {
+        "the column orderno is orderNo in the table": "new table",
+        "the column at.zipcode is zipCode in the table": "new table",
+    }
+
+
+@pytest.mark.parametrize(
+    ("column", "metadata", "told"),
+    [
+        (0, {"__COLLATIONS": {"id": "spark.UTF8_LCASE"}}, "the column id has the collation spark.UTF8_LCASE in the table"),
+        (
+            1,
+            {"__COLLATIONS": {"tags.element": "icu.UNICODE_CI"}},
+            "the column tags (tags.element) has the collation icu.UNICODE_CI in the table",
+        ),
+        (0, {"__CHAR_VARCHAR_TYPE_STRING": "char(36)"}, "the column id is char(36) in the table"),
+    ],
+)
+def test_a_string_that_somebody_has_collated_or_padded_is_another_type(column: int, metadata: dict[str, Any], told: str) -> None:
+    """Delta's schema says `string` of it all the same, and the contract refuses both: different event ids could be equal."""
+    one = contract([ID, {"name": "tags", "type": "ARRAY<STRING>"}])
+    state = table(one)
+    schema = json.loads(state.schema)
+    schema["fields"][column]["metadata"] |= metadata
+    (change,) = changes(one, replace(state, schema=json.dumps(schema)))
+    assert change.what.startswith(told) and change.effect == "new table"
+    with pytest.raises(Refused, match="CONTRACT_CHANGED"):
+        refuse(one, "lake/target", [change])
+    plain = StructType([StructField("id", StringType("UTF8_BINARY"))]).jsonValue()["fields"][0]["metadata"]
+    schema["fields"][column]["metadata"] = plain
+    assert [each.what for each in changes(one, replace(state, schema=json.dumps(schema))) if each.effect == "new table"] == []
+
+
+def test_what_decides_rows_and_not_the_table_holds_from_the_next_batch_on() -> None:
+    one = contract([ID, N])
+    now = contract([ID, N], rules=[{"name": "large", "check": "n > 5"}])
+    (change,) = changes(now, table(one), one.hash)
+    assert (change.what, change.effect, change.required) == ("rules, limits or reading", "next batch", False)
+    assert changes(one, table(one), one.hash) == changes(one, table(one)) == []
+
+
+def test_another_event_id_or_format_is_another_table() -> None:
+    raw = Contract.model_validate(
+        {"pipeline": "shop", "table": "orders", "source": {"topic": "orders", "format": "raw"}, "event_id": "key"}
+    )
+    now = contract([ID])
+    assert [change.effect for change in changes(now, table(raw))] == ["new table"] * 6
+    found = [change.what for change in changes(now, table(raw))]
+    assert found[0] == 'the event id is "key" in the table, ["id"] in the contract'
+    assert "the column value is in the table, not in the contract" in found
+
+
+def test_layout_and_properties_are_compared_with_the_tables_own() -> None:
+    before = contract([ID], layout={"cluster_by": ["id"]}, properties={"delta.checkpointInterval": 20})
+    assert changes(before, table(before)) == []
+    (change,) = changes(contract([ID], properties={"delta.checkpointInterval": 20}), table(before))
+    assert (change.what, change.statement) == ("clustered by nothing", "ALTER TABLE {table} CLUSTER BY NONE")
+    (change,) = changes(contract([ID], layout={"cluster_by": ["id"]}, properties={"delta.checkpointInterval": 30}), table(before))
+    assert (change.what, change.effect, change.required) == ("delta.checkpointInterval = 30", "apply", False)
+    assert changes(contract([ID], layout={"cluster_by": ["id"]}), table(before)) == [], "one that the contract no longer names stays"
+    (change,) = changes(contract([ID, N], layout={"partition_by": ["n"]}), table(contract([ID, N])))
+    assert (change.what, change.effect) == ("the table is partitioned by nothing, the contract says n", "new table")

@@ -1,0 +1,31 @@
+"""`ingest.kafka.delivery` belongs into services of other teams: it needs no Spark, no Java and none of what reads the lake."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.unit
+
+PROJECT = Path(__file__).parents[3]
+# What docs/delivery.md imports, and what the verbs `transactions` and `semantics` are made of.
+MODULES = (
+    "kafka.delivery",
+    "kafka.open_transactions",
+    "lab.delivery_modes.comparison",
+    "contract.event_id",
+    "contract.definition",
+    "lab.proxy",
+)
+HEAVY = ("pyspark", "py4j", "delta", "deltalake", "pyarrow", "pandas", "great_expectations")
+
+
+def test_the_kafka_api_and_its_verbs_import_no_spark() -> None:
+    code = f"import sys, {', '.join(f'ingest.{name}' for name in MODULES)}; print([m for m in {HEAVY} if m in sys.modules])"
+    bare = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": ""}
+    ended = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, env=bare, capture_output=True, text=True, check=False)
+    assert (ended.stdout.strip(), ended.stderr) == ("[]", "")

@@ -1,0 +1,121 @@
+"""Kafka options from the environment: mapped for Spark and for kafka-python; the engine's own refused; secrets shown nowhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingest.kafka.kafka_options import OWNED, KafkaOptions
+from ingest.pipeline.table_query import LARGE, PATIENCE, PROMPT
+from ingest.runtime.errors import InvalidInput
+
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="s3\\"cr\\\\et; =";'
+ENVIRONMENT = {
+    "INGEST_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+    "INGEST_KAFKA_SASL_MECHANISM": "PLAIN",
+    "INGEST_KAFKA_SASL_JAAS_CONFIG": JAAS,
+    "INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION": "/etc/ca.pem",
+    "INGEST_KAFKA_SSL_TRUSTSTORE_TYPE": "PEM",
+    "INGEST_LAKE": "lake",
+    "KAFKA_HEAP_OPTS": "-Xmx1g",
+}
+
+
+def test_options_reach_spark_under_their_java_names() -> None:
+    options = KafkaOptions.from_environment("a:1,b:2", ENVIRONMENT).for_spark()
+    assert options == {
+        "kafka.bootstrap.servers": "a:1,b:2",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": JAAS,
+        "kafka.ssl.truststore.location": "/etc/ca.pem",
+        "kafka.ssl.truststore.type": "PEM",
+    }
+
+
+def test_the_same_connection_for_kafka_python_with_user_and_password_out_of_the_jaas_text() -> None:
+    assert KafkaOptions.from_environment("a:1,b:2", ENVIRONMENT).for_python() == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "ann",
+        "sasl_plain_password": 's3"cr\\et; =',
+        "ssl_cafile": "/etc/ca.pem",
+    }
+
+
+def test_a_plain_connection_needs_nothing() -> None:
+    options = KafkaOptions.from_environment("a:1", {})
+    assert (options.for_spark(), options.for_python()) == ({"kafka.bootstrap.servers": "a:1"}, {"bootstrap_servers": ["a:1"]})
+
+
+def test_a_client_certificate_and_an_unchecked_host_name_are_passed_on() -> None:
+    environment = {
+        "INGEST_KAFKA_SECURITY_PROTOCOL": "ssl",
+        "INGEST_KAFKA_SSL_KEY_PASSWORD": "of the key",
+        "INGEST_KAFKA_SSL_KEYSTORE_TYPE": "pem",
+        "INGEST_KAFKA_SSL_KEYSTORE_LOCATION": "/etc/me.pem",
+        "INGEST_KAFKA_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM": "",
+    }
+    assert KafkaOptions.from_environment("a:1", environment).for_python() == {
+        "bootstrap_servers": ["a:1"],
+        "security_protocol": "SSL",
+        "ssl_certfile": "/etc/me.pem",
+        "ssl_keyfile": "/etc/me.pem",
+        "ssl_password": "of the key",
+        "ssl_check_hostname": False,
+    }
+
+
+def test_scram_is_passed_on_and_the_host_name_is_checked_by_default() -> None:
+    found = KafkaOptions.from_environment("a:1", {**ENVIRONMENT, "INGEST_KAFKA_SASL_MECHANISM": "SCRAM-SHA-256"}).for_python()
+    assert (found["sasl_mechanism"], found["sasl_plain_username"]) == ("SCRAM-SHA-256", "ann")
+    assert "ssl_check_hostname" not in found, "kafka-python checks it unless told not to"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("SASL_MECHANISM", "GSSAPI", "sasl.mechanism is GSSAPI"),
+        ("SASL_JAAS_CONFIG", 'some.Module required password="s3cret";', "gives no username and password"),
+        ("SSL_TRUSTSTORE_TYPE", "JKS", "a store of type JKS"),
+        ("SSL_KEYSTORE_CERTIFICATE_CHAIN", "-----BEGIN CERTIFICATE-----", "certificates themselves"),
+    ],
+)
+def test_what_only_javas_client_could_use_is_refused_with_what_would_do(option: str, value: str, told: str) -> None:
+    options = KafkaOptions.from_environment("a:1", {**ENVIRONMENT, f"INGEST_KAFKA_{option}": value})
+    with pytest.raises(InvalidInput, match="KAFKA_OPTION_UNUSABLE") as refused:
+        options.for_python()
+    assert told in refused.value.found and "s3cret" not in str(refused.value)
+
+
+def test_secrets_are_blotted_out_of_a_text_and_short_words_are_not() -> None:
+    environment = {"INGEST_KAFKA_SASL_JAAS_CONFIG": JAAS, "INGEST_KAFKA_SSL_KEY_PASSWORD": "of the key"}
+    options = KafkaOptions.from_environment("a:1", environment)
+    text = options.without_secrets(f'it is true: {JAAS} and s3"cr\\et; = and of the key of ann')
+    assert text == "it is true: [hidden] and [hidden] and [hidden] of ann"
+
+
+@pytest.mark.parametrize("name", OWNED)
+def test_what_the_engine_owns_is_refused_by_its_variable(name: str) -> None:
+    """Isolation level and offsets decide what is promised (I1); so no environment sets them."""
+    variable = f"INGEST_KAFKA_{name.upper().replace('.', '_')}"
+    with pytest.raises(InvalidInput, match="KAFKA_OPTION_OWNED") as refused:
+        KafkaOptions.from_environment("a:1", {variable: "s3cret"})
+    assert variable in refused.value.found
+    assert "s3cret" not in str(refused.value)
+
+
+def test_no_secret_is_in_what_is_printed() -> None:
+    options = KafkaOptions.from_environment("a:1", ENVIRONMENT)
+    for text in (repr(options), str(options), f"{options}"):
+        assert "s3" not in text and "ann" not in text
+        assert "a:1" in text
+
+
+def test_the_page_tells_the_options_that_the_engine_sets_where_nobody_else_does() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text(encoding="utf-8")
+    told = {"kafka.max.partition.fetch.bytes": "8 MB"}
+    for name, value in {**LARGE, **PROMPT, "kafka.default.api.timeout.ms": PATIENCE["kafka.default.api.timeout.ms"]}.items():
+        assert f"`{name.removeprefix('kafka.')}` {told.get(name, value)}" in page

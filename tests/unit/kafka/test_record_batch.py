@@ -1,0 +1,97 @@
+"""Record batches are read from their bytes by kafka-python; a damaged batch is never believed."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from ingest.kafka.log.record_batch import Compression, Marker, read_batches
+from ingest.runtime.errors import InvalidEnvironment
+from tests.batches import TIME_MS, batch, sealed
+
+
+@given(st.sets(st.integers(0, 300), max_size=40), st.integers(0, 5), st.booleans())
+def test_a_compacted_batch_tells_which_offsets_are_left(deltas: set[int], more: int, gzip: bool) -> None:
+    compression = Compression.GZIP if gzip else Compression.NONE
+    made = batch(1000, sorted(deltas), span=max(deltas, default=0) + 1 + more, compression=compression)
+    (ours,) = read_batches(made)
+    assert ours.offsets().offsets().tolist() == sorted(1000 + delta for delta in deltas)
+    wanted = {1000 + delta for delta in deltas if delta % 2}
+    assert [(r.offset, r.key, r.timestamp_ms) for r in ours.records(wanted)] == [(n, b"%d" % n, TIME_MS + n) for n in sorted(wanted)]
+
+
+def test_the_header_tells_producer_transaction_and_marker() -> None:
+    data = batch(5, 3, producer=77, transactional=True) + batch(8, marker=Marker.COMMIT, producer=77) + batch(9, 2)
+    data += batch(11, marker=Marker.ABORT, producer=78)
+    read = list(read_batches(data))
+    assert [(b.record_count, b.size_bytes, b.max_timestamp_ms - TIME_MS) for b in read[:2]] == [(3, len(batch(5, 3)), 7), (1, 78, 8)]
+    assert [(b.base_offset, b.last_offset, b.producer_id, b.producer_epoch) for b in read] == [
+        (5, 7, 77, 0),
+        (8, 8, 77, 0),
+        (9, 10, -1, -1),
+        (11, 11, 78, 0),
+    ]
+    assert [(b.transactional, b.control, b.marker) for b in read] == [
+        (True, False, None),
+        (True, True, Marker.COMMIT),
+        (False, False, None),
+        (True, True, Marker.ABORT),
+    ]
+
+
+def test_a_batch_cut_off_at_the_end_is_left_for_the_next_fetch() -> None:
+    whole, next_one = batch(0, 10), batch(10, 10)
+    for cut in range(len(next_one)):
+        assert [b.base_offset for b in read_batches(whole + next_one[:cut])] == [0]
+    assert list(read_batches(b"")) == []
+
+
+@pytest.mark.parametrize("at", [17, 21, 23, 27, 60, 70, -1])
+def test_a_bit_that_flipped_is_found_by_the_checksum(at: int) -> None:
+    made = bytearray(batch(0, 10))
+    made[at] ^= 1
+    with pytest.raises(InvalidEnvironment, match=r"BATCH_CORRUPT.*offset 0 .*checksum"):
+        list(read_batches(bytes(made)))
+
+
+def test_what_cannot_be_is_refused_even_with_a_right_checksum() -> None:
+    made = bytearray(batch(0, 3))
+    struct.pack_into(">i", made, DefaultRecordBatch.HEADER_STRUCT.size - 4, 4)
+    with pytest.raises(InvalidEnvironment, match=r"BATCH_CORRUPT.*4 records in 3 offsets"):
+        list(read_batches(sealed(made)))
+    struct.pack_into(">i", made, DefaultRecordBatch.HEADER_STRUCT.size - 4, 2)
+    (fewer,) = read_batches(sealed(made))
+    with pytest.raises(InvalidEnvironment, match=r"BATCH_CORRUPT.*unconsumed bytes"):
+        fewer.offsets()
+    short = struct.pack(">qiib", 7, 20, 0, 2) + bytes(15)
+    with pytest.raises(InvalidEnvironment, match=r"BATCH_CORRUPT.*offset 7 .*32 bytes long"):
+        list(read_batches(short))
+
+
+def test_old_formats_and_missing_codecs_are_named() -> None:
+    old = MemoryRecordsBuilder(1, 0, 1 << 20)
+    old.append(0, None, b"x", [])
+    old.close()
+    with pytest.raises(InvalidEnvironment, match=r"BATCH_FORMAT_OLD.*v1"):
+        list(read_batches(bytes(old.buffer())))
+
+
+@pytest.mark.parametrize("compression", [Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
+def test_without_its_codec_a_whole_batch_is_counted_and_a_compacted_one_names_the_package(
+    compression: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"kafka.codec.has_{compression.name.lower()}", lambda: False)
+    for deltas, whole in ((3, True), ([0, 2], False)):
+        made = bytearray(batch(0, deltas))
+        struct.pack_into(">h", made, DefaultRecordBatch.ATTRIBUTES_OFFSET, compression.value)
+        (packed,) = read_batches(sealed(made))
+        if whole:
+            assert len(packed.offsets()) == 3
+        else:
+            with pytest.raises(InvalidEnvironment, match=r"CODEC_MISSING.*pip install"):
+                packed.offsets()

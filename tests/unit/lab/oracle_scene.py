@@ -1,0 +1,213 @@
+"""A run of the engine as the oracle sees it, made by hand through deltalake: good, until a test plants a wrong in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from arro3.core import Array, DataType, Table
+from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import CommitProperties, Transaction
+
+from ingest.lab.oracle import JudgedRun, OracleVerdict, judge
+from ingest.lab.oracle.sources import KafkaView, decode
+
+TOPIC_ID = "dd703122-c569-4932-91ac-151cf85d4dbf"
+APP = "oncelake/shop/orders"
+PAYLOAD = ("amount", "ordered_at", "captured")
+TYPES = {
+    **dict.fromkeys(("_partition", "partition", "_epoch", "epoch"), DataType.int32()),
+    **dict.fromkeys(("order_id", "topic_id", "state", "event_id", "kind", "why"), DataType.utf8()),
+    "amount": DataType.decimal128(18, 2),
+    "ordered_at": DataType.timestamp("us", tz="UTC"),
+    "captured": DataType.bool(),
+    "value": DataType.binary(),
+}
+AS_IN_KAFKA = "as in Kafka"  # in place of the bytes of a record in quarantine
+T0 = 1_735_689_600_012_000  # 2025-01-01T00:00:00.012Z
+FIRST, SECOND, AGAIN = (1, 2), (1, 3), (2, 2)  # epoch and number of a batch
+
+Rows = list[dict[str, Any]]
+
+
+def value(order_id: str, amount: str = "12.50") -> bytes:
+    return f'{{"order_id":"{order_id}","amount":{amount},"ordered_at":"2025-01-01T00:00:00.012Z","captured":true}}'.encode()
+
+
+def row(place: tuple[int, int], order_id: str, batch: tuple[int, int] = FIRST, amount: str = "12.5") -> dict[str, Any]:
+    provenance = {"_partition": place[0], "_offset": place[1], "_epoch": batch[0], "_batch": batch[1]}
+    return {**provenance, "order_id": order_id, "amount": amount, "ordered_at": T0, "captured": True}
+
+
+def quarantined(place: tuple[int, int], batch: tuple[int, int] = FIRST, topic_id: str = TOPIC_ID) -> dict[str, Any]:
+    where = {"topic_id": topic_id, "partition": place[0], "offset": place[1], "epoch": batch[0], "batch": batch[1]}
+    return {**where, "state": "open", "event_id": None, "value": AS_IN_KAFKA}
+
+
+def ledger(batch: tuple[int, int], partition: int, start: int, end: int, version: int, **counts: Any) -> dict[str, Any]:
+    """A row of kind batch, unless told otherwise."""
+    named = {"kind": "batch", "epoch": batch[0], "batch": batch[1], "topic_id": TOPIC_ID, "partition": partition}
+    zero = {"records_read": 0, "inserted": 0, "duplicate": 0, "quarantined": 0, "gap": 0, "existing_rows": None, "why": None}
+    return {**named, "start_offset": start, "end_offset": end, **zero, "target_version": version, **counts}
+
+
+def begins(epoch: int, starts: dict[int, int], version: int, why: str = "seek") -> Rows:
+    number = 0 if why == "start" else 1
+    return [ledger((epoch, number), p, start, start, version, kind="epoch", why=why) for p, start in starts.items()]
+
+
+@dataclass
+class Statement:
+    """A commit on target or quarantine: it appends rows, or deletes (`rollback`) or updates (`replayed`) those of a predicate."""
+
+    kind: str
+    epoch: int
+    number: int
+    rows: Rows = field(default_factory=list)
+    ranges: dict[int, list[int]] = field(default_factory=dict)
+    starts: dict[int, int] = field(default_factory=dict)
+    gaps: dict[int, list[list[int]]] = field(default_factory=dict)
+    counts: dict[int, dict[str, int]] = field(default_factory=dict)
+    snapshots: dict[str, int] = field(default_factory=dict)
+    where: str = ""
+    topic_id: str = TOPIC_ID
+    app_id: str | None = APP
+    txn_version: int | None = None
+    mark: dict[str, Any] | None = field(default_factory=dict)
+
+    def alter(self, **changes: Any) -> Statement:
+        self.__dict__.update(changes)
+        return self
+
+    def properties(self) -> CommitProperties:
+        mark = {"oncelake": 1, "kind": self.kind, "pipeline": "shop", "table": "orders", "epoch": self.epoch, "batch": self.number}
+        mark |= {"writer": f"writer of epoch {self.epoch}", "snapshots": {table: {"version": at} for table, at in self.snapshots.items()}}
+        if self.kind == "seek":
+            mark |= {"topic_id": self.topic_id, "starts": self.starts, "gaps": self.gaps, "why": "seek" if self.epoch > 1 else "first"}
+        elif self.kind == "batch":
+            mark |= {"topic_id": self.topic_id, "ranges": self.ranges, "counts": self.counts}
+        version = self.epoch * 2**32 + self.number if self.txn_version is None else self.txn_version
+        return CommitProperties(
+            custom_metadata=None if self.mark is None else {"userMetadata": json.dumps(mark | self.mark)},
+            app_transactions=[Transaction(self.app_id, version)] if self.app_id and self.kind != "replayed" else None,
+        )
+
+    def commit(self, table: Path, like: dict[str, Any]) -> None:
+        if self.kind == "rollback":
+            DeltaTable(str(table)).delete(self.where, commit_properties=self.properties())
+        elif self.kind == "replayed":
+            DeltaTable(str(table)).update({"state": "'replayed'"}, predicate=self.where, commit_properties=self.properties())
+        else:
+            append(table, self.rows, like, self.properties())
+
+
+def fence(epoch: int) -> Statement:
+    return Statement("epoch", epoch, 0)
+
+
+def seek(epoch: int, starts: dict[int, int], **more: Any) -> Statement:
+    return Statement("seek", epoch, 1, starts=starts, **more)
+
+
+def batch(number: tuple[int, int], ranges: dict[int, list[int]], rows: Rows = [], **more: Any) -> Statement:  # noqa: B006
+    return Statement("batch", *number, rows=list(rows), ranges=ranges, **more)
+
+
+@dataclass
+class Scene:
+    """Partition 0: A B poison A COMMIT | C B (X aborted) D; partition 1: E F E |; batches end at the bar. Versions of the target: the
+    fence 0, the first seek 1, the batches 2 and 3; of the quarantine: the fence 0, the poison 1."""
+
+    kafka: dict[tuple[int, int], bytes]
+    target: list[Statement]
+    quarantine: list[Statement]
+    ledger: Rows
+    manifest: Rows
+    topic_id: str = TOPIC_ID
+    begin: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+
+    def view(self) -> KafkaView:
+        shown = {place: data for place, data in self.kafka.items() if place[1] >= self.begin[place[0]]}
+        records = {place: decode(data, ["order_id"], PAYLOAD) for place, data in shown.items()}
+        return KafkaView("orders", self.topic_id, records, self.begin, {0: 9, 1: 3})
+
+    def judge(self, lake: Path, **changes: Any) -> OracleVerdict:
+        """Write the tables, and ask the oracle."""
+        self.write(lake)
+        return self.ask(lake, **changes)
+
+    def write(self, lake: Path) -> None:
+        self.write_quarantine(lake)
+        self.write_target(lake)
+        append(lake / "shop/orders/ledger", self.ledger, ledger((0, 0), 0, 0, 0, 0), CommitProperties())
+        self.ledger = []
+        (lake / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in self.manifest) + '{"event":"beg')
+
+    def write_quarantine(self, lake: Path) -> None:
+        for statement in self.quarantine:
+            for each in statement.rows:
+                if each["value"] == AS_IN_KAFKA:
+                    each["value"] = self.kafka.get((each["partition"], each["offset"]), b"")
+            statement.commit(lake / "shop/orders/quarantine", quarantined((0, 0)))
+        self.quarantine = []
+
+    def write_target(self, lake: Path) -> None:
+        for statement in self.target:
+            statement.commit(lake / "shop/orders/target", row((0, 0), ""))
+        self.target = []
+
+    def ask(self, lake: Path, **changes: Any) -> OracleVerdict:
+        """Judge what is written, and what a test has made of it since."""
+        run = JudgedRun(lake, "shop", "orders", "orders", ("order_id",), PAYLOAD, (lake / "manifest.jsonl",))
+        return judge(replace(run, **changes), self.view())
+
+
+def append(table: Path, rows: Rows, like: dict[str, Any], properties: CommitProperties) -> None:
+    columns: dict[str, Any] = {}
+    for name in like:
+        plain = {"amount": DataType.utf8(), "ordered_at": DataType.int64()}.get(name)
+        kind = TYPES.get(name, DataType.int64())
+        values = Array([each[name] for each in rows], type=plain or kind)
+        columns[name] = values.cast(kind) if plain else values
+    write_deltalake(str(table), Table.from_pydict(columns), mode="append", commit_properties=properties)
+
+
+def transaction(number: int, ending: str, *events: tuple[str, bytes]) -> Rows:
+    hashes = [decode(data, ["order_id"], []).value_hash for _, data in events]
+    orders = {"ids": [event_id for event_id, _ in events], "hashes": hashes, "partitions": [0] * len(events)}
+    begin = {"event": "begin", "txn": number, "attempt": 1, "intent": "commit", "topics": {"orders": orders}, "poison": []}
+    return [begin, {"event": ending, "txn": number, "attempt": 1}]
+
+
+def good_scene() -> Scene:
+    sent = {name: value(name) for name in "ABCDEFX"}
+    kafka = {(0, 0): sent["A"], (0, 1): sent["B"], (0, 2): b'{"order_id', (0, 3): sent["A"], (0, 5): sent["C"], (0, 6): sent["B"]}
+    kafka |= {(0, 8): sent["D"], (1, 0): sent["E"], (1, 1): sent["F"], (1, 2): sent["E"]}
+    first = [row((0, 0), "A"), row((0, 1), "B"), row((1, 0), "E"), row((1, 1), "F")]
+    ranges: dict[int, list[int]] = {0: [0, 5], 1: [0, 3]}
+    return Scene(
+        kafka,
+        [
+            fence(1),
+            seek(1, {0: 0, 1: 0}),
+            batch(FIRST, ranges, first),
+            batch(SECOND, {0: [5, 9], 1: [3, 3]}, [row((0, 5), "C", SECOND), row((0, 8), "D", SECOND)]),
+        ],
+        [fence(1), batch(FIRST, dict(ranges), [quarantined((0, 2))])],
+        [
+            *begins(1, {0: 0, 1: 0}, 1, "first"),
+            ledger(FIRST, 0, 0, 5, 2, records_read=4, inserted=2, duplicate=1, quarantined=1, gap=1),
+            ledger(FIRST, 1, 0, 3, 2, records_read=3, inserted=2, duplicate=1),
+            ledger(SECOND, 0, 5, 9, 3, records_read=3, inserted=2, duplicate=1, gap=1),
+            ledger(SECOND, 1, 3, 3, 3),
+        ],
+        [
+            {"event": "sample", "version": 1},
+            *transaction(0, "committed", *((n, sent[n]) for n in "ABAEFE")),
+            *transaction(1, "committed", *((n, sent[n]) for n in "CBD")),
+            *transaction(2, "aborted", ("X", sent["X"])),
+            *transaction(3, "unknown", ("Y", value("Y"))),
+        ],
+    )

@@ -1,0 +1,133 @@
+"""A lock's file, asked from outside: the answer is right, and asking gets in nobody's way (I8)."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from ingest.contract.definition import Contract
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import Topic
+from ingest.pipeline.lock_file import holder, is_free
+from ingest.pipeline.table_lock import HeldLock, hold
+from ingest.pipeline.table_query import TableQuery
+from ingest.recovery.state_reader import EPOCH_FILE
+from ingest.runtime.errors import RunStopped
+from ingest.runtime.files import LocalFiles
+from ingest.runtime.places import Places
+
+HOLDS = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
+ASKS = (
+    "import sys; from pathlib import Path; from ingest.pipeline.lock_file import is_free\n"
+    "path = Path(sys.argv[1]); print('asks', flush=True)\n"
+    "while True: is_free(path)"
+)
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    path = tmp_path / "lock"
+    path.write_text('{"host": "h", "jvm_pid": 1, "python_pid": 2, "token": "a"}')
+    return path
+
+
+@contextmanager
+def process(code: str, lock: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process, once it has said that it is at work."""
+    with subprocess.Popen([sys.executable, "-c", code, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout is not None and other.stdout.readline()
+            yield other
+        finally:
+            other.kill()
+
+
+def test_a_held_lock_is_told_from_one_whose_holder_is_gone(lock: Path) -> None:
+    assert is_free(lock)
+    with process(HOLDS, lock):
+        assert not is_free(lock)
+        assert holder(str(lock.parent)) == "host h, JVM process 1, Python process 2"
+    assert is_free(lock)
+    assert holder(str(lock.parent)) is None
+
+
+def test_who_only_looks_keeps_nobody_from_taking_the_lock(lock: Path) -> None:
+    """`ingest status` in a loop once made a start LOCKED: it took the lock for a moment to see whether that was possible."""
+    with process(ASKS, lock), lock.open("r+b") as file:
+        deadline, taken = time.monotonic() + 1.0, 0
+        while time.monotonic() < deadline:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where somebody else has it
+            fcntl.lockf(file, fcntl.LOCK_UN)
+            taken += 1
+    assert taken > 100
+
+
+def test_a_run_whose_locks_file_was_deleted_or_is_another_runs_stops_before_it_writes(lock: Path) -> None:
+    """Who meets LOCKED deletes the file, as one does with stale ones, and starts: the kernel's lock is on the file that is gone."""
+    ours = HeldLock(lock, 1, None, "a")
+    ours.refuse_lost()
+    lock.write_text('{"host": "h", "jvm_pid": 3, "python_pid": 4, "token": "b"}')
+    with pytest.raises(RunStopped, match=r"LOCK_LOST.*is held by host h, JVM process 3, Python process 4 now"):
+        ours.refuse_lost()
+    lock.unlink()
+    with pytest.raises(RunStopped, match=r"LOCK_LOST.*was deleted"):
+        ours.refuse_lost()
+
+
+def test_a_driver_in_another_container_is_told_though_its_processes_have_our_numbers(lock: Path) -> None:
+    """There the first JVM has the same number every time; with the lock's file deleted the two would write over each other's commits."""
+    ours = HeldLock(lock, 1, None, "a")
+    lock.write_text('{"host": "other", "jvm_pid": 1, "python_pid": 2, "token": "b"}')
+    with pytest.raises(RunStopped, match=r"LOCK_LOST.*is held by host other, JVM process 1"):
+        ours.refuse_lost()
+
+
+def test_a_lock_whose_holder_could_not_be_written_is_let_go(tmp_path: Path) -> None:
+    """A full disk once left it held as long as the JVM lived: LOCKED, by nobody."""
+    jvm, disk_is_full = MagicMock(), OSError("No space left on device")
+    jvm.java.lang.ProcessHandle.current().pid.return_value = 1
+    channel = jvm.java.io.RandomAccessFile().getChannel()
+    channel.truncate.side_effect = [disk_is_full, None]
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm))
+    with pytest.raises(OSError, match="No space"):
+        hold(session, tmp_path)
+    channel.close.assert_called_once_with()
+    hold(session, tmp_path).release()
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Any:
+    document = {"pipeline": "shop", "table": "orders", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
+    places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
+    return TableQuery(Contract.model_validate(document), places, KafkaOptions("127.0.0.1:1"), Topic("t", "", (0,)), print)
+
+
+def test_a_batch_asks_for_its_locks_before_it_is_written(lock: Path, query: Any) -> None:
+    query._lock = HeldLock(lock, 1, None, "a")
+    query._still_ours()  # what a batch calls when it has been read; without a topic id no broker is asked
+    lock.unlink()
+    with pytest.raises(RunStopped, match="LOCK_LOST"):
+        query._still_ours()
+
+
+@pytest.mark.parametrize(("asked", "there", "code"), [(True, False, None), (True, True, "QUERY_FAILED"), (False, False, "QUERY_FAILED")])
+def test_a_stopped_run_does_not_mind_that_its_checkpoint_is_gone(query: Any, tmp_path: Path, asked: bool, there: bool, code: str) -> None:
+    """The batch at hand is committed (I2); Spark cannot note that any more, and nobody needs the note."""
+    query._query = SimpleNamespace(exception=lambda: OSError(f"File file:{tmp_path}/commits does not exist"))
+    query._table = SimpleNamespace(files=LocalFiles(), epoch=SimpleNamespace(checkpoint=str(tmp_path)))
+    if there:
+        LocalFiles().write(f"{tmp_path}/{EPOCH_FILE}", b"{}")
+    if asked:
+        query.ask_to_stop()
+    failure = query._failure()
+    assert (failure and failure.code) == code

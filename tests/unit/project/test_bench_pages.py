@@ -1,0 +1,87 @@
+"""The pages of the benchmarks are their results and the command that made them, and `make bench` runs what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import decoders, latency, producer, quality, rivals, start, throughput, verify
+
+pytestmark = pytest.mark.unit
+
+PROJECT = Path(__file__).parents[3]
+FOLDER = PROJECT / "docs" / "benchmarks"
+
+
+def result_of(name: str) -> dict[str, Any]:
+    """What was measured, as it was kept."""
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("throughput", throughput.page),
+        ("decoders", decoders.page),
+        ("latency", latency.page),
+        ("start", start.page),
+        ("verify", verify.markdown),
+        ("producer", producer.page),
+        ("quality", quality.page),
+    ],
+)
+def test_a_page_is_what_its_result_makes(name: str, page: Any) -> None:
+    assert (FOLDER / f"{name}.md").read_text(encoding="utf-8") == page(result_of(name))
+
+
+def test_throughput_was_measured_with_the_rivals_and_records_that_are_promised() -> None:
+    result = result_of("throughput")
+    rows = {each["rival"]: each for each in result["rivals"]}
+    assert rows.keys() >= {rivals.READ, rivals.NATIVE, rivals.SAME_COLUMNS, rivals.MERGE, rivals.OURS}
+    assert result["records"] >= 2_000_000 and result["rounds"] >= 3
+    assert all(len(row["processor_s"]) == len(row["wall_s"]) == result["rounds"] - 1 for row in rows.values())
+    # Delta's own sink keeps what was sent again, a MERGE and ours do not.
+    assert rows[rivals.NATIVE]["rows"] == result["records"] > rows[rivals.OURS]["rows"] == rows[rivals.MERGE]["rows"]
+
+
+def test_what_the_page_of_costs_says_of_ours_is_what_was_measured() -> None:
+    (ours,) = (each for each in result_of("throughput")["rivals"] if each["rival"] == rivals.OURS)
+    speeds = ["{:.2f} ({:.2f} to {:.2f})".format(*ours["speed_of"][name]) for name in (rivals.NATIVE, rivals.SAME_COLUMNS, rivals.MERGE)]
+    said = f"comes to {speeds[0]} of the speed of Delta's own sink, {speeds[1]} of one that writes the same columns, {speeds[2]} of a MERGE"
+    assert said in " ".join((PROJECT / "docs" / "decisions" / "cost-of-a-batch.md").read_text(encoding="utf-8").split())
+
+
+def test_what_the_page_of_quality_says_of_a_check_is_what_was_measured() -> None:
+    result = result_of("quality")
+    assert (result["rows"], result["expectations"], result["of_all_rows"], result["persist"]) == (2_050_000, 10, 3, False)
+    said = (PROJECT / "docs" / "quality.md").read_text(encoding="utf-8")
+    for row, rounds in (("all rows, warm", "whole"), ("three of all rows", "new"), ("the seven only", "at_work")):
+        warm = [each["seconds"] for each in result[rounds][1:]]
+        span = f"{min(warm)}" if min(warm) == max(warm) else f"{min(warm)}–{max(warm)}"
+        assert f"{row} | {span} |" in said
+
+
+def test_what_the_page_of_delivery_says_of_transactions_is_what_was_measured() -> None:
+    parts = {(each["rival"], each["codec"]): f"{each['of_plain']:.2f}" for each in result_of("producer")["rivals"]}
+    plain, packed = (
+        [parts[f"transactional, {size} records a transaction", codec] for size in ("1,000", "100", "10,000")] for codec in ("none", "gzip")
+    )
+    said = (
+        f"at 1,000 records a transaction {plain[0]} of kafka-python's own plain idempotent producer without compression, {packed[0]} "
+        f"with gzip; at 100 records {plain[1]} and {packed[1]}, at 10,000 {plain[2]} and {packed[2]}."
+    )
+    assert said in " ".join((PROJECT / "docs" / "delivery.md").read_text(encoding="utf-8").split())
+
+
+def test_make_bench_runs_modules_that_there_are_with_options_that_they_take() -> None:
+    makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
+    recipe = makefile[makefile.index("\nbench:") :].split("\n\n")[0]
+    runs = re.findall(r"python -m bench\.(\w+) --json docs/benchmarks/(\w+)\.json", recipe)
+    assert len(runs) == recipe.count("\n\t@") and ("throughput", "throughput") in runs
+    for module, _ in runs:
+        assert '"--json"' in (PROJECT / "bench" / f"{module}.py").read_text(encoding="utf-8"), module

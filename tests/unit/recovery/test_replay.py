@@ -1,0 +1,57 @@
+"""Whether a row that a batch inserted stands in quarantine too: that batch is the newest of the target, and the rule of one event id."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ingest.delta.batch_commit import BatchCommit, BatchId
+from ingest.delta.delta_sql import DataFusion
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import TopicId
+from ingest.recovery.replay import pending
+from tests.unit.recovery.engine_scene import Scene
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Offset 8 was poison; a seek has read it again, and it is a row now. Offset 9 still is poison."""
+    scene = Scene(tmp_path)
+    scene.first()
+    scene.batch(0, 10, range(8), (8, 9))
+    scene.seek(5)
+    scene.batch(5, 10, (8,))
+    return scene
+
+
+def newest(scene: Scene) -> BatchCommit:
+    batch_commit = scene.log().commit(scene.snapshots().version).batch_commit
+    assert batch_commit is not None and batch_commit.kind == "batch"
+    return batch_commit
+
+
+def is_pending(scene: Scene, batch_commit: BatchCommit) -> bool:
+    return pending(DataFusion(), scene.places, batch_commit)
+
+
+def test_a_record_that_is_a_row_now_is_pending_until_its_state_says_so(scene: Scene) -> None:
+    assert is_pending(scene, newest(scene))
+    scene.quarantine.update(new_values={"state": "discarded"}, predicate='"offset" = 8')
+    assert is_pending(scene, newest(scene)), "whatever somebody thought of it"
+    scene.quarantine.update(new_values={"state": "replayed"}, predicate='"offset" = 8')
+    assert not is_pending(scene, newest(scene))
+    scene.records([8], partition=1)
+    assert not is_pending(scene, replace(newest(scene), ranges=(OffsetRange(0, 5, 10), OffsetRange(1, 5, 10))))
+
+
+def test_only_rows_of_this_very_batch_topic_and_range_count(scene: Scene) -> None:
+    batch_commit = newest(scene)
+    others = [replace(batch_commit, id=BatchId(1, 2)), replace(batch_commit, topic=TopicId("orders", "it's {another}"))]
+    others += [
+        replace(batch_commit, ranges=ranges) for ranges in ((OffsetRange(0, 5, 8), OffsetRange(1, 8, 9)), (OffsetRange(0, 8, 8),), ())
+    ]
+    for other in others:
+        assert not is_pending(scene, other), other
+    assert is_pending(scene, replace(batch_commit, ranges=(OffsetRange(1, 0, 3), OffsetRange(0, 8, 9))))

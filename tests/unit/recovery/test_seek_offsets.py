@@ -1,0 +1,253 @@
+"""Where a seek begins, what it leaves out and what it reads again (I6, DESIGN section 5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.cli.seek import _do, parse_aim
+from ingest.delta import contract_change
+from ingest.delta.batch_commit import BatchId
+from ingest.kafka import topic as topics
+from ingest.kafka.intervals import Intervals
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic import Topic
+from ingest.kafka.topic_state import TopicId, TopicState
+from ingest.recovery.seek_offsets import NOT_MENDED, Aim, Seeking, SeekPlan, plan
+from ingest.recovery.start_state import StartState
+from ingest.runtime.errors import IngestError, InvalidInput
+from ingest.verify.coverage import Coverage
+from tests.unit.recovery.engine_scene import Scene
+from tests.unit.recovery.test_decision import BLANK, CASES, GOOD, NOTHING, TOPIC
+from tests.unit.verify.proof_lake import CONTRACT
+from tests.unit.verify.proof_lake import TOPIC as SCENES_TOPIC
+
+NOTHING_READ = Coverage({}, {}, {}, known=True)
+TABLE, EARLIEST, LATEST = Aim("table"), Aim("earliest"), Aim("latest")
+
+
+def covered(begin: int, end: int, *whole: tuple[int, int], known: bool = True) -> Coverage:
+    """Partition 0 was read from `begin` to `end`, and so much of it is whole."""
+    return Coverage({0: begin}, {0: Intervals.of(whole)}, {0: end}, known)
+
+
+def state(first: int = 0, end: int = 100, *, read: bool = True, topic: TopicId = TOPIC, decided: int | None = None) -> StartState:
+    """A table that ends at offset 20 of partition 0, the only one."""
+    broker = TopicState(topic, {0: (first, end)}, {0: decided} if decided is not None else {})
+    if not read:
+        return replace(NOTHING, target=BLANK, broker=broker)
+    assert GOOD.target.newest is not None
+    return replace(GOOD, target=replace(GOOD.target, newest=replace(GOOD.target.newest, ends={0: 20})), broker=broker)
+
+
+def at(offset: int) -> Aim:
+    return Aim("offsets", ((0, offset),))
+
+
+WHOLE = covered(0, 20, (0, 20))
+HOLE = covered(0, 20, (0, 5), (8, 20))
+
+
+@pytest.mark.parametrize(
+    ("aim", "coverage", "start", "gap"),
+    [
+        (TABLE, WHOLE, 20, None),
+        (TABLE, HOLE, 5, None),
+        (TABLE, covered(7, 20, (7, 20)), 20, None),  # it began at 7: what lies before is nobody's
+        (TABLE, covered(7, 20), 7, None),
+        (TABLE, covered(0, 40, (0, 40)), 40, None),  # an epoch that reads again is not at the former ones' end yet
+        (EARLIEST, WHOLE, 0, None),
+        (LATEST, WHOLE, 100, (20, 100)),
+        (LATEST, HOLE, 100, (5, 8)),
+        (at(12), WHOLE, 12, None),
+        (at(12), HOLE, 12, (5, 8)),
+        (at(6), HOLE, 6, (5, 6)),
+        (at(5), HOLE, 5, None),
+        (at(3), covered(7, 20, (7, 20)), 3, None),
+        (at(100), WHOLE, 100, (20, 100)),
+    ],
+)
+def test_what_lies_before_the_beginning_and_is_not_whole_is_a_gap(
+    aim: Aim, coverage: Coverage, start: int, gap: tuple[int, int] | None
+) -> None:
+    planned = plan(state(), aim, coverage, accept_gap=True)
+    assert planned.starts == {0: start}
+    assert planned.gaps[:1] == ((OffsetRange(0, *gap),) if gap is not None else ())
+    end = coverage.ends[0]
+    assert planned.again == ((OffsetRange(0, start, end),) if start < end else ())
+    if gap is None:
+        assert plan(state(), aim, coverage, accept_gap=False) == planned
+    else:
+        with pytest.raises(IngestError, match=rf"GAP_NOT_ACCEPTED.*partition 0 \[{gap[0]}, {gap[1]}\)"):
+            plan(state(), aim, coverage, accept_gap=False)
+
+
+def test_every_hole_that_is_left_out_is_a_gap_of_its_own() -> None:
+    planned = plan(state(), LATEST, HOLE, accept_gap=True)
+    assert planned.gaps == (OffsetRange(0, 5, 8), OffsetRange(0, 20, 100))
+
+
+def test_where_nobody_knows_what_lies_before_the_earliest_is_read() -> None:
+    """DESIGN: rows of batches that neither ledger nor log has."""
+    assert plan(state(), TABLE, covered(0, 20, (0, 20), known=False), accept_gap=False).starts == {0: 0}
+
+
+def test_expired_records_are_a_gap_as_far_as_they_are_not_whole() -> None:
+    """RECORDS_EXPIRED"""
+    assert plan(state(first=25), TABLE, WHOLE, accept_gap=True) == SeekPlan({0: 25}, (OffsetRange(0, 20, 25),), ())
+    assert plan(state(first=15), EARLIEST, WHOLE, accept_gap=False) == SeekPlan({0: 15}, (), (OffsetRange(0, 15, 20),))
+
+
+def test_a_first_seek_leaves_nothing_out() -> None:
+    for aim, start in ((LATEST, 100), (EARLIEST, 30), (TABLE, 30), (at(50), 50)):
+        assert plan(state(30, read=False), aim, NOTHING_READ, accept_gap=False) == SeekPlan({0: start}, (), ())
+
+
+def test_a_partition_that_was_never_read_counts_from_0_and_one_that_is_not_named_as_table() -> None:
+    both = replace(state(), broker=TopicState(TOPIC, {0: (0, 100), 1: (3, 9)}))
+    planned = plan(both, at(12), WHOLE, accept_gap=True)
+    assert (planned.starts, planned.gaps) == ({0: 12, 1: 3}, (OffsetRange(1, 0, 3),))
+
+
+@pytest.mark.parametrize(
+    ("aim", "found"), [(at(101), "101 is not in it"), (at(4), "4 is not in it"), (Aim("offsets", ((3, 5),)), "no partition 3")]
+)
+def test_offsets_that_the_topic_does_not_hold_are_refused(aim: Aim, found: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"OFFSETS_INVALID.*{found}.*0:5\.\.100"):
+        plan(state(first=5), aim, WHOLE, accept_gap=True)
+
+
+def test_a_table_that_ends_behind_the_topic_is_told_so_and_not_the_users_offsets() -> None:
+    """The newest batch lies within the topic: a re-read is not done yet."""
+    with pytest.raises(IngestError, match=r"BROKER_BEHIND.*partition 0 ends at 30, shop.orders stands at 40"):
+        plan(state(end=30), TABLE, covered(0, 40, (0, 40)), accept_gap=True)
+
+
+def test_nobody_begins_behind_an_open_transaction() -> None:
+    """OFFSETS_UNDECIDED: at its beginning, then."""
+    for aim, start in ((LATEST, 60), (at(70), 60), (at(50), 50), (EARLIEST, 0), (TABLE, 20)):
+        assert plan(state(decided=60), aim, WHOLE, accept_gap=True).starts == {0: start}
+
+
+def test_without_topic_ids_a_topic_that_was_made_anew_is_behind_until_it_is_as_long_as_the_table() -> None:
+    """Brokers before Kafka 2.8: nothing tells it from a topic that lost records."""
+    old = TopicId("orders", "", "cluster")
+
+    def then(end: int) -> StartState:
+        known = state(end=end, topic=old)
+        assert known.target.newest is not None
+        return replace(known, target=replace(known.target, newest=replace(known.target.newest, topic=old)))
+
+    with pytest.raises(IngestError, match="BROKER_BEHIND"):
+        plan(then(19), EARLIEST, WHOLE, accept_gap=True)
+    assert plan(then(20), EARLIEST, WHOLE, accept_gap=True).starts == {0: 0}
+
+
+AGAIN = TopicId("orders", "new", "cluster")
+
+
+@pytest.mark.parametrize("aim", [EARLIEST, LATEST, at(2)])
+def test_a_topic_that_was_made_again_is_begun_where_the_user_says(aim: Aim) -> None:
+    """Offsets of the former one are nobody's here; what the new one has lost already is a gap."""
+    planned = plan(state(2, 9, topic=AGAIN), aim, NOTHING_READ, accept_gap=True)
+    assert planned.again == () and planned.gaps == (OffsetRange(0, 0, planned.starts[0]),)
+
+
+def test_a_topic_that_was_made_again_has_no_tables_end() -> None:
+    with pytest.raises(IngestError, match="TOPIC_RECREATED"):
+        plan(state(topic=AGAIN), TABLE, NOTHING_READ, accept_gap=True)
+    two = replace(state(topic=AGAIN), broker=TopicState(AGAIN, {0: (0, 9), 1: (0, 9)}))
+    with pytest.raises(IngestError, match="TOPIC_RECREATED"):
+        plan(two, at(2), NOTHING_READ, accept_gap=True)
+    elsewhere = state(topic=TopicId("orders", "", "other"))  # no ids to compare: the user says that it is the same
+    assert plan(elsewhere, TABLE, WHOLE, accept_gap=False).starts == {0: 20}
+
+
+@pytest.mark.parametrize("case", [case for case, (_, code) in CASES.items() if code not in ("Start", "OFFSETS_UNDECIDED")])
+def test_a_seek_mends_what_it_says_and_nothing_else(case: str) -> None:
+    """I6. `--to earliest` is the remedy of every refusal that a seek mends."""
+    change, code = CASES[case]
+    changed = change(GOOD)
+    if code in NOT_MENDED:
+        with pytest.raises(IngestError, match=code):
+            plan(changed, EARLIEST, WHOLE, accept_gap=True)
+    else:
+        assert changed.broker is not None
+        assert plan(changed, EARLIEST, WHOLE, accept_gap=True).starts == {p: first for p, (first, _) in changed.broker.bounds.items()}
+
+
+def test_somebody_elses_table_is_not_filled_though_the_ledger_knows_another() -> None:
+    """After a DROP somebody made his own table there: TABLE_REPLACED, and behind it TABLE_FOREIGN."""
+    newest = GOOD.target.newest
+    assert newest is not None
+    theirs = replace(GOOD.target, txn=None, newest=replace(newest, snapshots=None, id=BatchId(3, 4)))
+    with pytest.raises(IngestError, match="TABLE_FOREIGN"):
+        plan(replace(GOOD, target=theirs), EARLIEST, NOTHING_READ, accept_gap=True)
+    assert plan(replace(GOOD, target=replace(theirs, blank=True)), EARLIEST, NOTHING_READ, accept_gap=True).starts == {0: 0, 1: 3}
+
+
+def parsed(text: str, monkeypatch: pytest.MonkeyPatch, times: Mapping[int, int | None] | None = None) -> tuple[Aim, list[int]]:
+    asked: list[int] = []
+
+    def offsets_at(_: object, __: object, milliseconds: int) -> Mapping[int, int | None]:
+        asked.append(milliseconds)
+        return times or {}
+
+    monkeypatch.setattr(topics, "offsets_at", offsets_at)
+    monkeypatch.setattr(topics, "bounds", lambda *_: {0: (0, 9), 1: (0, 7)})
+    kafka: Any = None
+    return parse_aim(text, kafka, Topic("orders", "id", (0, 1))), asked
+
+
+@pytest.mark.parametrize(
+    ("text", "aim"),
+    [("table", TABLE), ("earliest", EARLIEST), ("latest", LATEST), ("0:12", at(12)), ("1:3,0:4", Aim("offsets", ((1, 3), (0, 4))))],
+)
+def test_an_aim_is_parsed(text: str, aim: Aim, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parsed(text, monkeypatch) == (aim, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("2026-11-21T08:00Z", 1795248000000),
+        ("2026-11-21T08:00", 1795248000000),
+        ("2026-11-21T09:00:00.5+01:00", 1795248000500),
+        ("1969-12-31T23:59:59.999Z", 0),  # to Kafka -1 is the topic's end
+    ],
+)
+def test_a_time_is_what_the_broker_makes_of_it_and_behind_all_records_the_end(
+    text: str, milliseconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert parsed(text, monkeypatch, {0: 4, 1: None}) == (Aim("offsets", ((0, 4), (1, 7))), [milliseconds])
+    finally:
+        monkeypatch.delenv("TZ")
+        time.tzset()
+
+
+@pytest.mark.parametrize("text", ["", "0", "0:", "0:-1", "a:b", "0:1;1:2", "0:²", "0:1,0:2", "yesterday", "2026-13-01", "TABLE"])
+def test_other_aims_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInput, match="AIM_INVALID"):
+        parsed(text, monkeypatch)
+
+
+def test_a_dry_run_is_refused_what_the_seek_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scene's target lacks columns of the contract."""
+    scene = Scene(tmp_path)
+    scene.first()
+    scene.batch(0, 10, range(10))
+    scene.keep()
+    words = (CONTRACT, scene.places, lambda: TopicState(SCENES_TOPIC, {0: (0, 12)}), "", Seeking(EARLIEST, False, ""))
+    with pytest.raises(IngestError, match="CONTRACT_CHANGED"):
+        _do(*words, dry_run=True)
+    monkeypatch.setattr(contract_change, "changes", lambda *_: [])
+    planned, epoch, _ = _do(*words, dry_run=True)
+    assert (planned.starts, epoch) == ({0: 0}, None)

@@ -1,0 +1,242 @@
+"""What a start looks at, decides and undoes, on logs that deltalake wrote: nearly each test finds a mutant (docs/faults.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from ingest.delta import contract_change
+from ingest.delta import writer as commits
+from ingest.delta.batch_commit import SEEK, BatchCommit, BatchId, Snapshots
+from ingest.delta.delta_log import Commit, DeltaLog, Logs
+from ingest.delta.delta_sql import At, DataFusion
+from ingest.delta.reachable import deletes
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import TopicId, TopicState
+from ingest.ledger.ledger_reader import LedgerState
+from ingest.recovery import epoch as opening
+from ingest.recovery.decision import Refuse, Start, decide
+from ingest.recovery.look_back import LookBack
+from ingest.recovery.roll_back import RollBack, roll_back
+from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.recovery.start_state import CheckpointState, QuarantineState, Replaced, StartState, TargetState
+from ingest.runtime.errors import InvalidInput, RunStopped
+from tests.unit.recovery.engine_scene import Scene
+from tests.unit.recovery.test_decision import GOOD
+from tests.unit.verify.proof_lake import TOPIC
+
+pytestmark = pytest.mark.unit
+
+BROKER = TopicState(TOPIC, {0: (0, 100)})
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """One batch of epoch 1 has read up to 5. The target: created 0, fence 1, seek 2, batch 3; the quarantine's: 0, 1, batch 2."""
+    scene = Scene(tmp_path)
+    scene.first()
+    scene.batch(0, 5, range(4), (4,))
+    return scene
+
+
+def refused(scene: Scene, broker: TopicState = BROKER) -> str:
+    """The code of a start's refusal; empty if there is none."""
+    decision = decide(scene.start_state(broker))
+    return decision.error.code if isinstance(decision, Refuse) else ""
+
+
+def test_the_ends_are_those_of_the_highest_epoch_wherever_its_commit_stands(scene: Scene) -> None:
+    """I2: only delta-rs lets an older one in behind it."""
+    scene.start()
+    scene.batch(5, 7, range(5, 7))
+    scene.batch(7, 9, range(7, 9))
+    assert decide(scene.start_state(BROKER)) == Start({0: 9})
+    for late in (BatchId(1, 3), BatchId(2, 2)):
+        scene.rows((), batch_commit=replace(scene.batch_commit("batch", 3), id=late, ranges=(OffsetRange(0, 5, 7),)))
+        newest = scene.start_state().target.newest
+        assert newest is not None and (newest.id, newest.ends) == (BatchId(2, 3), {0: 9})
+
+
+@pytest.mark.parametrize(("table", "version", "code"), [("target", 4, "TABLE_REWOUND"), ("quarantine", 3, "QUARANTINE_REWOUND")])
+def test_a_restore_before_a_start_is_refused_and_no_fence_settles_it(scene: Scene, table: str, version: int, code: str) -> None:
+    """I1, I6: also where a seek was cut off behind its fence; what settles it is the seek's commit, which saw it."""
+
+    def seen() -> tuple[Replaced | None, str]:
+        state = scene.start_state()
+        return (state.target if table == "target" else state.quarantine).replaced, refused(scene)
+
+    assert seen() == (None, "")
+    DeltaTable(f"{scene.places.root}/{table}").restore(1)
+    assert seen() == (Replaced(version, "RESTORE"), code)
+    scene.start()
+    assert seen() == (Replaced(version, "RESTORE"), code)
+    scene.seek(0)
+    assert seen() == (None, "")
+
+
+def test_what_a_person_must_decide_is_refused(scene: Scene) -> None:
+    """I6"""
+    assert refused(scene, replace(BROKER, topic=TopicId("orders", "another"))) == "TOPIC_RECREATED"
+    assert refused(scene, replace(BROKER, bounds={0: (6, 100)})) == "RECORDS_EXPIRED"
+    assert refused(scene, replace(BROKER, bounds={0: (5, 100)})) == ""
+    scene.keep()
+    for table in ("ledger", "target", "quarantine"):
+        path = f"{scene.places.root}/{table}"
+        DeltaTable(path).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 7 days"}, raise_if_not_exists=False)
+        # The ledger has no transaction ids: what is written to it anybody may write.
+        assert refused(scene) == ("" if table == "ledger" else "TXN_RETENTION")
+    assert scene.start_state().retention == (scene.places.target, scene.places.quarantine)
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_an_epoch_is_greater_than_any_that_anybody_knows(at: int) -> None:
+    """I8"""
+    target, quarantine, ledger, checkpoint = (7 if each == at else 3 for each in range(4))
+    state = StartState("shop.orders", TargetState("t", txn=BatchId(target, 0)), QuarantineState("q", epoch=quarantine))
+    assert replace(state, ledger=LedgerState(epoch=ledger), checkpoint=CheckpointState(checkpoint)).next_epoch == 8
+
+
+def test_another_writers_commit_of_the_same_batch_is_not_ones_own(scene: Scene) -> None:
+    """I1"""
+    batch_commit = scene.log().commit(3).batch_commit
+    assert batch_commit is not None and commits._own(scene.log(), batch_commit, -1) is not None
+    assert commits._own(scene.log(), replace(batch_commit, writer="another"), -1) is None
+
+
+def test_a_statement_that_delta_skipped_is_fenced(scene: Scene) -> None:
+    """I8: nothing was committed, and a later epoch stands in the log."""
+    batch_commit = scene.batch_commit("batch", 3)
+    scene.start()
+    session: Any = SimpleNamespace(conf=SimpleNamespace(set=lambda *_: None, unset=lambda _: None))
+    with pytest.raises(RunStopped) as stopped:
+        commits._commit(session, scene.log(), lambda: batch_commit, lambda: None)
+    assert stopped.value.code == "FENCED"
+
+
+@pytest.mark.parametrize(("table", "code"), [("target", "TABLE_REWOUND"), ("quarantine", "QUARANTINE_REWOUND")])
+def test_a_restore_beneath_a_run_is_seen_at_its_next_look(scene: Scene, table: str, code: str) -> None:
+    """I1"""
+    looking = LookBack("shop.orders", scene.log(), scene.log("quarantine"), Snapshots(scene.snapshots(), scene.snapshots("quarantine")))
+    DeltaTable(f"{scene.places.root}/{table}").restore(1)
+    for _ in range(2):
+        with pytest.raises(RunStopped) as stopped:
+            looking.again()
+        assert stopped.value.code == code
+
+
+def test_our_own_roll_back_removes_nothing_of_a_batch(scene: Scene) -> None:
+    """I4, I7: what others delete excuses a loss, what we roll back was never counted."""
+    scene.start()
+    batch_commit = scene.batch_commit("rollback", SEEK)
+    transaction = CommitProperties(
+        {"userMetadata": batch_commit.to_json()}, app_transactions=[Transaction(batch_commit.app_id, batch_commit.id.txn_version)]
+    )
+    scene.quarantine.delete("offset = 4", commit_properties=transaction)
+    log = scene.log("quarantine")
+    assert list(deletes(log, log.newest())) == [] and scene.codes() == ["QUARANTINE_DIFFERS"]
+
+
+EARLIEST = {0: 0, 1: 3}  # as the topic of GOOD has it
+RECORDS = list(product((1, 3, 4, 5), (2, 3, 4), ("id", "it's {another}"), (0, 1, 2), (0, 6, 7, 8)))
+
+
+@pytest.fixture(scope="module")
+def quarantine(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("quarantine"))
+    columns = zip(("epoch", "batch", "topic_id", "partition", "offset"), zip(*RECORDS, strict=True), strict=True)
+    write_deltalake(path, pa.table({name: list(values) for name, values in columns}))
+    return path
+
+
+@pytest.mark.parametrize("topic_id", ["id", "it's {another}"])
+@pytest.mark.parametrize("earliest", [{0: 7, 1: 0}, {0: 7, 1: 8, 2: 9}, {}])
+@pytest.mark.parametrize("newest", [BatchId(3, 3), BatchId(4, 1), BatchId(0, 0)])
+def test_a_roll_back_takes_what_no_commit_has_and_will_be_read_again(
+    quarantine: str, newest: BatchId, earliest: dict[int, int], topic_id: str
+) -> None:
+    """I7, DESIGN section 5: above (E, B), below this epoch, of this topic, as far as Kafka has it."""
+    undone = RollBack(5, newest, topic_id, earliest)
+    found = DataFusion().ask(f"SELECT * FROM {{q}} WHERE {undone.condition}", q=At(quarantine))
+    expected = {
+        (epoch, batch, topic, partition, offset)
+        for epoch, batch, topic, partition, offset in RECORDS
+        if epoch < 5 and (epoch > newest.epoch or (epoch == newest.epoch and batch > newest.number))
+        if topic == topic_id and offset >= earliest.get(partition, 9)
+    }
+    assert {tuple(row.values()) for row in found} == expected
+    assert {each for each in RECORDS if undone.takes(BatchId(*each[:2]), *each[2:])} == expected
+
+
+@pytest.mark.parametrize(
+    ("newest", "whole_log", "due"),
+    [
+        (BatchId(3, 6), True, True),
+        (BatchId(4, 2), True, True),
+        (BatchId(3, 5), True, False),
+        (BatchId(1, 9), True, False),
+        (None, True, False),
+        (None, False, True),  # nobody can tell: the DELETE looks
+        (BatchId(3, 5), False, False),
+    ],
+)
+def test_a_roll_back_is_due_where_the_quarantine_is_ahead_of_the_target(newest: BatchId | None, whole_log: bool, due: bool) -> None:
+    state = replace(GOOD, quarantine=replace(GOOD.quarantine, newest=newest, whole_log=whole_log))
+    undone = roll_back(state, 5)
+    assert undone == (RollBack(5, BatchId(3, 5), "id", EARLIEST) if due else None)
+
+
+def test_where_nothing_was_ever_committed_a_roll_back_takes_all() -> None:
+    state = replace(GOOD, target=replace(GOOD.target, newest=None), quarantine=QuarantineState("/q", newest=BatchId(1, 2)))
+    assert roll_back(state, 2) == RollBack(2, BatchId(0, 0), "id", EARLIEST)
+
+
+def opening_of(scene: Scene, seeking: Seeking | None = None) -> Any:
+    session, contract = None, SimpleNamespace(hash="", source=SimpleNamespace(starting_offsets="earliest"))
+    return opening._Opening(session, contract, scene.places, lambda: BROKER, seeking, Logs.of(scene.places))  # type: ignore[arg-type]
+
+
+def opened(scene: Scene, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile: Callable[[], object]) -> opening.Epoch | None:
+    """Open an epoch; `meanwhile` comes between its look and its fence of this table."""
+
+    def fence(_: object, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
+        if log.table.endswith(before):
+            meanwhile()
+        (scene.rows if log.table == scene.places.target else scene.records)((), batch_commit=batch_commit)
+        return log.commit(log.newest())
+
+    monkeypatch.setattr(commits, "fence", fence)
+    monkeypatch.setattr(contract_change, "changes", lambda *_: ())
+    monkeypatch.setattr(commits, "create_tables", lambda *_: None)
+    epoch: opening.Epoch | None = opening_of(scene).once()
+    return epoch
+
+
+def test_what_counts_is_what_is_seen_behind_the_fences(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I8: a batch of the former writer is committed between the first look and the fence."""
+    epoch = opened(scene, monkeypatch, "target", lambda: scene.batch(5, 8, range(5, 8)))
+    assert epoch is not None and (epoch.writer.epoch, dict(epoch.starts)) == (2, {0: 8})
+
+
+def test_an_epoch_that_another_start_has_passed_is_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I8: a later one fences the target in the moment in which this one is about to fence the quarantine."""
+    scene.epoch = 2
+    assert opened(scene, monkeypatch, "quarantine", lambda: scene.start(quarantine=False)) is None
+
+
+def test_a_seek_that_is_refused_has_made_no_table(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blank table in the place of one that was moved away keeps it from being put back."""
+    made: list[object] = []
+    monkeypatch.setattr(commits, "create_tables", lambda *places: made.append(places))
+    scene.keep()
+    Path(scene.places.target).rename(tmp_path / "aside")
+    with pytest.raises(InvalidInput, match="OFFSETS_INVALID"):
+        opening_of(scene, Seeking(Aim("offsets", ((0, 999),)), accept_gap=False, reason="--to 0:999")).once()
+    assert not made

@@ -1,0 +1,253 @@
+"""The facts of a start, out of real logs that deltalake wrote: who vouches for what, and what is gone (DESIGN section 5)."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import write_deltalake
+
+from ingest.delta.batch_commit import FENCE, BatchId
+from ingest.delta.delta_log import Logs
+from ingest.ledger.ledger_reader import LedgerState
+from ingest.recovery.decision import refusals_of
+from ingest.recovery.start_state import Replaced, StartState
+from ingest.recovery.state_reader import read_checkpoint, read_start_state
+from ingest.runtime.errors import Refused
+from ingest.runtime.files import LocalFiles
+from ingest.runtime.places import Places
+from tests.unit.recovery.engine_scene import Scene
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+@pytest.fixture
+def read(scene: Scene) -> Scene:
+    """Two batches. The target: created 0, fence 1, seek 2, batches 3 and 4. The quarantine: created 0, fence 1, batch 2."""
+    scene.first()
+    scene.batch(0, 10, range(10))
+    scene.batch(10, 20, range(10, 18), (18, 19))
+    scene.keep()
+    return scene
+
+
+def test_nothing_at_all_is_no_table_and_no_epoch(tmp_path: Path) -> None:
+    places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
+    state = read_start_state(None, places, Logs.of(places), lambda: None)
+    assert (state.target.snapshot, state.quarantine.snapshot, state.ledger_snapshot, state.next_epoch) == (
+        None,
+        None,
+        None,
+        1,
+    )
+    assert (state.ledger, state.retention, state.count) == (LedgerState(), (), None)
+
+
+def test_a_table_that_is_read(read: Scene) -> None:
+    """I2: where it goes on, and what tells this very state of both tables from a copy's."""
+    state = read.start_state()
+    newest, ledger = state.target.newest, state.ledger
+    assert newest is not None and newest.snapshots is not None and ledger.newest is not None
+    assert (newest.id, newest.ends, newest.version, newest.topic.id) == (BatchId(1, 3), {0: 20}, 4, "id")
+    assert (newest.snapshots.target.version, newest.snapshots.quarantine) == (3, read.snapshots("quarantine"))
+    assert (state.target.snapshot, state.target.txn) == (read.snapshots(), BatchId(1, 3))
+    assert (state.target.other, state.target.replaced, state.quarantine.replaced) == (None, None, None)
+    assert (state.quarantine.epoch, state.quarantine.newest) == (1, BatchId(1, 3))
+    assert state.quarantine.stamp_then == newest.snapshots.quarantine.stamp != ""
+    assert (ledger.newest.id, ledger.newest.ends, ledger.table_id) == (BatchId(1, 3), {0: 20}, read.snapshots().table_id)
+    assert (state.next_epoch, state.needs_count, state.read_before("id"), state.read_before("other")) == (
+        2,
+        False,
+        {0: 20},
+        {},
+    )
+
+
+@pytest.mark.parametrize("fences", [(), ("target",), ("target", "quarantine")])
+def test_created_tables_and_fences_that_lead_nowhere_are_blank(scene: Scene, fences: tuple[str, ...]) -> None:
+    """A first start that was cut off, twice."""
+    for _ in range(2):
+        if fences:
+            scene.start(quarantine="quarantine" in fences)
+    state = scene.start_state()
+    assert (state.target.blank, state.target.newest, state.target.whole_log) == (True, None, True)
+    assert (state.target.epoch, state.quarantine.epoch) == (2 * len(fences[:1]), 2 * len(fences[1:]))
+    scene.rows([1])
+    assert not scene.start_state().target.blank, "somebody's own rows"
+
+
+def test_a_table_that_somebody_else_made_is_not_blank(scene: Scene) -> None:
+    shutil.rmtree(scene.places.target)
+    write_deltalake(scene.places.target, scene.quarantine.to_pyarrow_table())
+    state = scene.start_state()
+    assert (state.target.blank, state.target.txn, state.target.newest) == (False, None, None)
+
+
+def test_our_creation_in_place_of_a_table_that_the_ledger_knows_is_blank(read: Scene) -> None:
+    """What `seek --to earliest` made after TABLE_REPLACED, before it was cut off."""
+    shutil.rmtree(read.places.target)
+    read.rows(())
+    state = read.start_state()
+    assert state.target.blank and state.target.newest == state.ledger.newest
+    assert state.ledger.table_id not in ("", read.snapshots().table_id)
+
+
+def test_another_pipelines_commit_is_named_however_old(read: Scene) -> None:
+    shutil.rmtree(read.places.ledger)
+    other = replace(read.batch_commit("batch", 9), pipeline="lab")
+    assert read.start_state().target.other is None
+    read.rows([7], batch_commit=other)
+    read.batch(20, 30, range(20, 30))
+    assert read.start_state().target.other == "lab.orders"
+
+
+def test_a_fence_moves_the_epoch_and_nothing_else(read: Scene) -> None:
+    read.start(quarantine=False)
+    state = read.start_state()
+    assert (state.target.txn, state.quarantine.epoch, state.next_epoch) == (BatchId(2, FENCE), 1, 3)
+    assert state.target.newest is not None and state.target.newest.id == BatchId(1, 3)
+
+
+@pytest.mark.parametrize("ledger", [True, False])
+def test_where_the_log_was_cleaned_only_the_ledger_vouches(read: Scene, ledger: bool) -> None:
+    """I2, and HISTORY_GONE without it."""
+    read.target.optimize.compact()
+    read.clean("target", 5)
+    if not ledger:
+        shutil.rmtree(read.places.ledger)
+    state = read.start_state()
+    assert (state.target.txn, state.target.whole_log, state.target.blank) == (BatchId(1, 3), False, False)
+    if not ledger:
+        assert (state.target.newest, state.count) == (None, None)
+        assert [each.code for each in refusals_of(state)] == ["HISTORY_GONE"]
+        return
+    newest = state.target.newest
+    assert newest is not None and (newest.id, newest.ends, newest.snapshots) == (BatchId(1, 3), {0: 20}, None)
+    assert state.count is not None and (state.count.missing, state.count.unknown) == ((), ())
+
+
+def test_what_is_missing_is_counted_where_only_the_ledger_vouches(read: Scene) -> None:
+    read.take(3, 4)
+    read.clean("target", 5)
+    count = read.start_state().count
+    assert count is not None and len(count.missing) == 1 and "2" in count.missing[0]
+
+
+def test_a_restore_between_a_batchs_look_and_its_commit_is_seen(read: Scene) -> None:
+    """I1: the batch began before it, and Delta let it in behind it."""
+    batch_commit = read.cut_off(20, 30)
+    read.target.restore(1)
+    read.rows(range(20, 30), batch_commit=batch_commit)
+    assert read.start_state().target.replaced == Replaced(5, "RESTORE")
+
+
+def test_a_quarantine_that_was_put_back_has_another_stamp_or_too_low_a_version(read: Scene) -> None:
+    then = read.snapshots("quarantine")
+    files = Path(read.places.quarantine) / "_delta_log"
+    commit = files / f"{then.version:020}.json"
+    kept = commit.read_bytes()
+    commit.write_bytes(kept + b"\n")  # another commit of this number
+    assert read.start_state().quarantine.stamp_then not in ("", then.stamp)
+    commit.unlink()
+    state = read.start_state()
+    assert state.quarantine.snapshot is not None and (state.quarantine.stamp_then, state.quarantine.snapshot.version) == (
+        "",
+        then.version - 1,
+    )
+
+
+def test_a_target_that_was_put_back_is_told_by_what_quarantine_and_newest_batch_looked_at(read: Scene) -> None:
+    """I6: the copy holds all that its own log tells of; behind it somebody may have written."""
+    copy = f"{read.places.target}-copy"
+    shutil.copytree(read.places.target, copy)
+    assert read.start_state().target.copy is None
+    for start in (20, 30):
+        read.batch(start, start + 10, range(start, start + 9), (start + 9,))
+    assert read.start_state().target.copy is None
+    shutil.rmtree(read.places.target)
+    shutil.move(copy, read.places.target)
+    assert "its version 5 is missing" in (read.start_state().target.copy or "")
+    read.rows([77])
+    assert "or another than was seen" in (read.start_state().target.copy or "")
+    shutil.rmtree(read.places.target)
+    read.rows(())
+    assert "its table id is" in (read.start_state().target.copy or "")
+    read.start()
+    assert read.start_state().target.copy is None, "a seek has seen it"
+
+
+def test_the_quarantines_batches_are_looked_for_only_as_far_as_the_target_settles_them(read: Scene) -> None:
+    """I7: what is behind a commit that the target's newest batch follows is committed, or left on purpose."""
+
+    def quarantine(state: StartState) -> tuple[BatchId | None, bool]:
+        return state.quarantine.newest, state.quarantine.whole_log
+
+    read.start()
+    read.records([77], batch_commit=replace(read.batch_commit("batch", 9), pipeline="lab"))
+    read.cut_off(20, 30, (20,))
+    read.records([78], batch_commit=replace(read.batch_commit("batch", 9), pipeline="lab"))
+    assert quarantine(read.start_state()) == (BatchId(2, 2), True)
+    read.start()
+    assert quarantine(read.start_state()) == (BatchId(2, 2), True), "not rolled back yet"
+    read.batch(20, 30, range(20, 30))
+    assert quarantine(read.start_state()) == (None, True)
+    read.clean("quarantine", 6)
+    assert quarantine(read.start_state()) == (None, True), "the fence of this epoch is still there"
+    read.records([99])  # somebody's own
+    read.clean("quarantine", 8)
+    assert quarantine(read.start_state()) == (None, False), "nobody can tell"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "{}"])
+def test_a_checkpoint_whose_file_is_torn_tells_its_epoch_and_no_table(scene: Scene, text: str) -> None:
+    """I2: it never holds a start up; but no checkpoint of Spark's is begun in a folder that is there."""
+    scene.checkpoint(3)
+    scene.checkpoint(12, text)
+    for name in ("x", "13.tmp", "²", "99999999999", "-14"):
+        (Path(scene.places.checkpoint) / name).mkdir()
+    state = scene.start_state()
+    assert (state.checkpoint.epoch, state.checkpoint.table_id, state.next_epoch) == (12, "", 13)
+
+
+def test_the_newest_checkpoint_tells_its_table(scene: Scene) -> None:
+    scene.checkpoint(9, table_id="a")
+    scene.checkpoint(10, table_id="b")
+    found = read_checkpoint(LocalFiles(), scene.places.checkpoint)
+    assert (found.epoch, found.table_id) == (10, "b")
+
+
+@pytest.mark.parametrize("table", ["target", "quarantine", "ledger"])
+def test_a_torn_log_is_named_and_so_is_a_ledger_without_its_files(read: Scene, table: str) -> None:
+    """I6: deltalake would say it in words of its own."""
+    if table == "ledger":
+        for path in Path(read.places.ledger).glob("*.parquet"):
+            path.unlink()
+        with pytest.raises(Refused, match="LEDGER_UNREADABLE"):
+            read.start_state()
+        read.keep()
+    (Path(read.places.root) / table / "_delta_log" / f"{0:020}.json").unlink()
+    with pytest.raises(Refused, match=rf"LOG_TORN: the log of {read.places.root}/{table} lacks the commit of version 0"):
+        read.start_state()
+
+
+def test_what_a_run_commits_during_a_look_is_never_taken_for_a_loss(read: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ingest status` beside a run said TABLE_REWOUND: it had read the target before a batch, and the ledger behind it."""
+    from ingest.recovery import state_reader as module
+    from ingest.recovery.decision import Start, decide
+
+    for name in ("read_checkpoint", "read_ledger", "read_target", "read_quarantine"):
+        real = getattr(module, name)
+
+        def beside(*words: object, real: object = real) -> object:
+            before = read.number * 10 - 20
+            read.batch(before, before + 10, range(before, before + 9), (before + 9,))
+            read.keep()
+            return real(*words)  # type: ignore[operator]
+
+        monkeypatch.setattr(module, name, beside)
+    assert isinstance(decide(read.start_state()), Start)

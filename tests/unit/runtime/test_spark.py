@@ -1,0 +1,55 @@
+"""The options with which a session's JVM starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyspark.sql
+import pytest
+
+from ingest.runtime import class_archive, jars, java, spark
+from ingest.runtime.errors import InvalidEnvironment
+from ingest.runtime.java import Java
+
+pytestmark = pytest.mark.unit
+
+
+def java_options(folder: Path, monkeypatch: pytest.MonkeyPatch, *, short: bool = False) -> str:
+    """What the driver's JVM would get; it is not started."""
+    given: dict[str, str] = {}
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON"):  # it sets them for the JVM
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    monkeypatch.setattr(java, "find", lambda: Java(Path("/java"), Path("/java/bin/java"), 17))
+    monkeypatch.setattr(jars, "ensure", lambda _: ())
+    monkeypatch.setattr(class_archive, "option", lambda: "")
+
+    class Builder:
+        def config(self, key: str, value: str) -> Builder:
+            given[key] = value
+            return self
+
+        def appName(self, _: str) -> Builder:  # noqa: N802
+            return self
+
+        def master(self, _: str) -> Builder:
+            return self
+
+        def getOrCreate(self) -> Any:  # noqa: N802
+            raise RuntimeError
+
+    monkeypatch.setattr(pyspark.sql.SparkSession, "builder", Builder())
+    with pytest.raises(InvalidEnvironment, match="SPARK_NOT_STARTED"):
+        spark.start("local[1]", folder / "logs" / "spark.log", short=short)
+    return given["spark.driver.extraJavaOptions"]
+
+
+def test_a_short_run_has_one_compiler_unless_its_caller_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INGEST_DRIVER_JAVA_OPTIONS", raising=False)
+    assert spark.ONE_COMPILER in java_options(tmp_path, monkeypatch, short=True)
+    assert spark.ONE_COMPILER not in java_options(tmp_path, monkeypatch)
+    monkeypatch.setenv("INGEST_DRIVER_JAVA_OPTIONS", "-XX:TieredStopAtLevel=4")
+    assert spark.ONE_COMPILER not in java_options(tmp_path, monkeypatch, short=True)

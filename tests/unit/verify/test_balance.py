@@ -1,0 +1,95 @@
+"""The balance of the books finds what does not join or add up, and names epoch, batch, partition and offsets (I1, I4)."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ingest.ledger.batch_history import BatchHistory
+from ingest.ledger.ledger_row import LedgerRow
+from ingest.verify.balance import check, pending, total
+
+
+def row(batch: int, start: int, end: int, **changes: Any) -> LedgerRow:
+    """A batch of the first epoch whose records all became rows."""
+    read = end - start
+    made = LedgerRow(
+        *(2, "batch", "shop", "orders", 1, batch, "orders", "id", 0, start, end),
+        *(read, read, 0, 0, 0, None, None, batch, "hash", datetime(2025, 1, 2, tzinfo=UTC)),
+    )
+    return dataclasses.replace(made, **changes)
+
+
+def begin(epoch: int, at: int, why: str = "seek") -> LedgerRow:
+    return row(1, at, at, kind="epoch", epoch=epoch, why=why)
+
+
+def batch_history(*rows: LedgerRow) -> BatchHistory:
+    of = {kind: tuple(each for each in rows if each.kind == kind) for kind in ("batch", "epoch", "gap_accepted")}
+    return BatchHistory(0, of["batch"], of["epoch"], of["gap_accepted"], {}, frozenset())
+
+
+def codes(*rows: LedgerRow) -> list[str]:
+    return [finding.code for finding in check(batch_history(*rows))]
+
+
+GOOD = (begin(1, 0, "first"), row(2, 0, 10), row(3, 10, 25), row(4, 25, 25), row(5, 25, 30))
+
+
+def test_batches_that_join_and_add_up_have_no_finding() -> None:
+    """I4."""
+    assert codes(*GOOD) == []
+    sums = total(GOOD[1:])
+    assert (sums.batches, sums.offsets, sums.read, sums.inserted) == (4, 30, 30, 30)
+
+
+@pytest.mark.parametrize("column", ["records_read", "inserted", "duplicate", "quarantined", "gap"])
+def test_a_count_that_is_off_by_one_is_found_with_its_batch_and_offsets(column: str) -> None:
+    """I4."""
+    wrong = dataclasses.replace(GOOD[2], **{column: getattr(GOOD[2], column) + 1})
+    found = check(batch_history(*GOOD[:2], wrong, *GOOD[3:]))
+    assert {each.code for each in found} == {"SUM_WRONG"}
+    assert "epoch 1 batch 3 partition 0 offsets [10, 25)" in str(found[0])
+
+
+def test_a_count_below_zero_is_found() -> None:
+    assert codes(row(2, 0, 10, inserted=11, duplicate=-1)) == ["SUM_WRONG"]
+
+
+def test_a_hole_and_an_overlap_inside_an_epoch_are_found_once() -> None:
+    """I1: offsets join."""
+    assert codes(row(2, 0, 10), row(3, 12, 20)) == ["RANGE_MISSING"]
+    assert codes(begin(1, 0), row(2, 3, 20)) == ["RANGE_MISSING"]
+    assert codes(row(2, 0, 10), row(3, 9, 20)) == ["RANGE_OVERLAPS"]
+    assert codes(row(2, 0, 10), row(2, 0, 10)) == ["RANGE_OVERLAPS"], "a batch that stands in the ledger twice"
+    assert codes(row(2, 0, 20), begin(2, 0), row(2, 0, 5, epoch=2), row(3, 8, 20, epoch=2)) == ["RANGE_MISSING"], (
+        "though a former one has it"
+    )
+
+
+def test_an_epoch_that_begins_behind_what_the_former_ones_have_is_found_unless_a_gap_was_accepted() -> None:
+    """I4."""
+    later = (begin(2, 15), row(2, 15, 20, epoch=2))
+    gap = row(1, 10, 15, kind="gap_accepted", epoch=2, gap=5)
+    (found,) = check(batch_history(row(2, 0, 10), *later))
+    assert (found.code, found.epoch, found.start_offset) == ("RANGE_MISSING", 2, 15) and "[10, 15)" in found.what
+    assert codes(row(2, 0, 10), *later, gap) == []
+    assert codes(row(2, 0, 10), *later, dataclasses.replace(gap, topic_id="another")) == ["RANGE_MISSING"]
+    assert codes(row(2, 0, 10), *later, begin(3, 0), row(2, 0, 20, epoch=3)) == [], "read since"
+
+
+def test_a_second_reading_is_neither_hole_nor_overlap() -> None:
+    assert codes(row(2, 0, 20), begin(2, 5), row(2, 5, 30, epoch=2)) == []
+
+
+def test_what_the_newest_epoch_has_still_to_read_is_pending_and_no_hole() -> None:
+    """It began at the topic's end, and went back to its beginning."""
+    first = (begin(1, 50, "first"), row(2, 50, 90))
+    again = (begin(2, 0), row(2, 0, 10, epoch=2))
+    assert (codes(*first, *again), pending(batch_history(*first, *again))) == ([], {("id", 0): (10, 90)})
+    assert pending(batch_history(*first, begin(2, 0))) == {("id", 0): (0, 90)}
+    assert pending(batch_history(*first, *again, row(3, 10, 95, epoch=2))) == {}
+    assert pending(batch_history(*first, *again, row(2, 0, 3, epoch=3, topic_id="made again"))) == {("id", 0): (10, 90)}, "of each topic"

@@ -1,0 +1,195 @@
+"""Every record is placed and every gap explained; a planted loss or a foreign row is found in its batch (I4)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ingest.kafka.intervals import Intervals
+from ingest.kafka.log.fetch import Bounds
+from ingest.kafka.log.partition_scan import Kind, PartitionScan
+from ingest.ledger.ledger_row import LedgerRow
+from ingest.verify.classification import Classification, classify
+
+# What each offset is: a letter; what became of a record: of the committed ones only.
+KINDS = {
+    "t": Kind.COMMITTED,  # in the target
+    "q": Kind.COMMITTED,  # in the quarantine
+    "d": Kind.COMMITTED,  # a duplicate
+    "a": Kind.ABORTED,
+    "u": Kind.UNSTABLE,
+    "c": Kind.COMMIT_MARKER,
+    "x": Kind.ABORT_MARKER,
+    "h": Kind.HOLE,
+    "e": Kind.EXPIRED,
+    "b": Kind.BEYOND,
+}
+
+
+def at(text: str, letters: str) -> list[int]:
+    return [offset for offset, letter in enumerate(text) if letter in letters]
+
+
+def scan_of(text: str) -> PartitionScan:
+    classes = [Intervals.of_offsets([o for o, letter in enumerate(text) if KINDS[letter] is kind]) for kind in Kind]
+    return PartitionScan("t", 0, 0, len(text), Bounds(0, len(text), len(text)), *classes)
+
+
+def ledger(text: str, cuts: Sequence[int] = ()) -> list[LedgerRow]:
+    """The rows of batches that read this text, cut at these offsets; holes, expired and later offsets were gaps."""
+    edges = sorted({0, len(text), *(cut for cut in cuts if cut <= len(text))})
+    return [row(number, start, text[start:end]) for number, (start, end) in enumerate(pairwise(edges))]
+
+
+def row(number: int, start: int, text: str, **changes: Any) -> LedgerRow:
+    t, q, d = (text.count(letter) for letter in "tqd")
+    made = LedgerRow(
+        *(2, "batch", "shop", "orders", 1, number, "t", "id", 0, start, start + len(text)),
+        *(t + q + d, t, d, q, len(text) - t - q - d, None, None, number + 1, "hash", datetime(2025, 1, 2, tzinfo=UTC)),
+    )
+    return dataclasses.replace(made, **changes)
+
+
+def placed(text: str, rows: list[LedgerRow] | None = None, **changes: Any) -> Classification:
+    held: dict[str, Any] = {"target": at(text, "t"), "quarantine": at(text, "q")} | changes
+    return classify(scan_of(text), ledger(text) if rows is None else rows, **held)
+
+
+texts = st.text(alphabet="tttqdacxhueb", max_size=40)
+cuts = st.lists(st.integers(0, 40), max_size=4)
+
+
+@given(texts, cuts)
+def test_what_was_done_right_has_no_finding_and_each_offset_one_class(text: str, where: list[int]) -> None:
+    """I4."""
+    found = placed(text, ledger(text, where))
+    assert found.findings == ()
+    assert found.in_target.offsets().tolist() == at(text, "t")
+    assert found.in_quarantine.offsets().tolist() == at(text, "q")
+    assert found.elsewhere.offsets().tolist() == at(text, "d")
+    assert found.unverifiable.offsets().tolist() == at(text, "eb")
+    assert {kind: offsets.offsets().tolist() for kind, offsets in found.gaps} == {
+        kind: at(text, letter) for letter, kind in KINDS.items() if letter in "auhcx" and letter in text
+    }
+    assert (found.records, found.rows_unverifiable) == (len(at(text, "tqd")), 0)
+
+
+@given(texts, cuts, st.data())
+def test_a_record_that_was_lost_is_found_in_its_batch(text: str, where: list[int], data: st.DataObject) -> None:
+    """I4."""
+    existing_rows = at(text, "tq")
+    assume(existing_rows)
+    lost = data.draw(st.sampled_from(existing_rows))
+    held = {name: [offset for offset in at(text, letter) if offset != lost] for name, letter in (("target", "t"), ("quarantine", "q"))}
+    (found,) = placed(text, ledger(text, where), **held).findings
+    assert found.code == "RECORD_LOST" and found.start_offset is not None and found.end_offset is not None
+    assert found.start_offset <= lost < found.end_offset
+    # The same, if somebody's DELETE took it, is no finding.
+    after = placed(text, ledger(text, where), **held, removed=[lost])
+    assert (after.findings, after.removed.offsets().tolist()) == ((), [lost])
+
+
+@given(texts, cuts, st.data())
+def test_a_row_whose_position_is_no_record_is_found_in_its_batch(text: str, where: list[int], data: st.DataObject) -> None:
+    """I4: an aborted record that was let in, or a row that nobody sent."""
+    nothing = at(text, "acxu")
+    assume(nothing)
+    foreign = data.draw(st.sampled_from(nothing))
+    for table, letter, code in (("target", "t", "ROW_WITHOUT_RECORD"), ("quarantine", "q", "QUARANTINED_WITHOUT_RECORD")):
+        (found,) = placed(text, ledger(text, where), **{table: [*at(text, letter), foreign]}).findings
+        assert found.code == code and KINDS[text[foreign]].value in found.what
+        assert found.start_offset is not None and found.end_offset is not None
+        assert found.start_offset <= foreign < found.end_offset
+
+
+@given(texts, st.data())
+def test_a_ledger_that_counted_wrong_is_found(text: str, data: st.DataObject) -> None:
+    """I4: exact where Kafka holds all, within what it cannot tell elsewhere."""
+    (right,) = ledger(text or "t")
+    off = data.draw(st.integers(-right.records_read, len(text or "t")).filter(bool))
+    wrong = dataclasses.replace(right, records_read=right.records_read + off, gap=right.gap - off)
+    unknown = len(at(text, "heb"))
+    codes = [found.code for found in placed(text or "t", [wrong]).findings]
+    assert codes == ([] if 0 < off <= unknown else ["READ_DIFFERS", "GAP_DIFFERS"])
+
+
+def test_a_duplicate_that_is_in_the_target_all_the_same_is_found() -> None:
+    """I3, I4."""
+    (found,) = placed("tdt", target=[0, 1, 2]).findings
+    assert (found.code, found.batch) == ("DUPLICATE_DIFFERS", 0)
+    assert placed("tdht", target=[0, 3]).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("again", "held"),
+    [
+        (row(1, 0, "ttq", inserted=0, duplicate=2), {"quarantine": [2]}),  # it meets its row in one batch, and differs from it
+        (row(1, 2, "t"), {"target": [1, 2], "removed": [0]}),  # its row was deleted before it was read again
+        (row(1, 2, "t"), {"removed": [0, 2]}),  # and is deleted again
+    ],
+)
+def test_a_duplicate_that_another_epoch_has_placed_is_none_any_more(again: LedgerRow, held: dict[str, list[int]]) -> None:
+    """I4."""
+    later = dataclasses.replace(again, epoch=2)
+    assert placed("ttd", [row(0, 0, "ttd"), later], **{"target": [0, 1], **held}).findings == ()
+    nothing = dataclasses.replace(later, inserted=0, quarantined=0, duplicate=later.records_read)
+    found = placed("ttd", [row(0, 0, "ttd"), nothing], **{"target": [0, 1], **held}).findings
+    assert "DUPLICATE_DIFFERS" in [each.code for each in found]
+
+
+def test_records_that_compaction_or_retention_took_prove_nothing() -> None:
+    """I4: they were read, they stand in the target, Kafka has them no more."""
+    rows = [row(0, 0, "tttqdt")]
+    found = placed("eehhht", rows, target=[0, 1, 2, 5], quarantine=[3])
+    assert (found.findings, found.rows_unverifiable, found.records, len(found.unverifiable)) == ((), 4, 1, 2)
+
+
+def test_what_read_uncommitted_reads_is_a_record() -> None:
+    """I4."""
+    text = "tacux"
+    rows = [row(0, 0, text, records_read=3, inserted=3, gap=2)]
+    found = placed(text, rows, target=[0, 1, 3], isolation="read_uncommitted")
+    assert (found.findings, list(found.in_target), [kind for kind, _ in found.gaps]) == (
+        (),
+        [(0, 2), (3, 4)],
+        [Kind.COMMIT_MARKER, Kind.ABORT_MARKER],
+    )
+    assert {f.code for f in placed(text, rows, target=[0, 1, 3]).findings} == {"READ_DIFFERS", "GAP_DIFFERS", "ROW_WITHOUT_RECORD"}
+
+
+def test_ranges_of_a_former_contract_are_judged_by_the_level_at_which_they_were_read() -> None:
+    """I4: the first row's batch was read with aborted records, the second's without; the contract is that of the second."""
+    text = "tacta"
+    first = row(0, 0, "tac", records_read=2, inserted=2, gap=1, contract_hash="former")
+    rows = [first, row(1, 3, "ta", records_read=1, inserted=1, gap=1)]
+    assert placed(text, rows, target=[0, 1, 3], contract_hash="hash").findings == ()
+    assert "READ_DIFFERS" in {f.code for f in placed(text, rows, target=[0, 1, 3], contract_hash=None).findings}
+    lost = [dataclasses.replace(first, records_read=3, inserted=3, gap=0), rows[1]]
+    assert "READ_DIFFERS" in {f.code for f in placed(text, lost, target=[0, 1, 3], contract_hash="hash").findings}, "no level explains it"
+
+
+def test_a_range_that_a_later_epoch_read_again_is_held_against_both_rows() -> None:
+    """I4: to the second reading each record is a duplicate, of itself or of another; the first one misses what is lost."""
+    first = row(0, 0, "ttdq")
+    second = dataclasses.replace(first, epoch=2, inserted=0, quarantined=0, duplicate=4)
+    assert placed("ttdq", [first, second]).findings == ()
+    (found,) = placed("ttdq", [first, second], target=[1]).findings
+    assert (found.code, found.epoch) == ("RECORD_LOST", 1)
+
+
+def test_a_record_in_target_and_quarantine_is_in_both_and_offsets_of_no_row_are_not_looked_at() -> None:
+    found = placed("tqttt", [row(0, 0, "tq")], target=[0, 1, 4], quarantine=[1])
+    assert (list(found.in_both), list(found.in_target), found.records) == ([(1, 2)], [(0, 1)], 2)
+
+
+def test_a_ledger_row_outside_of_the_scan_is_a_mistake_of_the_caller() -> None:
+    for changes in ({"partition": 1}, {"end_offset": 9}):
+        with pytest.raises(ValueError, match="not of partition 0"):
+            placed("tt", [row(0, 0, "tt", **changes)])
