@@ -45,11 +45,11 @@ faults-4.0: .venv-4.0/setup.stamp  ## the tests of batch, commit, start and kill
 .venv-4.0/setup.stamp: .venv/setup.stamp scripts/setup_4.0
 	@scripts/setup_4.0
 
-chaos: setup  ## random faults against a scratch lake, judged; a line in docs/chaos.md (MINUTES=2 SEED=1 FAULTS=kill-jvm,clock RATE=4000)
+chaos: setup  ## random faults against a scratch lake, judged; a line in docs/explanation/chaos.md (MINUTES=2 SEED=1 FAULTS=kill-jvm,clock RATE=4000)
 	@PYTHONPATH=. $(BIN)/python scripts/chaos.py --minutes $(or $(MINUTES),2) --seed $(or $(SEED),1) --rate $(or $(RATE),4000) \
 		$(if $(FAULTS),--faults $(FAULTS)) --project .
 
-model: setup  ## a million random schedules of faults against the engine's decisions; a line in docs/model.md (SEED=1 SCHEDULES=1000000)
+model: setup  ## a million random schedules of faults against the engine's decisions; a line in docs/explanation/model.md (SEED=1 SCHEDULES=1000000)
 	@PYTHONPATH=. $(BIN)/python scripts/model.py --seed $(or $(SEED),1) --schedules $(or $(SCHEDULES),1000000)
 
 bench: setup  ## how fast is it, beside Delta's own sink and a MERGE by hand (about an hour and a half; writes docs/benchmarks/)

@@ -1,4 +1,4 @@
-"""Run `ingest chaos --json` with the arguments given and append the run to docs/chaos.md; the totals there are counted anew.
+"""Run `ingest chaos --json` with the arguments given and append the run to docs/explanation/chaos.md; the totals there are counted anew.
 
 Ctrl-C and SIGTERM break the run off; what the rounds judged by then came to is a line all the same.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from ingest.lab.chaos.schedule import FAULTS
 from scripts.page import PROJECT, commit, with_run
 
-PAGE = PROJECT / "docs" / "chaos.md"
+PAGE = PROJECT / "docs" / "explanation" / "chaos.md"
 BROKEN_OFF = 130  # the exit code
 
 

@@ -1,4 +1,4 @@
-"""Play schedules of the model (tests/model/explore.py) and append the run to docs/model.md; the totals there are counted anew."""
+"""Play schedules of the model (tests/model/explore.py) and append the run, with new totals, to docs/explanation/model.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from scripts.page import PROJECT, commit, with_run
 from tests.model.explore import CLEAN, Explored, counted, explore
 
-PAGE = PROJECT / "docs" / "model.md"
+PAGE = PROJECT / "docs" / "explanation" / "model.md"
 SHOWN = 3  # violations that are made as small as can be
 
 

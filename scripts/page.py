@@ -9,7 +9,7 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[1]
 # What stands between these lines is the script's.
 TOTAL, RUNS, END = "<!-- total -->", "<!-- runs -->", "<!-- end -->"
-PAGES = ("docs/chaos.md", "docs/model.md")
+PAGES = ("docs/explanation/chaos.md", "docs/explanation/model.md")
 
 
 def with_run(page: str, line: str, total: Callable[[Sequence[Sequence[str]]], str]) -> str:

@@ -79,7 +79,7 @@ def print_error(error: IngestError) -> None:
 
 
 def main() -> None:
-    """Entry point of the console script; exit codes as in docs/contract.md."""
+    """Entry point of the console script; exit codes as in docs/reference/guarantees.md."""
     from ingest.cli import register
 
     register()

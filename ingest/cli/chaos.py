@@ -29,7 +29,7 @@ def chaos(
     ] = 2.0,
     seed: Annotated[int, typer.Option("--seed", help="The same seed deals the same faults in the same order.")] = SEED_DEFAULT,
     faults: Annotated[
-        str | None, typer.Option("--faults", help="Names with commas between them; docs/chaos.md lists them. Default: all.")
+        str | None, typer.Option("--faults", help="Names with commas between them; docs/explanation/chaos.md lists them. Default: all.")
     ] = None,
     rate: Annotated[
         int, typer.Option("--rate", min=0, help="Records a second that the producer writes; 0: as many as it can.")

@@ -15,7 +15,7 @@ from ingest.contract.sql_type import SqlType
 from ingest.contract.sql_type_parser import parse_type
 from ingest.contract.table_property import property_problem
 
-# Columns of every target beside the contract's (docs/contracts.md); rules may use those that a record brings with it.
+# Columns of every target beside the contract's (docs/reference/contracts.md); rules may use those that a record brings with it.
 PROVENANCE = {
     "_partition": "INT",
     "_offset": "BIGINT",

@@ -67,7 +67,7 @@ def read_contract_file(path: Path, shown_as: str) -> ContractFile:
         line = text[: getattr(error, "position", 0)].count("\n") + 1
         return file.stop(line, "a control character", "printable text")
     except RecursionError:
-        return file.stop(1, "values nested too deeply", "a contract as docs/contracts.md describes it")
+        return file.stop(1, "values nested too deeply", "a contract as docs/reference/contracts.md describes it")
     if node is None:
         return file.stop(1, "the file is empty", "a contract: pipeline, table, source, columns, event_id, mode")
     if not isinstance(node, yaml.MappingNode):

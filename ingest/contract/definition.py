@@ -1,6 +1,6 @@
 """Contracts: `tables/*.yml`, one file a table, as frozen and validated values.
 
-A contract says which topic becomes which table: columns, event id, row rules, layout. docs/contracts.md describes every
+A contract says which topic becomes which table: columns, event id, row rules, layout. docs/reference/contracts.md describes every
 key. A contract's `hash` stands in every commit: it names the rules under which a batch was decoded (I9).
 """
 
@@ -179,7 +179,7 @@ def load_contracts(project: Path, names: Sequence[str] = ()) -> tuple[Contract, 
             "CONTRACT_NOT_FOUND",
             found,
             expected=expected,
-            remedy="write one (docs/contracts.md), or name the project's folder with --project.",
+            remedy="write one (docs/reference/contracts.md), or name the project's folder with --project.",
         )
     read = [_read(path) for path in paths]
     contracts = [contract for _, contract in read if contract]
@@ -253,7 +253,7 @@ def check_suites(project: Path, contracts: Iterable[Contract]) -> None:
     """Raises InvalidInput SUITE_NOT_FOUND if a contract names an expectation suite whose file does not exist."""
     missing = [f"{c.name}: {c.suite}" for c in contracts if c.suite and not (project / c.suite).is_file()]
     if missing:
-        remedy = "write the suite (docs/contracts.md), or take the key suite out of the contract."
+        remedy = "write the suite (docs/reference/contracts.md), or take the key suite out of the contract."
         raise InvalidInput(
             "SUITE_NOT_FOUND",
             f"no file for the suite of {', '.join(missing)}.",

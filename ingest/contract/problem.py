@@ -54,7 +54,7 @@ class ContractInvalid(InvalidInput):
             found = f"{len(self.problems)} problems:" + _numbered(f"{p.place}: {p.found}" for p in self.problems)
             expected = "for each of them:" + _numbered(p.expected for p in self.problems)
         files = ", ".join(dict.fromkeys(p.file for p in self.problems))
-        super().__init__(code, found, expected=expected, remedy=f"edit {files}; docs/contracts.md describes every key.")
+        super().__init__(code, found, expected=expected, remedy=f"edit {files}; docs/reference/contracts.md describes every key.")
 
 
 def _numbered(lines: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]
     for details in error.errors(include_url=False):
         loc, kind, context = details["loc"], details["type"], details.get("ctx", {})
         holder, info = _field_at(model, loc)
-        described = (info.description if info else None) or "what docs/contracts.md says of it"
+        described = (info.description if info else None) or "what docs/reference/contracts.md says of it"
         if kind == "contract":
             problem = Problem(loc, context["found"], context["expected"])
         elif kind == "missing":

@@ -1,4 +1,5 @@
-"""Arrow batches of JSON texts to Arrow batches of events, without a JVM: what Spark's Python workers do (docs/contracts.md has the rules).
+"""Decode Arrow batches of JSON texts into Arrow batches of events; Spark runs this in its Python workers. docs/reference/contracts.md
+has the rules.
 
 A typed decoder (msgspec) reads nearly every record. What it would let through though the rules do not is seen in the columns or in the
 text. Such a record, and any that the decoder does not take, is read again by exact_json.py, which alone says what is wrong with one. So

@@ -1,4 +1,4 @@
-"""One record's JSON text, read exactly: each column's value, or the reason why the record is no event (docs/contracts.md has the rules).
+"""Parse one JSON record exactly: each value, or the reason why it is not an event. docs/reference/contracts.md has the rules.
 
 Python's own parser splits the text; numbers stay the text that they were, so that nothing is rounded before it is judged, and objects
 stay lists of pairs, so that a field given twice is seen. Slower than a typed decoder, and the judge of all that one does not take.

@@ -122,7 +122,7 @@ class BatchCommit:
     def to_json(self) -> str:
         """The userMetadata text."""
         head: dict[str, Any] = {"oncelake": 1, "kind": self.kind, "pipeline": self.pipeline, "table": self.table}
-        head |= {"epoch": self.id.epoch, "batch": self.id.number, "writer": self.writer, "snapshots": asdict(self.snapshots)}
+        head |= {"epoch": self.id.epoch, "batch": self.id.number, "writer": self.writer, "looked": asdict(self.snapshots)}
         if self.kind in ("batch", "seek"):
             topic = {"topic": self.topic.name, "topic_id": self.topic.id, "cluster": self.topic.cluster}
             head |= {"contract_hash": self.contract_hash, **topic}
@@ -143,7 +143,7 @@ class BatchCommit:
             value = json.loads(text or "")
             if value["oncelake"] != 1 or value["kind"] not in ("epoch", "seek", "batch", "rollback", "replayed", "ledger"):
                 return None
-            snapshots = Snapshots(**{table: Snapshot(**value["snapshots"][table]) for table in ("target", "quarantine")})
+            snapshots = Snapshots(**{table: Snapshot(**value["looked"][table]) for table in ("target", "quarantine")})
             topic = TopicId(value.get("topic", ""), value.get("topic_id", ""), value.get("cluster", ""))
             return BatchCommit(
                 value["kind"],

@@ -1,4 +1,4 @@
-"""The Delta tables of a contract: their columns, layout and properties (docs/contract.md, columns)."""
+"""The Delta tables of a contract: their columns, layout and properties (docs/reference/guarantees.md, columns)."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ LEDGER_FIELDS = (
     T.StructField("duplicate", T.LongType(), False),
     T.StructField("quarantined", T.LongType(), False),
     T.StructField("gap", T.LongType(), False),
-    T.StructField("existing_rows", T.LongType()),
+    T.StructField("stood", T.LongType()),
     T.StructField("why", T.StringType()),
     T.StructField("target_version", T.LongType(), False),
     T.StructField("contract_hash", T.StringType(), False),
     T.StructField("committed_at", T.TimestampType(), False),
 )
 
-# Described in ingest/quality/validation_result.py and docs/quality.md.
+# Described in ingest/quality/validation_result.py and docs/how-to/quality.md.
 QUALITY_FIELDS = (
     T.StructField("schema_version", T.IntegerType(), False),
     T.StructField("run_id", T.StringType(), False),

@@ -178,7 +178,7 @@ def mark_replayed(rows: DataFrame, quarantine: str, batch_commit: BatchCommit) -
 
 
 def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert the rows that the ledger lacks, by their key; set `existing_rows` where a row of it has one.
+    """Insert the rows that the ledger lacks, by their key; set `stood` where a row of it has one.
 
     Without a transaction id: the ledger only projects commits, so it does not matter who writes a row.
     """
@@ -191,8 +191,8 @@ def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, 
 
     def merge() -> None:
         table = DeltaTable.forPath(session, ledger).alias("t").merge(frame.alias("s"), condition)
-        if any(row["existing_rows"] is not None for row in rows):  # without it Delta takes one pass, not two
-            table = table.whenMatchedUpdate(condition="s.existing_rows IS NOT NULL", set={"existing_rows": "s.existing_rows"})
+        if any(row["stood"] is not None for row in rows):  # without it Delta takes one pass, not two
+            table = table.whenMatchedUpdate(condition="s.stood IS NOT NULL", set={"stood": "s.stood"})
         table.whenNotMatchedInsertAll().execute()
 
     _unfenced(session, batch_commit, merge)

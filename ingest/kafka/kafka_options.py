@@ -124,5 +124,5 @@ def _unusable(found: str, expected: str) -> InvalidInput:
         "KAFKA_OPTION_UNUSABLE",
         f"{found}, which Spark could use and our own questions to the broker cannot.",
         expected=f"{expected}.",
-        remedy=f"correct the {PREFIX}* variable; docs/kafka.md has an example.",
+        remedy=f"correct the {PREFIX}* variable; docs/how-to/secure-kafka.md has an example.",
     )

@@ -146,9 +146,7 @@ def with_existing_rows(engine: Engine, places: Places, seek: BatchCommit, rows: 
         older = row.kind == "batch" and row.epoch < seek.id.epoch and row.topic_id == seek.topic.id
         return older and row.start_offset >= starts.get(row.partition, row.end_offset + 1)
 
-    return [
-        replace(row, existing_rows=sum(there.get((row.epoch, row.batch, row.partition), (0, 0)))) if again(row) else row for row in rows
-    ]
+    return [replace(row, stood=sum(there.get((row.epoch, row.batch, row.partition), (0, 0)))) if again(row) else row for row in rows]
 
 
 def version_of(log: DeltaLog) -> int:

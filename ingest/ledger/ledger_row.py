@@ -27,7 +27,7 @@ class LedgerRow:
     """What became of the offsets [start_offset, end_offset) of one partition (the ledger's columns, in order).
 
     `kind` batch: in one batch of the target. epoch: where an epoch begins (start_offset = end_offset), `why` first, start or seek.
-    gap_accepted: offsets that a seek left out on purpose. `existing_rows`, of a batch that a later seek reads again: how many of its
+    gap_accepted: offsets that a seek left out on purpose. `stood`, of a batch that a later seek reads again: how many of its
     rows and quarantined records were there when that seek looked.
     """
 
@@ -47,7 +47,7 @@ class LedgerRow:
     duplicate: int
     quarantined: int
     gap: int
-    existing_rows: int | None
+    stood: int | None
     why: str | None
     target_version: int
     contract_hash: str

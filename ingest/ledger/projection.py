@@ -77,7 +77,7 @@ class Ledger:
         rows: dict[tuple[str, int, int, int, int], LedgerRow] = {}
         for commit, batch_commit in self.pending:
             for row in self._project(commit, batch_commit):
-                if row.existing_rows is not None or row.key not in rows:
+                if row.stood is not None or row.key not in rows:
                     rows[row.key] = row
         newest = max((batch_commit for _, batch_commit in self.pending), key=lambda batch_commit: batch_commit.id)
         batch_commit = replace(newest, kind="ledger", ranges=(), counts=(), gaps=())

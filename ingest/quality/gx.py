@@ -89,7 +89,7 @@ class Runner:
 
     GX's own `persist` is off. It caches the whole frame and never lets it go, is not allowed on serverless, and gains nothing here:
     frames come with just the columns that are checked, and reading these again from Parquet costs less than caching them
-    (measured: docs/quality.md).
+    (measured: docs/how-to/quality.md).
     """
 
     def __init__(self, name: str) -> None:

@@ -118,7 +118,7 @@ def load_suites(project: Path, contracts: Sequence[Contract], *, named: bool = F
             "SUITE_INVALID",
             f"{len(problems)} problem{'s' if len(problems) > 1 else ''}:{listed}",
             expected="expectations that GX knows, on columns that the table has.",
-            remedy="correct the suite (docs/quality.md).",
+            remedy="correct the suite (docs/how-to/quality.md).",
         )
     return [suite for suite in suites if suite is not None]
 

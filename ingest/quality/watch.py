@@ -76,7 +76,8 @@ class CheckSchedule:
             return failure
         self._new.discard(places.name)
         self._at[places.name] = time.monotonic()
-        # What cannot be evaluated is looked at again from where this check began (docs/quality.md): with every minute more rows, or all.
+        # What cannot be evaluated is looked at again from where this check began (docs/how-to/quality.md): with every minute more rows,
+        # or all.
         broken = any(row.exception for row in checked.rows)
         former_s = self._every_s.get(places.name, self.every_s)
         self._every_s[places.name] = min(2 * former_s, max(BROKEN_EVERY_S, self.every_s)) if broken else self.every_s

@@ -1,4 +1,4 @@
-"""Where everything of one table lives (docs/contract.md, places)."""
+"""Where everything of one table lives (docs/reference/guarantees.md, places)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a project as SQL names them (docs/contract.md, places)."""
+"""The tables of a project as SQL names them (docs/reference/guarantees.md, places)."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _failed(found: str) -> InvalidInput:
     return InvalidInput(
         "SQL_FAILED",
         found,
-        expected="SQL that the engine can run; docs/questions.md says how the two differ.",
+        expected="SQL that the engine can run; docs/how-to/sql-questions.md says how the two differ.",
         remedy="correct the statement; `ingest sql --tables` shows tables and columns.",
     )
 

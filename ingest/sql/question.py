@@ -52,7 +52,7 @@ class Question:
             words = {"event_time": "event_time in its contract"}
             mends = {
                 "event_time": "name a column as event_time in the contract",
-                "quality": f"run `ingest check {contract.name}` first (docs/quality.md)",
+                "quality": f"run `ingest check {contract.name}` first (docs/how-to/quality.md)",
             }
             mend = mends.get(missing[0], f"run `ingest run {contract.name}` first, or name the right --lake")
             raise InvalidInput(

@@ -144,8 +144,8 @@ def _positive(numbers: Mapping[Key, int]) -> dict[Key, int]:
 def _least(row: LedgerRow, batch_history: BatchHistory) -> int:
     """What has to stand of a batch that was read again or left out: what stood then. If nobody counted that, nothing of what was left out
     for good, and all of what was read again."""
-    if row.existing_rows is not None:
-        return row.existing_rows
+    if row.stood is not None:
+        return row.stood
     return 0 if batch_history.left_out(row).count(row.start_offset, row.end_offset) else row.inserted + row.quarantined
 
 

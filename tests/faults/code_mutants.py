@@ -1,6 +1,6 @@
 """Bugs planted in a copy of the engine, each with what must find it: a run under the oracle, or a test of the repository.
 
-To add one: a line in MUTANTS (a scenario, and what the oracle says) or in CAUGHT (a test that fails), and its row in docs/faults.md.
+To add one: a line in MUTANTS (scenario, the oracle's words) or CAUGHT (a test that fails), and its row in docs/explanation/faults.md.
 """
 
 from __future__ import annotations

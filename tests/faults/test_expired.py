@@ -75,8 +75,8 @@ def test_kafka_compacts_the_topic_between_attempt_and_repetition(pipeline: Pipel
 
     lake.complete()
     assert lake.shown() == left, "Kafka's cleaner was at rest meanwhile"
-    existing_rows = {place: record for place, record in before.records.items() if place[1] < done[place[0]]}
-    read = replace(left, records={**existing_rows, **left.records})
+    stood = {place: record for place, record in before.records.items() if place[1] < done[place[0]]}
+    read = replace(left, records={**stood, **left.records})
     lost, unread = ids(before) - ids(read), before.records.keys() - read.records.keys()
     assert bool(lost) == (point != "after_target")
     kafka = json.loads(lake.command("verify", "--json", "--against-kafka").ended(0))["tables"][0]["kafka"]

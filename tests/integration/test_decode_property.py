@@ -39,7 +39,7 @@ def require(right: bool) -> None:
 
 
 def expected(column: str, json_text: str) -> Any:
-    """The column's value, by Python's own readers and the rules of docs/contracts.md. Raises Faulty."""
+    """The column's value, by Python's own readers and the rules of docs/reference/contracts.md. Raises Faulty."""
     value = json.loads(json_text, parse_float=Decimal)
     if value is None:
         return None

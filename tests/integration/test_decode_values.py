@@ -1,4 +1,4 @@
-"""How JSON becomes a value (docs/contracts.md): exact, or quarantined with the reason and the column; nothing rounded or guessed (I5)."""
+"""JSON becomes an exact value, or the record is quarantined with the reason and the column (I5; docs/reference/contracts.md)."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_a_seek_notes_what_stood_of_the_batches_that_it_reads_again_and_the_gap_
     one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id = 'c'").collect()
     one.table = one.open(Seeking(Aim("offsets", ((0, 1),)), accept_gap=False, reason="--to 0:1"))
     one.table.epoch.ledger.append()
-    batches = {row["batch"]: row["existing_rows"] for row in stored(one) if row["kind"] == "batch"}
+    batches = {row["batch"]: row["stood"] for row in stored(one) if row["kind"] == "batch"}
     assert batches == {2: None, 3: 2}, "one row and one quarantined record"
     one.batch(order("b"), order("c"), "{")
     one.table = one.open(Seeking(Aim("offsets", ((0, 7),)), accept_gap=True, reason="--to 0:7"))

@@ -181,7 +181,7 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
         "SELECT \"it's\" AS a, '\"' AS b",
         "WITH e AS (SELECT at - INTERVAL '1' HOUR AS earlier FROM events) SELECT max(earlier) AS m FROM e",
         "SELECT count(DISTINCT id) AS n, sum(Amount) AS s FROM events WHERE at >= TIMESTAMP '2025-01-02 01:00:00'",
-        # what docs/questions.md says to write
+        # what docs/how-to/sql-questions.md says to write
         "SELECT date_part('hour', at) AS h, CAST(7 AS DOUBLE) / 2 AS q, 1 / nullif(0, 0) AS z FROM events ORDER BY id",
         "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY share) AS p, count(CASE WHEN ok THEN 1 END) AS n FROM events",
         "SELECT id FROM events WHERE regexp_like(id, '^a') ORDER BY id",
@@ -257,7 +257,7 @@ def test_elements_of_an_array_are_rows_by_each_engines_own_function(engines: tup
 
 
 def test_with_spark_a_statement_reads_any_file_as_the_page_says(engines: tuple[Ask, Ask], tmp_path: Path) -> None:
-    """docs/questions.md, what a statement can read. The day that this fails the page may promise more."""
+    """docs/how-to/sql-questions.md, what a statement can read. The day that this fails the page may promise more."""
     (tmp_path / "f.txt").write_text("not of the lake\n")
     sql = f"SELECT * FROM text.`{tmp_path}/f.txt`"
     without, with_ = engines

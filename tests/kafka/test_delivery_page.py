@@ -1,4 +1,4 @@
-"""docs/delivery.md runs from top to bottom in one session, and prints what it says that it prints."""
+"""docs/tutorial/delivery.md runs from top to bottom in one session, and prints what it says that it prints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from ingest.lab.broker.embedded_broker import Broker
 
-PAGE = Path(__file__).parents[2] / "docs" / "delivery.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "delivery.md"
 _PIECE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```text\n(?P<printed>.*?)```)?", re.DOTALL)
 
 

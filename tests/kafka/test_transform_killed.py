@@ -132,7 +132,7 @@ def test_instances_that_come_and_go_under_load_give_each_effect_once(
     assert counts[0]["records"] > 0
 
 
-@pytest.mark.slow  # docs/delivery.md plays it in make test
+@pytest.mark.slow  # docs/tutorial/delivery.md plays it in make test
 def test_a_zombie_that_wakes_with_its_transaction_still_open_is_fenced_by_the_group(
     scene: Callable[[int], Scene], instances: Start
 ) -> None:

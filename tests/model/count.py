@@ -25,7 +25,7 @@ class LedgerRow(NamedTuple):
     read: int = 0
     inserted: int = 0
     quarantined: int = 0
-    existing_rows: int | None = None
+    stood: int | None = None
     why: str = ""
     version: int = 0
 
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     end: int
     inserted: int
     quarantined: int
-    existing_rows: int | None
+    stood: int | None
 
 
 class Seek(NamedTuple):
@@ -99,7 +99,7 @@ class Known:
         self.seeks: dict[int, Seek] = {}
         for (kind, e, n, p, start), row in sorted(rows.items()):
             if kind == "batch":
-                self.batches[e, n, p] = Batch(row.topic, start, row.end, row.inserted, row.quarantined, row.existing_rows)
+                self.batches[e, n, p] = Batch(row.topic, start, row.end, row.inserted, row.quarantined, row.stood)
             elif kind == "gap_accepted" or n > 0:
                 seek = self.seeks.setdefault(e, Seek(row.topic, {}, [], snapshots.get(e, row.version)))
                 if kind == "gap_accepted":
@@ -115,14 +115,14 @@ class Known:
         seek = self._read_again_by(key, batch)
         if seek is None:
             return batch.inserted + batch.quarantined - there - self._gone(key, -1)
-        existing_rows = batch.existing_rows
-        if existing_rows is None:  # nobody counted it
-            existing_rows = (
+        stood = batch.stood
+        if stood is None:  # nobody counted it
+            stood = (
                 0
                 if self._gaps(batch.topic, key[2], key[0] + 1) & set(range(batch.start, batch.end))
                 else batch.inserted + batch.quarantined
             )
-        return existing_rows - there - self._gone(key, self.seeks[seek].version)
+        return stood - there - self._gone(key, self.seeks[seek].version)
 
     def short(self, key: Key) -> bool:
         """Whether anything is missing: of rows and records apart, if the batch is held to its own counts."""

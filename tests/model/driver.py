@@ -332,12 +332,8 @@ class Driver:
 
         def change(there: Mapping[Any, Any]) -> Change:
             new = {key: row for key, row in rows.items() if key not in there}
-            existing_rows = {
-                key: there[key]._replace(existing_rows=row.existing_rows)
-                for key, row in rows.items()
-                if key in there and row.existing_rows is not None
-            }
-            return Change({**there, **existing_rows, **new}, "MERGE", {"about": about})
+            stood = {key: there[key]._replace(stood=row.stood) for key, row in rows.items() if key in there and row.stood is not None}
+            return Change({**there, **stood, **new}, "MERGE", {"about": about})
 
         yield from self._unfenced(LEDGER, change)
         self.ledger_seen = self.logs[LEDGER].newest(), self.logs[LEDGER].stamp(self.logs[LEDGER].newest())
@@ -361,7 +357,7 @@ class Driver:
         for key, row in [*(ledger.newest.rows.items() if ledger else ()), *rows.items()]:
             kind, e, n, p, _ = key
             if kind == "batch" and e < seek.id.epoch and row.topic == seek.topic.id and row.end > starts.get(p, row.end):
-                rows[key] = row._replace(existing_rows=there[0][e, n, p] + there[1][e, n, p])
+                rows[key] = row._replace(stood=there[0][e, n, p] + there[1][e, n, p])
 
     def _at(self, which: int, look: Snapshot) -> Version | None:
         table = self.world.tables[which]

@@ -1,4 +1,4 @@
-"""Bugs planted in the engine's pure functions, and in the drivers of the model: each must break a promise (docs/model.md)."""
+"""Bugs planted in the engine's pure functions, and in the drivers of the model: each must break a promise (docs/explanation/model.md)."""
 
 from __future__ import annotations
 

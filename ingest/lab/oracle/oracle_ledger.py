@@ -81,20 +81,20 @@ def _counts(case: Case, row: OracleLedgerRow, what: str) -> Iterator[str]:
 
 
 def _existing_rows(case: Case) -> Iterator[str]:
-    """`existing_rows` is how many rows of a batch both tables held when a seek that reads its range again had looked at them."""
+    """`stood` is how many rows of a batch both tables held when a seek that reads its range again had looked at them."""
     held: dict[Place, set[int]] = defaultdict(set)
-    rows = [row for row in case.lake.ledger if row.existing_rows is not None]
+    rows = [row for row in case.lake.ledger if row.stood is not None]
     for seek in case.lake.commits("target", "seek"):
-        snapshots = (seek.metadata or {}).get("snapshots") or {}
+        snapshots = (seek.metadata or {}).get("looked") or {}
         then = [case.lake.history.get((table, int((snapshots.get(table) or {}).get("version", -1)))) for table in PLACES]
         for row in rows:
             if row.epoch < seek.number[0] and row.topic_id == seek.topic_id and seek.starts.get(row.partition, 0) < row.end_offset:
                 # Where a version cannot be read any more, anything goes.
-                held[row.place].add(row.existing_rows or 0 if None in then else sum(each[row.place] for each in then if each))
+                held[row.place].add(row.stood or 0 if None in then else sum(each[row.place] for each in then if each))
     for row in rows:
-        if row.existing_rows not in held[row.place]:
+        if row.stood not in held[row.place]:
             saw = sorted(held[row.place])
-            yield f"{case.run.table}: ledger, {row.key}: existing rows {row.existing_rows}, the seeks that read it again saw {saw} (g)"
+            yield f"{case.run.table}: ledger, {row.key}: existing rows {row.stood}, the seeks that read it again saw {saw} (g)"
 
 
 def check_batches(case: Case) -> Iterator[str]:

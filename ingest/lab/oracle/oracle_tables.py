@@ -61,7 +61,7 @@ class OracleLedgerRow(NamedTuple):
     duplicate: int
     quarantined: int
     gap: int
-    existing_rows: int | None
+    stood: int | None
     why: str | None
     target_version: int
 

@@ -45,7 +45,7 @@ def refused(project: Path, text: str | bytes) -> ContractInvalid:
     with pytest.raises(ContractInvalid) as caught:
         load_contracts(write(project, orders=text))
     assert caught.value.code == "CONTRACT_INVALID" and caught.value.exit_code == 2
-    assert "docs/contracts.md" in caught.value.remedy
+    assert "docs/reference/contracts.md" in caught.value.remedy
     return caught.value
 
 
@@ -191,7 +191,7 @@ def test_a_property_that_breaks_a_promise_is_refused(tmp_path: Path, key: str) -
         ("pipeline: !!python/name:os.system x\n", 1, "the tag", "without a tag"),
         ("pipeline: a\ntable: \x07\n", 2, "a control character", "printable"),
         (b"pipeline: a\ntable: \xff\n", 2, "not UTF-8", "UTF-8"),
-        ("a: " + "[" * 600 + "]" * 600, 1, "nested too deeply", "docs/contracts.md"),
+        ("a: " + "[" * 600 + "]" * 600, 1, "nested too deeply", "docs/reference/contracts.md"),
     ],
 )
 def test_a_file_that_is_no_yaml_mapping_is_refused_with_its_line(
@@ -296,7 +296,7 @@ def test_a_contract_with_the_other_ending_is_not_passed_over_in_silence(tmp_path
 def test_the_reference_page_shows_a_contract_and_what_the_command_prints_of_a_wrong_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (Path(__file__).parents[3] / "docs/contracts.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/reference/contracts.md").read_text()
     example = page.split("```yaml\n")[1].split("```")[0]
     assert load_contracts(write(tmp_path, orders=example))[0].name == "shop.orders"
     wrong = example.replace("amount, type: ", "amount, typ: ").replace("[order_id]", "[ordr_id]")

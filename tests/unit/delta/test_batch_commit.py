@@ -22,7 +22,7 @@ SEEK = replace(BATCH, kind="seek", id=BatchId(3, 1), ranges=(OffsetRange(0, 5, 5
 SEEK = replace(SEEK, gaps=(OffsetRange(0, 1, 2), OffsetRange(0, 3, 5)))
 
 HEAD = {"oncelake": 1, "pipeline": "shop", "table": "orders", "epoch": 3, "writer": "w"}
-HEAD["snapshots"] = {"target": {"table_id": "T", "version": 4, "stamp": "t4"}, "quarantine": {"table_id": "Q", "version": 2, "stamp": "q2"}}
+HEAD["looked"] = {"target": {"table_id": "T", "version": 4, "stamp": "t4"}, "quarantine": {"table_id": "Q", "version": 2, "stamp": "q2"}}
 OF_TOPIC = {"contract_hash": "h", "topic": "orders", "topic_id": "topic-id", "cluster": "cluster"}
 DOCUMENTED = {
     FENCE: HEAD | {"kind": "epoch", "batch": 0},

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.unit
 
 PROJECT = Path(__file__).parents[3]
-# What docs/delivery.md imports, and what the verbs `transactions` and `semantics` are made of.
+# What docs/tutorial/delivery.md imports, and what the verbs `transactions` and `semantics` are made of.
 MODULES = (
     "kafka.delivery",
     "kafka.open_transactions",

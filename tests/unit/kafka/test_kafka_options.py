@@ -115,7 +115,7 @@ def test_no_secret_is_in_what_is_printed() -> None:
 
 
 def test_the_page_tells_the_options_that_the_engine_sets_where_nobody_else_does() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "secure-kafka.md").read_text(encoding="utf-8")
     told = {"kafka.max.partition.fetch.bytes": "8 MB"}
     for name, value in {**LARGE, **PROMPT, "kafka.default.api.timeout.ms": PATIENCE["kafka.default.api.timeout.ms"]}.items():
         assert f"`{name.removeprefix('kafka.')}` {told.get(name, value)}" in page

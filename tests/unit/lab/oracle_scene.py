@@ -49,7 +49,7 @@ def quarantined(place: tuple[int, int], batch: tuple[int, int] = FIRST, topic_id
 def ledger(batch: tuple[int, int], partition: int, start: int, end: int, version: int, **counts: Any) -> dict[str, Any]:
     """A row of kind batch, unless told otherwise."""
     named = {"kind": "batch", "epoch": batch[0], "batch": batch[1], "topic_id": TOPIC_ID, "partition": partition}
-    zero = {"records_read": 0, "inserted": 0, "duplicate": 0, "quarantined": 0, "gap": 0, "existing_rows": None, "why": None}
+    zero = {"records_read": 0, "inserted": 0, "duplicate": 0, "quarantined": 0, "gap": 0, "stood": None, "why": None}
     return {**named, "start_offset": start, "end_offset": end, **zero, "target_version": version, **counts}
 
 
@@ -83,7 +83,7 @@ class Statement:
 
     def properties(self) -> CommitProperties:
         mark = {"oncelake": 1, "kind": self.kind, "pipeline": "shop", "table": "orders", "epoch": self.epoch, "batch": self.number}
-        mark |= {"writer": f"writer of epoch {self.epoch}", "snapshots": {table: {"version": at} for table, at in self.snapshots.items()}}
+        mark |= {"writer": f"writer of epoch {self.epoch}", "looked": {table: {"version": at} for table, at in self.snapshots.items()}}
         if self.kind == "seek":
             mark |= {"topic_id": self.topic_id, "starts": self.starts, "gaps": self.gaps, "why": "seek" if self.epoch > 1 else "first"}
         elif self.kind == "batch":

@@ -49,7 +49,7 @@ def test_only_the_chosen_faults_strike_as_often_as_their_weights_say_in_whatever
 
 
 def test_every_fault_has_a_weight_a_blow_and_a_line_on_the_page() -> None:
-    page = (PROJECT / "docs/chaos.md").read_text(encoding="utf-8")
+    page = (PROJECT / "docs/explanation/chaos.md").read_text(encoding="utf-8")
     assert set(FAULTS) == WEIGHTS.keys() == INJECTIONS.keys()
     assert not [name for name in FAULTS if f"| {name} |" not in page]
 

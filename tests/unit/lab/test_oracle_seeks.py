@@ -94,12 +94,12 @@ def test_a_start_without_a_seek_goes_on_at_the_tables_ends_and_the_ledger_tells_
     good.ask(tmp_path).assert_clean()
 
 
-def read_again(scene: Scene, *, existing_rows: int | None = 3) -> None:
+def read_again(scene: Scene, *, stood: int | None = 3) -> None:
     """A seek to the earliest, whose batch adds nothing."""
     snapshots = {"target": 4, "quarantine": 2}
     scene.target += [fence(2), seek(2, {0: 0, 1: 0}, snapshots=snapshots), batch(AGAIN, {0: [0, 9], 1: [0, 3]})]
     scene.quarantine.append(fence(2))
-    scene.ledger[2]["existing_rows"] = existing_rows
+    scene.ledger[2]["stood"] = stood
     scene.ledger += [
         ledger(AGAIN, 0, 0, 9, 6, records_read=7, duplicate=7, gap=2),
         ledger(AGAIN, 1, 0, 3, 6, records_read=3, duplicate=3),
@@ -107,11 +107,11 @@ def read_again(scene: Scene, *, existing_rows: int | None = 3) -> None:
     ]
 
 
-@pytest.mark.parametrize(("existing_rows", "clean"), [(3, True), (None, True), (2, False)])
+@pytest.mark.parametrize(("stood", "clean"), [(3, True), (None, True), (2, False)])
 def test_what_stood_of_a_batch_when_it_is_read_again_is_counted_at_the_seek(
-    good: Scene, tmp_path: Path, existing_rows: int | None, clean: bool
+    good: Scene, tmp_path: Path, stood: int | None, clean: bool
 ) -> None:
-    read_again(good, existing_rows=existing_rows)
+    read_again(good, stood=stood)
     found = good.judge(tmp_path).findings
     assert found == (() if clean else ("orders: ledger, ('batch', 1, 2, 0, 0): existing rows 2, the seeks that read it again saw [3] (g)",))
 

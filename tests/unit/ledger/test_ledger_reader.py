@@ -157,7 +157,7 @@ def appended(scene: Scene, state: LedgerState) -> Ledger:
 
 
 def keys(rows: Iterable[LedgerRow]) -> list[tuple[object, ...]]:
-    return sorted((row.epoch, row.batch, row.kind, row.inserted, row.quarantined, row.existing_rows) for row in rows)
+    return sorted((row.epoch, row.batch, row.kind, row.inserted, row.quarantined, row.stood) for row in rows)
 
 
 def test_a_lost_ledger_is_made_again_from_the_log(scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]]) -> None:
@@ -181,8 +181,8 @@ def test_what_stood_when_a_seek_looked_is_counted_then(
     scene.target.delete("true")
     appended(scene, before)
     ((_, rows),) = merged
-    existing_rows = {(row.epoch, row.batch): row.existing_rows for row in rows if row.existing_rows is not None}
-    assert existing_rows == {(1, 5): 10 - 3, (3, 2): 10}
+    stood = {(row.epoch, row.batch): row.stood for row in rows if row.stood is not None}
+    assert stood == {(1, 5): 10 - 3, (3, 2): 10}
 
 
 def test_what_vacuum_took_before_a_seek_was_appended_holds_no_run_up(
@@ -262,4 +262,4 @@ def test_a_ledger_that_deltalake_cannot_read_is_asked_through_the_session(
     scene.seek(30)
     Ledger.of(given, scene.places, Logs.of(scene.places), before).append()
     ((_, rows),) = merged
-    assert {(row.epoch, row.batch): row.existing_rows for row in rows if row.existing_rows is not None} == {(1, 5): 10, (3, 2): 10}
+    assert {(row.epoch, row.batch): row.stood for row in rows if row.stood is not None} == {(1, 5): 10, (3, 2): 10}

@@ -41,7 +41,7 @@ def test_every_record_and_every_offset_is_accounted_for(parts: list[tuple[Offset
         assert row.records_read == count.read == row.inserted + row.duplicate + row.quarantined
         assert row.end_offset - row.start_offset == row.records_read + row.gap
         assert (row.inserted, row.quarantined) == (inserted, count.quarantined) and min(row.duplicate, row.gap) >= 0
-        assert (row.kind, row.epoch, row.batch, row.target_version, row.existing_rows, row.why) == ("batch", 4, 5, 3, None, None)
+        assert (row.kind, row.epoch, row.batch, row.target_version, row.stood, row.why) == ("batch", 4, 5, 3, None, None)
         assert (row.topic, row.topic_id, row.contract_hash) == ("orders", "id", "hash")
 
 

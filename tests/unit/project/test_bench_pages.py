@@ -59,7 +59,7 @@ def test_what_the_page_of_costs_says_of_ours_is_what_was_measured() -> None:
 def test_what_the_page_of_quality_says_of_a_check_is_what_was_measured() -> None:
     result = result_of("quality")
     assert (result["rows"], result["expectations"], result["of_all_rows"], result["persist"]) == (2_050_000, 10, 3, False)
-    said = (PROJECT / "docs" / "quality.md").read_text(encoding="utf-8")
+    said = (PROJECT / "docs" / "how-to" / "quality.md").read_text(encoding="utf-8")
     for row, rounds in (("all rows, warm", "whole"), ("three of all rows", "new"), ("the seven only", "at_work")):
         warm = [each["seconds"] for each in result[rounds][1:]]
         span = f"{min(warm)}" if min(warm) == max(warm) else f"{min(warm)}–{max(warm)}"
@@ -75,7 +75,7 @@ def test_what_the_page_of_delivery_says_of_transactions_is_what_was_measured() -
         f"at 1,000 records a transaction {plain[0]} of kafka-python's own plain idempotent producer without compression, {packed[0]} "
         f"with gzip; at 100 records {plain[1]} and {packed[1]}, at 10,000 {plain[2]} and {packed[2]}."
     )
-    assert said in " ".join((PROJECT / "docs" / "delivery.md").read_text(encoding="utf-8").split())
+    assert said in " ".join((PROJECT / "docs" / "tutorial" / "delivery.md").read_text(encoding="utf-8").split())
 
 
 def test_make_bench_runs_modules_that_there_are_with_options_that_they_take() -> None:

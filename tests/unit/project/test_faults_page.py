@@ -1,4 +1,4 @@
-"""docs/faults.md is held against the tests: each one it names exists and runs where it says; each mutant stands there."""
+"""docs/explanation/faults.md is held against the tests: each one it names exists and runs where it says; each mutant stands there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.faults.code_mutants import CAUGHT, MUTANTS
 pytestmark = pytest.mark.unit
 
 TESTS = Path(__file__).parents[2]
-PAGE = TESTS.parent / "docs/faults.md"
+PAGE = TESTS.parent / "docs/explanation/faults.md"
 FAULTS = range(1, 36)
 # What no fault of the matrix is: a door of Kafka's, and bugs.
 NOT_OF_THE_MATRIX = {"test_secure.py", "test_mutants.py"}

@@ -1,4 +1,4 @@
-"""The pages: links resolve, commands and options exist, and docs/errors.md holds every code of the source with its exit code."""
+"""The pages: links resolve, commands and options exist, and docs/reference/errors.md holds every code of the source with its exit code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAGES = sorted(
     [*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *(PROJECT / name / "README.md" for name in ("checkpoints", "expectations"))]
 )
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
-ERRORS = PROJECT / "docs/errors.md"
+ERRORS = PROJECT / "docs/reference/errors.md"
 
 # Who makes an error, and the exit codes that this can end in. A KafkaFailure is InvalidEnvironment before a run and RunStopped in it.
 FAMILIES = {
@@ -193,7 +193,7 @@ def test_every_code_and_variable_that_a_page_names_is_in_the_source(page: Path) 
 
 
 def rows() -> list[tuple[str, set[int]]]:
-    """The tables of docs/errors.md: code and exit codes."""
+    """The tables of docs/reference/errors.md: code and exit codes."""
     found = re.findall(r"^\| `(\w+)` \| ([\d, ]+) \| \S.*\|$", ERRORS.read_text(encoding="utf-8"), re.MULTILINE)
     return [(code, {int(each) for each in exits.split(",")}) for code, exits in found]
 

@@ -151,7 +151,7 @@ def test_an_exception_of_the_jvm_is_told_by_its_cause_and_not_by_py4j() -> None:
 
 
 def test_the_page_describes_every_column_of_the_results_in_their_order() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "quality.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "quality.md").read_text(encoding="utf-8")
     table = page[page.index("| column | meaning |") :].split("\n\n")[0]
     named = [name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])]
     assert named == [field.name for field in fields(QualityRow)]

@@ -1,4 +1,4 @@
-"""Start, fence, seek and recovery under random schedules and those with a name; the model's own ability to fail (docs/model.md)."""
+"""Start, fence, seek and recovery under random and named schedules; the model can fail, too (docs/explanation/model.md)."""
 
 from __future__ import annotations
 

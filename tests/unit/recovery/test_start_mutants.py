@@ -1,4 +1,4 @@
-"""What a start looks at, decides and undoes, on logs that deltalake wrote: nearly each test finds a mutant (docs/faults.md)."""
+"""What a start looks at, decides and undoes, on logs that deltalake wrote: nearly each test finds a mutant (docs/explanation/faults.md)."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_a_scratch_lake_is_not_struck_unless_the_environment_asks_for_it(tmp_pat
 
 
 def test_the_page_of_faults_names_every_point() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "faults.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "faults.md").read_text(encoding="utf-8")
     section = page.split("## Crash points")[1].split("## ")[0]
     assert sorted(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", section)) == sorted(crash_points.INSIDE + crash_points.WATCHED)
 

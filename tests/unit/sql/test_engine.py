@@ -47,7 +47,7 @@ def test_a_query_that_needs_no_table_runs_where_there_is_none() -> None:
     ],
 )
 def test_the_engine_without_spark_differs_from_it_as_the_page_says(sql: str, found: object) -> None:
-    """docs/questions.md, what both engines understand: where both answer, and not the same."""
+    """docs/how-to/sql-questions.md, what both engines understand: where both answer, and not the same."""
     assert list(without_spark(Catalog(()))(sql, None).rows()) == [(found,)]
 
 

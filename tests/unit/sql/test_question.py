@@ -28,7 +28,7 @@ NAMES = {
 
 
 def test_the_page_shows_each_question_with_its_title_explanation_and_sql() -> None:
-    page = (PROJECT / "docs" / "questions.md").read_text(encoding="utf-8")
+    page = (PROJECT / "docs" / "how-to" / "sql-questions.md").read_text(encoding="utf-8")
     values = {**NAMES, "event_time": "ordered_at", "event_id": "order_id", "since": "TIMESTAMP '2025-01-02 00:00:00'"}
     for each in questions().values():
         head = f"## {each.title}\n\n`ingest sql --question {each.name} --table orders`\n\n{each.explanation}\n\n"

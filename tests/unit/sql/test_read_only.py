@@ -110,7 +110,7 @@ def test_datafusion_would_write_what_is_refused(tmp_path: Path) -> None:
     + [f"{function}('{{}}/{name}')" for function, name in (("read_csv", "f.csv"), ("parquet_metadata", "d"), ("delta_scan", "d"))],
 )
 def test_without_spark_a_statement_reads_the_projects_tables_and_no_other_file(tmp_path: Path, source: str) -> None:
-    """docs/questions.md, what a statement can read. The command line of DataFusion itself would read some of these."""
+    """docs/how-to/sql-questions.md, what a statement can read. The command line of DataFusion itself would read some of these."""
     (tmp_path / "f.csv").write_text("a\n1\n")
     write_deltalake(str(tmp_path / "d"), pa.table({"a": [1]}))
     known = Catalog((LakeTable("shop", "orders", "target", str(tmp_path / "d")),))

@@ -76,7 +76,7 @@ class Lake:
         again = min([start, *(gap for gap, _ in gaps)])
         for at, row in enumerate(self.ledger):
             if row.kind == "batch" and row.topic_id == self.topic.id and row.start_offset >= again:
-                self.ledger[at] = replace(row, existing_rows=sum(there.get((row.epoch, row.batch, row.partition), (0, 0))))
+                self.ledger[at] = replace(row, stood=sum(there.get((row.epoch, row.batch, row.partition), (0, 0))))
         self.rows((), batch_commit=batch_commit)
         self._project(batch_commit)
 

@@ -84,9 +84,9 @@ def test_what_was_done_right_has_no_finding_and_each_offset_one_class(text: str,
 @given(texts, cuts, st.data())
 def test_a_record_that_was_lost_is_found_in_its_batch(text: str, where: list[int], data: st.DataObject) -> None:
     """I4."""
-    existing_rows = at(text, "tq")
-    assume(existing_rows)
-    lost = data.draw(st.sampled_from(existing_rows))
+    stood = at(text, "tq")
+    assume(stood)
+    lost = data.draw(st.sampled_from(stood))
     held = {name: [offset for offset in at(text, letter) if offset != lost] for name, letter in (("target", "t"), ("quarantine", "q"))}
     (found,) = placed(text, ledger(text, where), **held).findings
     assert found.code == "RECORD_LOST" and found.start_offset is not None and found.end_offset is not None

@@ -318,7 +318,7 @@ def test_what_a_seek_left_out_for_good_is_no_finding_but_a_line(lake: Lake) -> N
     kept = list(lake.ledger)
     lake.take(4)
     assert lake.codes() == ["ROWS_DIFFER"], "it stood when the seek looked"
-    lake.ledger = [replace(row, existing_rows=None) for row in kept]
+    lake.ledger = [replace(row, stood=None) for row in kept]
     assert lake.codes() == [], "and if nobody counted that, nothing of it is missed"
     lake.take(16)
     assert lake.codes() == ["ROWS_DIFFER"], "what was not left out counts"
