@@ -1,19 +1,23 @@
-"""The typer application, and the one place where an error becomes a message and an exit code."""
+"""The typer application. Only this module turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
+import re
 import select
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
+from ingest.cli import VERBS
 from ingest.cli.progress import unread
 from ingest.runtime.errors import Bug, IngestError, InvalidEnvironment, InvalidInput
 
@@ -22,26 +26,41 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 JSON = "--json"
-# As a shell says of a command that SIGPIPE has ended: `ingest log … | head`. Verbs with a verdict end with that.
+# What a shell reports for a command that SIGPIPE killed (`ingest log … | head`). A verb with a verdict keeps its own exit code.
 UNREAD = 141
-# What typer raises for a wrong option, argument or verb; it exports only this descendant.
+# Typer raises this class for a wrong option, argument or verb, but exports only its subclass BadParameter.
 USAGE_ERROR: Any = typer.BadParameter.__base__
 
-# The extra `local` installs them; a platform with a Spark of its own brings them.
+# The extra `local` installs these packages. A platform with its own Spark provides them.
 SPARK_PACKAGES = ("pyspark", "delta", "py4j")
+
+# Help fits a terminal of 100 columns.
+WIDTH = 100
+
+
+class Verbs(TyperGroup):
+    """Prints the verbs by group, each with the first sentence of its help."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for group, names in VERBS.items():
+            rows = [(name, (self.commands[name].help or "").partition("\n\n")[0].replace("\n", " ")) for name in names]
+            with formatter.section(group):
+                formatter.write_dl([(name, help.partition(". ")[0].removesuffix(".") + ".") for name, help in rows], col_max=14)
+
 
 app = typer.Typer(
     name="ingest",
-    help="Kafka into Delta Lake exactly once, with proof.",
+    cls=Verbs,
+    help="Move events from Kafka into Delta Lake exactly once, and prove it.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"max_content_width": WIDTH},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
 
 def print_json(verb: str, *, ok: bool, tables: list[dict[str, Any]] | None = None, error: IngestError | None = None, **more: Any) -> None:
-    """Print the one document that `--json` promises: `{"schema", "ok", "tables", "error"}`."""
+    """Print the JSON document that `--json` promises: `{"schema", "ok", "tables", "error"}` and the keys of `more`."""
     document = {"schema": f"oncelake/{verb}/1", "ok": ok, "tables": tables or [], "error": error.as_dict() if error else None, **more}
     print(json.dumps(document, indent=2, default=str))
 
@@ -56,14 +75,14 @@ def print_verdict(
     as_row: Callable[[T], dict[str, Any]],
     show: Callable[[T], None],
 ) -> None:
-    """Print what a verb has found, a table each, and the errors of those that did not come to their end, by their names.
+    """Print a verb's result for each table, and the errors of the tables that failed, keyed by table name.
 
-    With a reader that is gone nothing is raised: the verdict is in the exit code as well.
+    Raises nothing if nobody reads the output any more, because the exit code carries the verdict too.
     """
     with unread(sys.stdout):
         if as_json:
-            ended = [{"table": name, "ok": False, "error": error.as_dict()} for name, error in errors.items()]
-            print_json(verb, ok=ok, tables=[*map(as_row, found), *ended], error=next(iter(errors.values()), None))
+            failures = [{"table": name, "ok": False, "error": error.as_dict()} for name, error in errors.items()]
+            print_json(verb, ok=ok, tables=[*map(as_row, found), *failures], error=next(iter(errors.values()), None))
         for each in () if as_json else found:
             show(each)
     for failed in () if as_json else errors.values():
@@ -71,24 +90,30 @@ def print_verdict(
 
 
 def print_error(error: IngestError) -> None:
-    """Say on stderr what was found, what was expected and what mends it."""
-    with unread(sys.stderr):  # `2>&1 | head` takes no exit code either
-        print(f"ingest: {error.code}: {error.found}", file=sys.stderr)
-        print(f"  expected: {error.expected}", file=sys.stderr)
-        print(f"  to mend:  {error.remedy}", file=sys.stderr)
+    """Print on stderr what was found, what was expected and how to mend it. In a log each is one line, so that a search finds it."""
+    with unread(sys.stderr):  # with `2>&1 | head` the exit code stays the error's
+        for head, text in (("ingest: ", f"{error.code}: {error.found}"), ("  expected: ", error.expected), ("  to mend:  ", error.remedy)):
+            print(_wrapped(head, text) if sys.stderr.isatty() else head + text, file=sys.stderr)
+
+
+def _wrapped(head: str, text: str) -> str:
+    """Wrap the text at WIDTH. A command in backticks stays on one line, so that it can be copied."""
+    commands = re.sub("`[^`]*`", lambda command: command.group().replace(" ", "\0"), text)
+    wrapped = textwrap.fill(head + commands, WIDTH, subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False)
+    return wrapped.replace("\0", " ")
 
 
 def main() -> None:
-    """Entry point of the console script; exit codes as in docs/reference/guarantees.md."""
+    """Entry point of the console script. docs/reference/guarantees.md lists the exit codes."""
     from ingest.cli import register
 
     register()
     words = sys.argv[1:]
-    # A caller that has closed them (`>&-`) reads nothing; Python has no streams then.
+    # Python sets a stream to None if the caller has closed it (`>&-`).
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     try:
-        # Not standalone: the application would end the process with messages and codes of its own.
+        # In standalone mode typer would end the process with its own messages and exit codes.
         with _beside(words) as broker:
             code = app(standalone_mode=False, obj=broker)
         sys.stdout.flush()
@@ -112,15 +137,15 @@ def main() -> None:
         if (refused := environment_error(error)) is not None:
             _end(words, refused)
         traceback.print_exc()
-        _end(words, Bug("UNEXPECTED", f"{type(error).__name__}: {error}", expected="no error that has no name."))
+        _end(words, Bug("UNEXPECTED", f"{type(error).__name__}: {error}", expected="only errors that have a code."))
     else:
-        # Databricks calls this function in an interpreter of its own, where SystemExit is an exception whatever its code.
+        # Databricks calls this function in its own interpreter, which reports every SystemExit as a failure, even SystemExit(0).
         if isinstance(code, int) and code != 0:
             sys.exit(code)
 
 
 def _beside(words: list[str]) -> AbstractContextManager[BrokerAnswers | None]:
-    """What `ingest status` asks the broker with takes as long to load as all else: it begins before typer has looked at the options."""
+    """For `ingest status`, start the process that queries the broker before typer reads the options: it loads as long as all the rest."""
     if words[:1] != ["status"]:
         return nullcontext()
     from ingest.kafka.broker_answers import BrokerAnswers
@@ -129,10 +154,10 @@ def _beside(words: list[str]) -> AbstractContextManager[BrokerAnswers | None]:
 
 
 def _nobody_reads() -> bool:
-    asked = select.poll()
-    asked.register(sys.stdout, 0)
-    gone = any(event & select.POLLERR for _, event in asked.poll(0))
-    with unread(sys.stdout):  # Python would complain of what is left to flush when it ends
+    poll = select.poll()
+    poll.register(sys.stdout, 0)
+    gone = any(event & select.POLLERR for _, event in poll.poll(0))
+    with unread(sys.stdout):  # flush now: otherwise Python reports the broken pipe once more at exit
         pass
     return gone
 
@@ -156,7 +181,7 @@ def _spark_missing(error: ModuleNotFoundError) -> InvalidEnvironment:
 
 
 def _verb(words: list[str]) -> str:
-    """`run`, `broker-start`: the words before the first option, two for a group of verbs."""
+    """The verb as the JSON schema names it, such as `run` or `broker-start`: one word before the first option, two for a group of verbs."""
     named = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
     groups = {group.typer_instance.info.name for group in app.registered_groups if group.typer_instance}
     return "-".join(named[: 2 if named[:1] and named[0] in groups else 1]) or "ingest"

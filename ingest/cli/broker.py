@@ -1,4 +1,4 @@
-"""`ingest broker`: an embedded Kafka broker for a laptop, started, stopped and asked about from any terminal."""
+"""`ingest broker`: start, stop and query an embedded Kafka broker on a laptop, from any terminal."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import typer
 from ingest.cli.app import app, print_json
 from ingest.cli.options import Json
 
-Data = Annotated[Path, typer.Option("--data", help="Folder of the broker's data; topics in it survive a stop.")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes the folder's last one or any free one.")]
+Data = Annotated[Path, typer.Option("--data", help="Folder for the broker's data. Its topics survive a stop.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes the folder's last port or any free one.")]
 
 DATA_DEFAULT = Path(".broker")
 PORT_DEFAULT = 9092
 
-broker = typer.Typer(name="broker", help="An embedded Kafka broker: one node, on this machine only.", no_args_is_help=True)
+broker = typer.Typer(name="broker", help="Start and stop an embedded Kafka broker on this machine.", no_args_is_help=True)
 app.add_typer(broker)
 
 
 @broker.command()
 def start(data: Data = DATA_DEFAULT, port: Port = PORT_DEFAULT, as_json: Json = False) -> None:
-    """Start it in the background and wait until it answers; one that runs already is left as it is."""
+    """Start the broker in the background and wait until it answers. A running broker is left as it is."""
     from ingest.lab.broker.embedded_broker import Broker
 
     node = Broker(data, port=port, die_with_parent=False)
@@ -34,13 +34,13 @@ def start(data: Data = DATA_DEFAULT, port: Port = PORT_DEFAULT, as_json: Json = 
         )
     else:
         print(
-            f"{node.bootstrap_servers} {'was running already' if already else 'is up'} (data in {data}, stop with: {_stop_command(data)})"
+            f"{node.bootstrap_servers} {'was already running' if already else 'is up'} (data in {data}, stop with: {_stop_command(data)})"
         )
 
 
 @broker.command()
 def stop(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
-    """Stop it in order; its topics stay in the data folder."""
+    """Stop the broker. Its topics stay in the data folder."""
     from ingest.lab.broker.embedded_broker import Broker
 
     stopped = Broker(data).stop()
@@ -52,7 +52,7 @@ def stop(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
 
 @broker.command()
 def status(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
-    """Say whether it runs and answers; exit 1 if it does not."""
+    """Show whether the broker runs and answers. Exit 1: it does not."""
     from ingest.lab.broker.broker_probe import answers
     from ingest.lab.broker.embedded_broker import Broker
 

@@ -1,4 +1,4 @@
-"""`ingest chaos`: faults at random against scratch copies of the project's tables, and the oracle's verdict."""
+"""`ingest chaos`: inject random faults into runs on scratch copies of the project's tables. The oracle judges the result."""
 
 from __future__ import annotations
 
@@ -22,28 +22,30 @@ RATE_DEFAULT = 4000
 
 @app.command()
 def chaos(
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all of tables/ if none is named.")] = None,
+    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")] = None,
     project: Project = PROJECT_DEFAULT,
     minutes: Annotated[
-        float, typer.Option("--minutes", min=0.1, help="How long faults are dealt; reading to the end and judging come on top.")
+        float, typer.Option("--minutes", min=0.1, help="Minutes of fault injection. Reading to the end and judging take extra time.")
     ] = 2.0,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed deals the same faults in the same order.")] = SEED_DEFAULT,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed injects the same faults in the same order.")] = SEED_DEFAULT,
     faults: Annotated[
-        str | None, typer.Option("--faults", help="Names with commas between them; docs/explanation/chaos.md lists them. Default: all.")
+        str | None, typer.Option("--faults", help="Comma-separated names (default: all). docs/explanation/chaos.md lists them.")
     ] = None,
-    rate: Annotated[
-        int, typer.Option("--rate", min=0, help="Records a second that the producer writes; 0: as many as it can.")
-    ] = RATE_DEFAULT,
+    rate: Annotated[int, typer.Option("--rate", min=0, help="Records per second that the producer writes; 0: no limit.")] = RATE_DEFAULT,
     samples: Annotated[
-        Path | None, typer.Option("--samples", help="Folder with <table>.jsonl: sample events, one JSON object a line; ids are replaced.")
+        Path | None, typer.Option("--samples", help="Folder of sample events: <table>.jsonl, one JSON object per line. Ids are replaced.")
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--folder", help="Where the scratch folder is made (default: the system's); it stays if something was found."),
+        typer.Option(
+            "--folder", help="Parent of the scratch folder (default: the system's). If there are findings, the scratch folder is kept."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Strike an embedded broker, a producer and `ingest run` at random, on a scratch lake, and judge what is left (exit 1: findings)."""
+    """Inject random faults into a real run and judge the result. It has an embedded broker, a producer
+    and a scratch lake of its own. Exit 1: findings.
+    """
     from ingest.contract.definition import load_contracts
     from ingest.lab.chaos.chaos_run import Options, run
     from ingest.lab.chaos.schedule import chosen
@@ -58,45 +60,46 @@ def chaos(
     if as_json:
         print_json("chaos", ok=report.ok, tables=_rows(report), **_more(report))
     else:
-        _print(report, _again(tables or [], project, report))
+        _print(report, _command(tables or [], project, report))
     if report.broken_off:
         raise KeyboardInterrupt
     if not report.ok:
         sys.exit(1)
 
 
-def _again(tables: list[str], project: Path, report: ChaosReport) -> str:
-    asked = report.options
-    words = ["ingest", "chaos", *tables, "--minutes", f"{asked.minutes:g}", "--seed", str(asked.seed), "--faults", ",".join(asked.faults)]
-    words += ["--rate", str(asked.rate)]
+def _command(tables: list[str], project: Path, report: ChaosReport) -> str:
+    """The command that repeats this run."""
+    used = report.options
+    words = ["ingest", "chaos", *tables, "--minutes", f"{used.minutes:g}", "--seed", str(used.seed), "--faults", ",".join(used.faults)]
+    words += ["--rate", str(used.rate)]
     words += ["--project", str(project)] if project != PROJECT_DEFAULT else []
-    words += ["--samples", str(asked.samples)] if asked.samples else []
+    words += ["--samples", str(used.samples)] if used.samples else []
     return shlex.join(words)
 
 
-def _print(report: ChaosReport, again: str) -> None:
+def _print(report: ChaosReport, command: str) -> None:
     counts = report.counts
-    print(f"\nseed {report.options.seed}, {report.rounds} round(s), {report.seconds:.0f} s in all")
+    print(f"\nseed {report.options.seed}, {report.rounds} round(s), {report.seconds:.0f} s in total")
     print(f"  injected  {', '.join(f'{name} {times}' for name, times in sorted(counts.injected.items())) or 'none'}")
     print(f"  SIGKILLs  {counts.sigkills}")
     print(f"  starts    ingest run {counts.starts}, producer {counts.writers}")
-    print(f"  ends by itself: {', '.join(f'{end} ×{times}' for end, times in sorted(counts.ends.items())) or 'none'}")
+    print(f"  own exits {', '.join(f'{end} ×{times}' for end, times in sorted(counts.ends.items())) or 'none'}")
     print(f"  batches   {counts.batches}")
     print(f"  records   {counts.records:,}")
     for fault, reason in report.left_out.items():
-        print(f"  left out  {fault}: {reason}")
+        print(f"  skipped   {fault}: {reason}")
     for note in report.notes:
         print(f"  note      {note}")
     if report.broken_off:
-        print(f"broken off: what round {report.rounds + 1} has done is not in these figures")
+        print(f"interrupted: these figures do not include round {report.rounds + 1}")
     if report.ok:
-        print("verdict: clean. Every record is accounted for, no id is lost, none is there twice.")
+        print("verdict: clean. Every record is accounted for; no id is lost or stored twice.")
         return
     print(f"verdict: {len(report.findings)} finding(s)")
     for finding in report.findings:
         print(f"  {finding}")
     print(f"kept:  {report.folder}")
-    print(f"again: {again}")
+    print(f"again: {command}")
 
 
 def _rows(report: ChaosReport) -> list[dict[str, Any]]:
@@ -104,12 +107,12 @@ def _rows(report: ChaosReport) -> list[dict[str, Any]]:
 
 
 def _more(report: ChaosReport) -> dict[str, Any]:
-    asked = report.options
+    used = report.options
     return {
-        "seed": asked.seed,
-        "minutes": asked.minutes,
-        "rate": asked.rate,
-        "faults": [fault for fault in asked.faults if fault not in report.left_out],
+        "seed": used.seed,
+        "minutes": used.minutes,
+        "rate": used.rate,
+        "faults": [fault for fault in used.faults if fault not in report.left_out],
         "left_out": report.left_out,
         "rounds": report.rounds,
         "broken_off": report.broken_off,

@@ -1,4 +1,4 @@
-"""`ingest check` and `ingest suggest`: what batches have left in the tables, held against expectations."""
+"""`ingest check` and `ingest suggest`: validate tables with expectation suites, and write a first suite."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @app.command()
 def check(
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all with a suite if none is named.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All rows, not only those that came since the last validation run.")] = False,
+    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all with a suite.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Check all rows, not only those since the last validation run.")] = False,
     project: o.Project = o.PROJECT_DEFAULT,
     lake: o.Lake = o.LAKE_DEFAULT,
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Validate tables with their Great Expectations suites; exit 1 if a critical expectation fails."""
+    """Validate tables with their Great Expectations suites. Exit 1: a critical expectation failed."""
     from ingest.contract.definition import load_contracts
     from ingest.quality.suite import load_suites
     from ingest.runtime import spark
@@ -50,14 +50,14 @@ def check(
 
 
 def say_unchecked(contracts: Sequence[Contract]) -> None:
-    """A table without a suite is not checked: nobody should take its silence for a pass."""
+    """Print the tables that have no suite, so that nobody mistakes their silence for a pass."""
     for contract in contracts:
         if not contract.suite:
             print(f"note: {contract.name} is not checked: its contract names no suite", file=sys.stderr, flush=True)
 
 
 def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, everything: bool, as_json: bool) -> int:
-    """Check one table after the other, print what was found, and return the exit code; a table's error does not hinder the others."""
+    """Check the tables in turn, print the results and return the exit code. One table's error does not stop the others."""
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.pipeline.table_query import stopped
     from ingest.quality.validation import check as check_table
@@ -92,7 +92,7 @@ def suggest(
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
     master: o.Master = o.MASTER_DEFAULT,
 ) -> None:
-    """Write a first expectation suite from what a table holds now, for a person to prune."""
+    """Write a first expectation suite from a table's rows. Review and prune it."""
     from ingest.contract.definition import load_contracts
     from ingest.quality.suggest import refuse_existing, suggest_suite
     from ingest.runtime import spark
@@ -109,7 +109,7 @@ def suggest(
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    print(f"{path}: prune what is chance, then name it in tables/: `suite: expectations/{path.name}`")
+    print(f"{path}: remove what holds only by chance, then name the suite in the contract: `suite: expectations/{path.name}`")
 
 
 def as_row(checked: Checked) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def as_row(checked: Checked) -> dict[str, Any]:
 
 
 def print_checked(checked: Checked) -> None:
-    """The verdict, what was covered, what failed with ids, and where the page is."""
+    """Print the verdict, the rows that the check covered, the failed expectations with event ids, and the path of the page."""
     scope, failed = checked.scope, checked.failed
     verdict = "FAILED" if checked.critical else "passed with warnings" if failed else "passed"
     if scope.after is None:
@@ -140,8 +140,8 @@ def print_checked(checked: Checked) -> None:
     else:
         first = scope.after + 1
         covered = f"version {first}" if first == scope.version else f"versions {first} to {scope.version}"
-    if scope.after is not None:  # what failed before has not become right by not being looked at
-        covered += "; the rows before: ingest check --all"
+    if scope.after is not None:  # earlier failures may still be there: this check did not read those rows
+        covered += "; earlier rows: ingest check --all"
     passed = len(checked.rows) - len(failed)
     print(f"{checked.table}: {verdict} ({passed} of {len(checked.rows)} expectations; {covered}; {checked.seconds:.1f} s)")
     for line in failures(checked):
@@ -153,7 +153,7 @@ def print_checked(checked: Checked) -> None:
 
 
 def failures(checked: Checked) -> Iterable[str]:
-    """A line an expectation that failed, with event ids where rows are to blame."""
+    """One line per failed expectation, with event ids if single rows fail it."""
     from ingest.quality.validation_result import sample_ids
     from ingest.runtime.printable import printable
 
@@ -165,7 +165,7 @@ def failures(checked: Checked) -> Iterable[str]:
             ids = ", ".join(sample_ids(row))
             yield f"{what}: {row.unexpected_count:,} of {row.element_count or 0:,} rows" + (f", such as {ids}" if ids else "")
         else:
-            # A mean of no value at all is none, and so is what an expectation on a column's existence observes.
+            # GX observes None for a mean without values, and for an expectation that a column exists.
             unseen = "a value that is not shown" if row.sensitive else "nothing"
             observed = unseen if row.observed is None else printable(row.observed)
             yield f"{what}: observed {observed}, expected {row.arguments}"

@@ -1,4 +1,4 @@
-"""`ingest doctor` and `ingest jars`: whether this machine is fit, and the one thing that needs a network."""
+"""`ingest doctor` and `ingest jars`: check this machine, and download the Java libraries. Only the download needs the internet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
 
-Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing if the jars are there already.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing if no jar is missing.")]
 
 
 @app.command()
@@ -20,10 +20,12 @@ def doctor(
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     master: o.Master = o.MASTER_DEFAULT,
-    with_spark: Annotated[bool, typer.Option("--spark", help="Start Spark too and see whether it fences an earlier writer.")] = False,
+    with_spark: Annotated[bool, typer.Option("--spark", help="Also start Spark and check that it fences an earlier writer.")] = False,
     as_json: o.Json = False,
 ) -> None:
-    """Check Python, Java, jars, disk, folders, contracts and broker; exit 4 if the environment is unfit, 2 if a contract is wrong."""
+    """Check Python, Java, jars, disk, folders, contracts and the broker. Exit 4: the environment needs a
+    change; exit 2: a contract is wrong.
+    """
     from ingest.pipeline.environment import examine, exit_code
 
     findings = examine(project, lake, checkpoints, bootstrap_servers, master if with_spark else None)
@@ -34,23 +36,23 @@ def doctor(
         print_json("doctor", ok=code == 0, error=worst, checks=checks)
     else:
         for one in findings:
-            mark = "ok" if one.error is None else "FAIL" if one.needed else "note"
-            print(f"{mark:5} {one.check:14} {one.detail}" + (f" To mend: {one.error.remedy}" if one.error else ""))
+            label = "ok" if one.error is None else "FAIL" if one.needed else "note"
+            print(f"{label:5} {one.check:14} {one.detail}" + (f" To mend: {one.error.remedy}" if one.error else ""))
     raise typer.Exit(code)
 
 
 @app.command()
 def jars(quiet: Quiet = False, as_json: o.Json = False) -> None:
-    """Fetch the pinned Java libraries into the cache, or check the sums of those that are there."""
+    """Download the pinned Java libraries, or check their SHA-256 sums."""
     from ingest.runtime import class_archive
     from ingest.runtime.jars import JarSet, cache_folder, discard_damaged, ensure
 
     discarded = [file.name for jar_set in JarSet for file in discard_damaged(jar_set)]
     for file in discarded:
-        print(f"{file} had another content than pinned and was deleted", file=sys.stderr)
+        print(f"{file} did not match its pinned SHA-256 sum and was deleted", file=sys.stderr)
     count = sum(len(ensure(jar_set, say=lambda text: print(text, file=sys.stderr))) for jar_set in JarSet)
     class_archive.make()
     if as_json:
         print_json("jars", ok=True, jars=count, folder=str(cache_folder() / "jars"))
     elif not quiet:
-        print(f"{count} jars in {cache_folder() / 'jars'}, sums right")
+        print(f"{count} jars in {cache_folder() / 'jars'}, all SHA-256 sums match")

@@ -1,4 +1,4 @@
-"""`ingest log`: what a topic holds, batch by batch, with its markers and holes."""
+"""`ingest log`: print a topic's record batches, transaction markers and holes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from ingest.kafka.log.log_view import LogLine, PartitionView
 
 TopicName = Annotated[str, typer.Argument(help="The topic's name in Kafka.")]
-Partition = Annotated[int | None, typer.Option("--partition", min=0, help="One partition; all of them without it.")]
-From = Annotated[int | None, typer.Option("--from", min=0, help="First offset to show; without it the last batches are shown.")]
-To = Annotated[int | None, typer.Option("--to", min=0, help="Offset before which to stop; without it the end of the log.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Lines to show of each partition.")]
+Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Partition to show (default: all).")]
+From = Annotated[int | None, typer.Option("--from", min=0, help="First offset to show (default: the newest batches).")]
+To = Annotated[int | None, typer.Option("--to", min=0, help="Offset at which to stop, exclusive (default: the end of the log).")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Maximum lines per partition.")]
 
 
 @app.command()
@@ -30,7 +30,9 @@ def log(
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Show a stretch of a topic's partitions: record batches, transaction markers, holes, and what became of each transaction."""
+    """Show record batches, transaction markers and gaps of a topic. Each transaction is committed, aborted or
+    open.
+    """
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.log.fetch import TopicReader
     from ingest.kafka.log.log_view import view
@@ -38,13 +40,13 @@ def log(
     from ingest.runtime.errors import InvalidInput
 
     kafka = KafkaOptions.from_environment(bootstrap_servers)
-    describe(kafka, topic)  # it has a name for a login or certificate that is refused; the reader only waits until its time is up
+    describe(kafka, topic)  # first: it reports a refused login or certificate, where the reader only times out
     with TopicReader(kafka, topic) as reader:
         if partition is None and (start, end) != (None, None) and len(reader.partitions) > 1:
             raise InvalidInput(
                 "PARTITION_MISSING",
                 f"--from and --to were given, and topic {topic} has {len(reader.partitions)} partitions.",
-                expected="the partition whose offsets they are.",
+                expected="the partition of these offsets.",
                 remedy="add --partition.",
             )
         wanted = reader.partitions if partition is None else (partition,)
@@ -68,14 +70,14 @@ def _print(topic: str, shown: PartitionView) -> None:
     for line in aligned([titles, *rows], right=(titles.index("records"), titles.index("bytes"))):
         print(f"  {line}")
     if shown.more:
-        print(f"  … goes on at {shown.lines[-1].last + 1}: --from {shown.lines[-1].last + 1}, or a larger --limit")
+        print(f"  … continues at {shown.lines[-1].last + 1}: use --from {shown.lines[-1].last + 1} or a larger --limit")
 
 
 def _cells(line: LogLine) -> tuple[str, ...]:
     offsets = str(line.first) if line.first == line.last else f"{line.first}–{line.last}"
     span = line.last - line.first + 1
     if line.kind in ("hole", "expired"):
-        why = "compaction took it" if line.kind == "hole" else "below the log's start"
+        why = "removed by compaction" if line.kind == "hole" else "below the log's start"
         return (offsets, line.kind, "", "", "", "", "", f"{span} offsets: {why}")
     records = str(line.records) if line.records == span else f"{line.records} of {span}"
     time = line.time.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if line.time else "–"

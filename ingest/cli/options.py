@@ -1,4 +1,4 @@
-"""The options that every verb shares, each with its environment variable."""
+"""The options that several verbs share. Most can also be set by an environment variable."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-Project = Annotated[Path, typer.Option("--project", envvar="INGEST_PROJECT", help="Folder that holds tables/ and expectations/.")]
-Lake = Annotated[str, typer.Option("--lake", envvar="INGEST_LAKE", help="Folder or URI under which the Delta tables live.")]
+Project = Annotated[Path, typer.Option("--project", envvar="INGEST_PROJECT", help="Folder that contains tables/ and expectations/.")]
+Lake = Annotated[str, typer.Option("--lake", envvar="INGEST_LAKE", help="Folder or URI of the Delta tables.")]
 Checkpoints = Annotated[str, typer.Option("--checkpoints", envvar="INGEST_CHECKPOINTS", help="Folder or URI of the streaming checkpoints.")]
 BootstrapServers = Annotated[
-    str, typer.Option("--bootstrap-servers", envvar="INGEST_BOOTSTRAP_SERVERS", help="Kafka brokers, host:port, comma separated.")
+    str, typer.Option("--bootstrap-servers", envvar="INGEST_BOOTSTRAP_SERVERS", help="Kafka brokers as host:port, comma-separated.")
 ]
 Master = Annotated[str, typer.Option("--master", envvar="INGEST_MASTER", help="Spark master; the default runs Spark inside this process.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]

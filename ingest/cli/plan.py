@@ -1,4 +1,4 @@
-"""`ingest plan` and `ingest apply`: what a changed contract asks of its table, and the doing of it."""
+"""`ingest plan` and `ingest apply`: show the changes that a contract needs in its table, and make them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ingest.contract.definition import Contract
     from ingest.delta.contract_change import Change
 
-Tables = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all of tables/ if none is named.")]
+Tables = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")]
 
 
 @app.command()
@@ -30,7 +30,9 @@ def plan(
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Show how contract and table differ, and what each difference needs: nothing, `ingest apply`, or a new table (exit 3)."""
+    """Show how a contract differs from its table. Each difference needs nothing, `ingest apply`, or a new table
+    (exit 3).
+    """
     found = list(_differences(project, tables, lake, checkpoints, master))
     impossible = any(change.effect == "new table" for _, changes in found for change in changes)
     print_verdict(
@@ -49,7 +51,7 @@ def apply(
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Change the tables in place as far as their contracts ask for it; a contract that needs a new table is refused (exit 3)."""
+    """Change tables in place to match their contracts. A contract that needs a new table is refused (exit 3)."""
     from ingest.contract.definition import load_contracts
     from ingest.pipeline import table_lock
     from ingest.pipeline.alter import alter
@@ -89,9 +91,9 @@ def _row(found: tuple[Contract, Sequence[Change]]) -> dict[str, Any]:
 
 
 def print_changes(name: str, changes: Sequence[Change]) -> None:
-    """A line a difference."""
+    """Print one line per difference."""
     if not changes:
-        print(f"{name}: the table is as its contract says")
+        print(f"{name}: the table matches its contract")
     for change in changes:
         needs = {"next batch": "from the next batch on", "apply": "ingest apply", "new table": "A NEW TABLE"}[change.effect]
         print(f"{name}: {change.what}  →  {needs}{'' if change.required or change.effect != 'apply' else ' (when convenient)'}")

@@ -1,4 +1,4 @@
-"""What a run shows while it works: a live panel on a terminal, else one plain line a batch."""
+"""The progress display of a run: a live panel on a terminal, otherwise one plain line per batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Silent(Display):
-    """Shows nothing: `--json` prints one document at the end."""
+    """Prints only notes, on stderr. `--json` prints one document at the end."""
 
     @property
     def gone(self) -> bool:
@@ -32,7 +32,7 @@ class Silent(Display):
 
 
 class Lines(Silent):
-    """One line a batch, for logs and pipes."""
+    """Prints one line per batch, for logs and pipes."""
 
     def ready(self, tables: Sequence[str], log: Path) -> None:
         _say(f"running: {', '.join(tables) or 'nothing'} · Spark's output: {log}", sys.stdout)
@@ -44,7 +44,7 @@ class Lines(Silent):
         _say(f"{clock()} {report.table} batch {report.number}: {what} · lag {lag_text} · version {report.target_version}", sys.stdout)
 
     def stopping(self) -> None:
-        _say("stopping: the batch at hand is ended first", sys.stdout)
+        _say("stopping: finishing the current batch first", sys.stdout)
 
 
 @dataclass
@@ -60,7 +60,7 @@ class _Row:
 
 
 class Panel(Silent):
-    """A table that is drawn again in place."""
+    """A table that is redrawn in place."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -69,7 +69,7 @@ class Panel(Silent):
 
     def ready(self, tables: Sequence[str], log: Path) -> None:
         self._rows = {name: _Row() for name in tables}
-        self._note = f"Spark's output: {log} · Ctrl-C ends the batch at hand, then stops"
+        self._note = f"Spark's output: {log} · Ctrl-C stops after the current batch"
         self._draw()
 
     def batch(self, report: BatchReport, lag: int | None) -> None:
@@ -83,7 +83,7 @@ class Panel(Silent):
         self._draw()
 
     def stopping(self) -> None:
-        self._note = "stopping: the batch at hand is ended first"
+        self._note = "stopping: finishing the current batch first"
         self._draw()
 
     def _draw(self) -> None:
@@ -99,15 +99,15 @@ class Panel(Silent):
         self._live.update(table, refresh=True)
 
 
-# Descriptors that nobody reads any more (`ingest run | head -1`).
+# File descriptors whose reader has closed the pipe (`ingest run | head -1`).
 _unread: set[int] = set()
 
 
 @contextmanager
 def unread(*streams: TextIO) -> Iterator[None]:
-    """Let what is printed inside be lost where its reader is gone.
+    """Discard what the block prints if the reader has closed the pipe.
 
-    The streams go to /dev/null from then on, else Python would complain of them once more when it ends.
+    The streams then go to /dev/null. Otherwise Python would report the broken pipe once more at exit.
     """
     try:
         yield
@@ -128,7 +128,7 @@ def _say(text: str, stream: TextIO) -> None:
 
 @contextmanager
 def display(*, quiet: bool) -> Iterator[Display]:
-    """The display that fits where stdout goes."""
+    """The display that fits stdout: a panel on a terminal, else lines. `quiet` prints only notes."""
     if quiet:
         yield Silent()
     elif sys.stdout.isatty():
@@ -141,10 +141,10 @@ def display(*, quiet: bool) -> Iterator[Display]:
 
 
 def rate(report: BatchReport) -> float:
-    """Records a second over the batch, from its range to its last commit."""
+    """Records per second of the batch, from the choice of its offset range to its last commit."""
     return report.records_read / report.seconds if report.seconds else 0.0
 
 
 def clock() -> str:
-    """The time of day, UTC."""
+    """The current time of day in UTC."""
     return datetime.fromtimestamp(time.time(), UTC).strftime("%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""`ingest run`: the main job."""
+"""`ingest run`: the main job, which moves events from Kafka into Delta tables."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ if TYPE_CHECKING:
 
 @app.command()
 def run(
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all of tables/ if none is named.")] = None,
+    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")] = None,
     project: o.Project = o.PROJECT_DEFAULT,
     lake: o.Lake = o.LAKE_DEFAULT,
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     master: o.Master = o.MASTER_DEFAULT,
-    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Read up to the current end of the topics, then exit.")] = False,
     every: Annotated[
-        str | None, typer.Option("--every", help="Start a micro-batch every so often: 5s, 2m; without it one follows the other.")
+        str | None, typer.Option("--every", help="Interval at which micro-batches start, such as 5s or 2m (default: no pause).")
     ] = None,
     max_records: Annotated[
         int | None, typer.Option("--max-records-per-batch", min=1, help="Maximum offsets per micro-batch (default: the contract's).")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Validate what came with the tables' suites: once a minute, and all of it at the end of --once.")
+        bool, typer.Option("--check", help="Validate new rows with the tables' suites: once a minute, and in full at the end of --once.")
     ] = False,
     as_json: o.Json = False,
 ) -> None:
-    """Move events from Kafka into the Delta tables, exactly once, until all is read (--once) or it is told to stop."""
-    # Importing Spark takes a second: a stop asked for meanwhile is as clean as a later one.
+    """Move events from Kafka into Delta tables, exactly once. With --once it ends when all is read; otherwise it runs
+    until SIGTERM or Ctrl-C.
+    """
+    # Importing Spark takes a second. A SIGTERM in that second also ends with exit code 0.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from ingest.cli.progress import display, unread
     from ingest.contract.definition import load_contracts
@@ -55,7 +57,7 @@ def run(
         raise InvalidInput(
             "OPTIONS_CONTRADICT",
             f"--once and --every {every} were given together.",
-            expected="--once (read what is there, then end) or --every (go on until told to stop).",
+            expected="--once (read to the end, then exit) or --every (run until it is stopped).",
             remedy="leave one of them out.",
         )
     contracts = load_contracts(project, tables or [])
@@ -65,7 +67,7 @@ def run(
     with display(quiet=as_json) as shown:
         results = job.execute(shown)
     errors = [result.error for result in results if result.error is not None]
-    with unread(sys.stdout, sys.stderr):  # what became of the tables is in the exit code as well
+    with unread(sys.stdout, sys.stderr):  # the exit code carries the result too
         if as_json:
             rows: list[dict[str, Any]] = [{**vars(r), "error": r.error.as_dict() if r.error else None} for r in results]
             if watch is not None:
@@ -81,7 +83,7 @@ def run(
 
 
 def _watch(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> CheckSchedule:
-    """The suites, read before Spark starts. What a check finds is printed where something failed, and at the end."""
+    """The schedule of checks; it reads the suites before Spark starts. A check is printed if something failed, and at the end of --once."""
     from ingest.cli.progress import unread
     from ingest.quality.suite import load_suites
     from ingest.quality.watch import CheckSchedule
@@ -97,13 +99,13 @@ def _watch(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> Chec
 
     def say_missed(table: str, code: str) -> None:
         with unread(sys.stderr):
-            print(f"note: {table} was not checked ({code}): tried again in a minute", file=sys.stderr, flush=True)
+            print(f"note: {table} was not checked ({code}); the run tries again in a minute", file=sys.stderr, flush=True)
 
     return CheckSchedule(suites, show, say_missed)
 
 
 def seconds(text: str) -> float:
-    """`5s` → 5.0, `2m` → 120.0. Raises InvalidInput."""
+    """Parse a duration: `5s` → 5.0, `2m` → 120.0. Raises InvalidInput DURATION_INVALID."""
     from ingest.runtime.errors import InvalidInput
 
     units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}

@@ -1,4 +1,4 @@
-"""`ingest seek`: go on elsewhere than where the table ends, or read again what it lacks."""
+"""`ingest seek`: choose the offsets from which the next run reads, or re-read missing records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ To = Annotated[
     str,
     typer.Option(
         "--to",
-        help="Where to begin: table (the first offset that it lacks), earliest, latest, offsets (0:12,1:9), or a time (2026-11-21T08:00Z).",
+        help="Where to begin: table (the first missing offset), earliest, latest, offsets (0:12,1:9), or a time (2026-11-21T08:00Z).",
     ),
 ]
 
@@ -34,8 +34,8 @@ To = Annotated[
 def seek(
     table: Annotated[str, typer.Argument(help="The table (name or pipeline.name).")],
     to: To,
-    accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Offsets may be left out; the ledger keeps which.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Allow skipping unread offsets. The ledger records them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a seek would do, and change nothing.")] = False,
     project: o.Project = o.PROJECT_DEFAULT,
     lake: o.Lake = o.LAKE_DEFAULT,
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
@@ -43,7 +43,7 @@ def seek(
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Let the next run go on elsewhere: an epoch is opened there. No event id that the table holds is added again."""
+    """Choose the offsets from which the next run reads. No event id that the table has is added again."""
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import describe, topic_state
@@ -69,14 +69,17 @@ def seek(
         print_json("seek", ok=True, tables=[{"table": places.name, "dry_run": dry_run, "epoch": epoch, **_row(planned)}])
         return
     print_plan(places.name, planned)
-    done = f"{places.name}: epoch {epoch} is open; `ingest run {places.name}` goes on from there"
+    done = f"{places.name}: epoch {epoch} is open; `ingest run {places.name}` continues from there"
     print("dry run: nothing was changed" if dry_run else done)
 
 
 def _do(
     contract: Contract, places: Places, ask: Callable[[], TopicState], master: str, seeking: Seeking, *, dry_run: bool
 ) -> tuple[SeekPlan, int | None, tuple[str, ...]]:
-    """Plan the seek and, unless it is a dry run, open its epoch; what that has put right. A dry run on a local disk needs no Spark."""
+    """Plan the seek and, unless it is a dry run, open its epoch. A dry run on a local disk needs no Spark.
+
+    Returns the plan, the epoch's number (None for a dry run) and a description of each repair.
+    """
     from pathlib import Path
 
     from ingest.delta import contract_change
@@ -109,8 +112,9 @@ def _do(
 
 
 def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
-    """What --to says. Raises InvalidInput AIM_INVALID, and InvalidEnvironment BROKER_UNREACHABLE for a time, which the broker must turn
-    into offsets.
+    """Parse --to. The broker turns a time into offsets.
+
+    Raises InvalidInput AIM_INVALID, and for a time InvalidEnvironment BROKER_UNREACHABLE.
     """
     from datetime import UTC, datetime
 
@@ -137,18 +141,19 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
             remedy="correct --to.",
         ) from error
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    ends = bounds(kafka, topic)  # first: what comes in between is not older than the time, and must not lie before the end that is taken
-    found = offsets_at(kafka, topic, max(0, round(moment.timestamp() * 1000)))  # to Kafka -1 is no time: it is the end
+    # The ends first: a record that arrives between the two calls is newer than the time, so the seek must not skip it.
+    ends = bounds(kafka, topic)
+    found = offsets_at(kafka, topic, max(0, round(moment.timestamp() * 1000)))  # a negative time is not a time to Kafka: -1 is the end
     return Aim("offsets", tuple((p, ends[p][1] if offset is None else offset) for p, offset in found.items()))
 
 
 def print_plan(name: str, planned: SeekPlan) -> None:
-    """What will be done, the unpleasant things first."""
+    """Print what the seek does: left out offsets first, then re-read ones, then where it begins."""
     for gap in planned.gaps:
-        print(f"{name}: LEFT OUT: partition {gap.partition} [{gap.start}, {gap.end}), {len(gap)} offsets that no whole batch has read")
+        print(f"{name}: LEFT OUT: partition {gap.partition} [{gap.start}, {gap.end}), {len(gap)} offsets that no complete batch has read")
     if planned.again:
-        print(f"{name}: {sum(map(len, planned.again))} offsets are read again. No event id that the table holds is added twice;")
-        print("  rows that were deleted from the table on purpose can come back")
+        print(f"{name}: {sum(map(len, planned.again))} offsets are re-read. No event id is added twice;")
+        print("  rows that were deleted on purpose can come back")
     print(f"{name}: begins at {' '.join(f'{partition}:{offset}' for partition, offset in sorted(planned.starts.items()))}")
 
 

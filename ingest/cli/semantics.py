@@ -1,4 +1,4 @@
-"""`ingest semantics`: what each delivery mode costs and keeps, measured here and now."""
+"""`ingest semantics`: measure on this machine what each delivery mode costs and what it guarantees."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ingest.cli import options as o
 from ingest.cli.app import app, print_json
 from ingest.runtime.errors import InvalidEnvironment
 
-Seed = Annotated[int, typer.Option("--seed", help="Where the faults strike; the same for all modes.")]
-Records = Annotated[int | None, typer.Option("--records", min=1, help="Records in each trial of a fault (2,000; with --quick 300).")]
-Group = Annotated[int | None, typer.Option("--group", min=1, help="Records in a group of these trials (100; with --quick 20).")]
-Quick = Annotated[bool, typer.Option("--quick", help="Short measurements and few records: to see it work, not to quote it.")]
-Faults = Annotated[list[str] | None, typer.Option("--fault", metavar="NAME", help="Only this fault; can be given several times.")]
-Html = Annotated[Path | None, typer.Option("--html", dir_okay=False, help="Write tables and charts into this file; it needs no network.")]
-Png = Annotated[Path | None, typer.Option("--png", dir_okay=False, help="Write the charts into this file.")]
+Seed = Annotated[int, typer.Option("--seed", help="Chooses where faults are injected, the same for all modes.")]
+Records = Annotated[int | None, typer.Option("--records", min=1, help="Records per fault trial (default: 2,000; with --quick 300).")]
+Group = Annotated[int | None, typer.Option("--group", min=1, help="Records per group in a fault trial (default: 100; with --quick 20).")]
+Quick = Annotated[bool, typer.Option("--quick", help="Few records and short measurements. Do not quote these figures.")]
+Faults = Annotated[list[str] | None, typer.Option("--fault", metavar="NAME", help="Inject only this fault. Can be given several times.")]
+Html = Annotated[Path | None, typer.Option("--html", dir_okay=False, help="Write tables and charts to this file, which needs no network.")]
+Png = Annotated[Path | None, typer.Option("--png", dir_okay=False, help="Write the charts to this file.")]
 
 
 @app.command()
@@ -33,7 +33,9 @@ def semantics(
     png: Png = None,
     as_json: o.Json = False,
 ) -> None:
-    """Run all delivery modes under the same faults and the same load, on an embedded broker; exit 1 if one broke its promise."""
+    """Compare delivery modes under the same faults and load. It uses an embedded broker. Exit 1: a mode broke
+    its promise.
+    """
     from ingest.lab.delivery_modes import comparison as trials
     from ingest.lab.delivery_modes.mode_table import tables
 
@@ -44,7 +46,7 @@ def semantics(
     for path in (html, png):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.open("ab").close()  # a file that cannot be written is better known before minutes of work
+            path.open("ab").close()  # fails now if the file cannot be written, not after minutes of work
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -70,4 +72,4 @@ def _refuse_without_charts() -> None:
     if find_spec("vl_convert") is None:
         found = "the Python package vl-convert-python is not installed."
         remedy = "pip install 'oncelake[local]', or run make setup in a checkout."
-        raise InvalidEnvironment("CHARTS_MISSING", found, expected="what draws charts, for --html and --png.", remedy=remedy)
+        raise InvalidEnvironment("CHARTS_MISSING", found, expected="the package that draws the charts of --html and --png.", remedy=remedy)

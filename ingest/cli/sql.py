@@ -1,4 +1,4 @@
-"""`ingest sql`: questions over the project's tables, in under two seconds without a JVM, or through Spark."""
+"""`ingest sql`: query the project's tables, without a JVM (most queries in under two seconds) or through Spark."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ingest.sql.catalog import Catalog
     from ingest.sql.engine import Ask
 
-WIDTH_DEFAULT = 160  # columns of a table where there is no terminal
+WIDTH_DEFAULT = 160  # characters per line of a printed table without a terminal
 
 
 class Format(StrEnum):
-    """How an answer is printed."""
+    """The output formats."""
 
     TABLE = "table"
     CSV = "csv"
@@ -34,18 +34,18 @@ class Format(StrEnum):
 
 
 Statement = Annotated[
-    str | None, typer.Argument(metavar="SQL", help="A statement that reads: SELECT, WITH, VALUES, EXPLAIN, SHOW, DESCRIBE.")
+    str | None, typer.Argument(metavar="SQL", help="A read-only statement: SELECT, WITH, VALUES, EXPLAIN, SHOW, DESCRIBE.")
 ]
 File = Annotated[Path | None, typer.Option("--file", help="Read the statement from a file; - is standard input.")]
-Name = Annotated[str | None, typer.Option("--question", help="Ask a ready question of the table that --table names.")]
-As = Annotated[Format, typer.Option("--format", help="How the answer is printed.")]
-At = Annotated[str | None, typer.Option("--at", help="As it was: all tables at a time (UTC if it has no zone), or --table at a version.")]
-Table = Annotated[str | None, typer.Option("--table", help="The table that --question or --at VERSION is about.")]
-Since = Annotated[str | None, typer.Option("--since", help="The time since when, in questions that ask for it; 24 hours ago without it.")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Rows at most; without it 100 as a table, all as CSV and JSON.")]
+Name = Annotated[str | None, typer.Option("--question", help="Ask a ready question about the table that --table names.")]
+As = Annotated[Format, typer.Option("--format", help="Output format.")]
+At = Annotated[str | None, typer.Option("--at", help="Query the past: all tables at a time (default zone: UTC), or --table at a version.")]
+Table = Annotated[str | None, typer.Option("--table", help="The table for --question or --at VERSION.")]
+Since = Annotated[str | None, typer.Option("--since", help="Start time for questions that use one (default: 24 hours ago).")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum rows (default: 100 as a table, all as CSV and JSON).")]
 Tables = Annotated[bool, typer.Option("--tables", help="List the tables with their columns.")]
 Questions = Annotated[bool, typer.Option("--questions", help="List the ready questions.")]
-WithSpark = Annotated[bool, typer.Option("--spark", help="Ask Spark, which also reaches lakes that are not on this machine.")]
+WithSpark = Annotated[bool, typer.Option("--spark", help="Query through Spark, which also reads lakes that are not on this machine.")]
 
 
 @app.command()
@@ -66,7 +66,9 @@ def sql(
     master: o.Master = o.MASTER_DEFAULT,
     as_json: Annotated[bool, typer.Option(JSON, help="The same as --format json.")] = False,
 ) -> None:
-    """Ask the project's tables in SQL: <table>, <table>__quarantine, <table>__ledger, <table>__quality. It only reads."""
+    """Query the project's tables in SQL, without Spark. Tables: <table>, <table>__quarantine, <table>__ledger and
+    <table>__quality. Statements only read.
+    """
     from ingest.cli.progress import unread
     from ingest.contract.definition import load_contracts
     from ingest.runtime.errors import IngestError
@@ -95,7 +97,7 @@ def sql(
     except IngestError as error:
         if form is not Format.JSON or as_json:
             raise
-        # The application knows --json only.
+        # `main` prints errors as JSON only for --json, not for --format json.
         print_json("sql", ok=False, error=error)
         sys.exit(error.exit_code)
 
@@ -104,7 +106,7 @@ def sql(
 def _engine(
     contracts: tuple[Contract, ...], lake: str, master: str, spark: bool, at: str | None, table: str | None, form: Format
 ) -> Iterator[tuple[Catalog, Ask]]:
-    """The tables as they are, or were, and what answers."""
+    """Yield the tables, now or at `at`, and the function that answers statements about them."""
     from ingest.runtime import spark as sessions
     from ingest.runtime.errors import InvalidInput
     from ingest.runtime.files import files_of, is_local
@@ -202,12 +204,12 @@ def _one_of(**given: object) -> None:
 
 
 def _text(statement: str | None, file: Path | None) -> str:
-    """The statement; empty where a question or the list of tables was asked for."""
+    """The statement from the argument or --file; empty if neither was given. Raises InvalidInput SQL_NOT_A_QUERY or SQL_FILE."""
     from ingest.runtime.errors import InvalidInput
 
     if file is None:
         if statement is not None and not statement.strip():
-            raise InvalidInput("SQL_NOT_A_QUERY", "the statement is empty.", expected="a statement that reads.", remedy="write one.")
+            raise InvalidInput("SQL_NOT_A_QUERY", "the statement is empty.", expected="a read-only statement.", remedy="write one.")
         return statement or ""
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
@@ -216,7 +218,7 @@ def _text(statement: str | None, file: Path | None) -> str:
             "SQL_FILE", f"{file} cannot be read: {error}.", expected="a file of UTF-8 text.", remedy="name the right file."
         ) from error
     if not text.strip():
-        raise InvalidInput("SQL_NOT_A_QUERY", f"{file} is empty.", expected="a statement that reads.", remedy="write one into it.")
+        raise InvalidInput("SQL_NOT_A_QUERY", f"{file} is empty.", expected="a read-only statement.", remedy="write one into it.")
     return text
 
 

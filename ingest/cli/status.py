@@ -1,4 +1,4 @@
-"""`ingest status`: where each table stands, without Spark, in about twice the time that loading its libraries takes."""
+"""`ingest status`: print the state of each table, without Spark. It takes about twice as long as loading its libraries."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 @app.command()
 def status(
     context: typer.Context,
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all of tables/ if none is named.")] = None,
+    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")] = None,
     project: o.Project = o.PROJECT_DEFAULT,
     lake: o.Lake = o.LAKE_DEFAULT,
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Say of each table: epoch, batches, ledger, lag, last commit, who runs it, and what a start would do (exit 3: refuse)."""
+    """Show epoch, newest batch and lag per table, and what a start would do. Exit 3: a start would be refused."""
     found = _found(context.obj, project, tables or [], lake, checkpoints, bootstrap_servers)
     refused = [each for each in found if each.refusal is not None and each.next == "refuse"]
     print_verdict("status", found, {}, ok=not refused, as_json=as_json, as_row=dataclasses.asdict, show=print_status)
@@ -64,8 +64,8 @@ def _found(broker: BrokerAnswers, project: Path, tables: list[str], lake: str, c
 
 
 def print_status(status: Status) -> None:
-    """A block a table."""
-    print(f"{status.table}: {'running by ' + status.running if status.running else 'not running'}")
+    """Print one block per table."""
+    print(f"{status.table}: {f'running ({status.running})' if status.running else 'not running'}")
     version = "no table" if status.target_version is None else f"version {status.target_version}, last commit {status.last_commit}"
     print(f"  table        {version}; epoch {status.epoch or 'none'}")
     print(f"  batches      newest {status.last_batch or 'none'}; ledger up to {status.ledger_batch or 'none'}")

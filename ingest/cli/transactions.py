@@ -1,4 +1,4 @@
-"""`ingest transactions`: what the transaction coordinators hold, and what keeps readers waiting."""
+"""`ingest transactions`: list the brokers' transactions and those that hold back readers, and abort one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ingest.runtime.printable import aligned
 if TYPE_CHECKING:
     from ingest.kafka.open_transactions import Listed
 
-Open = Annotated[bool, typer.Option("--open", help="Only those whose transaction is not decided yet.")]
-Abort = Annotated[str | None, typer.Option("--abort", metavar="ID", help="End the open transaction of this transactional id.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before aborting.")]
+Open = Annotated[bool, typer.Option("--open", help="List only ids with an open transaction.")]
+Abort = Annotated[str | None, typer.Option("--abort", metavar="ID", help="Abort the open transaction of this transactional id.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Abort without asking.")]
 
 
 @app.command()
@@ -27,7 +27,9 @@ def transactions(
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Show transactional ids with state, age and partitions, and which open transaction holds the last stable offset back."""
+    """List transactional ids, and end a hanging transaction. Shows state, age and partitions, and which open
+    transaction holds back the last stable offset.
+    """
     from ingest.kafka import open_transactions as held
     from ingest.kafka.broker_request import quiet
     from ingest.kafka.kafka_options import KafkaOptions
@@ -37,9 +39,9 @@ def transactions(
     kafka = KafkaOptions.from_environment(bootstrap_servers)
     if abort is not None:
         if as_json and not yes:
-            found, remedy = "--abort with --json, where nobody can be asked.", "add --yes."
+            found, remedy = "--abort with --json, which cannot ask.", "add --yes."
             raise InvalidInput("NOT_CONFIRMED", found, expected="a confirmation.", remedy=remedy)
-        question = f"Abort the open transaction of {abort}? Its producer is fenced, its records are never shown."
+        question = f"Abort the open transaction of {abort}? This fences its producer. No read_committed reader will see its records."
         if not yes and not typer.confirm(question):
             print("nothing was done")
             return
@@ -63,11 +65,11 @@ def _print(rows: list[Listed]) -> None:
         for each in row.held:
             if each.holds:
                 print(
-                    f"{row.transactional_id} holds {each.topic}[{each.partition}] at offset {each.last_stable}: "
+                    f"{row.transactional_id} holds back {each.topic}[{each.partition}] at offset {each.last_stable}: "
                     f"{_amount(each.records, each.held_back)} up to offset {each.high_watermark} wait"
                 )
         for place in row.untold:
-            print(f"{row.transactional_id}: {place.topic}[{place.partition}] has no leader, was deleted, or is not ours to read")
+            print(f"{row.transactional_id}: {place.topic}[{place.partition}] has no leader, was deleted, or this user may not read it")
 
 
 def _amount(records: int | None, offsets: int) -> str:

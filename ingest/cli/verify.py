@@ -1,4 +1,4 @@
-"""`ingest verify`: the proof."""
+"""`ingest verify`: prove that every record is accounted for (I4)."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 @app.command()
 def verify(
-    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); all of tables/ if none is named.")] = None,
+    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")] = None,
     project: o.Project = o.PROJECT_DEFAULT,
     lake: o.Lake = o.LAKE_DEFAULT,
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
     against_kafka: Annotated[
-        bool, typer.Option("--against-kafka", help="Read the ranges of all batches again and say of each record where it is.")
+        bool, typer.Option("--against-kafka", help="Re-read the ranges of all batches from Kafka and locate each record.")
     ] = False,
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     with_spark: Annotated[
-        bool, typer.Option("--spark", help="Count through Spark; otherwise only where a lake is on no disk of this machine.")
+        bool, typer.Option("--spark", help="Count through Spark (default: only if the lake is not on a disk of this machine).")
     ] = False,
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Count the rows of every batch and hold them against ledger and commits; exit 1 if something does not add up."""
+    """Count the rows of every batch and compare them with offsets and ledger. Exit 1: the balance does not hold."""
     from ingest.contract.definition import load_contracts
     from ingest.delta import delta_sql
     from ingest.kafka.kafka_options import KafkaOptions
@@ -58,7 +58,7 @@ def verify(
     topics: dict[str, Topic] = {}
     for contract in contracts if against_kafka else ():
         try:
-            topics[contract.name] = describe(kafka, contract.source.topic)  # before seconds are spent on Spark
+            topics[contract.name] = describe(kafka, contract.source.topic)  # fail before the seconds that Spark takes
         except IngestError as error:
             errors[contract.name] = error
     if len(errors) == len(contracts):
@@ -67,7 +67,7 @@ def verify(
     sessions: list[SparkSession] = []
 
     def session() -> SparkSession:
-        """Started when it is first needed: half a minute that most need not wait for."""
+        """Start Spark on the first call: it takes half a minute, and most runs of `ingest verify` do not need it."""
         if not sessions:
             sessions.append(spark.start(master, spark_log(lake, "verify")))
         return sessions[0]
@@ -77,7 +77,7 @@ def verify(
             try:
                 return (without_jvm := delta_sql.DataFusion()), verify_table(without_jvm, contract, places)
             except delta_sql.Unreadable as error:
-                print(f"ingest: {contract.name} is counted through Spark, since deltalake cannot: {error.why}", file=sys.stderr)
+                print(f"ingest: {contract.name} is counted through Spark, because deltalake cannot read it: {error.why}", file=sys.stderr)
         return (with_jvm := delta_sql.Spark(session())), verify_table(with_jvm, contract, places)
 
     try:
@@ -108,25 +108,25 @@ def verify(
         sys.exit(most_severe([*(failed.exit_code for failed in errors.values()), *(1 for each in found if each.findings)]))
 
 
-def print_kafka(again: Reread) -> None:
-    """What the topic itself says: each record's place, each gap's reason."""
-    removed = f" + removed {again.removed:,}" if again.removed else ""
-    places = f"in target {again.in_target:,} + in quarantine {again.in_quarantine:,} + duplicate {again.duplicate:,}{removed}"
-    print(f"  in Kafka    {again.records:>14,} = {places}")
-    if again.gaps:
-        print(f"  gaps        {sum(again.gaps.values()):>14,} = {' + '.join(f'{kind} {n:,}' for kind, n in again.gaps.items())}")
-    if again.unverifiable:
-        print(f"  unverifiable{again.unverifiable:>14,} offsets that Kafka no longer holds")
+def print_kafka(reread: Reread) -> None:
+    """Print the result of re-reading the topic: where the records are, and the reasons of the gaps."""
+    removed = f" + removed {reread.removed:,}" if reread.removed else ""
+    places = f"in target {reread.in_target:,} + in quarantine {reread.in_quarantine:,} + duplicate {reread.duplicate:,}{removed}"
+    print(f"  in Kafka    {reread.records:>14,} = {places}")
+    if reread.gaps:
+        print(f"  gaps        {sum(reread.gaps.values()):>14,} = {' + '.join(f'{kind} {n:,}' for kind, n in reread.gaps.items())}")
+    if reread.unverifiable:
+        print(f"  unverifiable{reread.unverifiable:>14,} offsets that Kafka no longer holds")
 
 
 def as_row(verified: Verified) -> dict[str, Any]:
-    """The table's entry in the JSON document; the ledger's rows are in the ledger."""
+    """The table's entry in the JSON document, without the rows of its ledger."""
     shown = {key: value for key, value in dataclasses.asdict(verified).items() if key != "rows"}
     return {**shown, "balanced": not verified.findings}
 
 
 def print_balance(verified: Verified) -> None:
-    """The balance as a controller reads it: sums that add up, and what they are made of."""
+    """Print the balance as an accountant reads it: each total, and the parts that add up to it."""
     t = verified.total
     epochs = f" of {verified.epochs} epochs" if verified.epochs > 1 else ""
     print(f"{verified.table}: {'BALANCED' if not verified.findings else 'DOES NOT BALANCE'} ({t.batches} batches{epochs})")
@@ -139,24 +139,22 @@ def print_balance(verified: Verified) -> None:
     for commit in verified.deletes:
         print(f"  removed     {commit.rows:>14,} by DELETE, version {commit.version} of the {commit.table}")
     for each in verified.uncommitted:
-        print(f"  uncommitted {each.records:>14,} quarantined by epoch {each.epoch} batch {each.batch}, which is at work or was cut off")
+        print(f"  uncommitted {each.records:>14,} quarantined by epoch {each.epoch} batch {each.batch}, still running or cut off")
     for partition, start, end in verified.pending:
-        print(
-            f"  to re-read  {end - start:>14,} offsets of partition {partition} [{start}, {end}): the last seek went back, and runs go on"
-        )
+        print(f"  to re-read  {end - start:>14,} offsets of partition {partition} [{start}, {end}): the next runs read them, after a seek")
     for partition, start, end in verified.gaps_accepted:
-        print(f"  left out    {end - start:>14,} offsets of partition {partition} [{start}, {end}): accepted at a seek")
+        print(f"  left out    {end - start:>14,} offsets of partition {partition} [{start}, {end}): accepted by a seek")
     if verified.unledgered_batches:
         print(f"  the ledger lacks {verified.unledgered_batches} batches that the table's log has; the next run adds them")
     for finding in verified.findings:
         print(f"  ! {finding}")
 
 
-def _sum(put: str, held: TableRows) -> str:
-    """What is there, and how that comes from what batches put there."""
+def _sum(written: str, held: TableRows) -> str:
+    """The number of rows found, as the sum of the rows that batches wrote (labelled `written`) and the differences since."""
     less = {"removed": held.removed, "replaced by a re-read": held.replaced, "missing": held.missing}
     more = {"too many": held.surplus, "uncommitted": held.uncommitted}
     parts = [f" - {name} {number:,}" for name, number in less.items() if number] + [
         f" + {name} {number:,}" for name, number in more.items() if number
     ]
-    return f"{held.found:>14,} = {put} {held.put:,}{''.join(parts)}"
+    return f"{held.found:>14,} = {written} {held.put:,}{''.join(parts)}"

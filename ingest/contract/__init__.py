@@ -1,1 +1,1 @@
-"""Contracts: `tables/*.yml` as frozen, validated values; column types, row rules, event ids. Reads no Kafka and no Delta."""
+"""Contracts: `tables/*.yml` as frozen, validated values, with column types, row rules and event ids. Reads no Kafka and no Delta."""

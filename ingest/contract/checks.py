@@ -1,6 +1,6 @@
-"""How the parts of a contract fit together: event id, event time, rules, layout and properties against the columns.
+"""Checks how the parts of a contract fit together: event id, event time, rules, layout and properties against the columns.
 
-The checks run over `Parts`, which may be incomplete: so a file with a wrong key still hears of its wrong rules.
+The checks run on `Parts`, which may be incomplete. So a file with a wrong key also gets the problems of its rules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ingest.contract.sql_type import SqlType
 from ingest.contract.sql_type_parser import parse_type
 from ingest.contract.table_property import property_problem
 
-# Columns of every target beside the contract's (docs/reference/contracts.md); rules may use those that a record brings with it.
+# The columns of every target besides the contract's (docs/reference/contracts.md). Rules may use those that the record itself provides.
 PROVENANCE = {
     "_partition": "INT",
     "_offset": "BIGINT",
@@ -26,7 +26,7 @@ PROVENANCE = {
 }
 PROVENANCE_IN_RULES = ("_partition", "_offset", "_kafka_timestamp")
 
-# What a record of format raw holds.
+# The columns of a record of format raw.
 RAW_COLUMNS = (
     Column(name="key", type="BINARY", comment="The record's key."),
     Column(name="value", type="BINARY", comment="The record's value; NULL is a tombstone."),
@@ -41,16 +41,16 @@ CLUSTER_KINDS = ("STRING", *_WHOLE_NUMBERS, "DECIMAL", "FLOAT", "DOUBLE", "DATE"
 CLUSTER_COLUMNS_MAX = 4  # Delta's limit for liquid clustering
 
 _WHY_NO_EVENT_ID = {
-    "FLOAT": "numbers that are written alike need not be equal",
-    "DOUBLE": "numbers that are written alike need not be equal",
+    "FLOAT": "numbers that look the same need not be equal",
+    "DOUBLE": "numbers that look the same need not be equal",
     "BOOLEAN": "two values cannot tell events apart",
-    "TIMESTAMP_NTZ": "without a zone one moment has several names",
+    "TIMESTAMP_NTZ": "without a zone, one moment has several values",
 }
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What of a contract could be read; None where it could not. Indexes are those in the document."""
+    """The readable parts of a contract; an unreadable part is None. Indexes are those in the document."""
 
     format: str | None = None
     columns: tuple[tuple[int, str, Column | None], ...] | None = None
@@ -62,7 +62,7 @@ class Parts:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def types(self) -> dict[str, SqlType | None] | None:
-        """Type of each column that an event brings; a column that could not be read has None. None: columns unknown."""
+        """The type of each column of the event, None for an unreadable column. The result is None if the columns are unknown."""
         if self.format == "raw":
             return {column.name: column.sql_type for column in RAW_COLUMNS}
         if self.columns is None or self.format is None:
@@ -71,7 +71,7 @@ class Parts:
 
 
 def cross_problems(parts: Parts) -> list[Problem]:
-    """Every problem between parts, in the document's order."""
+    """All problems between parts, in the document's order."""
     checks: tuple[Callable[[Parts], Iterator[Problem]], ...] = (
         _columns,
         _event_id,
@@ -95,7 +95,7 @@ def _columns(parts: Parts) -> Iterator[Problem]:
         first = seen.setdefault(name.lower(), name) if name.lower() in seen else None
         seen.setdefault(name.lower(), name)
         if first is not None:
-            how = "is there twice" if first == name else f"differs from {shown(first)} only by its case"
+            how = "appears twice" if first == name else f"differs from {shown(first)} only by its case"
             yield Problem(
                 ("columns", index, "name"), f"column {shown(name)} {how}", "names that differ by more than their case (Delta ignores case)"
             )
@@ -131,14 +131,14 @@ def _event_id(parts: Parts) -> Iterator[Problem]:
             if column.nullable:
                 yield Problem(
                     loc,
-                    f"{shown(name)} may be null, and null equals nothing, so that duplicates would pass",
+                    f"{shown(name)} may be null, and null equals nothing, so duplicates would pass",
                     f"nullable: false at column {name}",
                 )
 
 
 def _event_time(parts: Parts) -> Iterator[Problem]:
     if parts.event_time is not None and parts.format == "raw":
-        yield Problem(("event_time",), "event_time with format raw", "no event_time: its records have _kafka_timestamp alone")
+        yield Problem(("event_time",), "event_time with format raw", "no event_time: raw records have only _kafka_timestamp")
     elif parts.event_time is not None and (types := parts.types()) is not None:
         yield from _column_of(("event_time",), parts.event_time, types, EVENT_TIME_KINDS)
 
@@ -151,8 +151,8 @@ def _rules(parts: Parts) -> Iterator[Problem]:
         if rule.name in seen:
             yield Problem(
                 ("rules", index, "name"),
-                f"rule {shown(rule.name)} is there twice",
-                "each name once: the quarantine names the broken rule by it",
+                f"rule {shown(rule.name)} appears twice",
+                "each name once: the quarantine reports a broken rule by its name",
             )
         seen.add(rule.name)
         for found, expected in rule_problems(rule.check, usable):
@@ -161,9 +161,7 @@ def _rules(parts: Parts) -> Iterator[Problem]:
 
 def _unknown_fields(parts: Parts) -> Iterator[Problem]:
     if parts.format == "raw" and parts.unknown_fields not in (None, "ignore"):
-        yield Problem(
-            ("unknown_fields",), f"{parts.unknown_fields} with format raw", "no unknown_fields: a raw record has no fields to know"
-        )
+        yield Problem(("unknown_fields",), f"{parts.unknown_fields} with format raw", "no unknown_fields: a raw record has no fields")
 
 
 def _layout(parts: Parts) -> Iterator[Problem]:
@@ -186,10 +184,10 @@ def _layout(parts: Parts) -> Iterator[Problem]:
     ):
         for index, name in enumerate(names):
             if name in names[:index]:
-                yield Problem(("layout", key, index), f"column {shown(name)} is there twice", "each column once")
+                yield Problem(("layout", key, index), f"column {shown(name)} appears twice", "each column once")
             yield from _column_of(("layout", key, index), name, types, kinds)
     if parts.layout.partition_by and set(types) <= set(parts.layout.partition_by) | set(PROVENANCE):
-        yield Problem(("layout", "partition_by"), "every column is a partition", "at least one column that is none")
+        yield Problem(("layout", "partition_by"), "every column is a partition column", "at least one column that is not")
 
 
 def _properties(parts: Parts) -> Iterator[Problem]:
@@ -199,7 +197,7 @@ def _properties(parts: Parts) -> Iterator[Problem]:
 
 
 def _column_of(loc: tuple[str | int, ...], name: str, types: Mapping[str, SqlType | None], kinds: tuple[str, ...]) -> Iterator[Problem]:
-    """The problem, if there is no column `name` or its type is not one of `kinds`."""
+    """A problem if there is no column `name` or its type is not one of `kinds`."""
     if name not in types:
         yield Problem(loc, f"there is no column {shown(name)}", one_of((n for n, t in types.items() if t and t.kind in kinds), name))
     elif (sql_type := types[name]) and sql_type.kind not in kinds:

@@ -1,4 +1,4 @@
-"""The columns of a target table: the event's, then provenance. Which of them hold the event id. pyspark only for `target_fields`."""
+"""The columns of a target table: the event's columns, then provenance; and the event id's columns. Only `target_fields` needs pyspark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STRING, _INT, _BIGINT, _TIMESTAMP = (Atomic(kind) for kind in ("STRING", "INT",
 
 
 def event_id_columns(contract: Contract) -> tuple[str, ...]:
-    """The target's columns that hold the event id."""
+    """The target's columns that contain the event id."""
     kind = contract.event_id.kind
     if kind == "columns":
         return tuple(contract.event_id.columns)
@@ -24,30 +24,30 @@ def event_id_columns(contract: Contract) -> tuple[str, ...]:
 
 
 def target_columns(contract: Contract) -> list[Field]:
-    """Each has a comment, which may be empty."""
+    """The columns of the target; each has a comment, which may be empty."""
     columns = RAW_COLUMNS if contract.source.format == "raw" else contract.columns
     found = [Field(column.name, column.sql_type, column.nullable, column.comment or "") for column in columns]
     if contract.event_id.kind in ("key", "header"):
         found.append(Field("_event_id", _STRING, False, "The event id, from the record's key or header."))
     if contract.event_id.kind == "position":
-        found.append(Field("_topic_id", _STRING, False, "Kafka's id of the topic: differs when it was deleted and made again."))
+        found.append(Field("_topic_id", _STRING, False, "Kafka's id of the topic; a recreated topic has another id."))
     found += [
         Field("_partition", _INT, False, "Kafka partition."),
         Field("_offset", _BIGINT, False, "Offset in the partition."),
         Field("_kafka_timestamp", _TIMESTAMP, True, "The record's timestamp in Kafka."),
-        Field("_ingested_at", _TIMESTAMP, False, "When the micro-batch was planned."),
+        Field("_ingested_at", _TIMESTAMP, False, "Time at which the micro-batch was planned."),
         Field("_epoch", _INT, False, "The epoch that inserted the row; the ledger has its topic."),
         Field("_batch", _BIGINT, False, "The batch of that epoch that inserted the row."),
     ]
     if contract.unknown_fields == "keep":
         found.append(Field("_unknown", Map(_STRING), True, "Fields that the contract does not name."))
     if contract.conflicts == "table":
-        found.append(Field(PAYLOAD_HASH, _BIGINT, True, "XXH64 of the event's columns: tells copies apart that differ."))
+        found.append(Field(PAYLOAD_HASH, _BIGINT, True, "XXH64 of the event's columns; differs between copies with different values."))
     return found
 
 
 def target_fields(contract: Contract) -> list[StructField]:
-    """The same as pyspark's values."""
+    """The columns of the target as pyspark fields."""
     from pyspark.sql.types import StructType
 
     return StructType.fromJson({"fields": [field_to_delta(each) for each in target_columns(contract)]}).fields

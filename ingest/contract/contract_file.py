@@ -1,7 +1,7 @@
-"""A contract file as plain values with the line of each, from a small and unsurprising subset of YAML.
+"""A contract file as plain values with their lines, from a small and unsurprising subset of YAML.
 
-PyYAML alone takes the last of two equal keys silently, reads `no` as false and 012 as ten; a contract decides what money
-ends up where, so every such surprise is an error here.
+PyYAML alone silently keeps the last of two equal keys and reads `no` as false and 012 as ten. A contract decides where money ends up,
+so every such surprise is an error here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": 
 _NULLS = ("", "~", "null", "Null", "NULL")
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
-# Numbers to YAML 1.2's core schema, some of which PyYAML (YAML 1.1) takes for text, and the other way round.
+# Numbers in YAML 1.2's core schema. PyYAML (YAML 1.1) reads some of them as text, and some other text as numbers.
 _NUMBER_TO_OTHERS = re.compile(
     r"0o[0-7]+|0x[0-9a-fA-F]+|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
@@ -27,7 +27,7 @@ _NUMBER_TO_OTHERS = re.compile(
 
 @dataclass
 class ContractFile:
-    """One file, read: `data` is its top mapping, or None if that could not be read; `shown_as` is its path in messages."""
+    """A file after reading: `data` is its top mapping, or None if that is unreadable; `shown_as` is its path in messages."""
 
     shown_as: str
     data: dict[str, Any] | None = None
@@ -35,18 +35,18 @@ class ContractFile:
     problems: list[Problem] = field(default_factory=list)
 
     def located(self, problem: Problem) -> LocatedProblem:
-        """The problem with its line: that of its key, or of the nearest key around it."""
+        """The problem with its line: the line of its key, or of the nearest enclosing key."""
         known = next(problem.loc[:n] for n in range(len(problem.loc), -1, -1) if problem.loc[:n] in self.lines)
         return LocatedProblem(self.shown_as, self.lines[known], key_text(problem.loc), problem.found, problem.expected)
 
     def stop(self, line: int, found: str, expected: str) -> ContractFile:
-        """Note a problem that makes the rest unreadable."""
+        """Record a problem that makes the rest of the file unreadable."""
         self.data, self.lines, self.problems = None, {(): line}, [Problem((), found, expected)]
         return self
 
 
 def read_contract_file(path: Path, shown_as: str) -> ContractFile:
-    """Read one file. Never raises for what is in it: what is wrong is in `problems`."""
+    """Read one file. Never raises because of its content: `problems` lists what is wrong."""
     file = ContractFile(shown_as)
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -57,7 +57,7 @@ def read_contract_file(path: Path, shown_as: str) -> ContractFile:
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
-                return file.stop(_line(event), f"the alias *{event.anchor}", "the value itself: aliases and merge keys are not taken")
+                return file.stop(_line(event), f"the alias *{event.anchor}", "the value itself: aliases and merge keys are not supported")
             if isinstance(event, yaml.NodeEvent) and getattr(event, "tag", None) is not None:
                 return file.stop(_line(event), f"the tag {getattr(event, 'tag', '')}", "a value without a tag")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -71,7 +71,7 @@ def read_contract_file(path: Path, shown_as: str) -> ContractFile:
     if node is None:
         return file.stop(1, "the file is empty", "a contract: pipeline, table, source, columns, event_id, mode")
     if not isinstance(node, yaml.MappingNode):
-        return file.stop(_line(node), "the file is no mapping", "keys with values at its top: pipeline: ..., table: ...")
+        return file.stop(_line(node), "the file is not a mapping", "keys with values at its top: pipeline: ..., table: ...")
     file.data = _mapping(file, node, ())
     return file
 
@@ -79,15 +79,17 @@ def read_contract_file(path: Path, shown_as: str) -> ContractFile:
 def _syntax_problem(file: ContractFile, error: yaml.MarkedYAMLError) -> ContractFile:
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else 1
-    said = error.problem or "cannot be read"
-    if "'\\t'" in said:
+    message = error.problem or "cannot be read"
+    if "'\\t'" in message:
         return file.stop(line, "a tab", "spaces: YAML does not indent with tabs")
     if "single document" in f"{error.context}":
         return file.stop(line, "a second document (---)", "one contract in a file")
     context = f" {error.context}" if error.context else ""
     column = f" at character {mark.column + 1}" if mark else ""
     return file.stop(
-        line, f"this is not YAML: {said}{context}{column}", "YAML; text with : # [ ] { } , or a leading quote, *, &, !, %, @ goes in quotes"
+        line,
+        f"this is not YAML: {message}{context}{column}",
+        "YAML; text with : # [ ] { } , or a leading quote, *, &, !, %, @ needs quotes",
     )
 
 
@@ -100,14 +102,14 @@ def _mapping(file: ContractFile, node: yaml.MappingNode, loc: Loc) -> dict[str, 
     for key_node, value_node in node.value:
         if not isinstance(key_node, yaml.ScalarNode):
             file.lines.setdefault((*loc, "?"), _line(key_node))
-            file.problems.append(Problem((*loc, "?"), "a key that is no text", "a word as key"))
+            file.problems.append(Problem((*loc, "?"), "a key that is not text", "a word as the key"))
             continue
         key = str(key_node.value)
         here = (*loc, key)
         if key in made:
-            twice = (*loc, f"{key} ")  # a place of its own, so that the message names the line of the second one
+            twice = (*loc, f"{key} ")  # a separate place, so that the message names the line of the second key
             file.lines[twice] = _line(key_node)
-            file.problems.append(Problem(twice, f"the key {shown(key)} is there twice, first in line {file.lines[here]}", "each key once"))
+            file.problems.append(Problem(twice, f"the key {shown(key)} appears twice, first in line {file.lines[here]}", "each key once"))
             continue
         file.lines[here] = _line(key_node)
         made[key] = _value(file, value_node, here)
@@ -130,7 +132,7 @@ def _value(file: ContractFile, node: yaml.Node, loc: Loc) -> Any:
 
 
 def _plain(file: ContractFile, text: str, tag_of_yaml_1_1: str, loc: Loc) -> Any:
-    """The value of text without quotes; text that YAML's versions read differently is a problem."""
+    """The value of text without quotes. Text that YAML versions read differently is a problem."""
     if text in _BOOLEANS:
         return _BOOLEANS[text]
     if text in _NULLS:
@@ -142,12 +144,12 @@ def _plain(file: ContractFile, text: str, tag_of_yaml_1_1: str, loc: Loc) -> Any
     if tag_of_yaml_1_1 != "tag:yaml.org,2002:str" or _NUMBER_TO_OTHERS.fullmatch(text):
         kind = tag_of_yaml_1_1.rpartition(":")[2]
         other = {"bool": "a boolean", "timestamp": "a date", "int": "a number", "float": "a number", "str": "a number"}.get(
-            kind, "something special"
+            kind, "a special value"
         )
         wanted = "true or false, or" if kind == "bool" else "a plain number such as 1000 or 0.05, or" if other == "a number" else ""
         file.problems.append(
             Problem(
-                loc, f"{text} without quotes is {other} to some readers of YAML and text to others", f"{wanted} '{text}' in quotes".strip()
+                loc, f"{text} without quotes is {other} to some YAML parsers and text to others", f"{wanted} '{text}' in quotes".strip()
             )
         )
     return text

@@ -1,7 +1,7 @@
-"""Contracts: `tables/*.yml`, one file a table, as frozen and validated values.
+"""Contracts: `tables/*.yml`, one file per table, as frozen and validated values.
 
-A contract says which topic becomes which table: columns, event id, row rules, layout. docs/reference/contracts.md describes every
-key. A contract's `hash` stands in every commit: it names the rules under which a batch was decoded (I9).
+A contract maps a topic to a table: columns, event id, row rules, layout. docs/reference/contracts.md describes every key. Every commit
+stores the contract's `hash`, which identifies the rules that decoded the batch (I9).
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ _LIST = Strict(False)  # YAML's lists become tuples
 
 
 class Contract(Part):
-    """One table's contract. Equality and hash ignore where it was read from."""
+    """One table's contract. Equality and hash ignore the file that it was read from."""
 
-    pipeline: Pipeline = Field(description="a name of a-z, 0-9 and _ that begins with a letter; pipelines share nothing but the command")
-    table: Name = Field(description="a name of a-z, 0-9 and _ that begins with a letter, unique in its pipeline")
+    pipeline: Pipeline = Field(description="a name of a-z, 0-9 and _ that starts with a letter; pipelines share only the command")
+    table: Name = Field(description="a name of a-z, 0-9 and _ that starts with a letter, unique in its pipeline")
     description: Text = Field(default="", description="text that becomes the table's comment")
     source: TopicSource = Field(description="a mapping with topic and format")
     columns: Annotated[tuple[Column, ...], _LIST] = Field(
@@ -72,7 +72,7 @@ class Contract(Part):
     )
     event_id: EventIdText = Field(description=EVENT_ID_EXPECTED)
     event_time: Text | None = Field(
-        default=None, description="the name of a TIMESTAMP, TIMESTAMP_NTZ or DATE column that says when an event happened"
+        default=None, description="the name of a TIMESTAMP, TIMESTAMP_NTZ or DATE column that contains the time of the event"
     )
     mode: Literal["insert"] = Field(default="insert", description="insert (the default, and the only mode so far)")
     rules: Annotated[tuple[Rule, ...], _LIST] = Field(default=(), description="a list of row rules, each {name, check}")
@@ -81,15 +81,15 @@ class Contract(Part):
     )
     conflicts: Literal["batch", "table"] = Field(
         default="batch",
-        description="batch (the default) or table: where copies of an event id that differ in payload are looked for; "
-        "the later one goes to quarantine",
+        description="batch (the default) or table: where to look for copies of an event id with a different payload; "
+        "the later copy goes to quarantine",
     )
     quarantine: QuarantineLimit = Field(default=QuarantineLimit(), description="a mapping with max_share and min_records")
     layout: Layout = Field(default=Layout(), description="a mapping with partition_by or cluster_by")
     properties: PropertiesText = Field(default_factory=Properties, description="a mapping of Delta table properties")
     suite: Suite | None = Field(default=None, description="a path below the project that ends in .json, such as expectations/orders.json")
     quality: Literal["report", "stop"] = Field(
-        default="report", description="report (the default) or stop: what a critical expectation that fails does to a run with --check"
+        default="report", description="report (the default) or stop: the effect of a failed critical expectation on a run with --check"
     )
 
     _path: Path | None = PrivateAttr(default=None)
@@ -120,18 +120,17 @@ class Contract(Part):
 
     @property
     def path(self) -> Path | None:
-        """The file it was read from; None for one made in Python."""
+        """The file that the contract was read from; None for a contract created in Python."""
         return self._path
 
     @property
     def hash(self) -> str:
-        """16 hex digits over what decides which record becomes which row, and nothing else.
+        """16 hex digits over the keys that decide which record becomes which row, and no others.
 
-        In: pipeline, table, topic, format, isolation level, columns (order, name, type, nullable), event id, event time,
-        mode, rules, unknown fields, where conflicts are looked for. Out: every comment and description, starting offsets (the
-        table knows better after the first start), batch size, quarantine limit, layout, properties, suite, what is
-        sensitive, what a failed check does. A key that a
-        later version adds enters only where it differs from its default, so that the hashes of old contracts stay what they were.
+        Included: pipeline, table, topic, format, isolation level, columns (order, name, type, nullable), event id, event time, mode,
+        rules, unknown fields, conflicts. Excluded: all comments and descriptions, starting offsets (after the first start the table
+        decides), batch size, quarantine limit, layout, properties, suite, sensitive, quality. A key that a later version adds is
+        included only if it differs from its default, so that the hashes of old contracts do not change.
         """
         deciding: dict[str, Any] = {
             "pipeline": self.pipeline,
@@ -164,16 +163,16 @@ def _canonical(value: Any) -> str:
 
 
 def load_contracts(project: Path, names: Sequence[str] = ()) -> tuple[Contract, ...]:
-    """The contracts of `project`/tables in order of pipeline and table: all, or those named `table` or `pipeline.table`.
+    """The contracts in `project`/tables, ordered by pipeline and table: all, or those named `table` or `pipeline.table`.
 
-    Raises ContractInvalid (an InvalidInput) with every problem of every file asked for: CONTRACT_INVALID, or
-    CONTRACT_DUPLICATE for two contracts of one table; InvalidInput CONTRACT_NOT_FOUND for a missing folder or name,
-    CONTRACT_AMBIGUOUS for a table's name that two pipelines have. A broken file that was not asked for is no hindrance.
+    Raises ContractInvalid (an InvalidInput) with every problem of every requested file: CONTRACT_INVALID, or CONTRACT_DUPLICATE for two
+    contracts of one table. Raises InvalidInput CONTRACT_NOT_FOUND for a missing folder or name, and CONTRACT_AMBIGUOUS for a table name
+    that two pipelines have. A broken file that was not requested raises nothing.
     """
     folder = project / FOLDER
     paths = sorted(p for p in folder.glob("*") if p.suffix in (".yml", ".yaml"))
     if not paths:
-        found = f"{FOLDER}/ holds no contract." if folder.is_dir() else f"the project has no folder {FOLDER}/."
+        found = f"{FOLDER}/ contains no contract." if folder.is_dir() else f"the project has no folder {FOLDER}/."
         expected = f"one file {FOLDER}/<table>.yml for each table."
         raise InvalidInput(
             "CONTRACT_NOT_FOUND",
@@ -187,7 +186,7 @@ def load_contracts(project: Path, names: Sequence[str] = ()) -> tuple[Contract, 
     wanted = [file for file in broken if not names or set(names) & _names_of(file)]
     unknown = [name for name in names if not any(name in (c.table, c.name) for c in contracts)]
     if unknown and not wanted:
-        wanted = [file for file in broken if not file.data]  # the one asked for may be among them
+        wanted = [file for file in broken if not file.data]  # one of these unreadable files may be the requested contract
     problems = [file.located(problem) for file in wanted for problem in file.problems]
     if problems:
         raise ContractInvalid(problems)
@@ -208,13 +207,13 @@ def _read(path: Path) -> tuple[ContractFile, Contract | None]:
             contract._path = path
         except ValidationError as error:
             found = [*problems_of(error, Contract), *cross_problems(parts_of(file.data))]
-            noted = {problem.loc for problem in file.problems}  # text that is ambiguous needs no second complaint
+            noted = {problem.loc for problem in file.problems}  # ambiguous text is already reported
             file.problems += [problem for problem in dict.fromkeys(found) if problem.loc not in noted]
     return file, None if file.problems else contract
 
 
 def _names_of(file: ContractFile) -> set[str]:
-    """Under which names a file that cannot be read as a contract may have been asked for."""
+    """The names under which the user may have requested a file that is not a valid contract."""
     data = file.data or {}
     table, stem = str(data.get("table")), Path(file.shown_as).stem
     return {table, f"{data.get('pipeline')}.{table}", stem}
@@ -226,9 +225,9 @@ def _refuse_duplicates(contracts: Iterable[Contract]) -> None:
     for contract in contracts:
         file = ContractFile(f"{FOLDER}/{contract.path.name if contract.path else '?'}")
         if contract.name in first:
-            found = f"{contract.name} is described in {first[contract.name]} already"
+            found = f"{contract.name} is already described in {first[contract.name]}"
             file.lines = {(): 1}
-            problems.append(file.located(Problem((), found, "one contract a table: two would write one table")))
+            problems.append(file.located(Problem((), found, "one contract per table: two would write to the same table")))
         first.setdefault(contract.name, file.shown_as)
     if problems:
         raise ContractInvalid(problems, code="CONTRACT_DUPLICATE")
@@ -253,7 +252,7 @@ def check_suites(project: Path, contracts: Iterable[Contract]) -> None:
     """Raises InvalidInput SUITE_NOT_FOUND if a contract names an expectation suite whose file does not exist."""
     missing = [f"{c.name}: {c.suite}" for c in contracts if c.suite and not (project / c.suite).is_file()]
     if missing:
-        remedy = "write the suite (docs/reference/contracts.md), or take the key suite out of the contract."
+        remedy = "write the suite (docs/reference/contracts.md), or remove the key suite from the contract."
         raise InvalidInput(
             "SUITE_NOT_FOUND",
             f"no file for the suite of {', '.join(missing)}.",

@@ -1,11 +1,11 @@
 """Event ids: the identity on which a table's MERGE deduplicates.
 
-`mint` is for producers that make an event: its ids rise with time, so that a micro-batch's ids form a narrow range and the
-MERGE reads few files. `derive` is for events that carry business keys but no id: the same keys always give the same id, so
-that a retry is recognised. Neither normalises text: ids that differ in case, blanks or Unicode form are different ids.
+`mint` is for producers that create an event. Its ids rise with time, so the ids of a micro-batch form a narrow range and the MERGE
+reads few files. `derive` is for events that have business keys but no id. The same keys always give the same id, so a retry is
+recognised. Neither normalises text: ids that differ in case, spaces or Unicode form are different ids.
 
-`stamp` puts an id where the contract of a table says that its MERGE reads it. An id that is there already stays, so that an event
-keeps its id through every retry, whoever tries again: stamp it once, when it is made, and store or send what `stamp` returned.
+`stamp` puts an id where the table's contract reads it. An existing id stays, so an event keeps its id through every retry, by any
+sender. Stamp an event once, when you create it, and store or send the result of `stamp`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ingest.runtime.errors import InvalidInput
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
 
-# Changing it changes every derived id, and events already in a table would come in again under new ids.
+# Another namespace would change every derived id: a table would insert its existing events again under new ids.
 NAMESPACE: Final = uuid.UUID("6f1c9a44-9d0b-4c1f-8f57-0b5a3d7e21c8")
 
-_TAIL_BITS: Final = 74  # what RFC 9562 leaves after time, version and variant: 12 bits rand_a and 62 bits rand_b
+_TAIL_BITS: Final = 74  # RFC 9562 leaves these after time, version and variant: 12 bits rand_a and 62 bits rand_b
 _TAIL_END: Final = 1 << _TAIL_BITS
 _MS_END: Final = 1 << 48
-# Ids of one millisecond differ by a random step: the next one cannot be guessed, and two forked processes that share the
-# last id drift apart at once. 2**32 leaves room for 2**42 ids in a millisecond.
+# Ids of one millisecond differ by a random step. So nobody can guess the next id, and two forked processes that share the
+# last id diverge at once. 2**32 leaves room for 2**42 ids in a millisecond.
 _STEP_END: Final = 1 << 32
 
 _lock = threading.Lock()
@@ -42,10 +42,9 @@ _last: tuple[int, int] = (-1, 0)  # (milliseconds, tail) of the last id that thi
 def mint(now_ms: int | None = None, random: Random | None = None) -> str:
     """A new UUIDv7 (RFC 9562, method 2 of its section 6.2) in its canonical text of 36 characters.
 
-    `now_ms` is the time in milliseconds since 1970-01-01 UTC, by default the clock's. Within a process ids rise strictly, in
-    every thread and also when the clock is set back: then the time of the last id is used on.
-    With `random` the id is a pure function of `now_ms` and the draw, without that memory: for samples and tests.
-    Raises ValueError when `now_ms` is negative or beyond 48 bits.
+    `now_ms` is the time in milliseconds since 1970-01-01 UTC (default: the clock's). Within a process, ids rise strictly across
+    all threads. If the clock is set back, `mint` keeps using the time of the last id. With `random`, for samples and tests, the id
+    is a pure function of `now_ms` and the draw and ignores the last id. Raises ValueError if `now_ms` is negative or beyond 48 bits.
     """
     ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     if not 0 <= ms < _MS_END:
@@ -56,11 +55,11 @@ def mint(now_ms: int | None = None, random: Random | None = None) -> str:
 
 
 def derive(*parts: str | int | bytes) -> str:
-    """The event id of business keys: a UUIDv5 (SHA-1) in our namespace, over each part's type, length and bytes.
+    """The event id for business keys: a UUIDv5 (SHA-1) in our namespace, over each part's type, length and bytes.
 
     The encoding is unambiguous: ("a", "bc") and ("ab", "c") differ, and so do 1, "1" and b"1". Nothing is normalised.
-    Raises ValueError without parts or for text that UTF-8 cannot express (a lone surrogate), and TypeError for other types:
-    floats and times have several texts for one value, so the caller has to choose one.
+    Raises ValueError without parts or for text that UTF-8 cannot encode (a lone surrogate). Raises TypeError for other types:
+    floats and times have several texts for one value, so the caller must choose one.
     """
     if not parts:
         raise ValueError("derive() got no parts; expected at least one business key.")
@@ -74,7 +73,7 @@ def derive(*parts: str | int | bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """An event that carries its id: `value` is to be serialised as the contract's format, `key` and `headers` go with the record."""
+    """An event with its id. The caller serialises `value` in the contract's format and sends `key` and `headers` with the record."""
 
     event_id: tuple[str, ...]
     value: Mapping[str, Any]
@@ -90,16 +89,16 @@ def stamp(
     headers: Sequence[tuple[str, bytes]] = (),
     natural_key: Sequence[str] = (),
 ) -> Stamped:
-    """The event with its id where `contract.event_id` names it: a column, the record's key, or a header.
+    """The event with its id where `contract.event_id` reads it: in a column, the record's key, or a header.
 
-    An id that is there is kept. Else it is derived from the fields that `natural_key` names, or minted where it names none. Nothing
-    that was given is changed. Raises InvalidInput EVENT_ID_NOT_OURS where no id can be made (several columns, a column that is no STRING,
-    positions) and NATURAL_KEY_MISSING; TypeError for natural keys of a type that `derive` refuses; ValueError for an id that is no UTF-8.
+    An existing id is kept. Otherwise the id is derived from the fields in `natural_key`, or minted if that is empty. The arguments stay
+    unchanged. Raises InvalidInput EVENT_ID_NOT_OURS if no id can be created (several columns, a column that is not a STRING, positions)
+    and NATURAL_KEY_MISSING. Raises TypeError for natural keys of a type that `derive` refuses, ValueError for an id that is not UTF-8.
     """
     wanted = contract.event_id
     if wanted.kind == "columns":
         have = [value.get(name) for name in wanted.columns]
-        if None not in have and have != [""]:  # an empty text would make one row of all such events; keys and headers are taken so, too
+        if None not in have and have != [""]:  # empty text counts as missing, as for keys and headers: such events would all become one row
             return Stamped(tuple(str(each) for each in have), value, key, headers)
         (name, *more) = wanted.columns
         kinds = {column.name: column.type for column in contract.columns}
@@ -114,7 +113,7 @@ def stamp(
         return Stamped((text,), value, text.encode(), headers)
     if wanted.kind == "header":
         assert wanted.header is not None
-        # The last header of a name wins, there as here.
+        # The last header of a name wins, as when a batch reads it.
         found = next((data for name, data in reversed(headers) if name == wanted.header), b"")
         if found:
             return Stamped((found.decode(),), value, key, headers)
@@ -129,8 +128,8 @@ def _made(value: Mapping[str, Any], natural_key: Sequence[str]) -> str:
         raise InvalidInput(
             "NATURAL_KEY_MISSING",
             f"the event lacks {', '.join(missing)}.",
-            expected="every field of the natural key, or two events of one origin would get two ids.",
-            remedy="complete the event, or let its id be minted once and kept.",
+            expected="every field of the natural key, or two copies of one event would get two ids.",
+            remedy="complete the event, or mint its id once and keep it.",
         )
     return derive(*(value[name] for name in natural_key)) if natural_key else mint()
 
@@ -138,9 +137,9 @@ def _made(value: Mapping[str, Any], natural_key: Sequence[str]) -> str:
 def _not_ours(contract: Contract, where: str) -> InvalidInput:
     return InvalidInput(
         "EVENT_ID_NOT_OURS",
-        f"{contract.name} takes the event id from {where}, and the event has none there.",
-        expected="one STRING column, the key or a header, for which an id can be made.",
-        remedy="give the event its id where it comes from, or change event_id in the contract.",
+        f"{contract.name} reads the event id from {where}, and the event has none there.",
+        expected="one STRING column, the key or a header: `stamp` can create an id for these.",
+        remedy="set the id at the event's source, or change event_id in the contract.",
     )
 
 
@@ -149,7 +148,7 @@ def _next(ms: int) -> tuple[int, int]:
     with _lock:
         last_ms, last_tail = _last
         if ms > last_ms:
-            # The highest bit stays free, so that counting on within a millisecond all but never overflows.
+            # The highest bit stays free, so that counting up within a millisecond almost never overflows.
             _last = (ms, secrets.randbits(_TAIL_BITS - 1))
         else:
             tail = last_tail + 1 + secrets.randbelow(_STEP_END)

@@ -1,4 +1,4 @@
-"""The parts of a contract as frozen values; each refuses nonsense when made. How parts fit together: contract_checks.py."""
+"""The parts of a contract as frozen values; each validates itself when created. checks.py checks how the parts fit together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAME = r"[a-z][a-z0-9_]*"
 COLUMN_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-BESIDE_PIPELINES = ("docs", "logs")  # pages of checks and Spark's output have their places beside the pipelines' tables
+BESIDE_PIPELINES = ("docs", "logs")  # folders for the pages of checks and for Spark's output, beside the pipelines' tables
 TOPIC_NAME = r"[a-zA-Z0-9._-]{1,249}"  # Kafka: org.apache.kafka.common.internals.Topic
 
 Text = Annotated[str, Strict()]
@@ -26,22 +26,20 @@ Whole = Annotated[int, Strict()]
 
 def _name(value: str) -> str:
     if not re.fullmatch(NAME, value):
-        raise refusal(f"{shown(value)} is no such name", f"a name of a-z, 0-9 and _ that begins with a letter ({NAME})")
+        raise refusal(f"{shown(value)} is not a valid name", f"a name of a-z, 0-9 and _ that starts with a letter ({NAME})")
     return value
 
 
 def _pipeline(value: str) -> str:
     if value in BESIDE_PIPELINES:
-        raise refusal(
-            f"{shown(value)} is a folder of the lake that is no pipeline's", f"a name other than {' and '.join(BESIDE_PIPELINES)}"
-        )
+        raise refusal(f"{shown(value)} is a folder of the lake with another purpose", f"a name other than {' and '.join(BESIDE_PIPELINES)}")
     return value
 
 
 def _topic(value: str) -> str:
     if not re.fullmatch(TOPIC_NAME, value) or value in (".", ".."):
-        expected = "a Kafka topic name: 1 to 249 of a-z A-Z 0-9 . _ - (no pattern, one topic a table; not . or ..)"
-        raise refusal(f"{shown(value)} is no topic name", expected)
+        expected = "a Kafka topic name: 1 to 249 of a-z A-Z 0-9 . _ - (no pattern, one topic per table; not . or ..)"
+        raise refusal(f"{shown(value)} is not a topic name", expected)
     return value
 
 
@@ -53,12 +51,12 @@ Topic = Annotated[str, Strict(), AfterValidator(_topic), Field(json_schema_extra
 def _column_name(value: str) -> str:
     if not re.fullmatch(COLUMN_NAME, value):
         raise refusal(
-            f"{shown(value)} is no column name", "a name of letters, digits and _ that begins with a letter ([A-Za-z][A-Za-z0-9_]*)"
+            f"{shown(value)} is not a column name", "a name of letters, digits and _ that starts with a letter ([A-Za-z][A-Za-z0-9_]*)"
         )
     if value.startswith("_"):
         raise refusal(
-            f"{shown(value)} begins with _, which is reserved for provenance columns (_partition, _offset, ...)",
-            "a name that begins with a letter",
+            f"{shown(value)} starts with _, which is reserved for provenance columns (_partition, _offset, ...)",
+            "a name that starts with a letter",
         )
     return value
 
@@ -71,13 +69,13 @@ def _canonical_type(value: str) -> str:
 
 
 class Part(BaseModel):
-    """A frozen value that refuses keys it does not know."""
+    """A frozen value that refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TopicSource(Part):
-    """Where records come from. One topic; patterns are refused, because offsets and topic ids are kept for one topic."""
+    """The source of the records: one topic. Patterns are refused, because offsets and topic ids are stored for one topic."""
 
     topic: Topic = Field(description="the Kafka topic: 1 to 249 of a-z A-Z 0-9 . _ -")
     format: Literal["json", "raw"] = Field(
@@ -88,20 +86,20 @@ class TopicSource(Part):
         description="read_committed (the default: records of aborted transactions are not read) or read_uncommitted",
     )
     starting_offsets: Literal["earliest", "latest"] = Field(
-        default="earliest", description="earliest (the default) or latest; only for the very first start, later the table decides"
+        default="earliest", description="earliest (the default) or latest; applies only to the table's first start, then the table decides"
     )
     max_records_per_batch: Whole | None = Field(
         default=None,
         ge=1,
-        description="a whole number of at least 1: offsets that a micro-batch takes at most, transaction markers too; default: no limit",
+        description="a whole number of at least 1: maximum offsets per micro-batch, including transaction markers; default: no limit",
     )
 
 
 class Column(Part):
-    """A column of the target, filled from the JSON key of the same name (case counts)."""
+    """A column of the target, filled from the JSON key of the same name (case-sensitive)."""
 
     name: Annotated[str, Strict(), AfterValidator(_column_name), Field(json_schema_extra={"pattern": "^[A-Za-z][A-Za-z0-9_]*$"})] = Field(
-        description="a name of letters, digits and _ that begins with a letter; the JSON key of the same spelling fills it"
+        description="a name of letters, digits and _ that starts with a letter; the JSON key of the same spelling fills it"
     )
     type: Annotated[str, Strict(), AfterValidator(_canonical_type)] = Field(
         description="a type as text, such as STRING, BIGINT, DECIMAL(18,2), TIMESTAMP, ARRAY<...>, MAP<STRING, ...> or STRUCT<name: type>"
@@ -111,7 +109,7 @@ class Column(Part):
     )
     comment: Text | None = Field(default=None, description="text that becomes the column's comment")
     sensitive: Annotated[bool, Strict()] = Field(
-        default=False, description="false (the default) or true: values of personal data stay out of check's pages, samples and logs"
+        default=False, description="false (the default) or true: personal data, which never appears in check's pages, samples and logs"
     )
 
     @model_validator(mode="after")
@@ -127,7 +125,7 @@ class Column(Part):
 
     @property
     def data_type(self) -> DataType:
-        """The type as pyspark's value; imports pyspark, starts no JVM."""
+        """The type as a pyspark type; imports pyspark but starts no JVM."""
         return to_spark(self.sql_type)
 
 
@@ -135,7 +133,7 @@ EVENT_ID_EXPECTED = "a list of columns ([order_id]), or key, header:<name>, or p
 
 
 class EventId(Part):
-    """Identity that the MERGE deduplicates on: columns of the event, the record's key, one of its headers, or its position."""
+    """The identity on which the MERGE deduplicates: columns of the event, the record's key, one of its headers, or its position."""
 
     kind: Literal["columns", "key", "header", "position"]
     columns: tuple[Text, ...] = ()
@@ -144,13 +142,13 @@ class EventId(Part):
     @model_validator(mode="after")
     def _holds_what_its_kind_needs(self) -> Self:
         if (self.kind == "columns") != bool(self.columns) or (self.kind == "header") != bool(self.header):
-            raise refusal("an event id without its columns or header, or with what belongs to another kind", EVENT_ID_EXPECTED)
+            raise refusal("an event id without its columns or header, or with parts of another kind", EVENT_ID_EXPECTED)
         if len(set(self.columns)) != len(self.columns):
             raise refusal("the same column twice", "each column of the event id once")
         return self
 
     def document(self) -> str | list[str]:
-        """As a contract file writes it."""
+        """The event id as a contract file writes it."""
         return list(self.columns) if self.kind == "columns" else f"header:{self.header}" if self.kind == "header" else self.kind
 
 
@@ -166,7 +164,7 @@ def _read_event_id(value: object) -> object:
     if isinstance(value, str) and value.startswith("header:") and value.removeprefix("header:").strip():
         return EventId(kind="header", header=value.removeprefix("header:").strip())
     hint = f" (a single column is written [{value}])" if isinstance(value, str) and re.fullmatch(COLUMN_NAME, value) else ""
-    raise refusal(f"{shown(value)} is no event id", EVENT_ID_EXPECTED + hint)
+    raise refusal(f"{shown(value)} is not an event id", EVENT_ID_EXPECTED + hint)
 
 
 _EVENT_ID_SCHEMA = {
@@ -182,15 +180,15 @@ EventIdText = Annotated[EventId, BeforeValidator(_read_event_id), PlainSerialize
 class Rule(Part):
     """A row rule: an SQL predicate that must be TRUE. FALSE and NULL both break it and send the record to quarantine."""
 
-    name: Name = Field(description="a name of a-z, 0-9 and _ that begins with a letter; the quarantine names the broken rule by it")
+    name: Name = Field(description="a name of a-z, 0-9 and _ that starts with a letter; the quarantine reports a broken rule by this name")
     check: Text = Field(description="a deterministic Spark SQL predicate over this table's columns, such as amount >= 0")
 
 
 class QuarantineLimit(Part):
-    """When a run stops by itself: more than `max_share` (0 to 1) of a batch's records in quarantine, if it has `min_records` or more."""
+    """A run stops if more than `max_share` (0 to 1) of a batch's records would go to quarantine and the batch has `min_records` or more."""
 
     max_share: Annotated[float, Strict()] = Field(
-        default=0.05, ge=0, le=1, description="a number from 0 to 1; 0.05, the default, is five records of a hundred"
+        default=0.05, ge=0, le=1, description="a number from 0 to 1; 0.05, the default, is five records in a hundred"
     )
     min_records: Whole = Field(
         default=1000, ge=1, description="a whole number of records of at least 1 (default 1000); smaller batches never stop a run"
@@ -198,10 +196,10 @@ class QuarantineLimit(Part):
 
 
 class Layout(Part):
-    """How the target's files are laid out; partitions or clustering, not both."""
+    """The layout of the target's files: partitions or clustering, not both."""
 
     partition_by: Annotated[tuple[Text, ...], Strict(False)] = Field(
-        default=(), description="a list of columns of simple types, for few and even values such as a date"
+        default=(), description="a list of columns of simple types, with few and evenly filled values, such as a date"
     )
     cluster_by: Annotated[tuple[Text, ...], Strict(False)] = Field(
         default=(), description="a list of one to four columns of simple types (liquid clustering)"
@@ -209,11 +207,11 @@ class Layout(Part):
 
 
 def _suite(value: str) -> str:
-    """A suite's path: below the project, so that a contract cannot reach outside of its folder."""
+    """Check that a suite's path is below the project, so that a contract cannot reach outside its folder."""
     path = PurePosixPath(value)
     if path.is_absolute() or ".." in path.parts or "\\" in value or path.suffix != ".json":
         raise refusal(
-            f"{shown(value)} is no path of a suite below the project",
+            f"{shown(value)} is not a path of a suite below the project",
             "a relative path that ends in .json, such as expectations/orders.json",
         )
     return str(path)

@@ -1,4 +1,4 @@
-"""What is wrong with a contract: one value a problem, and the error that shows all of them with file and line."""
+"""The problems of a contract: one value per problem, and the error that shows all of them with file and line."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Loc = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong at `loc` (keys and indexes from the top of the document), and what is allowed there."""
+    """One problem at `loc` (keys and indexes from the top of the document), and the allowed value."""
 
     loc: Loc
     found: str
     expected: str
 
     def as_pydantic(self) -> PydanticCustomError:
-        """The same for pydantic, which carries it through nested values."""
+        """The problem as an error that pydantic carries through nested values."""
         return refusal(self.found, self.expected)
 
 
 @dataclass(frozen=True)
 class LocatedProblem:
-    """A problem with the place that an editor opens; `line` counts from 1."""
+    """A problem with a place that an editor can open; `line` counts from 1."""
 
     file: str
     line: int
@@ -38,12 +38,12 @@ class LocatedProblem:
 
     @property
     def place(self) -> str:
-        """`file:line`, and the key where it is known."""
+        """`file:line`, and the key if it is known."""
         return f"{self.file}:{self.line}" + (f" {self.key}" if self.key else "")
 
 
 class ContractInvalid(InvalidInput):
-    """Raised when a contract is refused: `problems` holds every problem of every file read, in order of file and line."""
+    """Raised if a contract is refused; `problems` contains every problem of every file read, in order of file and line."""
 
     def __init__(self, problems: Iterable[LocatedProblem], code: str = "CONTRACT_INVALID") -> None:
         self.problems: Sequence[LocatedProblem] = tuple(sorted(set(problems), key=lambda p: (p.file, p.line, p.key, p.found)))
@@ -62,7 +62,7 @@ def _numbered(lines: Iterable[str]) -> str:
 
 
 def refusal(found: str, expected: str) -> PydanticCustomError:
-    """The error that a validator of a contract's part raises."""
+    """The error that the validators of a contract's parts raise."""
     return PydanticCustomError("contract", "{found}. Expected: {expected}", {"found": found, "expected": expected})
 
 
@@ -75,17 +75,17 @@ def key_text(loc: Loc) -> str:
 
 
 def one_of(allowed: Iterable[str], given: object = None) -> str:
-    """The allowed words, and the one most like the one given."""
+    """The allowed words, with a hint at the word most similar to `given`."""
     words = list(allowed)
     if not words:
-        return "nothing: there is none that fits"
+        return "nothing: no value fits"
     match = get_close_matches(str(given), words, n=1, cutoff=0.5) if given is not None and len(words) > 1 else []
     hint = f" (did you mean {match[0]}?)" if match else ""
     return f"{'one of ' if len(words) > 1 else ''}{', '.join(words)}{hint}"
 
 
 def shown(value: object) -> str:
-    """A value as the user wrote it, with its kind where that is the surprise; cut at 60 characters."""
+    """A value as the user wrote it, with its kind if that may be a surprise; cut at 60 characters."""
     match value:
         case None:
             return "nothing"

@@ -1,8 +1,8 @@
-"""Row rules are deterministic predicates: what a rule may say is checked here on its syntax tree, before Spark sees it.
+"""Row rules are deterministic predicates: this module checks the syntax tree of a rule before Spark sees the rule.
 
-A replayed batch must send the same records to quarantine as its first attempt did (I9), so nothing that depends on the
-clock, on chance, on the session, on other rows or on code outside of SQL is taken. The text itself is handed to Spark
-unchanged; names of functions that are not refused here are left to Spark's own check at start.
+A replayed batch must send the same records to quarantine as its first attempt did (I9). So a rule may not depend on the clock,
+on chance, on the session, on other rows or on code outside of SQL. Spark gets the text unchanged. Spark's own check at start
+covers the names of functions that are not refused here.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ PREDICATE = "one deterministic SQL predicate, such as amount >= 0"
 
 
 def rule_problems(check: str, columns: Mapping[str, SqlType | None] | None) -> list[Finding]:
-    """Everything wrong with the predicate `check`, as (found, expected) pairs; an empty list if it is fine.
+    """All problems of the predicate `check`, as (found, expected) pairs; an empty list if it is valid.
 
-    `columns` are those that a rule may use; a type of None means that the column exists but its type could not be read,
-    and `columns` of None that the columns are not known at all.
+    `columns` are the columns that a rule may use. A type of None means that the column exists but its type could not be read.
+    If `columns` itself is None, the columns are not known at all.
     """
     if "${" in check:
         return [("${...} takes its value from the session", "a predicate without variables")]
@@ -41,12 +41,12 @@ def rule_problems(check: str, columns: Mapping[str, SqlType | None] | None) -> l
     except RecursionError:
         return [(f"{shown(check)} is nested too deeply", PREDICATE)]
     if any(token.comments for token in tokens):
-        return [(f"{shown(check)} holds an SQL comment", "the predicate alone; a comment goes behind # in the file")]
+        return [(f"{shown(check)} contains an SQL comment", "the predicate alone; in the file, write a comment after #")]
     if len(trees) != 1 or trees[0] is None:
         return [(f"{shown(check)} is {'several statements' if len(trees) > 1 else 'empty'}", PREDICATE)]
     tree = trees[0]
     if not isinstance(tree, exp.Condition) or isinstance(tree, exp.Query):
-        return [(f"{shown(check)} is no predicate", PREDICATE)]
+        return [(f"{shown(check)} is not a predicate", PREDICATE)]
     findings = [*_functions(tokens, columns or {}), *_shapes(tree), *_times(tree, columns or {}), *_escapes(tokens, check)]
     if columns is not None:
         findings += _columns(tree, columns)
@@ -62,7 +62,7 @@ def _syntax(error: SqlglotError) -> str:
 
 
 def _functions(tokens: list[Token], columns: Mapping[str, SqlType | None]) -> Iterator[Finding]:
-    """Refused functions, found by the words themselves: the syntax tree renames some of them."""
+    """Refused functions. The tokens are checked, because the syntax tree renames some functions."""
     words = {name.lower() for name in columns}
     for at, token in enumerate(tokens):
         following = [t.token_type for t in tokens[at + 1 : at + 3]]
@@ -85,22 +85,22 @@ def _functions(tokens: list[Token], columns: Mapping[str, SqlType | None]) -> It
 def _shapes(tree: exp.Expr) -> Iterator[Finding]:
     for node in tree.walk():
         if isinstance(node, exp.Query):
-            yield "a subquery looks at other rows or tables", "a predicate over one row"
+            yield "a subquery reads other rows or tables", "a predicate over one row"
         elif isinstance(node, exp.Window):
-            yield "a window function looks at other rows", "a predicate over one row"
+            yield "a window function reads other rows", "a predicate over one row"
         elif isinstance(node, exp.AggFunc):
             yield (
-                f"the aggregate function {node.sql_name().lower()}() looks at other rows",
+                f"the aggregate function {node.sql_name().lower()}() reads other rows",
                 "a predicate over one row (of an array: size, exists, forall, aggregate)",
             )
         elif isinstance(node, exp.Star):
-            yield "* is no column", "the columns by name"
+            yield "* is not a column", "the columns by name"
         elif isinstance(node, exp.Placeholder | exp.Parameter | exp.SessionParameter):
-            yield "a parameter, to which nothing gives a value", "a literal"
+            yield "a parameter, which never gets a value", "a literal"
 
 
 def _times(tree: exp.Expr, columns: Mapping[str, SqlType | None]) -> Iterator[Finding]:
-    """Texts such as 'now', which Spark turns into the current time when it casts them. What only becomes one is Spark's to find."""
+    """Texts such as 'now', which Spark casts to the current time. Spark's own check finds expressions that evaluate to such a text."""
     for literal in tree.find_all(exp.Literal):
         if literal.is_string and is_special_time(literal.name) and not _is_text(literal.parent, columns):
             expected = "a literal such as TIMESTAMP '2024-01-01 00:00:00Z', or a comparison with a STRING column"
@@ -108,7 +108,7 @@ def _times(tree: exp.Expr, columns: Mapping[str, SqlType | None]) -> Iterator[Fi
 
 
 def _escapes(tokens: list[Token], check: str) -> Iterator[Finding]:
-    """Escapes in TIMESTAMP '…' and DATE '…', which Spark reads before anything else can look at it: `\\156ow` is 'now'."""
+    """Escapes in TIMESTAMP '…' and DATE '…'. Spark resolves them before any check can see the text: `\\156ow` is 'now'."""
     for before, token in pairwise(tokens):
         if before.text.lower() in TIME_WORDS and token.token_type is TokenType.STRING and "\\" in check[token.start : token.end + 1]:
             yield f"an escape in a {before.text.upper()} literal", "a literal such as TIMESTAMP '2024-01-01 00:00:00Z'"
@@ -140,7 +140,7 @@ def _columns(tree: exp.Expr, columns: Mapping[str, SqlType | None]) -> Iterator[
         path = [part.name for part in column.parts]
         node: exp.Expr = column
         while isinstance(dot := node.parent, exp.Dot) and dot.this is node and isinstance(dot.expression, exp.Identifier):
-            path.append(dot.expression.name)  # the parser holds at most four names in a Column; deeper ones follow as Dots
+            path.append(dot.expression.name)  # the parser puts at most four names into a Column; deeper ones follow as Dots
             node = dot
         if path[0] not in columns:
             if path[0].lower() not in BARE_WORDS:
@@ -156,7 +156,7 @@ def _missing_field(path: list[str], at: SqlType | None) -> Finding | None:
         if isinstance(at, Array):
             at = at.element  # Spark reads array_of_structs.field as the array of that field
         if not isinstance(at, Struct):
-            return f"{shown('.'.join(path[:depth]))} is no struct and has no field {shown(name)}", "a field of a STRUCT column"
+            return f"{shown('.'.join(path[:depth]))} is not a struct and has no field {shown(name)}", "a field of a STRUCT column"
         by_name = {field.name: field.type for field in at.fields}
         if name not in by_name:
             return f"{shown('.'.join(path[:depth]))} has no field {shown(name)}", one_of(by_name, name)

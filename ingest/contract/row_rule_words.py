@@ -1,4 +1,4 @@
-"""Functions that a row rule may not call, by the reason why."""
+"""The functions that a row rule may not call, grouped by reason."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _CLOCK = "depends on the clock"
 _CHANCE = "depends on chance"
 _SESSION = "depends on the session"
 _PLACE = "depends on where and in which order rows are read"
-_RAISES = "raises instead of answering; a broken rule sends the record to quarantine by itself"
+_RAISES = "raises instead of returning a value; a broken rule already sends the record to quarantine"
 _CODE = "runs code outside of SQL or waits"
-_WORLD = "asks another system"
-_ROWS = "makes rows or looks at other rows"
+_WORLD = "calls another system"
+_ROWS = "produces rows or reads other rows"
 
 _WORDS = {
     _CLOCK: "now current_date current_timestamp current_time curdate curtime getdate localtime localtimestamp sysdate",
@@ -22,7 +22,7 @@ _WORDS = {
     _RAISES: "raise_error assert_true",
     _CODE: "reflect java_method try_reflect sleep",
     _WORLD: "http_request secret try_secret remote_query read_files read_kafka event_log",
-    # Aggregates and generators that the parser does not know as such; the ones that it knows are met by their kind.
+    # Aggregates and generators that the parser does not recognise. The others are refused by the kind of their node (row_rule.py).
     _ROWS: """
         any some every mean std bool_and bool_or any_value try_avg try_sum count_if regr_avgx regr_avgy regr_count regr_intercept
         regr_r2 regr_slope regr_sxx regr_sxy regr_syy histogram_numeric count_min_sketch hll_sketch_agg hll_union_agg
@@ -34,7 +34,7 @@ _WORDS = {
 }
 REASONS = {word: reason for reason, words in _WORDS.items() for word in words.split()}
 
-# Read by Spark as functions without parentheses too, unless a column has the name.
+# Spark also reads these as functions without parentheses, unless a column has the name.
 BARE_WORDS = frozenset(
     [
         "current_date",
@@ -51,15 +51,15 @@ BARE_WORDS = frozenset(
     ]
 )
 
-# Java's trim(), by which Spark looks for them, takes all control characters for blanks.
+# Spark finds these words after Java's trim(), which treats all control characters as blanks.
 _SPECIAL_TIMES = re.compile(r"[\s\x00-\x20]*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 
 
 def is_special_time(text: str) -> bool:
-    """Whether Spark takes this text, cast to a date or timestamp, for the time at which it runs; a zone may follow."""
+    """Whether Spark casts this text, as a date or timestamp, to the current time; a zone may follow."""
     return _SPECIAL_TIMES.match(text) is not None
 
 
 def reason_of(name: str) -> str | None:
-    """Why a rule may not call this function, or None."""
+    """The reason why a rule may not call this function, or None."""
     return REASONS.get(name) or (_WORLD if name.startswith("ai_") else None)

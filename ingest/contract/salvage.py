@@ -1,4 +1,4 @@
-"""What pydantic says of a refused document in a contract's own words, and which parts of such a document can still be judged."""
+"""Pydantic's errors in the words of a contract, and the parts of a refused document that can still be checked."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ingest.contract.parts import Column, EventIdText, Layout, Rule
 from ingest.contract.problem import Loc, Problem, one_of, shown
 from ingest.contract.table_property import PropertiesText
 
-# In {name: x, comment: one, two} YAML ends the comment at the comma and takes "two" for a key; DECIMAL(18,2) suffers the same.
-COMMA = "; text that holds a comma goes in quotes between { and }"
+# In {name: x, comment: one, two} YAML ends the comment at the comma and reads "two" as a key. DECIMAL(18,2) has the same problem.
+COMMA = "; between { and }, text with a comma needs quotes"
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """Each error as a problem; what is allowed comes from the description of the field, which the JSON Schema shows too."""
+    """Each error as a problem. The allowed value is the description of the field, which the JSON Schema shows too."""
     problems = []
     for details in error.errors(include_url=False):
         loc, kind, context = details["loc"], details["type"], details.get("ctx", {})
         holder, info = _field_at(model, loc)
-        described = (info.description if info else None) or "what docs/reference/contracts.md says of it"
+        described = (info.description if info else None) or "a value as docs/reference/contracts.md describes it"
         if kind == "contract":
             problem = Problem(loc, context["found"], context["expected"])
         elif kind == "missing":
@@ -31,13 +31,13 @@ def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]
             expected = one_of(holder.model_fields, loc[-1]) + (COMMA if details["input"] is None else "")
             problem = Problem(loc, f"unknown key {shown(str(loc[-1]))}", expected)
         else:
-            problem = Problem(loc, f"{shown(details['input'])} is not taken", described)
+            problem = Problem(loc, f"{shown(details['input'])} is not allowed", described)
         problems.append(problem)
     return problems
 
 
 def _field_at(model: type[BaseModel], loc: Loc) -> tuple[type[BaseModel], FieldInfo | None]:
-    """The innermost model that holds `loc`, and the nearest field on the way."""
+    """The innermost model that contains `loc`, and the nearest field on the way."""
     info: FieldInfo | None = None
     inner: type[BaseModel] | None = model
     for part in loc:
@@ -53,7 +53,7 @@ def _field_at(model: type[BaseModel], loc: Loc) -> tuple[type[BaseModel], FieldI
 
 
 def parts_of(data: dict[str, Any]) -> Parts:
-    """The parts of a document that are right by themselves; what is not is left out, and reported by `problems_of`."""
+    """The parts of a document that are valid by themselves. The others are left out, and `problems_of` reports them."""
     source, columns, rules = data.get("source"), data.get("columns", []), data.get("rules", [])
     format_given = source.get("format") if isinstance(source, dict) else None
     event_time, unknown_fields = data.get("event_time"), data.get("unknown_fields")

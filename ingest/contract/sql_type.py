@@ -1,8 +1,8 @@
-"""Column types of a contract: the subset of Spark's DDL that a JSON event can fill and that Delta keeps exactly.
+"""Column types of a contract: the subset of Spark's DDL that a JSON event can fill and that Delta stores exactly.
 
-`parse_type` (sql_type_parser.py) reads DDL text into a frozen tree, `ddl` writes the one canonical text of a tree, `to_delta` what
-a Delta table's schema holds, and `to_spark` makes pyspark's values of it. No JVM is needed for any of them; pyspark is imported only
-by `to_spark`.
+`parse_type` (sql_type_parser.py) parses DDL text into a frozen tree, and `ddl` writes the canonical text of a tree. `to_delta` converts
+a tree to the form in a Delta table's schema, `to_spark` to a pyspark type, `to_arrow` to a pyarrow type. None of them needs a JVM. Only
+`to_spark` imports pyspark.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 DeltaType = str | dict[str, Any]
 
-# Where Delta's schema names a type otherwise than SQL.
+# The types whose names in Delta's schema differ from SQL.
 _SQL_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
 DECIMAL_DIGITS_MAX = 38  # Spark's and Parquet's limit
 
 
 class TypeProblem(ValueError):
-    """A type that a contract does not take: `found` says what and why, `expected` what is allowed."""
+    """A type that a contract refuses: `found` names it and the reason, `expected` what is allowed."""
 
     def __init__(self, found: str, expected: str) -> None:
         self.found = found
@@ -42,7 +42,7 @@ class Atomic:
 
 @dataclass(frozen=True)
 class Decimal:
-    """Exact number of `precision` digits, `scale` of them after the point."""
+    """An exact number of `precision` digits, `scale` of them after the point."""
 
     precision: int
     scale: int
@@ -56,7 +56,7 @@ class Decimal:
 
 @dataclass(frozen=True)
 class Array:
-    """List of `element`; elements may be null, because Delta enforces NOT NULL nowhere below an array."""
+    """A list of `element`. Elements may be null, because Delta does not enforce NOT NULL below an array."""
 
     element: SqlType
     kind: str = "ARRAY"
@@ -64,7 +64,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Map:
-    """Map from STRING, which is what keys of a JSON object are, to `value`."""
+    """A map from STRING, the type of a JSON object's keys, to `value`."""
 
     value: SqlType
     kind: str = "MAP"
@@ -82,7 +82,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Struct:
-    """Named fields in order; names differ by more than their case."""
+    """Named fields in order; their names must differ by more than case."""
 
     fields: tuple[Field, ...]
     kind: str = "STRUCT"
@@ -128,7 +128,7 @@ def _quoted(text: str) -> str:
 
 
 def to_delta(sql_type: SqlType) -> DeltaType:
-    """The type as it stands in the JSON of a Delta table's schema (PROTOCOL.md, Schema Serialization Format)."""
+    """The type in the JSON of a Delta table's schema (PROTOCOL.md, Schema Serialization Format)."""
     match sql_type:
         case Atomic():
             return ATOMIC[sql_type.kind]
@@ -145,13 +145,13 @@ def to_delta(sql_type: SqlType) -> DeltaType:
 
 
 def field_to_delta(field: Field) -> dict[str, Any]:
-    """The same of a field, or of a column."""
+    """A field or a column in the JSON of a Delta table's schema."""
     metadata = {} if field.comment is None else {"comment": field.comment}
     return {"name": field.name, "type": to_delta(field.type), "nullable": field.nullable, "metadata": metadata}
 
 
 def text_of(kind: DeltaType) -> str:
-    """A type of a table's schema as Spark writes it (simpleString)."""
+    """A type from a Delta table's schema in Spark's notation (simpleString)."""
     if isinstance(kind, str):
         return _SQL_NAMES.get(kind, kind)
     if kind["type"] == "struct":
@@ -163,14 +163,14 @@ def text_of(kind: DeltaType) -> str:
 
 
 def to_spark(sql_type: SqlType) -> DataType:
-    """pyspark's value of the type; comments of struct fields become their metadata, as Spark's own parser does."""
+    """The pyspark type; comments of struct fields become the fields' metadata, as in Spark's own parser."""
     from pyspark.sql.types import StructType
 
     return StructType.fromJson({"fields": [field_to_delta(Field("_", sql_type))]}).fields[0].dataType
 
 
 def to_arrow(sql_type: SqlType) -> pa.DataType:
-    """pyarrow's value of the type, as Spark exchanges it with Python: times in microseconds, a TIMESTAMP in UTC."""
+    """The pyarrow type that Spark exchanges with Python: times in microseconds, a TIMESTAMP in UTC."""
     import pyarrow as pa
 
     match sql_type:
@@ -192,9 +192,9 @@ def to_arrow(sql_type: SqlType) -> pa.DataType:
 
 
 def not_null_problem(sql_type: SqlType, nullable: bool, name: str) -> TypeProblem | None:
-    """Why a NOT NULL below column `name` cannot be kept, or None.
+    """The problem if Delta cannot enforce a NOT NULL inside the column `name`, or None.
 
-    Delta's documentation on constraints: a NOT NULL field of a struct asks that the struct itself is NOT NULL too.
+    Delta's documentation on constraints: a NOT NULL field of a struct requires that the struct itself is NOT NULL too.
     """
     if isinstance(sql_type, Struct):
         for field in sql_type.fields:

@@ -1,4 +1,4 @@
-"""The parser of column types: DDL text to a frozen tree, with an error that says what is allowed instead."""
+"""The parser of column types: DDL text to a frozen tree, or an error that says what is allowed instead."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from functools import lru_cache
 from ingest.contract.sql_type import Array, Atomic, Decimal, Field, Map, SqlType, Struct, TypeProblem, ddl
 from ingest.contract.sql_type_words import ALIASES, ATOMIC, REFUSED, nearest
 
-DEPTH_MAX = 32  # deeper than any event met; keeps the recursion of parser and decoder bounded
+DEPTH_MAX = 32  # deeper than any event seen so far; limits the recursion of parser and decoder
 
 
 @lru_cache(maxsize=1024)
 def parse_type(text: str) -> SqlType:
-    """The type that DDL text names, in any case and with Spark's aliases (INTEGER, LONG, NUMERIC, ...).
+    """Parse DDL text, in any case and with Spark's aliases (INTEGER, LONG, NUMERIC, ...).
 
-    Raises TypeProblem for what does not parse and for types that a contract refuses (CHAR, VARCHAR, INTERVAL, VOID,
-    VARIANT, collations), saying why.
+    Raises TypeProblem, with the reason, for text that does not parse and for types that a contract refuses (CHAR, VARCHAR, INTERVAL,
+    VOID, VARIANT, collations).
     """
     parser = _Parser(text)
     parsed = parser.type(depth=0, below_collection=False)
@@ -83,7 +83,7 @@ class _Parser:
         word = self.next()
         kind = ALIASES.get(word.upper(), word.upper())
         if kind in REFUSED:
-            raise TypeProblem(f"type {kind} is not taken", REFUSED[kind])
+            raise TypeProblem(f"type {kind} is not supported", REFUSED[kind])
         if kind in ATOMIC:
             if self.peek() == "(" or self.peek().upper() == "COLLATE":
                 self.end()
@@ -92,14 +92,14 @@ class _Parser:
             return self.decimal()
         if kind in ("ARRAY", "MAP", "STRUCT"):
             self.take("<")
-            made = self.nested(kind, depth + 1, below_collection)
+            nested = self.nested(kind, depth + 1, below_collection)
             self.take(">")
-            return made
-        raise TypeProblem(f"{self.text!r} has {word!r}, which is no type" if word else f"{self.text!r} ends too early", nearest(kind))
+            return nested
+        raise TypeProblem(f"{self.text!r} has {word!r}, which is not a type" if word else f"{self.text!r} ends too early", nearest(kind))
 
     def decimal(self) -> Decimal:
         if self.peek() != "(":
-            raise TypeProblem("DECIMAL without its digits would be DECIMAL(10,0), without cents", "DECIMAL(p,s), such as DECIMAL(18,2)")
+            raise TypeProblem("DECIMAL without digits would be DECIMAL(10,0), without cents", "DECIMAL(p,s), such as DECIMAL(18,2)")
         self.take("(")
         precision, scale = self.number(), 0
         if self.take(",", ")") == ",":

@@ -1,10 +1,10 @@
-"""The words of the type language: what is taken, under which other names, and what is refused and why."""
+"""The names of column types: the supported types, their aliases, and the refused types with the reason."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 
-# Canonical name -> how Delta writes it in a table's schema.
+# Canonical name -> name in a Delta table's schema.
 ATOMIC = {
     "BOOLEAN": "boolean",
     "TINYINT": "byte",
@@ -35,18 +35,18 @@ ALIASES = {
 }
 
 _PADS = "STRING, with a rule such as length(x) <= 10: CHAR and VARCHAR pad and cut, so that different event ids become equal"
-_NO_JSON = "a type that JSON can state"
+_NO_JSON = "a type that JSON can express"
 REFUSED = {
     "CHAR": _PADS,
     "VARCHAR": _PADS,
-    "INTERVAL": f"{_NO_JSON}: Delta tables hold no intervals; keep a BIGINT of a unit named in the column, or two TIMESTAMPs",
+    "INTERVAL": f"{_NO_JSON}: Delta tables cannot store intervals; use a BIGINT with the unit in the column's name, or two TIMESTAMPs",
     "VOID": "a type: a column of VOID can never hold a value",
-    "VARIANT": "STRING holding the JSON text, or MAP<STRING, STRING>: VARIANT is a table feature that not every reader has",
+    "VARIANT": "STRING with the JSON text, or MAP<STRING, STRING>: VARIANT is a table feature that not every reader supports",
     "TEXT": "STRING",
     "UUID": "STRING",
-    "JSON": "STRING holding the JSON text, or a STRUCT",
+    "JSON": "STRING with the JSON text, or a STRUCT",
     "DATETIME": "TIMESTAMP (text with a zone) or TIMESTAMP_NTZ (without)",
-    "TIME": "STRING, with a rule on its form",
+    "TIME": "STRING, with a rule on its format",
     "NUMBER": "DECIMAL(p,s), BIGINT or DOUBLE",
 }
 
@@ -54,6 +54,6 @@ _ALL = (*ATOMIC, "DECIMAL(p,s)", "ARRAY<...>", "MAP<STRING, ...>", "STRUCT<name:
 
 
 def nearest(word: str) -> str:
-    """The types that are taken, the one most like `word` first."""
+    """The supported types, with a hint at the type most similar to `word`."""
     match = get_close_matches(word, [*ATOMIC, "DECIMAL", "ARRAY", "MAP", "STRUCT"], n=1)
     return f"one of {', '.join(_ALL)}" + (f" (did you mean {match[0]}?)" if match else "")

@@ -1,4 +1,4 @@
-"""Table properties of a contract: which of Delta's a contract may set, and why the others are refused."""
+"""Table properties of a contract: the Delta properties that a contract may set, and why it may not set the others."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def _read(value: Any) -> Properties:
 _SCHEMA = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 PropertiesText = Annotated[Properties, PlainValidator(_read), PlainSerializer(dict), WithJsonSchema(_SCHEMA)]
 
-# An allow-list: Delta's other properties switch protocol features on, which readers of the lock may not know, or change
-# what a commit means.
+# An allow-list, because Delta's other properties change the meaning of a commit or enable protocol features. The readers that
+# requirements.lock pins may not support these features.
 ALLOWED = (
     "delta.autoOptimize.autoCompact",
     "delta.autoOptimize.optimizeWrite",
@@ -66,29 +66,29 @@ ALLOWED = (
 )
 
 _REASONS = {
-    "delta.settransactionretentionduration": "it lets the transaction ids expire that fence an earlier writer",
-    "delta.isolationlevel": "the engine sets it to Serializable, on which I3 and I8 rest",
+    "delta.settransactionretentionduration": "it would expire the transaction ids that fence an earlier writer",
+    "delta.isolationlevel": "the engine sets it to Serializable, which I3 and I8 require",
     "delta.appendonly": "the engine owns it",
-    "delta.enabledeletionvectors": "not every reader of these tables has that feature",
-    "delta.dataskippingnumindexedcols": "statistics of the event id and of provenance bound the MERGE and prove the counts",
-    "delta.dataskippingstatscolumns": "statistics of the event id and of provenance bound the MERGE and prove the counts",
+    "delta.enabledeletionvectors": "not every reader of these tables supports that feature",
+    "delta.dataskippingnumindexedcols": "the MERGE and the counts need statistics of the event id and the provenance columns",
+    "delta.dataskippingstatscolumns": "the MERGE and the counts need statistics of the event id and the provenance columns",
 }
 _REASONS_BY_PREFIX = {
-    "delta.columnmapping": "a renamed column would no longer be the contract's",
-    "delta.feature.": "only features that every reader of these tables has are switched on",
-    "delta.minreaderversion": "only features that every reader of these tables has are switched on",
-    "delta.minwriterversion": "only features that every reader of these tables has are switched on",
+    "delta.columnmapping": "a renamed column would no longer match the contract",
+    "delta.feature.": "only features that every reader of these tables supports are enabled",
+    "delta.minreaderversion": "only features that every reader of these tables supports are enabled",
+    "delta.minwriterversion": "only features that every reader of these tables supports are enabled",
     "delta.constraints.": "a broken constraint stops the run; write a rule, which sends the record to quarantine",
-    "oncelake.": "the prefix is the engine's own",
+    "oncelake.": "the prefix is reserved for the engine",
 }
-# Spark keeps these words for itself and refuses them as properties.
+# Spark reserves these words and refuses them as properties.
 _RESERVED = {"comment", "external", "is_managed_location", "location", "owner", "provider"}
 
 
 def property_problem(key: str) -> tuple[str, str] | None:
-    """What was found and what is allowed, if a contract may not set this property; else None.
+    """The texts (found, expected) of a refusal if a contract may not set this property; else None.
 
-    Delta reads `delta.` keys in any case, so a refused one is recognised in any case.
+    Delta reads `delta.` keys in any case, so a refused key is recognised in any case.
     """
     low = key.lower()
     allowed = f"one of {', '.join(ALLOWED)}, or a property of your own with another prefix"
@@ -96,9 +96,9 @@ def property_problem(key: str) -> tuple[str, str] | None:
     if reason:
         return f"property {shown(key)} is refused: {reason}", allowed
     if low in _RESERVED or low.startswith("option."):
-        return f"property {shown(key)} is refused: Spark keeps the word for itself", allowed
+        return f"property {shown(key)} is refused: Spark reserves the word", allowed
     if low.startswith("delta.") and key not in ALLOWED:
         match = get_close_matches(low, [name.lower() for name in ALLOWED], n=1, cutoff=0.8)
         hint = next((f" (did you mean {name}?)" for name in ALLOWED if match and name.lower() == match[0]), "")
-        return f"property {shown(key)} is not one that a contract may set", allowed + hint
+        return f"property {shown(key)} may not be set in a contract", allowed + hint
     return None

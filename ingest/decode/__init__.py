@@ -1,1 +1,1 @@
-"""From Kafka records to rows, or to the reason why a record is quarantined. Writes nothing."""
+"""Decode Kafka records into rows, or into the reason why a record is quarantined. Writes nothing."""

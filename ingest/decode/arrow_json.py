@@ -1,9 +1,8 @@
-"""Decode Arrow batches of JSON texts into Arrow batches of events; Spark runs this in its Python workers. docs/reference/contracts.md
-has the rules.
+"""Decode Arrow batches of JSON texts into Arrow batches of events. Spark runs this in its Python workers.
 
-A typed decoder (msgspec) reads nearly every record. What it would let through though the rules do not is seen in the columns or in the
-text. Such a record, and any that the decoder does not take, is read again by exact_json.py, which alone says what is wrong with one. So
-the typed way may take too little, never too much.
+docs/reference/contracts.md has the rules. A typed decoder (msgspec) reads nearly every record. It accepts some records that break the
+rules; checks on the columns and on the text find them. exact_json.py reads these records again, and those that the typed decoder refuses.
+It alone decides what is wrong with a record. So the typed decoder may accept too few records, never too many.
 """
 
 from __future__ import annotations
@@ -29,21 +28,24 @@ RAW = (VALUE, "__key", "__headers")
 UNKNOWN = pa.field("_unknown", pa.map_(pa.string(), pa.string()))
 FAULT = (pa.field(REASON, pa.string()), pa.field(DETAIL, pa.string()))
 
-# Texts that Arrow converts: days and times that exist, in years that no zone leads out of the calendar.
+# Texts that Arrow converts: days and times that exist, in years where no zone offset leaves the calendar.
 _DAY = (
     r"(?:[12][0-9]{3}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
     r"|20(?:[02468][048]|[13579][26])-02-29)"
 )
 _TIME = rf"{_DAY}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:[.][0-9]{{1,6}})?"
 _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
-# A key of which KEY does not see the end.
+# _KEY ends a key. _HIDDEN_KEY finds keys that a count of _KEY misses: those with white space before the colon.
 _KEY, _HIDDEN_KEY = '":', r'"[ \t\r\n]+:'
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a worker has to know: the events' columns, the event id's, `unknown_fields`, and whether right records keep key, value and
-    headers, since a later check may still refuse them."""
+    """Everything that a worker needs to decode records.
+
+    `events` are the event's columns, `event_id` those of the event id, `unknown` is the contract's `unknown_fields`. With `keep_raw` valid
+    records keep key, value and headers, because a later check may still refuse them.
+    """
 
     events: pa.Schema
     event_id: tuple[str, ...]
@@ -52,7 +54,7 @@ class Plan:
 
     @property
     def columns(self) -> list[pa.Field]:
-        """What decoding adds to a record: the event's columns, `_unknown` where it is kept, the reason code and its detail."""
+        """The columns that decoding adds to a record: the event's, `_unknown` if it is kept, the reason code and its detail."""
         return [*self.events, *([UNKNOWN] if self.unknown == "keep" else []), *FAULT]
 
 
@@ -65,13 +67,13 @@ class BatchDecoder:
         self._exact = ExactReader(plan.events, plan.event_id, plan.unknown).read
 
     def decode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Each batch as one of right records and one of the others: its columns and the plan's, in no order of rows."""
+        """Split each batch into one of valid records and one of all others, with its own columns and the plan's. Changes the row order."""
         for batch in batches:
             rows, taken = [], np.ones(batch.num_rows, bool)
             for at, value in enumerate(batch.column(VALUE).to_pylist()):
                 try:
                     rows.append(self._typed(value))
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # the last: a tombstone
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # TypeError: a tombstone
                     taken[at] = False
             found = _fields(list(self._plan.events), rows)
             texts = batch.column(VALUE).filter(pa.array(taken))
@@ -98,7 +100,7 @@ class BatchDecoder:
         return self._joined(records, columns, None if self._plan.keep_raw else np.array([REASON in event for event in events]))
 
     def _joined(self, records: pa.RecordBatch, columns: list[pa.Array], raw: np.ndarray | None) -> pa.RecordBatch:
-        """Records beside what they were decoded to; key, value and headers where `raw` says so."""
+        """The records' columns and the decoded ones. `raw` marks the rows that keep key, value and headers (None: all rows)."""
         kept = []
         for field, array in zip(records.schema, records.columns, strict=True):
             if raw is not None and field.name in RAW:
@@ -108,7 +110,7 @@ class BatchDecoder:
 
 
 def _object(fields: Iterable[pa.Field]) -> type[msgspec.Struct]:
-    """The type of an object with these fields and no others; a nullable one may be missing."""
+    """The msgspec type of an object with exactly these fields. A nullable field may be missing."""
     described: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     renamed = {}
     for at, field in enumerate(fields):
@@ -125,7 +127,7 @@ def _typed(kind: pa.DataType) -> Any:
     if pa.types.is_integer(kind):
         return Annotated[int, Meta(ge=-(2 ** (kind.bit_width - 1)), le=2 ** (kind.bit_width - 1) - 1)]
     if pa.types.is_decimal(kind):
-        return Raw  # its digits, whatever a number type would make of them
+        return Raw  # keeps the digits as written; a number type could round them
     if pa.types.is_floating(kind):
         return float
     if pa.types.is_boolean(kind):
@@ -146,7 +148,7 @@ def _or_null(kind: pa.DataType) -> Any:
 
 @dataclass(frozen=True)
 class _Fields:
-    """Columns, and by row: how many JSON keys its text has if none is given twice, and whether it has to be read exactly."""
+    """Columns, and per row: how many JSON keys its text has if none is repeated, and whether it must be read exactly (`odd`)."""
 
     arrays: list[pa.Array]
     keys: np.ndarray
@@ -154,7 +156,7 @@ class _Fields:
 
 
 def _fields(fields: Sequence[pa.Field], rows: Sequence[Any]) -> _Fields:
-    """Of rows that have these fields as f0, f1, …"""
+    """The columns of rows that have these fields as attributes f0, f1, …"""
     keys, odd = np.full(len(rows), len(fields)), np.zeros(len(rows), bool)
     arrays = []
     for at, field in enumerate(fields):
@@ -172,7 +174,7 @@ def _fields(fields: Sequence[pa.Field], rows: Sequence[Any]) -> _Fields:
 
 
 def _column(kind: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, np.ndarray | int, np.ndarray | bool]:
-    """A column, the JSON keys inside of each value, and which values have to be read exactly."""
+    """A column, the number of JSON keys inside each value, and which values must be read exactly."""
     if pa.types.is_decimal(kind):
         return _decimals(kind, values)
     if pa.types.is_timestamp(kind):
@@ -197,7 +199,7 @@ def _column(kind: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, np.ndar
 
 
 def _converted(kind: pa.DataType, texts: pa.Array, pattern: str) -> tuple[pa.Array, int, np.ndarray | bool]:
-    """Texts of this pattern, converted by Arrow; the others are odd."""
+    """Let Arrow convert the texts that match the pattern. The others become NULL and are odd."""
     plain = pc.match_substring_regex(texts, pattern)
     if pc.all(plain).as_py() in (True, None):
         return texts.cast(kind), 0, False
@@ -219,21 +221,21 @@ def _singles(values: Sequence[float | None]) -> tuple[pa.Array, int, np.ndarray]
     doubles = pa.array(values, pa.float64())
     numbers = np.asarray(doubles.fill_null(0.0))
     with np.errstate(over="ignore"):
-        # Too large, or in the middle of two floats: which of them is nearer, only the number's own digits tell. Below 2**-126 floats lie
-        # further apart, and the bits of a middle are others.
+        # Odd: too large, or halfway between two floats, where only the number's own digits show which is nearer. Below 2**-126 floats are
+        # further apart and a halfway value has other bits, so all of these are odd.
         odd = ~np.isfinite(numbers.astype(np.float32)) | (numbers.view(np.int64) & 0x1FFFFFFF == 0x10000000)
         odd |= (numbers != 0) & (np.abs(numbers) < 2.0**-126)
     return doubles.cast(pa.float32(), safe=False), 0, odd
 
 
 def _repeated(kind: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, np.ndarray, np.ndarray]:
-    """Arrays, or maps, which come as dicts: what is inside of all of them as one column."""
+    """Arrays, or maps (given as dicts). Converts the items of all of them as one column."""
     is_map = pa.types.is_map(kind)
     ends = np.cumsum([0, *(0 if value is None else len(value) for value in values)])
     there = [value for value in values if value is not None]
     inside = list(chain.from_iterable(value.values() if is_map else value for value in there))
     items, keys, odd = _column(kind.item_type if is_map else kind.value_type, inside)
-    # An offset that is null makes its value null.
+    # A null offset makes its value null.
     missing = np.fromiter((value is None for value in values), bool, len(values))
     offsets = pa.array(ends, pa.int32(), mask=np.append(missing, False))
     counted = _sums(keys, ends) + (np.diff(ends) if is_map else 0)
@@ -243,7 +245,7 @@ def _repeated(kind: pa.DataType, values: Sequence[Any]) -> tuple[pa.Array, np.nd
 
 
 def _sums(numbers: np.ndarray | int, ends: np.ndarray) -> np.ndarray:
-    """The sum of the numbers between each two ends."""
+    """The sum of the numbers between consecutive ends."""
     sums = np.append(0, np.cumsum(np.broadcast_to(numbers, ends[-1])))
     return np.asarray(sums[ends[1:]] - sums[ends[:-1]])
 

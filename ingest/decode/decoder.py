@@ -1,8 +1,8 @@
-"""From Kafka records to events: one row a record, either with the contract's columns or with the reason why not.
+"""Decode Kafka records into events: one row per record, with either the contract's columns or the reason why it is refused.
 
-JSON is decoded in Spark's Python workers, on Arrow batches (arrow_json.py). Row rules, and event ids that are a record's key or header,
-are for Spark. The result has the target's columns, and for records that go to quarantine `__reason`, `__detail`, and the raw `__key`,
-`__value`, `__headers` (NULL on good rows, so that a batch that is kept does not hold its bytes twice).
+Spark's Python workers decode JSON on Arrow batches (arrow_json.py). Spark itself evaluates row rules, and event ids from a record's key or
+header. The result has the target's columns. Records for the quarantine also have `__reason`, `__detail`, and the raw `__key`, `__value` and
+`__headers`. The raw columns are NULL on valid rows, so that a cached batch does not contain its bytes twice.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ingest.decode.payload import payload_hash
 from ingest.delta.batch_commit import BatchId
 from ingest.delta.table_definitions import HEADERS
 
-# What the workers run goes to them by value: an executor needs pyarrow and msgspec, and cannot have another version of this package.
+# Workers get these modules by value: an executor needs pyarrow, numpy and msgspec, and cannot have another version of this package.
 for _module in (arrow_json, exact_json):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
 class BatchSource:
-    """Where a batch comes from: the topic's id, which batch it is, and its time."""
+    """The origin of a batch: its topic id, its batch id, and its ingestion time."""
 
     topic_id: str
     id: BatchId
@@ -41,7 +41,7 @@ class BatchSource:
 
 
 def decode(records: DataFrame, contract: Contract, source: BatchSource) -> DataFrame:
-    """Decode what Spark's Kafka source delivers (key, value, headers, topic, partition, offset, timestamp)."""
+    """Decode the records of Spark's Kafka source (key, value, headers, topic, partition, offset, timestamp)."""
     frame = records.select(
         F.col("key").alias("__key"),
         F.col("value").alias("__value"),
@@ -68,7 +68,7 @@ def decode(records: DataFrame, contract: Contract, source: BatchSource) -> DataF
         faults += more
     frame = frame.withColumn("__fault", F.coalesce(*faults, _no_fault()))
     for rule in contract.rules:
-        # A rule sees a row only when its columns are right.
+        # A rule applies only to rows whose columns are valid.
         broken = F.col("__fault").isNull() & ~holds(rule.check)
         frame = frame.withColumn("__fault", F.when(broken, _fault("broken_rule", F.lit(rule.name))).otherwise(F.col("__fault")))
     failed = F.col("__fault").isNotNull()
@@ -80,7 +80,7 @@ def decode(records: DataFrame, contract: Contract, source: BatchSource) -> DataF
 
 
 def holds(check: str) -> Column:
-    """Whether a row keeps a rule: it must be TRUE; NULL breaks it, as in Delta's CHECK."""
+    """Whether a row meets a rule. The rule must be TRUE; NULL breaks it, as in Delta's CHECK."""
     return F.coalesce(F.expr(f"({check})"), F.lit(False))
 
 
@@ -97,14 +97,14 @@ def _json(records: DataFrame, contract: Contract) -> DataFrame:
         pa.schema([pa.field(column.name, to_arrow(column.sql_type), column.nullable) for column in contract.columns]),
         tuple(contract.event_id.columns),
         contract.unknown_fields,
-        # What comes behind the workers may still refuse a record.
+        # Checks after the workers may still refuse a record.
         keep_raw=bool(contract.rules) or contract.event_id.kind != "columns",
     )
     decoded = [T.StructField(column.name, column.data_type) for column in contract.columns]
     if contract.unknown_fields == "keep":
         decoded.append(T.StructField("_unknown", T.MapType(T.StringType(), T.StringType())))
     decoded += [T.StructField(name, T.StringType()) for name in (arrow_json.REASON, arrow_json.DETAIL)]
-    # Headers go as text: of a nested column Arrow's writer measures every part anew for each record, ten times the price of reading it.
+    # Headers go as text: Spark's Arrow writer measures every part of a nested column per record, at ten times the cost of reading it.
     flat = records.withColumn("__headers", F.to_json("__headers"))
     found = flat.mapInArrow(_worker(plan), T.StructType([*flat.schema.fields, *decoded]))
     return found.withColumn("__headers", F.from_json("__headers", HEADERS))
@@ -119,7 +119,7 @@ def _record_event_id(frame: DataFrame, contract: Contract) -> tuple[DataFrame, l
     if header is None:
         found, where = F.col("__key"), "the key"
     else:
-        # The last header of a name wins, as in Kafka's own Headers.lastHeader.
+        # The last header with a name wins, as in Kafka's own Headers.lastHeader.
         named = F.filter(F.col("__headers"), lambda item: item["key"] == header)
         found, where = F.try_element_at(named, F.lit(-1))["value"], f"header {header}"
     text = found.cast("string")

@@ -1,7 +1,7 @@
-"""Parse one JSON record exactly: each value, or the reason why it is not an event. docs/reference/contracts.md has the rules.
+"""Parse one JSON record exactly: its values, or the reason why it is not an event. docs/reference/contracts.md has the rules.
 
-Python's own parser splits the text; numbers stay the text that they were, so that nothing is rounded before it is judged, and objects
-stay lists of pairs, so that a field given twice is seen. Slower than a typed decoder, and the judge of all that one does not take.
+Python's own parser splits the text. Numbers stay text, so that nothing is rounded before it is checked. Objects stay lists of pairs, so
+that a repeated field is found. This is slower than a typed decoder, and decides about every record that the typed one does not accept.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ BAD_DATE = "bad_date"
 DUPLICATE_KEY = "duplicate_key"
 
 DEPTH_MAX = 1_000
-# Python's own limit is a thousand calls; its parser takes one for each level of the text. Fewer brackets than these leave it be.
+# Python allows a thousand nested calls, and its parser needs one per level of the text. Fewer brackets than this stay below that limit.
 BRACKETS_MANY = 100
 
-# A high surrogate's escape that no low one follows, or a low one's that follows no high one: half of a character, which has no text.
+# An escaped high surrogate without a low one after it, or a low one without a high one before it: half of a character, which has no text.
 HALF_CHARACTER = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
@@ -42,12 +42,15 @@ DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 CLOCK = rf"({DAY}[T ](?:[01][0-9]|2[0-3]):[0-9]{{2}}:[0-9]{{2}})(?:[.]([0-9]{{1,6}})0*)?"
 ZONED, UNZONED = re.compile(rf"{CLOCK}(Z|[+-][0-9]{{2}}:[0-9]{{2}})"), re.compile(rf"{CLOCK}()")
 ZONE_MAX = timedelta(hours=18)
-# Digits as a DECIMAL keeps them: more than any has, so that nothing is rounded.
+# More digits than any DECIMAL has, so that nothing is rounded.
 EXACT = Context(prec=100)
 
 
 class DecodeFault(Exception):
-    """Why a record is no event: a reason code and, as `detail`, the column or what it is about; its event id, where that could be read."""
+    """The reason why a record is not an event: a reason code, and as `detail` the column or the subject.
+
+    `event_id` has the columns of the event id, if they could be read.
+    """
 
     def __init__(self, code: str, detail: str = "", event_id: Mapping[str, Any] | None = None) -> None:
         super().__init__(code, detail)
@@ -55,35 +58,38 @@ class DecodeFault(Exception):
 
 
 class Number(str):
-    """A JSON number as it was written."""
+    """A JSON number as written."""
 
 
 class Object(list[tuple[str, Any]]):
-    """A JSON object's fields in their order, each as often as it was given."""
+    """A JSON object's fields in order, including repeated ones."""
 
 
-def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
 
 
 Reader = Callable[[Any], Any]
-"""From a parsed value that is not null to the column's. Raises Fault without a detail."""
+"""Converts a parsed value that is not null to the column's value. Raises DecodeFault without a detail."""
 
 
 class ExactReader:
-    """Reads texts as events of `schema`, whose types and nullability are the columns'.
+    """Reads JSON texts as events of `schema`, which has the columns' types and nullability.
 
-    `unknown` is the contract's `unknown_fields`; with `keep` an event has `_unknown` too: None, or pairs of name and text.
+    `unknown` is the contract's `unknown_fields`. With `keep` an event also has `_unknown`: None, or pairs of name and text.
     """
 
     def __init__(self, schema: pa.Schema, event_id: Sequence[str], unknown: str) -> None:
         self._columns = {field.name: (_reader(field.type), field.nullable) for field in schema}
         self._event_id, self._unknown = event_id, unknown
-        # Not of the module: what goes to workers by value cannot hold it.
-        self._parse = json.JSONDecoder(object_pairs_hook=Object, parse_float=Number, parse_int=Number, parse_constant=_no_number).decode
+        # Not at module level: a module that goes to workers by value cannot contain it.
+        self._parse = json.JSONDecoder(object_pairs_hook=Object, parse_float=Number, parse_int=Number, parse_constant=_no_constant).decode
 
     def read(self, value: bytes | None) -> dict[str, Any]:
-        """The event by column. Raises Fault; one in the event id before all others that a complete object can have."""
+        """The event's values by column. Raises DecodeFault.
+
+        In a complete object without repeated fields, a fault of the event id takes precedence over all others.
+        """
         if value is None or value.count(b"[") + value.count(b"{") < BRACKETS_MANY:
             return self._event(value)
         limit = sys.getrecursionlimit()
@@ -124,7 +130,7 @@ def _fields(value: bytes | None, parse: Callable[[str], Any]) -> Object:
         text = value.decode()
     except UnicodeDecodeError as error:
         raise DecodeFault("not_utf8", "the value") from error
-    # Without escaped backslashes every backslash left begins an escape; a blank in their place, so that halves do not meet.
+    # Without the escaped backslashes every backslash starts an escape. The blanks keep two halves from becoming neighbours.
     if HALF_CHARACTER.search(text.replace("\\\\", " ")):
         raise DecodeFault("not_utf8", "an escape that is half of a character")
     is_object = text.lstrip(" \t\r\n").startswith("{")
@@ -140,7 +146,7 @@ def _fields(value: bytes | None, parse: Callable[[str], Any]) -> Object:
 
 
 def _depth(text: str) -> int:
-    """How deep arrays and objects are nested in each other, at least where that is more than DEPTH_MAX."""
+    """The nesting depth of arrays and objects; 0 if there are too few brackets to exceed DEPTH_MAX."""
     if text.count("[") + text.count("{") <= DEPTH_MAX:
         return 0
     depth = deepest = 0
@@ -151,14 +157,14 @@ def _depth(text: str) -> int:
 
 
 def _text(value: Any) -> str | None:
-    """A field that is kept: strings as they are, null as null, the rest as JSON, numbers as they were written."""
+    """The text of an unknown field that is kept. Strings and null stay as they are, other values become JSON, numbers as written."""
     return value if value is None or type(value) is str else _json(value)
 
 
 def _json(value: Any) -> str:
     if isinstance(value, Number):
         return value
-    if isinstance(value, Object):  # of a key given twice the last counts
+    if isinstance(value, Object):  # the last value of a repeated key counts
         return "{" + ",".join(f"{_json(name)}:{_json(item)}" for name, item in dict(value).items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_json, value)) + "]"
@@ -178,7 +184,7 @@ def _read(name: str, value: Any, reader: Reader, nullable: bool) -> Any:
 
 def _reader(kind: pa.DataType) -> Reader:
     if pa.types.is_integer(kind):
-        return _whole(kind.bit_width)
+        return _integer(kind.bit_width)
     if pa.types.is_decimal(kind):
         return _decimal(kind.precision, kind.scale)
     if pa.types.is_floating(kind):
@@ -194,7 +200,7 @@ def _reader(kind: pa.DataType) -> Reader:
     return {pa.string(): _string, pa.bool_(): _boolean, pa.binary(): _binary, pa.date32(): _day}[kind]
 
 
-def _whole(bits: int) -> Reader:
+def _integer(bits: int) -> Reader:
     def read(value: Any) -> int:
         match = NUMBER.fullmatch(value) if isinstance(value, Number) else None
         if match is None or match[2] or match[3]:
@@ -237,7 +243,7 @@ def _double(value: Any) -> float:
 
 
 def _single(value: Any) -> float:
-    """The nearest FLOAT of the number itself: by way of the nearest double it would be rounded twice."""
+    """The FLOAT nearest to the number itself. Through the nearest double it would be rounded twice."""
     number = _double(value)
     try:
         (found,) = struct.unpack("<f", struct.pack("<f", number))
@@ -246,8 +252,8 @@ def _single(value: Any) -> float:
     if found != number:
         (bits,) = struct.unpack("<i", struct.pack("<f", found))
         (other,) = struct.unpack("<f", struct.pack("<i", bits + (1 if abs(number) > abs(found) else -1)))
-        # Where `number` lies in the middle of two floats, the value itself may lie to the other one's side of it. Decimals are compared
-        # exactly, however many digits they have; an int or a Fraction of more than 4,300 digits cannot be made of a text.
+        # If `number` is halfway between two floats, the value itself may be nearer to the other one. Decimals compare exactly, with any
+        # number of digits. Python refuses to parse an int or a Fraction from a text of more than 4,300 digits.
         if (found + other) / 2 == number and (Decimal(value) > Decimal(number) if other > found else Decimal(value) < Decimal(number)):
             found = other
     return float(found)
@@ -295,7 +301,7 @@ def _time(pattern: re.Pattern[str]) -> Reader:
                     return found
                 if abs(offset) <= ZONE_MAX:
                     return found.astimezone(UTC)
-        except (ValueError, OverflowError):  # no such time; a zone that leads out of the calendar
+        except (ValueError, OverflowError):  # no such time, or a zone offset that leaves the calendar
             pass
         raise DecodeFault(BAD_TIMESTAMP)
 
@@ -326,7 +332,7 @@ def _struct(fields: Mapping[str, tuple[Reader, bool]]) -> Reader:
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, Object):
             raise DecodeFault(WRONG_TYPE)
-        given = dict(value)  # of a field given twice the last counts, whatever the first was
+        given = dict(value)  # the last value of a repeated field counts, even if the first is invalid
         return {name: _read(name, given.get(name), reader, nullable) for name, (reader, nullable) in fields.items()}
 
     return read

@@ -1,4 +1,4 @@
-"""The payload of an event as one number, by which copies of an event id are told apart: equal, or in conflict (I3)."""
+"""The payload of an event as one hash, which shows whether two copies of an event id are equal or in conflict (I3)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ingest.contract.definition import RAW_COLUMNS, Contract
 
 
 def payload_hash(contract: Contract) -> Column:
-    """XXH64 of the decoded columns, a BIGINT. A column that is NULL leaves it as it is, so that one added later changes nothing.
+    """XXH64 of the decoded columns, a BIGINT. A NULL column does not change the hash, so a column that is added later changes nothing.
 
-    Tables keep it (`conflicts: table`), so it stays what it was for values without a NULL in an array or map. Such a NULL is told
-    apart; two values without any that differ only in where an inner array or map ends (`[[1, 2]]`, `[[1], [2]]`) still have one hash.
+    Tables store the hash (`conflicts: table`), so it must stay the same for values without a NULL in an array or map. It distinguishes such
+    NULLs. Without them, values that differ only in where an inner array or map ends (`[[1, 2]]`, `[[1], [2]]`) have the same hash.
     """
     columns = RAW_COLUMNS if contract.source.format == "raw" else contract.columns
     return F.xxhash64(*(part for column in columns for part in _parts(column.name, column.data_type, F.col(f"`{column.name}`"))))
 
 
 def _parts(name: str, kind: T.DataType, value: Column) -> Iterator[Column]:
-    """The value behind its name, since NULL adds nothing to the hash: else one that has moved to another column would not change it."""
+    """The name, then the value: NULL adds nothing to the hash, so without names it would miss a value that moved to another column."""
     yield F.when(value.isNotNull(), F.lit(name))
     if isinstance(kind, T.StructType):
         for field in kind.fields:
@@ -36,13 +36,13 @@ def _parts(name: str, kind: T.DataType, value: Column) -> Iterator[Column]:
 
 
 def _nulls(kind: T.DataType, value: Column) -> Column:
-    """Where NULLs are in an array or map, which XXH64 passes over: `[null, 1]` is not `[1, null]`. Itself NULL if there are none."""
+    """A hash of where an array or map has NULLs, which XXH64 skips: `[null, 1]` is not `[1, null]`. NULL if there are none."""
     text = F.to_json(_hashable(kind, value), {"ignoreNullFields": "false"})
     return F.when(_has_null(kind, value), F.xxhash64(F.lit("with nulls"), text))
 
 
 def _has_null(kind: T.DataType, value: Column) -> Column:
-    """Whether something inside of this value is NULL; NULL if itself is."""
+    """Whether this value contains a NULL; NULL if the value itself is NULL."""
     if isinstance(kind, T.StructType):
         missing = (value[field.name].isNull() | _has_null(field.dataType, value[field.name]) for field in kind.fields)
         return reduce(or_, missing, F.lit(False))
@@ -54,7 +54,7 @@ def _has_null(kind: T.DataType, value: Column) -> Column:
 
 
 def _hashable(kind: T.DataType, value: Column) -> Column:
-    """The same value without a MAP in it, which Spark does not hash: its entries in the order of their keys."""
+    """The value with each MAP replaced by its entries in key order, because Spark does not hash a MAP."""
     if not _has_map(kind):
         return value
     if isinstance(kind, T.MapType):

@@ -1,5 +1,7 @@
-"""Row rules before Spark's own analyser: what it cannot evaluate, or what would answer otherwise another time, is refused before the
-first batch, not inside it."""
+"""Check row rules with Spark's own analyser before the first batch.
+
+This refuses rules that Spark cannot evaluate, and rules whose answer changes over time. Otherwise they would fail inside a batch.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,20 @@ TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 
 
 def check_rules(session: SparkSession, contract: Contract) -> None:
-    """Raises InvalidInput RULE_INVALID for a rule that Spark cannot evaluate on the contract's columns, that is no predicate, or that
-    gives another answer another time (I9): the contract's own check sees a rule's text, this one what Spark has understood."""
+    """Check each rule on the contract's columns. The contract's own check reads a rule's text, this one the expression that Spark parsed.
+
+    Raises InvalidInput RULE_INVALID for a rule that Spark cannot evaluate, that is no predicate, or whose answer changes over time (I9).
+    """
     empty = session.createDataFrame([], T.StructType(target_fields(contract)))
     for rule in contract.rules:
         try:
             analysed = empty.select(holds(rule.check))
-            analysed.schema  # noqa: B018 - analysed here
+            analysed.schema  # noqa: B018 - Spark analyses the plan here
         except (AnalysisException, ParseException) as error:
             why = (str(error).strip().splitlines() or [""])[0][:300]
             expected = "a SQL predicate over the contract's columns, TRUE or FALSE for every row."
             raise _invalid(contract, rule, f"cannot be evaluated: {why}", expected) from error
-        for why in _changing(session, analysed):
+        for why in _reasons_to_change(session, analysed):
             raise _invalid(contract, rule, why, f"{SAME_ANSWER}.")
 
 
@@ -44,19 +48,19 @@ def _invalid(contract: Contract, rule: Rule, why: str, expected: str) -> Invalid
     return InvalidInput("RULE_INVALID", found, expected=expected, remedy="correct the rule in the contract.")
 
 
-def _changing(session: SparkSession, frame: DataFrame) -> Iterator[str]:
-    """What in the frame's one expression answers otherwise another time.
+def _reasons_to_change(session: SparkSession, frame: DataFrame) -> Iterator[str]:
+    """The reasons why the answer of the frame's one expression can change over time.
 
-    A text that is known before any row (`concat('no', 'w')`) and cast to a time is evaluated as the first step of Spark's optimizer does
-    it (SpecialDatetimeValues): 'now', 'today', 'tomorrow' and 'yesterday' become the time at which the plan is made.
+    A constant text (`concat('no', 'w')`) that is cast to a time is evaluated as by the first step of Spark's optimizer
+    (SpecialDatetimeValues): 'now', 'today', 'tomorrow' and 'yesterday' become the time of planning.
     """
     jvm: Any = session._jvm
     plan = frame._jdf.queryExecution().analyzed()
     try:
-        plan = jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions.apply(plan)  # to_date(x) is a cast as well
+        plan = jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions.apply(plan)  # turns to_date(x) into a cast
         current = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
     except (Py4JError, TypeError):
-        current = None  # a platform's own Spark may have them elsewhere
+        current = None  # a platform's own Spark may have these classes elsewhere
     for at in range(plan.expressions().size()):
         expression = plan.expressions().apply(at)
         if not expression.deterministic():
@@ -65,11 +69,11 @@ def _changing(session: SparkSession, frame: DataFrame) -> Iterator[str]:
             yield "depends on the clock or the session"
         for text in _cast_to_times(expression):
             if is_special_time(text):
-                yield f"casts {text!r} to a time, which Spark takes for the time at which it runs."
+                yield f"casts {text!r} to a time, which Spark replaces with the time at which it runs."
 
 
 def _cast_to_times(expression: Any) -> Iterator[str]:
-    """The texts that are known before any row and cast to a date or timestamp."""
+    """The constant texts that are cast to a date or timestamp."""
     children = expression.children()
     each = [children.apply(at) for at in range(children.size())]
     if expression.getClass().getSimpleName() == "Cast" and expression.dataType().sql() in TIMES:

@@ -1,1 +1,1 @@
-"""Delta: the transaction log, the identity of each commit, table definitions, and `writer`, the only module that writes a Delta table."""
+"""Delta Lake: the transaction log, the BatchCommit of each commit, and table definitions. Only `writer` writes Delta tables."""

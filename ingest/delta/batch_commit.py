@@ -1,4 +1,4 @@
-"""What every commit of ours carries in its userMetadata, so that the table itself says where to go on (I1, I2)."""
+"""BatchCommit: the userMetadata of each of our commits. It records in the table itself where the next batch starts (I1, I2)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ingest.kafka.topic_state import NO_TOPIC, TopicId
 Kind = Literal["epoch", "seek", "batch", "rollback", "replayed", "ledger"]
 
 EPOCH_BITS = 32
-# Numbers of an epoch's statements: the fence, then a seek on the target and the roll-back on the quarantine, then batches.
+# Statement numbers in an epoch: 0 is the fence, 1 a seek (on the target) or the roll-back (on the quarantine), 2 the first batch.
 FENCE, SEEK, FIRST_BATCH = 0, 1, 2
 
 
 @dataclass(frozen=True, order=True)
 class BatchId:
-    """A statement's place in the history of a table: ordered by epoch, then by number. Raises ValueError for a negative one."""
+    """A statement's position in a table's history, ordered by epoch and then number. Raises ValueError for a value out of range."""
 
     epoch: int
     number: int
@@ -31,7 +31,7 @@ class BatchId:
 
     @property
     def txn_version(self) -> int:
-        """What Delta keeps as txnVersion."""
+        """The txnVersion that Delta stores: epoch × 2³² + number."""
         return (self.epoch << EPOCH_BITS) | self.number
 
     @staticmethod
@@ -45,7 +45,7 @@ class BatchId:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table at the moment of a look: its id, its newest version, and the stamp of that version's commit."""
+    """A table at one moment: its id, its newest version, and the stamp of that version's commit (see `DeltaLog.stamp`)."""
 
     table_id: str
     version: int
@@ -54,7 +54,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Target and quarantine as a statement's look saw them."""
+    """Target and quarantine as read just before a statement."""
 
     target: Snapshot
     quarantine: Snapshot
@@ -62,10 +62,10 @@ class Snapshots:
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of the records of one partition in one batch, before the target's commit.
+    """Record counts of one partition in one batch, taken before the target's commit.
 
-    `quarantined` records were added to the quarantine by this batch. `duplicate_in_batch` records were offered to neither table, or stood
-    in the quarantine already.
+    `quarantined`: records that this batch added to the quarantine. `duplicate_in_batch`: records that were offered to neither table, or
+    that the quarantine already contained.
     """
 
     read: int = 0
@@ -78,16 +78,16 @@ class Counts:
 
     @property
     def offered(self) -> int:
-        """Records offered to the target: each is inserted, or a duplicate of an event id that is there."""
+        """Records offered to the target. Each one is inserted, or duplicates an event id that the target already contains."""
         return self.read - self.quarantined - self.duplicate_in_batch
 
 
 @dataclass(frozen=True)
 class BatchCommit:
-    """The identity of a statement and what it stands for.
+    """Our metadata in a Delta commit: the identity of a statement and its offsets.
 
-    `ranges` are the offsets of a batch; of a seek the empty ranges [start, start) where its epoch begins. So `ends` says for both where to
-    go on. `gaps` are the ranges that a seek leaves out on purpose. `writer` is the UUID of one start of one process.
+    A batch's `ranges` are its offsets. A seek's `ranges` are the empty ranges [start, start) at which its epoch starts, so `ends` gives
+    the next offsets for both. `gaps` are the ranges that a seek skips on purpose. Each start of a process has its own UUID as `writer`.
     """
 
     kind: Kind
@@ -116,7 +116,7 @@ class BatchCommit:
 
     @property
     def ends(self) -> dict[int, int]:
-        """Where each partition goes on behind this batch or seek."""
+        """The next offset to read in each partition after this batch or seek."""
         return {each.partition: each.end for each in self.ranges}
 
     def to_json(self) -> str:
@@ -138,7 +138,7 @@ class BatchCommit:
 
     @staticmethod
     def from_json(text: str | None) -> BatchCommit | None:
-        """The mark in a commit's userMetadata; None for anything else (somebody's own text, our creation of a table)."""
+        """Parse a commit's userMetadata. Returns None for foreign text and for our kinds that are no BatchCommit, such as `created`."""
         try:
             value = json.loads(text or "")
             if value["oncelake"] != 1 or value["kind"] not in ("epoch", "seek", "batch", "rollback", "replayed", "ledger"):
@@ -171,5 +171,5 @@ def _ranges(value: Mapping[str, Any]) -> tuple[OffsetRange, ...]:
 
 
 def app_id(pipeline: str, table: str) -> str:
-    """`oncelake/<pipeline>/<table>`."""
+    """The txnAppId: `oncelake/<pipeline>/<table>`."""
     return f"oncelake/{pipeline}/{table}"

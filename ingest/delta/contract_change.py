@@ -1,4 +1,4 @@
-"""What a changed contract asks of its table: nothing, a change in place, or a new table (I9). Pure."""
+"""Compare a contract with its table. A change needs nothing, an ALTER in place, or a new table (I9). Pure functions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ingest.contract.sql_type import DeltaType, field_to_delta, text_of
 from ingest.delta.delta_log import TableState
 from ingest.runtime.errors import Refused
 
-# Kept by the table when the contract no longer asks for them: new rows have NULL there.
-OURS_MAY_STAY = ("_unknown", "_payload_hash")
-# What the table's own properties say of the event id that it was made with.
+# The table keeps these columns when the contract no longer asks for them. New rows have NULL in them.
+KEPT_COLUMNS = ("_unknown", "_payload_hash")
+# The table property with the event id that the table was created with.
 EVENT_ID_PROPERTY = "oncelake.eventId"
 
-# What Spark keeps beside a type `string` that is not STRING alone: under it different event ids are equal, or values are padded.
+# Field metadata of CHAR, VARCHAR and collations, which Spark stores with type `string`. They pad values or make different event ids equal.
 PADDED, COLLATED, BINARY = "__CHAR_VARCHAR_TYPE_STRING", "__COLLATIONS", "spark.UTF8_BINARY"
 
 Field = dict[str, Any]
@@ -27,9 +27,10 @@ Effect = Literal["next batch", "apply", "new table"]
 
 @dataclass(frozen=True)
 class Change:
-    """One difference. `effect`: it holds from the next batch on; `ingest apply` runs `statement`; or the table cannot follow.
+    """One difference between a contract and its table.
 
-    `required` says that no batch may run before it is applied. In `statement` `{table}` stands for the table.
+    `effect`: `next batch` takes effect with the next batch, `apply` means that `ingest apply` runs `statement`, `new table` means that this
+    table cannot follow. `required`: no batch may run before the change is applied. `{table}` in `statement` stands for the table's name.
     """
 
     what: str
@@ -39,7 +40,7 @@ class Change:
 
 
 def changes(contract: Contract, state: TableState, last_hash: str | None = None) -> list[Change]:
-    """The differences between a contract and its table; `last_hash` is of the contract that the newest batch was decoded under."""
+    """The differences between a contract and its table. `last_hash` is the hash of the contract that decoded the newest batch."""
     wanted = [field_to_delta(column) for column in target_columns(contract)]
     has = json.loads(state.schema)["fields"]
     found = [*_event_id(contract, state), *_columns("", has, wanted), *_layout(contract, state)]
@@ -47,34 +48,35 @@ def changes(contract: Contract, state: TableState, last_hash: str | None = None)
         found.append(Change("the description", "apply", f"COMMENT ON TABLE {{table}} IS {_text(contract.description)}", required=False))
     found += _properties(contract, state)
     if not found and last_hash not in (None, contract.hash):
-        found.append(Change("rules, limits or reading", "next batch", required=False))
+        found.append(Change("rules, limits or read options", "next batch", required=False))
     return found
 
 
 def refuse_state(contract: Contract, table: str, state: TableState | None) -> None:
-    """What a start and a seek ask before they make or fence anything; nothing where there is no table. Raises as `refuse`."""
+    """Check the table before a start or seek creates or fences anything. Accepts a missing table. Raises as `refuse`."""
     if state is not None:
         refuse(contract, table, changes(contract, state))
 
 
 def refuse(contract: Contract, table: str, found: Sequence[Change]) -> None:
-    """Raises Refused CONTRACT_CHANGED if a batch cannot be written before something is done."""
+    """Raises Refused CONTRACT_CHANGED if no batch can be written until the user acts."""
     lost = [each.what for each in found if each.effect == "new table"]
     if lost:
         raise Refused(
             "CONTRACT_CHANGED",
             f"{table} cannot follow the contract {contract.name}: {'; '.join(lost)}.",
-            expected="a change that the table can take: comments, rules, limits, an added nullable column, NOT NULL dropped.",
-            remedy="undo the change (of a table that somebody altered or replaced: RESTORE it to before that, or move it away, and a start "
-            "tells how to go on); or give the table another name in the contract, which makes a new table from the same topic.",
+            expected="a change that the table supports: comments, rules, limits, an added nullable column, NOT NULL dropped.",
+            remedy="undo the change. If somebody altered or replaced the table, RESTORE it to an earlier version, or move it away: the "
+            "next start reports how to continue. Or give the table another name in the contract, which creates a new table from the same "
+            "topic.",
         )
     due = [each.what for each in found if each.effect == "apply" and each.required]
     if due:
         raise Refused(
             "CONTRACT_CHANGED",
-            f"{table} is not yet as the contract {contract.name} says: {'; '.join(due)}.",
+            f"{table} does not match the contract {contract.name} yet: {'; '.join(due)}.",
             expected="a table with the contract's columns.",
-            remedy=f"`ingest plan {contract.name}` shows the difference, `ingest apply {contract.name}` carries it out.",
+            remedy=f"`ingest plan {contract.name}` shows the difference, `ingest apply {contract.name}` applies it.",
         )
 
 
@@ -85,7 +87,7 @@ def _event_id(contract: Contract, state: TableState) -> Iterator[Change]:
 
 
 def event_id_text(contract: Contract) -> str:
-    """The event id as the table's property keeps it."""
+    """The event id as JSON, as the table property stores it."""
     return json.dumps(contract.event_id.document())
 
 
@@ -99,11 +101,11 @@ def _columns(parent: str, has: Sequence[Field], wants: Sequence[Field]) -> Itera
             yield _added(name, shown, field)
             continue
         if there["name"] != field["name"]:
-            # Delta takes both for one column; in a record they are two fields, and what was read until now would be NULL without a word.
-            reported = f"the column {shown} is {there['name']} in the table: records are read by the very spelling of a name"
-            yield Change(reported, "new table")
+            # Delta treats both spellings as one column. JSON does not: the field that was read until now would silently become NULL.
+            difference = f"the column {shown} is {there['name']} in the table: a JSON key must match a column's exact spelling"
+            yield Change(difference, "new table")
         yield from _type(name, shown, there["type"], field["type"])
-        yield from _not_plain(shown, there.get("metadata") or {})
+        yield from _string_changes(shown, there.get("metadata") or {})
         if there["nullable"] and not field["nullable"]:
             yield Change(f"the column {shown} may be null in the table, not in the contract", "new table")
         elif field["nullable"] and not there["nullable"]:
@@ -113,17 +115,17 @@ def _columns(parent: str, has: Sequence[Field], wants: Sequence[Field]) -> Itera
             statement = f"ALTER TABLE {{table}} ALTER COLUMN {name} COMMENT {_text(comment)}"
             yield Change(f"the comment of the column {shown}", "apply", statement, required=False)
     for field in by_name.values():
-        if parent or field["name"] not in OURS_MAY_STAY:
+        if parent or field["name"] not in KEPT_COLUMNS:
             yield Change(f"the column {parent.replace('`', '')}{field['name']} is in the table, not in the contract", "new table")
 
 
-def _not_plain(shown: str, metadata: Mapping[str, Any]) -> Iterator[Change]:
+def _string_changes(shown: str, metadata: Mapping[str, Any]) -> Iterator[Change]:
     if PADDED in metadata:
         yield Change(f"the column {shown} is {metadata[PADDED]} in the table, STRING in the contract", "new table")
     for where, collation in (metadata.get(COLLATED) or {}).items():
         if collation != BINARY:
             inside = "" if where == shown.rpartition(".")[2] else f" ({where})"
-            yield Change(f"the column {shown}{inside} has the collation {collation} in the table, the contract knows none", "new table")
+            yield Change(f"the column {shown}{inside} has the collation {collation} in the table, none in the contract", "new table")
 
 
 def _comment(field: Field) -> str:
@@ -132,11 +134,11 @@ def _comment(field: Field) -> str:
 
 def _added(name: str, shown: str, field: Field) -> Change:
     if not field["nullable"]:
-        return Change(f"the column {shown} is new and must not be null, but the rows of before have no value", "new table")
+        return Change(f"the column {shown} is new and must not be null, but existing rows have no value", "new table")
     comment = _comment(field)
-    reported = f" COMMENT {_text(comment)}" if comment else ""
+    clause = f" COMMENT {_text(comment)}" if comment else ""
     kind = text_of(field["type"])
-    return Change(f"the column {shown} {kind} is new", "apply", f"ALTER TABLE {{table}} ADD COLUMNS ({name} {kind}{reported})")
+    return Change(f"the column {shown} {kind} is new", "apply", f"ALTER TABLE {{table}} ADD COLUMNS ({name} {kind}{clause})")
 
 
 def _type(name: str, shown: str, has: DeltaType, wants: DeltaType) -> Iterator[Change]:
@@ -159,7 +161,7 @@ def _layout(contract: Contract, state: TableState) -> Iterator[Change]:
 
 
 def _properties(contract: Contract, state: TableState) -> Iterator[Change]:
-    # One that the contract no longer names stays: nothing tells it from one that somebody set by hand.
+    # A property that the contract no longer names stays: it cannot be distinguished from one that somebody set by hand.
     for key, value in dict(contract.properties).items():
         if state.properties.get(key) != value:
             statement = f"ALTER TABLE {{table}} SET TBLPROPERTIES ({_text(key)} = {_text(value)})"

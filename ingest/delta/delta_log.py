@@ -1,6 +1,6 @@
-"""Reads the log of a Delta table: commits and, where old ones were cleaned up, its checkpoints (PROTOCOL.md of Delta).
+"""Read a Delta table's log: its commits, and its checkpoints where Delta has cleaned up old commits (Delta's PROTOCOL.md).
 
-Only history is read here (who committed which pair with which ranges and files); the rows are Spark's to read.
+This module reads only history: who committed which transaction id with which offset ranges and files. It reads no rows.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ingest.runtime.places import Places
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A data file and, where rows of it are deleted by a deletion vector, which one: together they say what is read of it.
+# A data file and its deletion vector (empty if it has none). Together they determine which rows are read.
 FileKey = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class AddedFile:
-    """A data file that a commit added; `records` is None where the writer kept no statistics."""
+    """A data file that a commit added. `records` is None if the writer stored no statistics."""
 
     path: str
     records: int | None
@@ -58,7 +58,7 @@ class Commit:
 
     @property
     def batch_commit(self) -> BatchCommit | None:
-        """The statement of ours that this commit is: it must hold both the metadata and the transaction id (I1)."""
+        """Our BatchCommit, or None. The commit must contain both our metadata and the matching transaction id (I1)."""
         batch_commit = BatchCommit.from_json(self.user_metadata)
         return (
             batch_commit if batch_commit is not None and self.transactions.get(batch_commit.app_id) == batch_commit.id.txn_version else None
@@ -66,14 +66,17 @@ class Commit:
 
     @property
     def deleted_rows(self) -> int:
-        """Rows that a DELETE says it took; Delta and delta-rs have a name each for the figure."""
+        """The number of rows that a DELETE reports as deleted. Delta and delta-rs name this metric differently."""
         return int(self.metrics.get("numDeletedRows") or self.metrics.get("num_deleted_rows") or 0)
 
 
 @dataclass(frozen=True)
 class TableState:
-    """What a table's log says of the table at its newest version, rows aside. `transactions` are txnVersion by txnAppId; `stamp` tells
-    the newest commit from any other of its number (empty if its file is gone); `cluster_by` are the clustering columns."""
+    """A table's metadata at its newest version, as its log records it.
+
+    `transactions` maps txnAppId to txnVersion. `stamp` identifies the newest commit (see `DeltaLog.stamp`); it is empty if the commit's
+    file is gone. `cluster_by` are the clustering columns.
+    """
 
     version: int
     id: str = ""
@@ -91,7 +94,7 @@ class TableState:
         return Snapshot(self.id, self.version, self.stamp)
 
     def after(self, actions: Iterable[dict[str, Any]]) -> TableState:
-        """The state when these actions are done too; `version` and `stamp` are the caller's to set."""
+        """The state after these actions. The caller sets `version` and `stamp`."""
         metadata: dict[str, Any] = {}
         transactions: dict[str, int] = {}
         cluster_by = self.cluster_by
@@ -100,8 +103,8 @@ class TableState:
             if txn := action.get("txn"):
                 transactions[txn["appId"]] = int(txn["version"])
             if (domain := action.get("domainMetadata")) and domain["domain"] == "delta.clustering":
-                reported = {} if domain.get("removed") else json.loads(domain["configuration"] or "{}")
-                cluster_by = tuple(".".join(names) for names in reported.get("clusteringColumns", ()))
+                configuration = {} if domain.get("removed") else json.loads(domain["configuration"] or "{}")
+                cluster_by = tuple(".".join(names) for names in configuration.get("clusteringColumns", ()))
         state = replace(self, transactions=self.transactions | transactions, cluster_by=cluster_by)
         if not metadata:
             return state
@@ -116,55 +119,55 @@ class TableState:
 
 
 class DeltaLog:
-    """The log of the table at `table`; every call looks at the files anew.
+    """The log of the table at `table`. Every call reads the files again.
 
-    The folder of a table that lives long holds hundreds of thousands of files, and a listing costs as much. So the newest commit is
-    remembered with the table's state, and what follows it is asked for by name. The folder is listed at the first look; when the commit
-    that was the newest is gone or another (the table was made again, the log cleaned up); and when a checkpoint of the log is ahead of
-    all that was found.
+    The log folder of an old table contains hundreds of thousands of files, so a listing is expensive. The class therefore caches the
+    newest commit, called the tip, with the table's state, and asks for later commits by name. It lists the folder in three cases: on
+    first use; when the tip is gone or has changed (the table was recreated, or its log cleaned up); and when the last checkpoint is ahead
+    of all commits found.
     """
 
     def __init__(self, files: Files, table: str) -> None:
         self._files = files
         self.table = table
         self._folder = f"{table}/_delta_log"
-        self._tip: tuple[int, str] | None = None  # the newest commit that was seen, and the stamp of its file
-        self._state: TableState | None = None  # of that commit or one before it, while the tip stands
+        self._tip: tuple[int, str] | None = None  # the newest known commit, and the stamp of its file
+        self._state: TableState | None = None  # at the tip or an earlier commit; usable while the tip is valid
 
     def versions(self) -> list[int]:
-        """The versions whose commit files are still there, ascending (old ones are cleaned up after 30 days by default)."""
+        """The versions whose commit files still exist, ascending. Delta cleans up old ones, after 30 days by default."""
         return list(_commit_versions(self._files.names(self._folder)))
 
     def newest(self) -> int:
-        """The newest version whose commit file is there; -1 if there is none."""
-        return self._ahead() if self._tip_stands() else self._found(self._files.names(self._folder))
+        """The newest version whose commit file exists; -1 if there is none."""
+        return self._advance() if self._tip_is_valid() else self._newest_in(self._files.names(self._folder))
 
     def whole(self) -> bool:
-        """Whether the log goes back to the table's creation: Delta cleans it up from there."""
+        """Whether the log still goes back to the table's creation. Delta cleans up the oldest commits first."""
         return self._file_stamp(0) is not None
 
     def exists(self) -> bool:
-        """Whether there is a Delta table: a commit or a checkpoint of the log."""
+        """Whether a Delta table exists, that is, whether its log contains a commit or a checkpoint."""
         return self.newest() >= 0 or any(name[:20].isdigit() for name in self._files.names(self._folder))
 
     def commit(self, version: int) -> Commit:
-        """The commit with this version. Raises FileNotFoundError, and Refused LOG_TORN for a file that is no JSON."""
+        """The commit with this version. Raises FileNotFoundError if it is gone, and Refused LOG_TORN for a file that is not JSON."""
         return parse_commit(version, self._actions(version))
 
     def since(self, version: int) -> list[Commit]:
         """The commits after `version`, ascending."""
         try:
             return [self.commit(each) for each in range(version + 1, self.newest() + 1)]
-        except FileNotFoundError:  # cleaned up: only a listing tells where the log begins
+        except FileNotFoundError:  # cleaned up: only a listing shows where the log starts
             return [self.commit(found) for found in self.versions() if found > version]
 
     def newest_first(self) -> Iterator[Commit]:
-        """The commits from the newest to the oldest that is still there."""
+        """The commits that still exist, newest first."""
         version = self.newest()
         while version >= 0:
             try:
                 commit = self.commit(version)
-            except FileNotFoundError:  # the log begins behind it, or has a gap
+            except FileNotFoundError:  # the log starts after this version, or has a gap
                 break
             yield commit
             version -= 1
@@ -173,22 +176,22 @@ class DeltaLog:
             yield self.commit(found)
 
     def state(self) -> TableState | None:
-        """The table's state at its newest version, from the last checkpoint of the log and the commits after it; None without a table.
+        """The table's state at its newest version; None if there is no table.
 
-        Raises Refused LOG_TORN if one of these commits is missing or damaged.
+        Built from the last checkpoint and the commits after it. Raises Refused LOG_TORN if one of these files is missing or damaged.
         """
-        if self._state is None or not self._tip_stands():
+        if self._state is None or not self._tip_is_valid():
             self._state = self._listed_state()
-        elif (newest := self._ahead()) > self._state.version:
+        elif (newest := self._advance()) > self._state.version:
             self._state = self._until(self._state, newest)
         return self._state
 
     def _listed_state(self) -> TableState | None:
         names = self._files.names(self._folder)
         checkpoint, rows = self._last_checkpoint(names)
-        # What the checkpoint holds is not looked at: of a table that lives long that is nearly all of the folder.
+        # Skip the commits that the checkpoint covers: in an old table they are nearly all files of the folder.
         names = names[bisect_left(names, f"{checkpoint:020}") :]
-        newest = self._found(names)
+        newest = self._newest_in(names)
         if newest < 0 and checkpoint < 0:
             return None
         self._refuse_holes(range(checkpoint + 1, newest), {*_commit_versions(names)})
@@ -202,28 +205,29 @@ class DeltaLog:
             state = replace(state.after(actions), version=version, stamp=_stamp_in(actions, data))
         return state
 
-    def _found(self, names: list[str]) -> int:
-        """The newest commit in a listing, from now on the tip; -1 if there is none."""
+    def _newest_in(self, names: list[str]) -> int:
+        """The newest commit in a listing; -1 if there is none. It becomes the tip."""
         newest = next(_commit_versions(reversed(names)), -1)
         stamp = self._file_stamp(newest) if newest >= 0 else None
         self._tip, self._state = (newest, stamp) if stamp is not None else None, None
         return newest
 
-    def _tip_stands(self) -> bool:
-        """Whether the newest commit that was seen is still there, and no checkpoint of the log is ahead of what follows it."""
-        return self._tip is not None and self._file_stamp(self._tip[0]) == self._tip[1] and self._checkpoint_told() <= self._ahead()
+    def _tip_is_valid(self) -> bool:
+        """Whether the tip still exists unchanged, and no checkpoint is ahead of the commits that follow it."""
+        return self._tip is not None and self._file_stamp(self._tip[0]) == self._tip[1] and self._checkpoint_version() <= self._advance()
 
-    def _ahead(self) -> int:
-        """The newest commit that follows the tip without a gap, from now on the tip."""
+    def _advance(self) -> int:
+        """The newest commit that follows the tip without a gap. It becomes the tip."""
         assert self._tip is not None
         while (stamp := self._file_stamp(self._tip[0] + 1)) is not None:
             self._tip = self._tip[0] + 1, stamp
         return self._tip[0]
 
     def stamp(self, version: int) -> str:
-        """What tells this commit from one of the same number in a copy that was put in its place and written to; empty if it is gone.
+        """A value that identifies this commit; empty if the commit is gone.
 
-        Delta's own txnId, else (delta-rs writes none) the SHA-256 of the commit's file.
+        The version alone does not: a copy of the table may replace it and then receive another commit with the same version. The stamp is
+        Delta's own txnId, or the SHA-256 of the commit's file if it has none (delta-rs writes none).
         """
         try:
             data = self._data(version)
@@ -232,11 +236,11 @@ class DeltaLog:
         return _stamp_in(self._parsed(data, self._path(version)), data)
 
     def lacks(self, version: int, stamp: str) -> bool:
-        """Whether a version that was seen with this stamp is gone or another. One that is cleaned from the log tells nothing."""
+        """Whether the commit with this version and stamp is gone or was replaced. False if Delta cleaned it up."""
         return version > self.newest() or self.stamp(version) not in ("", stamp)
 
     def _refuse_holes(self, needed: range, listed: set[int]) -> None:
-        # A listing is no snapshot: what it lacks may have been written while it was made.
+        # A listing is not atomic: a commit that it lacks may have been written meanwhile.
         hole = next((version for version in needed if version not in listed and self._file_stamp(version) is None), None)
         if hole is not None:
             raise log_errors.log_torn(self.table, hole, needed.stop)
@@ -247,17 +251,17 @@ class DeltaLog:
     def _file_stamp(self, version: int) -> str | None:
         return self._files.stamp(self._path(version))
 
-    def _checkpoint_told(self) -> int:
-        """The version of the log's last checkpoint; -1 without one. Delta cleans up only what a checkpoint holds."""
+    def _checkpoint_version(self) -> int:
+        """The version of the last checkpoint; -1 if there is none. Delta cleans up only commits that a checkpoint covers."""
         data = self._files.read(f"{self._folder}/_last_checkpoint")
         try:
             return int(json.loads(data)["version"]) if data else -1
         except (ValueError, KeyError, TypeError):
-            return -1  # Delta writes it over the former one; a torn one tells nothing
+            return -1  # Delta overwrites the file in place, so it may be torn
 
     def _last_checkpoint(self, names: list[str]) -> tuple[int, list[dict[str, Any]]]:
-        """The newest checkpoint whose files are all there, and what it tells of the table; -1 for none. Raises Refused LOG_TORN."""
-        version, files = _newest_whole(names)
+        """The newest complete checkpoint, and its actions that describe the table; -1 if there is none. Raises Refused LOG_TORN."""
+        version, files = _newest_complete(names)
         rows: list[dict[str, Any]] = []
         damage: Exception | None
         for name in files:
@@ -266,9 +270,9 @@ class DeltaLog:
                 found = self._checkpointed(path)
             except (ValueError, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
-                    raise  # it is not the file that is damaged
+                    raise  # an I/O error, not a damaged file
                 found, damage = [], error
-            if not found and self._files.read(path) == b"":  # as a disk leaves it that was full: Delta takes no notice of such a one
+            if not found and self._files.read(path) == b"":  # left by a full disk; Delta ignores it too
                 return self._last_checkpoint([other for other in names if other != name])
             if damage is not None:
                 raise log_errors.log_damaged(self.table, path) from damage
@@ -276,7 +280,7 @@ class DeltaLog:
         return version, rows
 
     def _checkpointed(self, path: str) -> list[dict[str, Any]]:
-        # JSON is what Delta writes under the policy v2, which platforms set by themselves (on clustered tables); its files are elsewhere.
+        # Delta writes JSON under the policy v2, which platforms set by themselves (on clustered tables), and lists data files elsewhere.
         return self._lines(path) if path.endswith(".json") else self._files.parquet(path, ("metaData", "txn", "domainMetadata"))
 
     def _actions(self, version: int) -> list[dict[str, Any]]:
@@ -306,7 +310,7 @@ class DeltaLog:
 
 @dataclass(frozen=True)
 class Logs:
-    """The logs of target, quarantine and ledger: who looks at them more than once keeps these, for each lists its folder but once."""
+    """The logs of target, quarantine and ledger. Keep one instance for repeated reads: each log lists its folder only once."""
 
     target: DeltaLog
     quarantine: DeltaLog
@@ -314,13 +318,13 @@ class Logs:
 
     @staticmethod
     def of(places: Places, session: SparkSession | None = None) -> Logs:
-        """Those of a table; a lake on the machine's own disk needs no session."""
+        """The logs of one table. A local lake needs no session."""
         files = files_of(places.lake, session)
         return Logs(*(DeltaLog(files, path) for path in (places.target, places.quarantine, places.ledger)))
 
 
 def parse_commit(version: int, actions: list[dict[str, Any]]) -> Commit:
-    """The commit that these actions are."""
+    """Build a commit from its actions."""
     info: dict[str, Any] = {}
     transactions: dict[str, int] = {}
     added: list[AddedFile] = []
@@ -363,8 +367,8 @@ def _commit_versions(names: Iterable[str]) -> Iterator[int]:
     return (int(name[:-5]) for name in names if name.endswith(".json") and len(name) == 25 and name[:-5].isdecimal())
 
 
-def _newest_whole(names: list[str]) -> tuple[int, list[str]]:
-    """The newest checkpoint whose files are all there, and these; -1 for none. Forms: classic, in parts, with a UUID (Parquet or JSON)."""
+def _newest_complete(names: list[str]) -> tuple[int, list[str]]:
+    """The newest complete checkpoint and its files; -1 if there is none. Forms: classic, multi-part, UUID-named (Parquet or JSON)."""
     checkpoints = (name for name in reversed(names) if name[20:32] == ".checkpoint." and name[:20].isdecimal())
     for version, files in groupby(checkpoints, key=lambda name: int(name[:20])):  # names are sorted
         found: dict[int, list[str]] = {}

@@ -1,7 +1,7 @@
-"""SQL over Delta tables: one text for the two engines that answer it, DataFusion inside deltalake (no JVM) and Spark.
+"""SQL over Delta tables. The same text runs on two engines: DataFusion inside deltalake (no JVM), and Spark.
 
-The text is of what both understand alike: names in backticks, `LEFT SEMI JOIN`, `EXCEPT`, windows. It names its
-tables in braces, `SELECT * FROM {ledger}`, and holds no other brace.
+The text uses only syntax that both engines interpret alike: names in backticks, `LEFT SEMI JOIN`, `EXCEPT`, windows. It refers to its
+tables in braces, `SELECT * FROM {ledger}`, and contains no other brace.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# As Spark is pinned, and as Databricks reads SQL: UTC, backticks around names, quotes around text, NULL before all else.
+# The same as our Spark settings and Databricks' SQL: UTC, backticks around names, quotes around text, NULL as the lowest value.
 DATAFUSION = {
     "datafusion.execution.time_zone": "+00:00",
     "datafusion.sql_parser.dialect": "databricks",
@@ -38,7 +38,10 @@ class At:
 
 
 class Unreadable(InvalidEnvironment):
-    """An engine cannot read a table at a version: VACUUM took its files, or it needs what the engine has not; `why` in its words."""
+    """An engine cannot read a table at a version. VACUUM removed its files, or the engine lacks a feature that the table needs.
+
+    `why` is the engine's own message.
+    """
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -46,21 +49,21 @@ class Unreadable(InvalidEnvironment):
             "TABLE_UNREADABLE",
             why,
             expected="target, quarantine and ledger with all the files of their newest version.",
-            remedy="see to what it names (a file that was taken away by hand, rights, a disk); nothing was changed by this look.",
+            remedy="fix the cause that it names (a file removed by hand, permissions, a disk). This read changed nothing.",
         )
 
 
 class DataFusion:
-    """Answers in this process, from tables on the machine's own disk."""
+    """Runs SQL in this process, on tables on the local disk."""
 
     session: None = None
 
     def ask(self, sql: str, **tables: At) -> list[dict[str, Any]]:
-        """The rows of the answer. Raises Unreadable."""
+        """The rows of the result. Raises Unreadable."""
         return [row for batch in self.stream(sql, **tables) for row in _rows(batch)]
 
     def stream(self, sql: str, **tables: At) -> Iterator[Any]:
-        """The answer as Arrow record batches, one after the other. Raises Unreadable."""
+        """The result as a stream of Arrow record batches. Raises Unreadable."""
         with unreadable():
             yield from self._with(tables).execute(sql.format_map({name: f"`{name}`" for name in tables}))
 
@@ -74,18 +77,18 @@ class DataFusion:
 
 
 class Spark:
-    """Answers through a session, from wherever that can read."""
+    """Runs SQL through a session, on tables wherever the session can read."""
 
     def __init__(self, session: SparkSession) -> None:
         self.session = session
 
     def ask(self, sql: str, **tables: At) -> list[dict[str, Any]]:
-        """The rows of the answer. Raises Unreadable."""
+        """The rows of the result. Raises Unreadable."""
         with unreadable():
             return [row.asDict(recursive=True) for row in self.frame(sql, **tables).collect()]
 
     def frame(self, sql: str, **tables: At) -> DataFrame:
-        """The answer, not computed yet: whoever computes it does so inside of `unreadable`."""
+        """The result, not computed yet. The caller must compute it inside `unreadable`."""
         frames: dict[str, Any] = {}
         for name, at in tables.items():
             reader = self.session.read.format("delta")
@@ -97,7 +100,7 @@ Engine = DataFusion | Spark
 
 
 def engine_for(location: str, session: SparkSession | None) -> Engine:
-    """DataFusion for what is on the machine's own disk, else Spark."""
+    """DataFusion for a location on the local disk, else Spark."""
     if is_local(location):
         return DataFusion()
     if session is None:
@@ -106,9 +109,9 @@ def engine_for(location: str, session: SparkSession | None) -> Engine:
 
 
 def asked(location: str, session: SparkSession | None, ask: Callable[[Engine], T]) -> T:
-    """What `ask` answers by the engine for a place; where deltalake cannot read a table (it lacks a feature of Delta's), by the session.
+    """Run `ask` with the engine for a location, and with Spark if deltalake cannot read a table (it lacks some Delta features).
 
-    Raises Unreadable.
+    Without a session there is no second attempt. Raises Unreadable.
     """
     try:
         return ask(engine_for(location, session))
@@ -119,7 +122,7 @@ def asked(location: str, session: SparkSession | None, ask: Callable[[Engine], T
 
 
 def quoted(text: str) -> str:
-    """Text as SQL; a brace in it would name a table."""
+    """A SQL string literal. Braces are escaped, since a brace would name a table."""
     return "'" + text.replace("'", "''").replace("{", "{{").replace("}", "}}") + "'"
 
 
@@ -131,8 +134,11 @@ def _rows(batch: Any) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def unreadable() -> Iterator[None]:
-    """What the engines raise for a file or a version that is gone becomes Unreadable: it has no class of its own in deltalake, and
-    from Spark it comes as one of several. A JVM that is gone stays what it is."""
+    """Convert an engine's error, such as a missing file or version, into Unreadable.
+
+    This covers every exception class: deltalake has no class for a missing file, and Spark raises one of several. Only the errors of a
+    lost JVM pass unchanged.
+    """
     try:
         yield
     except Exception as error:

@@ -1,6 +1,6 @@
-"""What RESTORE, REPLACE and full overwrites make of a Delta table's history: they leave out commits, and RESTORE undoes DELETEs (I4, I6).
+"""The effect of RESTORE, REPLACE and full overwrites on a Delta table's history: they revert commits, and RESTORE undoes DELETEs (I4, I6).
 
-RESTORE keeps the transaction ids of what it takes away, so a transaction id proves nothing; only the history does.
+A RESTORE keeps the transaction ids of the commits that it reverts. So a transaction id proves nothing; only the history does.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from collections.abc import Iterator
 
 from ingest.delta.delta_log import Commit, DeltaLog, FileKey
 
-# As Delta and delta-rs name them in commitInfo. CLONE on an existing table replaces it.
+# The names of Delta and delta-rs in commitInfo. CLONE into an existing table replaces it.
 REPLACING = ("REPLACE TABLE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "CREATE OR REPLACE TABLE AS SELECT", "CLONE")
 
 
 def reverts(commit: Commit) -> bool:
-    """Whether this commit can leave out what was committed before it."""
+    """Whether this commit can revert earlier commits."""
     overwrites = commit.operation == "WRITE" and commit.parameters.get("mode") == "Overwrite" and not _partial(commit)
-    # A stream in complete mode, somebody's own: each of its batches replaces all rows.
+    # Each batch of a foreign stream in complete mode replaces all rows.
     overwrites |= commit.operation == "STREAMING UPDATE" and commit.parameters.get("outputMode") == "Complete"
     return commit.operation == "RESTORE" or (commit.operation in REPLACING and commit.version > 0) or overwrites
 
 
 def deletes(log: DeltaLog, version: int) -> Iterator[Commit]:
-    """DELETE commits of others up to `version` that no RESTORE undid, the newest first, as far as the log goes back without a gap.
+    """Foreign DELETE commits up to `version` that no RESTORE undid, newest first, as far as the log goes back without a gap.
 
-    Those before a replacement or an overwrite count: it was made of the rows that they left.
+    A DELETE before a replacement or an overwrite counts too: the new content was built from the rows that the DELETE left.
     """
     while version >= 0:
         try:
@@ -37,17 +37,17 @@ def deletes(log: DeltaLog, version: int) -> Iterator[Commit]:
 
 
 def _restored(log: DeltaLog, restore: Commit) -> int:
-    """The version that a RESTORE went back to; -1 if nobody can tell.
+    """The version that a RESTORE went back to; -1 if it cannot be determined.
 
-    One to a time names the time in some zone; its files are beyond doubt: the newest version with the files that the RESTORE left.
-    Versions with the same files hold the same rows.
+    A RESTORE to a timestamp records the time in an unknown zone, so this function compares files. It returns the newest version with the
+    files that the RESTORE left: versions with the same files contain the same rows.
     """
-    reported = str(restore.parameters.get("version"))
-    if reported.isdigit():
-        return int(reported)
+    recorded = str(restore.parameters.get("version"))
+    if recorded.isdigit():
+        return int(recorded)
     wanted = ({file.key for file in restore.added}, set(restore.removed))
-    more: set[FileKey] = set()  # in the older state, not in the one before the RESTORE
-    fewer: set[FileKey] = set()  # the other way round
+    more: set[FileKey] = set()  # in the older version, not in the one before the RESTORE
+    fewer: set[FileKey] = set()  # vice versa
     for version in range(restore.version - 1, -1, -1):
         if (more, fewer) == wanted:
             return version
@@ -63,15 +63,15 @@ def _restored(log: DeltaLog, restore: Commit) -> int:
 
 
 def _partial(commit: Commit) -> bool:
-    """Whether an overwrite replaced only what a predicate, keys or its partitions cover; the rest of the table stayed."""
-    reported = [str(commit.parameters.get(by) or "") for by in ("predicate", "replaceOnCond", "replaceUsingCols")]
-    # `replaceWhere` true leaves nothing; Delta's own SQL for it (REPLACE WHERE true) tells no predicate.
-    if any(text.strip("() ").lower() not in ("", "true") for text in reported):
+    """Whether an overwrite replaced only the rows that a predicate, keys or its partitions cover, and kept all others."""
+    conditions = [str(commit.parameters.get(by) or "") for by in ("predicate", "replaceOnCond", "replaceUsingCols")]
+    # `replaceWhere` true replaces all rows. Delta's own SQL for it (REPLACE WHERE true) records no predicate.
+    if any(text.strip("() ").lower() not in ("", "true") for text in conditions):
         return True
-    if any(reported):
+    if any(conditions):
         return False
     if str(commit.parameters.get("isDynamicPartitionOverwrite")).lower() != "true":
         return False
-    # Delta says so wherever spark.sql.sources.partitionOverwriteMode is dynamic. A table without partitions it overwrites as a whole all
-    # the same; only the files tell: those of a partition name it, and where none was written none is removed.
+    # Delta records this parameter wherever spark.sql.sources.partitionOverwriteMode is dynamic, but still overwrites a table without
+    # partitions as a whole. Only the files show it: a partition's files name it, and without added files none are removed.
     return any(file.partition_values for file in commit.added) or not (commit.added or commit.removed)

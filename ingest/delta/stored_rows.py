@@ -1,4 +1,4 @@
-"""What target and quarantine hold, counted by the batch that put it there. It reads only, and no column that a user has."""
+"""Count the rows of target and quarantine by the batch that wrote them. Reads no user columns, and writes nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 
 Key = tuple[int, int, int]
-"""Epoch, batch and partition; -1 where a row has none."""
+"""Epoch, batch and partition; -1 where a row has NULL."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names that a table has for a row's epoch, batch, partition and offset."""
+    """A table's column names for a row's epoch, batch, partition and offset."""
 
     epoch: str
     batch: str
@@ -35,7 +35,7 @@ QUARANTINE = Columns("epoch", "batch", "partition", "offset")
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one key: how many, and their least and greatest offset (-1 where none has one)."""
+    """The rows of one key: their number, and their least and greatest offset (-1 if no row has one)."""
 
     rows: int
     first: int
@@ -46,7 +46,7 @@ NONE = Group(0, -1, -1)
 
 
 def groups(engine: Engine, table: At, columns: Columns, where: str = "true") -> dict[Key, Group]:
-    """The rows of a table by key. Raises Unreadable."""
+    """A table's rows by key. Raises Unreadable."""
     names = f"`{columns.epoch}`, `{columns.batch}`, `{columns.partition}`"
     keys = f"`{columns.epoch}` AS e, `{columns.batch}` AS b, `{columns.partition}` AS p"
     figures = f"count(*) AS n, min(`{columns.offset}`) AS first, max(`{columns.offset}`) AS last"
@@ -56,9 +56,9 @@ def groups(engine: Engine, table: At, columns: Columns, where: str = "true") -> 
 
 
 def found(engine: Engine, places: Places, target_version: int | None, quarantine_version: int | None) -> dict[Key, tuple[int, int]]:
-    """Rows of the target and records of the quarantine (whatever their state) by (epoch, batch, partition) that put them there.
+    """The number of target rows and of quarantined records (in any state) by the (epoch, batch, partition) that wrote them.
 
-    A table that is not there holds nothing. Raises Unreadable.
+    A missing table counts as empty. Raises Unreadable.
     """
     target = groups_at(engine, places, At(places.target, target_version), TARGET)
     quarantine = groups_at(engine, places, At(places.quarantine, quarantine_version), QUARANTINE)
@@ -66,30 +66,30 @@ def found(engine: Engine, places: Places, target_version: int | None, quarantine
 
 
 def groups_at(engine: Engine, places: Places, table: At, columns: Columns) -> dict[Key, Group]:
-    """The same of one table, which need not be there."""
+    """One table's rows by key; empty if the table does not exist. Raises Unreadable."""
     there = DeltaLog(files_of(places.lake, engine.session), table.path).exists()
     return groups(engine, table, columns) if there else {}
 
 
 def of_epochs(topics: Mapping[int, str], value: Mapping[str, str], otherwise: str) -> str:
-    """SQL for a target's row: the `value` of the topic id of its epoch. `topics` are topic ids by epoch."""
+    """SQL expression over a target row: the `value` of the topic id of its epoch, or `otherwise`. `topics` maps epochs to topic ids."""
     runs = [(topic, [epoch for epoch, _ in run]) for topic, run in groupby(sorted(topics.items()), key=lambda each: each[1])]
     cases = (f"WHEN `{TARGET.epoch}` BETWEEN {epochs[0]} AND {epochs[-1]} THEN {value[topic]}" for topic, epochs in runs)
     return f"CASE {' '.join(cases)} ELSE {otherwise} END" if runs else otherwise
 
 
 def in_target(topics: Mapping[int, str], topic_id: str) -> str:
-    """The condition for rows of the target that are of this topic."""
+    """SQL condition for the target rows of this topic."""
     return of_epochs(topics, {topic: str(topic == topic_id).lower() for topic in topics.values()}, "false")
 
 
 def in_quarantine(topic_id: str) -> str:
-    """The condition for records of the quarantine that are of this topic."""
+    """SQL condition for the quarantined records of this topic."""
     return f"topic_id = {quoted(topic_id)}"
 
 
 def positions(engine: Engine, table: At, columns: Columns, where: str, but_not_at: int | None = None) -> dict[int, Offsets]:
-    """The offsets of the rows that meet `where`, by partition; without those in version `but_not_at` of the table. Raises Unreadable."""
+    """The offsets of the rows that meet `where`, by partition, except those also in version `but_not_at`. Raises Unreadable."""
 
     def select(rows: str) -> str:
         return f"SELECT `{columns.partition}` AS p, `{columns.offset}` AS o FROM {{{rows}}} WHERE {where}"

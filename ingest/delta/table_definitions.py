@@ -1,4 +1,4 @@
-"""The Delta tables of a contract: their columns, layout and properties (docs/reference/guarantees.md, columns)."""
+"""The Delta tables of a contract: columns, layout and properties (docs/reference/guarantees.md, Columns)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ QUALITY_FIELDS = (
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """What a table is created as."""
+    """The location, columns and settings with which a table is created."""
 
     path: str
     fields: tuple[T.StructField, ...]
@@ -106,7 +106,7 @@ class TableDefinition:
 def definitions(contract: Contract, places: Places) -> tuple[TableDefinition, TableDefinition, TableDefinition]:
     """Target, quarantine and ledger of a contract."""
     layout = contract.layout
-    # Statistics cost a fifth of a write; these columns are the ones that MERGE, verify and readers prune by.
+    # Statistics cost a fifth of a write. MERGE, verify and readers prune by these columns.
     pruned = [
         *event_id_columns(contract),
         contract.event_time,
@@ -117,10 +117,10 @@ def definitions(contract: Contract, places: Places) -> tuple[TableDefinition, Ta
         "_batch",
         *layout.cluster_by,
     ]
-    # Delta keeps none of BINARY, and none where the folder tells.
+    # Delta keeps no statistics for BINARY columns and partition columns.
     without = {*layout.partition_by, *(each.name for each in target_fields(contract) if isinstance(each.dataType, T.BinaryType))}
     kept = dict.fromkeys(name for name in pruned if name and name not in without)
-    # Serializable: a blind append of somebody else's must not pass unseen beside a MERGE.
+    # Serializable, so that a concurrent blind append by another writer conflicts with a MERGE.
     common = {"delta.isolationLevel": "Serializable"}
     return (
         TableDefinition(
@@ -142,5 +142,5 @@ def definitions(contract: Contract, places: Places) -> tuple[TableDefinition, Ta
 
 
 def quality_definition(places: Places) -> TableDefinition:
-    """The table of validation results; made by the first one."""
-    return TableDefinition(places.quality, QUALITY_FIELDS, comment="Validation results: one row an expectation and run.")
+    """The table of validation results. The first validation creates it."""
+    return TableDefinition(places.quality, QUALITY_FIELDS, comment="Validation results: one row per expectation and run.")

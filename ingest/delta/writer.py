@@ -1,8 +1,8 @@
-"""The only module that writes Delta tables: it creates them, fences them, and makes the commits of a batch.
+"""The only module that writes Delta tables: it creates, alters and fences them, and commits batches.
 
-Duty of who calls: one transaction id for one statement on one table. Duty of this module: a commit carries its transaction id and its
-mark or it does not happen; nothing that runs later on the same session inherits them; a statement that Delta skipped, because a later
-epoch has fenced it, ends as FENCED and never passes for done (I8).
+Callers use one transaction id per statement and table. This module guarantees three rules (I8). A commit carries its transaction id and its
+BatchCommit, or it does not happen. Later statements on the same session never inherit them. A statement that Delta skipped, because a later
+epoch has fenced it, ends as FENCED and never counts as done.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ APP_ID = "spark.databricks.delta.write.txnAppId"
 VERSION = "spark.databricks.delta.write.txnVersion"
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
-# A conflict means that somebody else's commit came first; each try reads the table anew. Five in a row is not chance.
+# A conflict means that another commit came first; each try reads the table again. Five conflicts in a row are not chance.
 TRIES_MAX = 5
-# Not among them: ConcurrentTransactionException, which may mean that a later epoch has fenced this one.
+# ConcurrentTransactionException is not in the list: it may mean that a later epoch has fenced this one.
 CONFLICTS: tuple[type[Exception], ...] = (delta.ConcurrentAppendException, delta.ConcurrentDeleteReadException)
 CONFLICTS += (delta.ConcurrentDeleteDeleteException, delta.ConcurrentWriteException, delta.MetadataChangedException)
 CONFLICTS += (delta.ProtocolChangedException,)
 LEDGER_KEY = ("kind", "epoch", "batch", "partition", "start_offset")
 
 Still = Callable[[], BatchCommit]
-"""Looks again before each try, raises if the statement may not be made, and returns the mark with what it saw."""
+"""Called before each try: reads the tables again, raises if the statement must not run, and returns the BatchCommit with the snapshots."""
 
 
 def create_tables(session: SparkSession, contract: Contract, places: Places) -> None:
-    """Create target, quarantine and ledger where they do not exist; an existing table is left as it is."""
+    """Create target, quarantine and ledger if they do not exist. Existing tables stay unchanged."""
     batch_commit = {
         "oncelake": 1,
         "kind": "created",
@@ -60,8 +60,8 @@ def create_tables(session: SparkSession, contract: Contract, places: Places) -> 
 
 def _create(session: SparkSession, table: TableDefinition, batch_commit: dict[str, object]) -> None:
     if is_local(table.path) and not DeltaLog(LocalFiles(), table.path).exists():
-        # A creation that was killed before its commit leaves a log without any: no table to Delta, and no free place either. Only where
-        # a lock keeps others away; and where a log's first entry is a file in it.
+        # A creation that was killed before its commit leaves a log folder without commits. Delta sees no table there, but the place is
+        # not free. Remove the folder only on a local disk: there a lock keeps other processes away, and a commit is a file in the folder.
         shutil.rmtree(local_path(table.path) / "_delta_log", ignore_errors=True)
     builder = DeltaTable.createIfNotExists(session).location(table.path)
     for column in table.fields:
@@ -82,7 +82,10 @@ def _create(session: SparkSession, table: TableDefinition, batch_commit: dict[st
 
 
 def alter(session: SparkSession, contract: Contract, table: str, statements: Sequence[str]) -> None:
-    """Run statements that change a table's metadata (`{table}` stands for its name), marked as ours and as no batch."""
+    """Run statements that change a table's metadata. `{table}` in a statement stands for the table's name.
+
+    Their commits carry our metadata with the kind `altered`, which is no BatchCommit.
+    """
     batch_commit = {
         "oncelake": 1,
         "kind": "altered",
@@ -100,37 +103,37 @@ def alter(session: SparkSession, contract: Contract, table: str, statements: Seq
 
 
 def fence(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit) -> Commit | None:
-    """Append nothing under a transaction id: every statement with an older one that begins later is skipped, one in flight fails.
+    """Append no rows under a transaction id. Delta then skips every later statement with an older id, and one in flight fails.
 
-    None where another writer has this epoch or a later one: the caller looks again and takes a higher one.
+    Returns None if another writer has this epoch or a later one. The caller then reads the tables again and takes a higher epoch.
     """
     return _try_commit(session, log, lambda: batch_commit, lambda: _append_nothing(session, log.table))
 
 
 def commit_seek(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
-    """Commit where an epoch begins, and adds nothing. Raises RunStopped FENCED."""
+    """Commit the offsets at which an epoch starts, without adding rows. Raises RunStopped FENCED."""
     return _commit(session, log, lambda: batch_commit, lambda: _append_nothing(session, log.table))
 
 
 def _append_nothing(session: SparkSession, table: str) -> None:
-    # Made in the JVM alone: a frame made in Python keeps a socket open that prints a traceback when the JVM dies.
+    # Built in the JVM alone: a frame from Python keeps a socket open, which prints a traceback when the JVM dies.
     columns = [F.lit(None).cast(each.dataType).alias(each.name) for each in session.read.format("delta").load(table).schema]
     session.range(0).select(*columns).write.format("delta").mode("append").save(table)
 
 
 def delete(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
-    """Delete what meets the condition, under the mark's transaction id; None if there was nothing. Raises RunStopped FENCED."""
+    """Delete the rows that meet a condition, under a transaction id; None if no row does. Raises RunStopped FENCED."""
     commit = _try_commit(session, log, lambda: batch_commit, lambda: DeltaTable.forPath(session, log.table).delete(condition))
     if commit is None and _newer(log, batch_commit) is not None:
         raise fenced(log, batch_commit)
-    return commit  # deleting nothing makes no commit, and so fences nobody
+    return commit  # without rows to delete there is no commit, which therefore fences nobody
 
 
 def merge_target(source: DataFrame, contract: Contract, log: DeltaLog, bounds: Mapping[str, tuple[Column, Column]], still: Still) -> Commit:
-    """Insert the rows of `source` (the target's columns, one row an event id) whose event id the target does not hold.
+    """Insert the rows of `source` (the target's columns, one row per event id) whose event id the target does not contain.
 
-    `bounds` are the least and greatest event id of the batch by column, as typed values: they let Delta skip files.
-    Raises RunStopped FENCED, and what Spark raises if nothing was committed.
+    `bounds` are the batch's least and greatest event id by column, as typed values. They let Delta skip files.
+    Raises RunStopped FENCED, and Spark's own error if nothing was committed.
     """
     condition = F.lit(True)
     for name in event_id_columns(contract):
@@ -141,9 +144,9 @@ def merge_target(source: DataFrame, contract: Contract, log: DeltaLog, bounds: M
 
 
 def merge_quarantine(source: DataFrame, log: DeltaLog, still: Still, *, reopen: bool) -> Commit:
-    """Insert the records of `source` (the quarantine's columns) whose position the quarantine does not hold; raises as merge_target.
+    """Insert the records of `source` (the quarantine's columns) whose position the quarantine does not contain. Raises as `merge_target`.
 
-    `reopen`: these offsets were read before. A record that was made a row and is none any more is open again.
+    `reopen`: these offsets were read before. A record that was `replayed` as a row, and is refused this time, becomes open again.
     """
     condition = F.lit(True)
     for name in ("topic_id", "partition", "offset"):
@@ -153,8 +156,8 @@ def merge_quarantine(source: DataFrame, log: DeltaLog, still: Still, *, reopen: 
 
 
 def _insert_missing(source: DataFrame, table: str, condition: Column, changed: Mapping[str, Column] | None = None) -> None:
-    """MERGE that inserts what does not match; `condition` compares `t`, the table, with `s`, the source."""
-    # By name: a table may keep a column that the contract no longer has, or have one that it does not have yet.
+    """MERGE that inserts the source rows without a match. `condition` compares `t`, the table, with `s`, the source."""
+    # By name: the table may have columns that the contract no longer has or does not have yet.
     values: dict[str, str | Column] = {f"`{name}`": F.col(f"s.`{name}`") for name in source.columns}
     merge = DeltaTable.forPath(source.sparkSession, table).alias("t").merge(source.alias("s"), condition)
     if changed:
@@ -163,9 +166,9 @@ def _insert_missing(source: DataFrame, table: str, condition: Column, changed: M
 
 
 def mark_replayed(rows: DataFrame, quarantine: str, batch_commit: BatchCommit) -> None:
-    """Quarantined records that are rows now become `replayed`; `rows` has topic_id, partition, offset and at (the time).
+    """Set quarantined records that are rows now to `replayed`. `rows` has the columns topic_id, partition, offset and at (the time).
 
-    Without a transaction id: whoever repeats it changes nothing.
+    It needs no transaction id: repeating it changes nothing.
     """
     condition = "t.topic_id = s.topic_id AND t.`partition` = s.`partition` AND t.`offset` = s.`offset` AND t.state <> 'replayed'"
     by = {"state": F.lit("replayed"), "state_changed_at": F.col("s.at"), "state_by": F.lit("ingest run")}
@@ -178,11 +181,11 @@ def mark_replayed(rows: DataFrame, quarantine: str, batch_commit: BatchCommit) -
 
 
 def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert the rows that the ledger lacks, by their key; set `stood` where a row of it has one.
+    """Insert the rows whose key the ledger lacks, and set `stood` of existing ledger rows where `rows` has a value.
 
-    Without a transaction id: the ledger only projects commits, so it does not matter who writes a row.
+    It needs no transaction id: the ledger only projects commits, so it does not matter which process writes a row.
     """
-    # By Arrow: of Python's own rows Spark would make an RDD, which takes a worker a second when it is the first.
+    # Through Arrow: Spark would turn Python's own rows into an RDD, which costs a second in the first Python worker.
     frame = session.createDataFrame(pa.Table.from_pylist(list(rows)), T.StructType(list(LEDGER_FIELDS)))
     condition = " AND ".join(f"t.`{name}` = s.`{name}`" for name in LEDGER_KEY)
     for name in ("epoch", "batch"):  # literals let Delta skip files
@@ -191,7 +194,7 @@ def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, 
 
     def merge() -> None:
         table = DeltaTable.forPath(session, ledger).alias("t").merge(frame.alias("s"), condition)
-        if any(row["stood"] is not None for row in rows):  # without it Delta takes one pass, not two
+        if any(row["stood"] is not None for row in rows):  # without this clause Delta makes one pass instead of two
             table = table.whenMatchedUpdate(condition="s.stood IS NOT NULL", set={"stood": "s.stood"})
         table.whenNotMatchedInsertAll().execute()
 
@@ -199,10 +202,10 @@ def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, 
 
 
 def append_quality(session: SparkSession, contract: Contract, places: Places, rows: Sequence[tuple[object, ...]]) -> None:
-    """Append validation results (the quality table's columns), and make the table where there is none.
+    """Append validation results (the quality table's columns). Creates the table if it does not exist.
 
-    Not exactly once: a run is told from another by its run id. The caller holds the lock of this table (lock.alone): checks run
-    while others do, and beside the run that writes the target, whose locks do not cover this table.
+    Not exactly once: the run id distinguishes one run from another. The caller holds the lock of this table (`table_lock.alone`), because
+    checks run beside other checks, and beside the run that writes the target, whose locks do not cover this table.
     """
     batch_commit = {
         "oncelake": 1,
@@ -213,12 +216,12 @@ def append_quality(session: SparkSession, contract: Contract, places: Places, ro
     }
     _create(session, quality_definition(places), batch_commit)
     frame = session.createDataFrame(rows, T.StructType(list(QUALITY_FIELDS))).coalesce(1)
-    # As an option of this one write: it cannot be left on the session.
+    # As an option of this one write, so that it cannot stay set on the session.
     frame.write.format("delta").mode("append").option("userMetadata", json.dumps({**batch_commit, "kind": "quality"})).save(places.quality)
 
 
 def _commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit:
-    """As `_try_commit`; raises RunStopped FENCED where that finds no commit."""
+    """As `_try_commit`, but raises RunStopped FENCED instead of returning None."""
     made: list[BatchCommit] = []
 
     def again() -> BatchCommit:
@@ -232,10 +235,10 @@ def _commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[
 
 
 def _try_commit(session: SparkSession, log: DeltaLog, still: Still, write: Callable[[], object]) -> Commit | None:
-    """Make one statement's commit; None where Delta skipped it or a later epoch came first.
+    """Make one statement's commit; None if Delta skipped it or a later epoch came first.
 
-    Whether it was made, only the log tells: a store can report an error after it has committed, and a commit with our transaction id can
-    be another writer's.
+    Only the log shows whether the commit was made: a store can report an error after it has committed, and a commit with our transaction
+    id can be another writer's.
     """
     tries = 0
     while True:
@@ -253,7 +256,7 @@ def _try_commit(session: SparkSession, log: DeltaLog, still: Still, write: Calla
             outrun = isinstance(error, delta.ConcurrentTransactionException)
             if outrun and _newer(log, batch_commit) is not None:
                 return None
-            # Else an earlier epoch has committed meanwhile, which does not fence this one.
+            # Otherwise an earlier epoch has committed meanwhile, which does not fence this one.
             if tries < TRIES_MAX and (outrun or isinstance(error, CONFLICTS)):
                 continue
             raise
@@ -261,7 +264,7 @@ def _try_commit(session: SparkSession, log: DeltaLog, still: Still, write: Calla
 
 
 def _unfenced(session: SparkSession, batch_commit: BatchCommit, write: Callable[[], object]) -> None:
-    """A statement without transaction id that anybody may repeat; tried again on a conflict."""
+    """Run a statement without a transaction id, which any process may repeat. Retries on a conflict."""
     tries = 0
     while True:
         tries += 1
@@ -277,7 +280,7 @@ def _unfenced(session: SparkSession, batch_commit: BatchCommit, write: Callable[
 
 
 def _own(log: DeltaLog, batch_commit: BatchCommit, before: int) -> Commit | None:
-    """The commit of this very statement behind version `before`: its transaction id and its writer."""
+    """The statement's own commit after version `before`: the one with its transaction id and its writer."""
     for commit in reversed(log.since(before)):
         there = commit.batch_commit
         if there is not None and (there.id, there.writer) == (batch_commit.id, batch_commit.writer):
@@ -286,20 +289,20 @@ def _own(log: DeltaLog, batch_commit: BatchCommit, before: int) -> Commit | None
 
 
 def _newer(log: DeltaLog, batch_commit: BatchCommit) -> BatchId | None:
-    """The transaction id that Delta keeps for the table's app id, if it is not below this statement's own."""
+    """The transaction id that Delta stores for the table's app id, if it is not below this statement's own."""
     state = log.state()
     kept = state.transactions.get(batch_commit.app_id) if state is not None else None
     return BatchId.of(kept) if kept is not None and kept >= batch_commit.id.txn_version else None
 
 
 def overtaken(log: DeltaLog, batch_commit: BatchCommit) -> RunStopped | None:
-    """The same as an answer: whether a later epoch than the mark's has fenced the table."""
+    """The FENCED error if an epoch later than the BatchCommit's has fenced the table, else None."""
     newer = _newer(log, batch_commit)
     return fenced(log, batch_commit) if newer is not None and newer.epoch > batch_commit.id.epoch else None
 
 
 def fenced(log: DeltaLog, batch_commit: BatchCommit) -> RunStopped:
-    """The error for a statement that Delta did not execute."""
+    """The FENCED error for a statement that Delta did not execute. Raises Bug COMMIT_MISSING if no other transaction id explains it."""
     newer = _newer(log, batch_commit)
     if newer is None:
         raise Bug(
@@ -311,24 +314,27 @@ def fenced(log: DeltaLog, batch_commit: BatchCommit) -> RunStopped:
         "FENCED",
         f"another run has taken epoch {newer.epoch} of {batch_commit.name}; this one is epoch {batch_commit.id.epoch}. Its statement "
         f"({batch_commit.kind} {batch_commit.id}) on {log.table} was not executed.",
-        expected="one run for a table at a time: the later epoch goes on, and reads what this one did not commit.",
-        remedy="nothing, if the other run is wanted; else end the other one first. A scheduler must not start runs that overlap.",
+        expected="one run for a table at a time: the later epoch continues, and reads the offsets that this one did not commit.",
+        remedy="nothing, if the other run is wanted; otherwise stop the other run first. A scheduler must not start runs that overlap.",
     )
 
 
 def _gone(table: str, batch_commit: BatchCommit) -> RunStopped:
-    """The error for a table that was dropped or moved away while the run was at work: an append would make a new one in its place."""
+    """The error for a table that was dropped or moved away during a run. An append would create a new table in its place."""
     return RunStopped(
         "QUARANTINE_REWOUND" if table.endswith("quarantine") else "TABLE_REWOUND",
-        f"{table} has no commit any more: it was dropped or moved away before batch {batch_commit.id} was written. Nothing was written.",
-        expected="the table as the batch before left it.",
-        remedy="put it back and start again; the start says what is missing otherwise, and what mends it.",
+        f"{table} has no commits any more: it was dropped or moved away before batch {batch_commit.id} was written. Nothing was written.",
+        expected="the table as the previous batch left it.",
+        remedy="put it back and start again. If you cannot, the next start reports what is missing and how to mend it.",
     )
 
 
 @contextmanager
 def _transaction(session: SparkSession, batch_commit: BatchCommit) -> Iterator[None]:
-    """Transaction id and mark on this session for one statement: left set, the next append to any other table is dropped in silence."""
+    """Set transaction id and BatchCommit on this session for one statement.
+
+    If they stayed set, Delta would silently drop the session's next append to any other table.
+    """
     session.conf.set(APP_ID, batch_commit.app_id)
     session.conf.set(VERSION, str(batch_commit.id.txn_version))
     session.conf.set(METADATA, batch_commit.to_json())

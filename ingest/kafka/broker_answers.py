@@ -1,7 +1,7 @@
-"""What the broker says of some topics, asked by a process of its own while the caller reads files.
+"""The state of some topics, requested from the broker by a separate process while the caller reads files.
 
-Loading kafka-python takes as long as loading all else that `ingest status` needs; beside each other on two cores both fit into its
-half second.
+Importing kafka-python takes as long as importing everything else that `ingest status` needs. In parallel on two cores, both fit into
+the command's half second.
 """
 
 from __future__ import annotations
@@ -18,33 +18,39 @@ from typing import Any
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.runtime.errors import IngestError
 
-# What the broker has not said by then is unknown.
+# Deadline of each request. If the broker has not answered by then, the state of the topic is unknown.
 WITHIN_S = 2.0
 
 
 class BrokerAnswers:
-    """The process that asks; it ends with its answer, or with us. Start it first, ask as soon as the topics are known."""
+    """The process that queries the broker. Start it first, then call `ask` as soon as the topics are known.
+
+    The process ends after its answer, or when the caller ends.
+    """
 
     def __init__(self) -> None:
         command, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
-        # A group of its own: a Ctrl-C is for us, and we end it.
+        # Its own process group, so that Ctrl-C reaches only the caller, which then ends the process.
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, encoding="utf-8", process_group=0)
 
     def __enter__(self) -> BrokerAnswers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._process.kill()  # it holds nothing and writes nothing
+        self._process.kill()  # safe: it holds no locks and writes no files
         self._process.communicate()
 
     def ask(self, bootstrap_servers: str, topics: Sequence[str]) -> None:
-        """Put the one question; login and certificates come from the environment, which the process shares."""
+        """Send the only request. The process reads login and certificates from the environment, which it shares with the caller."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([bootstrap_servers, list(topics)]) + "\n")
         self._process.stdin.flush()
 
     def answer(self, topic: str) -> TopicState | Mapping[str, str]:
-        """What the broker said of the topic, or the error (a dict of code, found, expected, remedy) that kept it from saying so."""
+        """The topic's state as the broker reports it, or the error as a dict (code, found, expected, remedy).
+
+        Raises RuntimeError if the process ended without an answer.
+        """
         return self._answers[topic]
 
     @cached_property
@@ -52,7 +58,7 @@ class BrokerAnswers:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError("the process that asks the broker ended without an answer; what it said is above")
+            raise RuntimeError("the process that asks the broker ended without an answer; its error output is above")
         return {name: each.get("error") or _state(name, each) for name, each in json.loads(line).items()}
 
 
@@ -61,19 +67,19 @@ def _state(topic: str, reported: Mapping[str, Any]) -> TopicState:
 
 
 def main() -> None:
-    """In the process: one line of JSON in (servers, topics), one out."""
+    """The process itself: reads one line of JSON (servers, topics) and writes one line of JSON."""
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.kafka.topic import look
+    from ingest.kafka.topic import describe_with_bounds
 
-    question = sys.stdin.readline()
-    if not question:
+    request = sys.stdin.readline()
+    if not request:
         return
-    servers, topics = json.loads(question)
+    servers, topics = json.loads(request)
     kafka = KafkaOptions.from_environment(servers)
 
     def reported(name: str) -> dict[str, Any]:
         try:
-            topic, bounds = look(kafka, name, WITHIN_S)
+            topic, bounds = describe_with_bounds(kafka, name, WITHIN_S)
         except IngestError as error:
             return {"error": error.as_dict()}
         return {"id": topic.id, "cluster": topic.cluster, "bounds": [(partition, *ends) for partition, ends in bounds.items()]}

@@ -1,7 +1,7 @@
-"""One question to one broker over a connection of its own, tried once.
+"""One request to one broker over its own connection, without retries.
 
-kafka-python's clients try again until their deadline and then say "timeout", whatever the broker had said: so a wrong password would
-cost the whole deadline and be told as a network's fault.
+kafka-python's clients retry until their deadline and then report "timeout", whatever the broker answered. A wrong password would use
+up the whole deadline and then look like a network failure.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidInput
 
 _SERVER = re.compile(r"\S+:\d{1,5}")
-# Of several brokers' answers the one that helps most: a login is refused by all alike, a silent broker may only be down.
-_TELLING = ("KAFKA_AUTHENTICATION", "KAFKA_CERTIFICATE", "BROKER_UNREACHABLE")
+# If several brokers fail, the most useful error wins: all brokers refuse a wrong login, but a silent broker may only be down.
+_MOST_USEFUL_FIRST = ("KAFKA_AUTHENTICATION", "KAFKA_CERTIFICATE", "BROKER_UNREACHABLE")
 
 
 def ask(kafka: KafkaOptions, request: Any, within_s: float) -> Any:
-    """The response of the first broker that gives one; `request` is one of kafka.protocol.
+    """Send `request`, an instance of a kafka.protocol class, and return the response of the first broker that answers.
 
-    Raises InvalidEnvironment KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE or BROKER_UNREACHABLE after each was asked once, `within_s` for all
-    together; InvalidInput KAFKA_OPTION_UNUSABLE or BOOTSTRAP_SERVERS_INVALID.
+    Tries each broker once; `within_s` is the deadline for all of them together. Raises InvalidEnvironment KAFKA_AUTHENTICATION,
+    KAFKA_CERTIFICATE or BROKER_UNREACHABLE if none answers, and InvalidInput KAFKA_OPTION_UNUSABLE or BOOTSTRAP_SERVERS_INVALID.
     """
     quiet()
-    settings, troubles = kafka.for_python(), []
+    settings, failures = kafka.for_python(), []
     servers = [_checked(server.strip()) for server in settings.pop("bootstrap_servers")]
     deadline = time.monotonic() + within_s
     for number, server in enumerate(servers):
@@ -39,12 +39,12 @@ def ask(kafka: KafkaOptions, request: Any, within_s: float) -> Any:
         found = _ask_one(kafka, settings, server, request, max(share_s, 0.1))
         if not isinstance(found, KafkaFailure):
             return found
-        troubles.append(found)
-    raise min(troubles, key=lambda failure: _TELLING.index(failure.code)).environment_error()
+        failures.append(found)
+    raise min(failures, key=lambda failure: _MOST_USEFUL_FIRST.index(failure.code)).environment_error()
 
 
 def quiet() -> None:
-    """kafka-python warns at every try; what matters is said once, by the error."""
+    """Silence kafka-python's log: it warns at every attempt, and our error reports the cause once."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
@@ -60,16 +60,16 @@ def _ask_one(kafka: KafkaOptions, settings: dict[str, Any], server: str, request
     manager = KafkaConnectionManager(net, bootstrap_servers=[server], **settings)
     within_ms, connections = within_s * 1000, []
 
-    async def question() -> Any:
+    async def exchange() -> Any:
         node = manager.cluster.bootstrap_brokers()[0].node_id
         connections.append(manager.get_connection(node, timeout_ms=within_ms, pop_on_close=False, refresh_metadata_on_err=False))
         await connections[0]
         return await connections[0].send_request(request)
 
     async def in_time() -> Any:
-        return await manager.wait_for(manager.call_soon(question), within_ms)
+        return await manager.wait_for(manager.call_soon(exchange), within_ms)
 
-    # A thread of its own for the client: its loop swallows the KeyboardInterrupt of a Ctrl-C that meets it in the main thread.
+    # The client runs in its own thread: in the main thread, its event loop would swallow the KeyboardInterrupt of a Ctrl-C.
     net.start()
     try:
         return net.run(in_time)
@@ -77,6 +77,6 @@ def _ask_one(kafka: KafkaOptions, settings: dict[str, Any], server: str, request
         greeted = any(connection.broker_version_data is not None for connection in connections)
         return kafka_errors.from_python(kafka, server, error, greeted=greeted)
     finally:
-        net.stop()  # its thread first: what is closed below belongs to it
+        net.stop()  # first, because its thread uses what the next two lines close
         manager.close()
         net.close()

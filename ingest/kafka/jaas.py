@@ -1,11 +1,11 @@
-"""The login that Kafka's clients are given as JAAS text: `sasl.jaas.config`."""
+"""Parses the login in `sasl.jaas.config`, the JAAS text that Kafka's clients expect."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 
-# As Java's StreamTokenizer reads it: a quoted text in either quotes with escapes, or a bare word.
+# The syntax of Java's StreamTokenizer: a bare word, or a string in single or double quotes with escapes.
 _OPTION = re.compile(r"""([\w$.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[\w$.]+)""", re.DOTALL)
 _ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -13,7 +13,7 @@ _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 @dataclass(frozen=True)
 class Login:
-    """Options of a login module by name; their values are shown nowhere. The usual two have properties, None where not given."""
+    """Options of a login module by name. `repr` hides their values; `username` and `password` are None if absent."""
 
     options: dict[str, str] = field(repr=False)
 

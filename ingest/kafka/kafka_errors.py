@@ -1,6 +1,6 @@
-"""What can be wrong between Kafka and us, each under one name, whoever noticed: our own question before a run, or Spark during it.
+"""Kafka failures, with one code per cause, no matter whether our own request finds the failure before a run or Spark during it.
 
-Nothing here quotes a client's message: some repeat settings, and settings hold passwords.
+No error quotes a client's message: some messages repeat settings, and settings contain passwords.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from ingest.runtime.errors import InvalidEnvironment, RunStopped
 
 OPTIONS = "INGEST_KAFKA_* variables"
 
-# What a certificate lacks, and what mends it.
+# Problems with a certificate: description and remedy.
 _CERTIFICATE = {
     "expired": ("has expired", "have the broker's certificate renewed; if it is new, set this machine's clock."),
     "early": ("is not valid yet", "set this machine's clock, or wait until the certificate is valid."),
     "other host": (
-        "was made for another host",
-        "name the broker in --bootstrap-servers as its certificate does, or have a certificate made for this name.",
+        "was issued for another host",
+        "name the broker in --bootstrap-servers as its certificate does, or have a certificate issued for this name.",
     ),
     "untrusted": (
         "is signed by an authority that is not trusted here",
-        "let INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION name a PEM file with the authority that signed it (…_SSL_TRUSTSTORE_TYPE=PEM).",
+        "set INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION to a PEM file with the authority that signed it (…_SSL_TRUSTSTORE_TYPE=PEM).",
     ),
 }
-# The same by OpenSSL's numbers (x509_vfy.h), which Python passes on as verify_code; any other is "untrusted".
+# The same problems as OpenSSL's codes (x509_vfy.h), which Python exposes as verify_code. Any other code means "untrusted".
 _OPENSSL = {10: "expired", 9: "early", 62: "other host", 64: "other host"}
-# And in the words of Java's TLS, looked for in this order. Both dates are told by "NotBefore: …" or "NotAfter: …".
+# The same problems in the messages of Java's TLS, searched in this order. "NotAfter: …" and "NotBefore: …" give the violated date.
 _JAVA = {
     "expired": re.compile(r"CertificateExpiredException|NotAfter: |certificate_expired", re.IGNORECASE),
     "early": re.compile(r"CertificateNotYetValidException|NotBefore: "),
@@ -39,18 +39,18 @@ _JAVA = {
     "untrusted": re.compile("PKIX"),
 }
 
-# Of what Kafka's brokers forbid, more than the topic.
+# Kinds of authorization errors, with the text that follows the topic's name in our error.
 _FORBIDDEN = {"Topic": "", "Group": " with a consumer group of Spark's (spark-kafka-source-…)", "Cluster": " (Kafka names the cluster)"}
-# A chain of causes may bite its tail.
+# A chain of exception causes can be circular.
 _CAUSES_MAX = 20
 _JAVA_ERROR = "org.apache.kafka.common.errors."
-# Spark's own words where its poll has brought nothing in `kafkaConsumer.pollTimeoutMs`.
+# Spark's message if a poll returns nothing within `kafkaConsumer.pollTimeoutMs`.
 _SPARK_POLLED = "java.util.concurrent.TimeoutException: Cannot fetch record for offset"
 
 
 @dataclass(frozen=True)
 class KafkaFailure:
-    """Code, and the three things that every message says; before the first batch it is an InvalidEnvironment, after it a RunStopped."""
+    """The code and the three texts of an error: InvalidEnvironment before the first batch, RunStopped after it."""
 
     code: str
     found: str
@@ -58,58 +58,56 @@ class KafkaFailure:
     remedy: str
 
     def environment_error(self) -> InvalidEnvironment:
-        """For a run that has not begun (exit 4)."""
+        """The error of a run that has not started (exit 4)."""
         return InvalidEnvironment(self.code, f"{self.found}.", expected=self.expected, remedy=self.remedy)
 
     def stopped(self, table: str) -> RunStopped:
-        """For a run that had begun (exit 5)."""
-        # A topic that was there: one that is made anew has other records at the table's offsets.
-        anew = f"if it was deleted and made again, `ingest seek {table} --to earliest` goes on with the new one."
-        again = anew if self.code == "TOPIC_UNKNOWN" else f"{self.remedy} Then run again: it goes on where it stopped."
-        return RunStopped(self.code, f"{table}: {self.found}.", expected=self.expected, remedy=again)
+        """The error of a run that had started (exit 5)."""
+        # The topic existed when the run started. A recreated topic has different records at the table's offsets.
+        recreated = f"if it was deleted and recreated, `ingest seek {table} --to earliest` reads the new one."
+        remedy = recreated if self.code == "TOPIC_UNKNOWN" else f"{self.remedy} Then run again: it continues where it stopped."
+        return RunStopped(self.code, f"{table}: {self.found}.", expected=self.expected, remedy=remedy)
 
 
 def authentication(kafka: KafkaOptions, server: str, how: str = "") -> KafkaFailure:
-    """The broker does not take our login."""
+    """The broker refuses our login."""
     mechanism = kafka.options.get("sasl.mechanism", "no SASL mechanism")
     who = f"the user {kafka.user!r} ({mechanism})" if kafka.user is not None else "a client without a login"
     return KafkaFailure(
         "KAFKA_AUTHENTICATION",
         f"the Kafka broker {server} refused {who}{how}",
-        "a user, password and mechanism that the broker takes.",
+        "a user, password and mechanism that the broker accepts.",
         "correct INGEST_KAFKA_SASL_JAAS_CONFIG, INGEST_KAFKA_SASL_MECHANISM and INGEST_KAFKA_SECURITY_PROTOCOL.",
     )
 
 
 def certificate(server: str, why: str) -> KafkaFailure:
-    """No trust between the broker and us, by a key of _CERTIFICATE."""
-    what, remedy = _CERTIFICATE[why]
+    """The broker's certificate is not trusted; `why` is a key of _CERTIFICATE."""
+    problem, remedy = _CERTIFICATE[why]
     return KafkaFailure(
-        "KAFKA_CERTIFICATE", f"the certificate of the Kafka broker {server} {what}", "a certificate that is trusted.", remedy
+        "KAFKA_CERTIFICATE", f"the certificate of the Kafka broker {server} {problem}", "a certificate that is trusted.", remedy
     )
 
 
-def no_tls(server: str, what: str) -> KafkaFailure:
-    """TLS fails without a word about the broker's certificate."""
-    remedy = (
-        "compare INGEST_KAFKA_SECURITY_PROTOCOL with the listener at that port, and the files of INGEST_KAFKA_SSL_* with what they hold."
-    )
-    return KafkaFailure("KAFKA_CERTIFICATE", f"no TLS with the Kafka broker {server}: {what}", "a TLS connection.", remedy)
+def no_tls(server: str, problem: str) -> KafkaFailure:
+    """TLS fails for a reason other than the broker's certificate."""
+    remedy = "compare INGEST_KAFKA_SECURITY_PROTOCOL with the listener at that port, and check the files that INGEST_KAFKA_SSL_* name."
+    return KafkaFailure("KAFKA_CERTIFICATE", f"no TLS with the Kafka broker {server}: {problem}", "a TLS connection.", remedy)
 
 
 def forbidden(kafka: KafkaOptions, resource: str) -> KafkaFailure:
-    """The user is known and may not."""
+    """The broker knows the user, but does not let it read."""
     who = f"user {kafka.user!r}" if kafka.user is not None else "client"
     return KafkaFailure(
         "KAFKA_FORBIDDEN",
         f"the Kafka brokers {kafka.bootstrap_servers} do not let this {who} read {resource}",
-        "the rights Describe and Read on the topic (a broker that hides what it forbids says the same of a topic that is not there).",
+        "the rights Describe and Read on the topic (without Describe, a broker gives the same answer for a topic that does not exist).",
         "correct source.topic in the contract, or grant them: kafka-acls --add --allow-principal User:… --operation Read --topic ….",
     )
 
 
 def topic_unknown(kafka: KafkaOptions, topic: str) -> KafkaFailure:
-    """No such topic."""
+    """The topic does not exist."""
     return KafkaFailure(
         "TOPIC_UNKNOWN",
         f"the Kafka brokers {kafka.bootstrap_servers} have no topic {topic!r}",
@@ -119,7 +117,7 @@ def topic_unknown(kafka: KafkaOptions, topic: str) -> KafkaFailure:
 
 
 def unreachable(server: str, why: str) -> KafkaFailure:
-    """No answer, or none that helps."""
+    """The broker gives no answer, or no usable one."""
     return KafkaFailure(
         "BROKER_UNREACHABLE",
         f"no answer from the Kafka broker {server} ({why})",
@@ -129,12 +127,12 @@ def unreachable(server: str, why: str) -> KafkaFailure:
 
 
 def from_python(kafka: KafkaOptions, server: str, error: BaseException, *, greeted: bool) -> KafkaFailure:
-    """What kafka-python's error means; `greeted` is whether the broker had told its API versions, which needs no login."""
+    """The failure behind an error of kafka-python. `greeted`: the broker had sent its API versions, which it does before any login."""
     if isinstance(error, UnsupportedSaslMechanismError):
         return authentication(kafka, server, ", whose mechanism it does not offer")
     if isinstance(error, IllegalSaslStateError):
-        return authentication(kafka, server, ": its listener takes no login")
-    # ValueError: a broker that could not prove that it knows the password either.
+        return authentication(kafka, server, ": its listener accepts no login")
+    # ValueError: the broker could not prove that it knows the password (SCRAM is mutual).
     if isinstance(error, (SaslAuthenticationFailedError, ValueError)):
         return authentication(kafka, server)
     tls = next((one for one in (error, error.__context__, *error.args) if isinstance(one, ssl.SSLError)), None)
@@ -143,15 +141,15 @@ def from_python(kafka: KafkaOptions, server: str, error: BaseException, *, greet
     if tls is not None:
         return no_tls(server, (getattr(tls, "reason", None) or type(tls).__name__).replace("_", " ").lower())
     if isinstance(error, (FileNotFoundError, PermissionError)):
-        return no_tls(server, f"a file of the INGEST_KAFKA_SSL_* variables cannot be read ({error.strerror})")
+        return no_tls(server, f"a file that an INGEST_KAFKA_SSL_* variable names cannot be read ({error.strerror})")
     if greeted and "disconnected" in str(error):
-        # How a broker ends a login that fails: its answer and the end of the connection come together, and the client drops the answer.
+        # After a failed login, a broker sends its answer and closes the connection at once, and the client drops the answer.
         return authentication(kafka, server)
     return unreachable(server, type(error).__name__ if not isinstance(error, KafkaError) else _reason(error))
 
 
 def from_java(kafka: KafkaOptions, topic: str, text: str) -> KafkaFailure | None:
-    """What the text of a Java exception says of Kafka, its causes included; None if it names no error of Kafka's."""
+    """The Kafka failure that the text of a Java exception and its causes names, or None."""
     servers = kafka.bootstrap_servers
     named = set(re.findall(re.escape(_JAVA_ERROR) + r"(\w+)", text))
     if "SslAuthenticationException" in named:
@@ -165,12 +163,12 @@ def from_java(kafka: KafkaOptions, topic: str, text: str) -> KafkaFailure | None
     if "UnknownTopicOrPartitionException" in named:
         return topic_unknown(kafka, topic)
     if named & {"TimeoutException", "DisconnectException", "NetworkException"} or _SPARK_POLLED in text:
-        return unreachable(servers, "Spark's tries timed out")
+        return unreachable(servers, "Spark's attempts timed out")
     return None
 
 
 def everything_said(error: BaseException) -> str:
-    """The text of an exception and of all that caused it, as far as Python and PySpark hand them on."""
+    """The text of an exception and of all its causes, as far as Python and PySpark expose them."""
     texts: list[str] = []
     at: BaseException | None = error
     while at is not None and len(texts) < _CAUSES_MAX:
@@ -180,8 +178,8 @@ def everything_said(error: BaseException) -> str:
 
 
 def _reason(error: KafkaError) -> str:
-    """Of the client's own words only those that are a system error's name (`111 ECONNREFUSED`), else the kind of error."""
+    """The name of a system error in the client's message (`ECONNREFUSED`), else the class of the error."""
     if "disconnected" in str(error):
-        return "it closed the connection, as a listener with TLS does to a client without"
+        return "it closed the connection, as a TLS listener does if the client does not use TLS"
     word = re.search(r"\bE[A-Z]{3,}\b|DNS Resolution failure", str(error))
     return word.group(0) if word else type(error).__name__

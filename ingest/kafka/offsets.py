@@ -1,7 +1,7 @@
-"""Offset ranges, and where a micro-batch of Spark ends.
+"""Offset ranges, and the end offsets of Spark's micro-batches.
 
-Spark writes `offsets/N` in its checkpoint before it runs batch N. Only the run that planned the batch reads that file (I2): where a batch
-begins, the run knows itself, from the table and from the batch before.
+Spark writes `offsets/N` in its checkpoint before it runs batch N. Only the run that planned the batch reads that file (I2). The run
+itself knows where a batch starts: from the table and from the previous batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ingest.runtime.files import Files
 
 @dataclass(frozen=True, order=True)
 class OffsetRange:
-    """The offsets [start, end) of one partition; a gap inside (transaction markers, compaction) is normal."""
+    """The offsets [start, end) of one partition. Gaps inside (transaction markers, compaction) are normal."""
 
     partition: int
     start: int
@@ -36,16 +36,17 @@ class OffsetRange:
 
 @dataclass(frozen=True)
 class Planned:
-    """A batch as Spark has planned it: its ranges by partition and its time, which is the rows' ingestion time."""
+    """A batch as Spark planned it: one range per partition, sorted, and its time, which becomes the rows' ingestion time."""
 
     ranges: tuple[OffsetRange, ...]
     planned_at: datetime
 
 
 def planned(files: Files, checkpoint: str, number: int, starts: Mapping[int, int]) -> Planned:
-    """Batch `number` of Spark's, which begins at `starts`; a partition that is not among them begins at 0.
+    """Spark's batch `number`, which starts at `starts`; a partition that `starts` lacks starts at 0.
 
-    Raises RunStopped CHECKPOINT_GONE where the file of this very batch is missing or damaged, or ends before `starts`.
+    Raises RunStopped CHECKPOINT_GONE if the batch's file is missing or damaged, if its offsets end before `starts`, or if it lacks
+    a partition of `starts`.
     """
     path = f"{checkpoint}/offsets/{number}"
     try:
@@ -60,7 +61,7 @@ def planned(files: Files, checkpoint: str, number: int, starts: Mapping[int, int
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunStopped(
             "CHECKPOINT_GONE",
-            f"{path} was deleted, damaged or replaced beneath the run ({error}). Nothing of this batch was written.",
+            f"{path} was deleted, damaged or replaced during the run ({error}). Nothing of this batch was written.",
             expected="the offsets that Spark has just written there.",
-            remedy="run again: it goes on where the table ends.",
+            remedy="run again: it continues where the table ends.",
         ) from error

@@ -1,6 +1,6 @@
-"""What the transaction coordinators hold, and which open transaction keeps readers of committed records waiting, by how much.
+"""Transactions from the brokers' transaction coordinators, and how many records open ones hold back from read_committed readers.
 
-A partition's last stable offset is where its oldest open transaction begins: nothing from there on is shown to read_committed.
+A partition's last stable offset is the start of its oldest open transaction. A read_committed reader sees nothing from there on.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ from ingest.kafka.log.fetch import TopicReader
 from ingest.kafka.log.log_reader import stretches
 from ingest.runtime.errors import IngestError, InvalidEnvironment, InvalidInput, RunStopped
 
-# Kafka's names, in the order in which a transaction passes them; the others are decided.
+# Kafka's names of the states of an open transaction, in the order in which it passes through them. No transaction is open in other states.
 OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 ANSWER_WITHIN_S: Final = 15.0
 _OFFSETS_WITHIN_S: Final = 5.0
 _ENDED_WITHIN_S: Final = 30.0
-# Their headers are read, with all that is between: some 20 MB, a second or less.
+# Counting needs only the batch headers, but fetches whole batches: about 20 MB, in at most a second.
 COUNTED_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOffsets:
-    """A partition with records of an open transaction, which begins there at `start`.
+    """A partition with records of an open transaction, which starts there at offset `start`.
 
-    Offsets from `last_stable` to `high_watermark` are kept from read_committed; `holds`: it is this transaction that does so. `records`
-    is how many records stand there, without markers; None where they were not counted: beyond COUNTED_MAX offsets, or without the right
-    to read the topic.
+    The offsets [last_stable, high_watermark) are hidden from read_committed readers. `records` is the number of records in them, without
+    markers. It is None if the records were not counted: more than COUNTED_MAX offsets, or no right to read the topic.
     """
 
     topic: str
@@ -51,19 +50,21 @@ class HeldOffsets:
 
     @property
     def holds(self) -> bool:
+        """Whether this transaction is the one that holds back the last stable offset."""
         return self.start == self.last_stable
 
     @property
     def held_back(self) -> int:
-        """Offsets that readers of committed records wait for because of this transaction; markers count too."""
+        """The number of offsets, including markers, that read_committed readers wait for because of this transaction."""
         return self.high_watermark - self.last_stable if self.holds else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A transactional id. `age_s` is how long its transaction is open, None where none is; `held` its partitions that hold records.
+    """A transactional id and its transaction.
 
-    `untold` are those of its partitions of which the brokers tell nothing: without a leader, deleted, or not ours to read.
+    `age_s` is the age of the open transaction, None without one. `held` are the partitions that contain its records. `untold` are its
+    partitions for which the brokers report nothing: without a leader, deleted, or not readable for this user.
     """
 
     transactional_id: str
@@ -83,18 +84,18 @@ class Listed:
 
     @property
     def held_back(self) -> int:
-        """Sum over its partitions, in offsets."""
+        """The number of offsets held back, in all partitions."""
         return sum(each.held_back for each in self.held)
 
     @property
     def records_held_back(self) -> int | None:
-        """The same in records; None where those of one partition were not counted."""
+        """The number of records held back, in all partitions; None if one partition was not counted."""
         counted = [each.records for each in self.held if each.holds]
         return None if None in counted else sum(each or 0 for each in counted)
 
 
 def listed(kafka: KafkaOptions) -> tuple[Listed, ...]:
-    """All transactional ids that the brokers know, those that hold most back first.
+    """All transactional ids that the brokers know; those that hold back the most offsets come first.
 
     Raises InvalidEnvironment BROKER_UNREACHABLE, KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_TOO_OLD (before Kafka 3.0).
     """
@@ -103,23 +104,23 @@ def listed(kafka: KafkaOptions) -> tuple[Listed, ...]:
         found = [_described(admin, row.transactional_id) for rows in by_broker.values() for row in rows]
         described = {name: one for each in found for name, one in each.items()}
         in_open = {place for one in described.values() if one.state.value in OPEN for place in one.topic_partitions}
-        reported, begun = _begun(admin, _with_leader(admin, in_open))
+        reported, starts = _starts(admin, _with_leader(admin, in_open))
         try:
             bounds = _bounds(kafka, reported)
-        except KafkaTimeoutError:  # a leader has gone since it was asked for
+        except KafkaTimeoutError:  # a partition has lost its leader since the check
             bounds = _bounds(kafka, _with_leader(admin, reported))
-    begun = {(place, producer_id): start for (place, producer_id), start in begun.items() if place in bounds}
-    holding = {place for (place, _), start in begun.items() if start == bounds[place][0]}
+    starts = {(place, producer_id): start for (place, producer_id), start in starts.items() if place in bounds}
+    holding = {place for (place, _), start in starts.items() if start == bounds[place][0]}
     with quiet():
-        waiting = {place: _records(kafka, place, *bounds[place]) for place in holding}
-    rows = [_row(name, one, begun, bounds, waiting) for name, one in described.items()]
+        counts = {place: _records(kafka, place, *bounds[place]) for place in holding}
+    rows = [_row(name, one, starts, bounds, counts) for name, one in described.items()]
     return tuple(sorted(rows, key=lambda row: (-row.held_back, not row.is_open, -(row.age_s or 0), row.transactional_id)))
 
 
 def abort(kafka: KafkaOptions, transactional_id: str) -> None:
-    """End the open transaction of this id, as a restart of its producer would: by a newer producer. The old one is fenced.
+    """Abort the open transaction of this id, as a restart of its producer does: a newer producer fences the old one.
 
-    One whose commit is decided (PrepareCommit) is no open one: it will be committed, whoever asks.
+    A transaction whose commit is decided (PrepareCommit) cannot be aborted: the brokers will commit it.
 
     Raises InvalidInput TRANSACTIONAL_ID_UNKNOWN, NO_OPEN_TRANSACTION, RunStopped STILL_OPEN, and what `listed` raises.
     """
@@ -137,16 +138,16 @@ def abort(kafka: KafkaOptions, transactional_id: str) -> None:
         if time.monotonic() > deadline:
             expected = "its end, once the brokers have written their markers."
             found = f"the transaction of {transactional_id} is still open."
-            raise RunStopped("STILL_OPEN", found, expected=expected, remedy="see whether the leaders of its partitions are there.")
+            raise RunStopped("STILL_OPEN", found, expected=expected, remedy="check that its partitions have leaders.")
         time.sleep(0.2)
 
 
 @contextmanager
 def _admin(kafka: KafkaOptions) -> Iterator[Any]:
-    nothing = MetadataRequest(
+    no_topics = MetadataRequest(
         topics=[], allow_auto_topic_creation=False, include_cluster_authorized_operations=False, include_topic_authorized_operations=False
     )
-    broker_request.ask(kafka, nothing, ANSWER_WITHIN_S)  # says by name what is wrong, which the client below would call a time-out
+    broker_request.ask(kafka, no_topics, ANSWER_WITHIN_S)  # raises the actual error, which the client below would report as a timeout
     within_ms = int(ANSWER_WITHIN_S * 1000)
     try:
         admin = KafkaAdminClient(**kafka.for_python(), request_timeout_ms=within_ms, bootstrap_timeout_ms=within_ms)
@@ -156,7 +157,7 @@ def _admin(kafka: KafkaOptions) -> Iterator[Any]:
             admin.close()
     except KafkaError as error:
         if isinstance(error, UnsupportedVersionError):
-            found, remedy = "the brokers cannot list transactions.", "ask the brokers' own tools."
+            found, remedy = "the brokers cannot list transactions.", "use the brokers' own tools."
             raise InvalidEnvironment("BROKER_TOO_OLD", found, expected="Kafka 3.0 or later (KIP-664).", remedy=remedy) from error
         raise kafka_errors.unreachable(kafka.bootstrap_servers, type(error).__name__).environment_error() from error
 
@@ -164,12 +165,15 @@ def _admin(kafka: KafkaOptions) -> Iterator[Any]:
 def _described(admin: Any, transactional_id: str) -> dict[str, Any]:
     try:
         return dict(admin.describe_transactions([transactional_id]))
-    except TransactionalIdNotFoundError:  # it expired between the two questions
+    except TransactionalIdNotFoundError:  # the id expired between the two requests
         return {}
 
 
 def _with_leader(admin: Any, places: set[TopicPartition]) -> set[TopicPartition]:
-    """A transaction is often held up just because a partition has none: the others are told of all the same."""
+    """The partitions that have a leader.
+
+    A transaction often hangs because one of its partitions has no leader. The other partitions are reported all the same.
+    """
     topics = admin.describe_topics(sorted({place.topic for place in places})) if places else ()
     led = {
         TopicPartition(topic["name"], each["partition_index"]) for topic in topics for each in topic["partitions"] if each["leader_id"] >= 0
@@ -177,28 +181,31 @@ def _with_leader(admin: Any, places: set[TopicPartition]) -> set[TopicPartition]
     return places & led
 
 
-def _begun(admin: Any, places: set[TopicPartition]) -> tuple[set[TopicPartition], dict[tuple[TopicPartition, int], int]]:
-    """The partitions that tell of it (it needs the right to read them), and where the open transaction of a producer id begins there."""
+def _starts(admin: Any, places: set[TopicPartition]) -> tuple[set[TopicPartition], dict[tuple[TopicPartition, int], int]]:
+    """The partitions that the brokers report on, and the start offset of each open transaction by partition and producer id.
+
+    The brokers report only on partitions that the user may read.
+    """
     try:
         found = dict(admin.describe_producers(places)) if places else {}
-    except BrokerResponseError:  # one of them spoils the answer of all
+    except BrokerResponseError:  # one partition can fail the request for all of them
         found = {}
         for place in places:
             with suppress(BrokerResponseError):
                 found |= admin.describe_producers([place])
-    begun = {
+    starts = {
         (place, one.producer_id): one.current_transaction_start_offset
         for place, state in found.items()
         for one in state.active_producers
         if one.current_transaction_start_offset >= 0
     }
-    return set(found), begun
+    return set(found), starts
 
 
 def _bounds(kafka: KafkaOptions, places: set[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
     ends = []
     for level in ("read_committed", "read_uncommitted") if places else ():
-        # In this order, so that the stable offset is never above the end.
+        # In this order, so that the last stable offset is never above the end.
         options = {"isolation_level": level, "enable_auto_commit": False, "group_id": None, "exclude_internal_topics": False}
         with KafkaConsumer(**kafka.for_python(), **options) as reader:
             ends.append(reader.end_offsets(list(places), timeout_ms=_OFFSETS_WITHIN_S * 1000))
@@ -212,16 +219,16 @@ def _records(kafka: KafkaOptions, place: TopicPartition, start: int, end: int) -
         with TopicReader(kafka, place.topic, answer_within_s=ANSWER_WITHIN_S) as reader:
             batches = (stretch.batch for stretch in stretches(reader, place.partition, start, end))
             return sum(batch.record_count for batch in batches if batch is not None and not batch.control)
-    except IngestError:  # offsets may be asked for with Describe, records only with Read
+    except IngestError:  # Describe is enough to request offsets, but records need Read
         return None
 
 
 def _row(
     name: str,
     one: Any,
-    begun: dict[tuple[TopicPartition, int], int],
+    starts: dict[tuple[TopicPartition, int], int],
     bounds: dict[TopicPartition, tuple[int, int]],
-    waiting: dict[TopicPartition, int | None],
+    counts: dict[TopicPartition, int | None],
 ) -> Listed:
     places = tuple(sorted(one.topic_partitions))
     started_ms = one.transaction_start_time_ms
@@ -236,9 +243,9 @@ def _row(
         one.coordinator_id,
         places if is_open else (),
         tuple(
-            HeldOffsets(place.topic, place.partition, begun[place, one.producer_id], *bounds[place], waiting.get(place))
+            HeldOffsets(place.topic, place.partition, starts[place, one.producer_id], *bounds[place], counts.get(place))
             for place in places
-            if is_open and (place, one.producer_id) in begun
+            if is_open and (place, one.producer_id) in starts
         ),
         tuple(place for place in places if is_open and place not in bounds),
     )

@@ -1,4 +1,4 @@
-"""What the broker says of a topic: its id, its partitions, where each ends. Every question has a deadline."""
+"""A topic's id, partitions and offsets, requested from the broker. Every request has a deadline."""
 
 from __future__ import annotations
 
@@ -21,21 +21,25 @@ from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic_state import TopicId, TopicState, topic_made_again
 from ingest.runtime.errors import InvalidEnvironment, RunStopped
 
-# A cluster that answers at all answers in a second or two; longer silence is a wrong address.
+# A reachable cluster answers in a second or two; a longer silence means a wrong address.
 ANSWER_WITHIN_S = 15.0
-# As long as Spark's clients wait for a broker that is gone (PATIENCE in table_query.py); one that has only just started knows no topic yet.
+# As long as Spark's clients wait for a lost broker (PATIENCE in table_query.py).
 BACK_WITHIN_S = 90.0
+# Codes that may pass on their own: a broker that has just started knows no topic yet.
 PASSING = ("BROKER_UNREACHABLE", "TOPIC_UNKNOWN")
 ASKED_AGAIN_AFTER_S = 0.5
 SETTLED_WITHIN_S = 5.0
-# The lag is for show; no batch waits for it.
+# The lag is only displayed; no batch waits for it.
 LAG_WITHIN_MS = 2_000
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as the broker knows it. `id` is how Kafka prints it; it is empty if the broker is too old to have ids. `cluster` is the
-    cluster's id, which outlives its upgrades; empty if none is told."""
+    """A topic as the broker reports it.
+
+    `id` is the topic id as Kafka prints it, empty if the broker is too old for topic ids. `cluster` is the cluster's id, which survives
+    upgrades; it is empty if the broker reports none.
+    """
 
     name: str
     id: str
@@ -44,10 +48,11 @@ class Topic:
 
 
 def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) -> Topic:
-    """Ask for the topic, each broker once.
+    """Request the topic's metadata, from each broker once until one answers.
 
-    Raises InvalidEnvironment KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_UNREACHABLE, TOPIC_UNKNOWN or KAFKA_FORBIDDEN (which a
-    broker also says of a topic that is not there, to a user who may not see it), and InvalidInput KAFKA_OPTION_UNUSABLE.
+    Raises InvalidEnvironment KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE, BROKER_UNREACHABLE, TOPIC_UNKNOWN or KAFKA_FORBIDDEN, and
+    InvalidInput KAFKA_OPTION_UNUSABLE or BOOTSTRAP_SERVERS_INVALID. For a user without the right Describe, a broker reports a missing
+    topic as forbidden, too.
     """
     request = MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name=name)],
@@ -60,7 +65,7 @@ def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) 
     error = for_code(found["error_code"])
     if error in (UnknownTopicOrPartitionError, InvalidTopicError):
         raise kafka_errors.topic_unknown(kafka, name).environment_error()
-    # Who may describe a topic and not read it would be refused in the first batch.
+    # With Describe but without Read, the first batch would fail.
     if error is TopicAuthorizationFailedError or not _may_read(found.get("authorized_operations")):
         raise kafka_errors.forbidden(kafka, f"the topic {name!r}").environment_error()
     if error is not NoError:
@@ -70,11 +75,11 @@ def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) 
 
 
 def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: float = BACK_WITHIN_S) -> None:
-    """Called when a batch has been read and before it is written: raises RunStopped TOPIC_RECREATED if the topic of this name is
-    another one by now (I6).
+    """Check that the topic still has the same id (I6). A batch calls this after it has read its records and before it writes.
 
-    Where the new one is as long as the old one was, Spark's clients read on in the middle of it without a word. A broker that is gone is
-    waited for; then the codes of `describe`, as RunStopped. Nothing is asked of a broker that tells no topic ids.
+    Raises RunStopped TOPIC_RECREATED if another topic has the name now. If the new topic is at least as long as the old one, Spark's
+    clients silently continue in the middle of it. Waits up to `within_s` for a lost broker, then raises the codes of `describe` as
+    RunStopped. Does nothing if the broker has no topic ids.
     """
     if not topic.id:
         return
@@ -85,7 +90,7 @@ def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: floa
             break
         except InvalidEnvironment as error:
             tries += 1
-            # Twice at least: one that goes down in this very moment ends a login as if it refused it.
+            # At least two attempts: a broker that is shutting down can end a login as if it refused it.
             if time.monotonic() > deadline or (error.code not in PASSING and tries > 1):
                 raise KafkaFailure(error.code, error.found.rstrip("."), error.expected, error.remedy).stopped(table) from error
         time.sleep(ASKED_AGAIN_AFTER_S)
@@ -93,21 +98,24 @@ def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: floa
 
 
 def refuse_another(now: Topic, topic: Topic, table: str) -> None:
-    """Raises RunStopped TOPIC_RECREATED if `now`, what the broker knows by that name, is not the topic that `table` was read from."""
+    """Raise RunStopped TOPIC_RECREATED if `now`, the broker's current topic of that name, is not the topic that `table` reads."""
     if now.id in ("", topic.id):
         return
     raise RunStopped(
         "TOPIC_RECREATED",
-        f"topic {topic.name} was deleted and made again while {table} was read from it: its id was {topic.id} and is {now.id}. "
-        "Of the batch at hand nothing was written.",
-        expected="the same topic: offsets of the one mean nothing in the other.",
+        f"topic {topic.name} was deleted and recreated while {table} read it: its id was {topic.id} and is now {now.id}. "
+        "Nothing of the current batch was written.",
+        expected="the same topic: offsets of one topic mean nothing in another.",
         remedy=topic_made_again(table),
     )
 
 
 def diagnose(kafka: KafkaOptions, name: str, seen: KafkaFailure) -> KafkaFailure:
-    """What is behind a trouble that Spark saw: its clients call much a timeout, a deleted topic too, and a broker that has only just come
-    back knows no topic yet. So the broker is asked itself, and where it knows none of that name, at least twice."""
+    """Find the cause of a failure that Spark reported, by asking the broker.
+
+    Spark's clients report many causes as a timeout, even a deleted topic. A broker that has just restarted knows no topic yet, so
+    TOPIC_UNKNOWN counts only after SETTLED_WITHIN_S and at least two answers.
+    """
     if seen.code not in PASSING:
         return seen
     deadline, tries = time.monotonic() + SETTLED_WITHIN_S, 0
@@ -119,20 +127,20 @@ def diagnose(kafka: KafkaOptions, name: str, seen: KafkaFailure) -> KafkaFailure
             if error.code != "TOPIC_UNKNOWN" or (time.monotonic() > deadline and tries > 1):
                 return KafkaFailure(error.code, error.found.rstrip("."), error.expected, error.remedy)
         else:
-            why = f"for a while it did not know the topic {name!r}; the next start says if that was made again"
-            passed = kafka_errors.unreachable(kafka.bootstrap_servers, why)
-            return passed if seen.code == "TOPIC_UNKNOWN" else seen
+            why = f"for a while it did not know the topic {name!r}; the next start checks whether the topic was recreated"
+            recovered = kafka_errors.unreachable(kafka.bootstrap_servers, why)
+            return recovered if seen.code == "TOPIC_UNKNOWN" else seen
         time.sleep(ASKED_AGAIN_AFTER_S)
 
 
-def look(kafka: KafkaOptions, name: str, within_s: float) -> tuple[Topic, dict[int, tuple[int, int]]]:
-    """`describe` and `bounds` in one go, for who cannot wait: each question may take `within_s`. Raises as both."""
+def describe_with_bounds(kafka: KafkaOptions, name: str, within_s: float) -> tuple[Topic, dict[int, tuple[int, int]]]:
+    """`describe` and `bounds` together, for callers that cannot wait. `within_s` limits each request. Raises what both raise."""
     topic = describe(kafka, name, within_s)
     return topic, bounds(kafka, topic, within_s)
 
 
 def bounds(kafka: KafkaOptions, topic: Topic, within_s: float = ANSWER_WITHIN_S) -> dict[int, tuple[int, int]]:
-    """The earliest offset of each partition and its end (the high watermark). Raises InvalidEnvironment BROKER_UNREACHABLE."""
+    """The earliest offset and the end (high watermark) of each partition. Raises InvalidEnvironment BROKER_UNREACHABLE."""
     partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
     with _consumer(kafka, within_s) as consumer:
         first = consumer.beginning_offsets(partitions, timeout_ms=within_s * 1000)
@@ -141,19 +149,19 @@ def bounds(kafka: KafkaOptions, topic: Topic, within_s: float = ANSWER_WITHIN_S)
 
 
 def topic_state(kafka: KafkaOptions, topic: Topic, isolation_level: str, within_s: float = ANSWER_WITHIN_S) -> TopicState:
-    """What a start and a seek ask of the broker, for a reader of this isolation level. Raises InvalidEnvironment BROKER_UNREACHABLE."""
+    """The topic state that a start or a seek needs, for a reader of this isolation level. Raises InvalidEnvironment BROKER_UNREACHABLE."""
     known, id = bounds(kafka, topic, within_s), TopicId(topic.name, topic.id, topic.cluster)
     if isolation_level != "read_committed":
         return TopicState(id, known)
     partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
     with _consumer(kafka, within_s, isolation_level) as consumer:
         decided = consumer.end_offsets(partitions, timeout_ms=within_s * 1000)
-    # Asked later than the bounds: what was decided in between is no matter.
+    # Requested after the bounds, so it can be above their end; `min` cuts it.
     return TopicState(id, known, {p.partition: min(int(decided[p]), known[p.partition][1]) for p in partitions})
 
 
 def offsets_at(kafka: KafkaOptions, topic: Topic, milliseconds: int) -> dict[int, int | None]:
-    """The first offset of each partition whose record is not older than this time (ms since the epoch); None: all are older.
+    """The first offset of each partition whose record is not older than this time (ms since 1970 UTC); None if all are older.
 
     Raises InvalidEnvironment BROKER_UNREACHABLE.
     """
@@ -178,7 +186,7 @@ def _consumer(kafka: KafkaOptions, within_s: float, isolation_level: str = "read
 
 
 class Ends:
-    """Asks where a topic's partitions end, as a reader of this isolation level sees it; `close` it at the end."""
+    """Measures the lag of a reader of this isolation level on one topic. Call `close` at the end."""
 
     def __init__(self, kafka: KafkaOptions, topic: Topic, isolation_level: str) -> None:
         self._kafka = kafka
@@ -187,7 +195,7 @@ class Ends:
         self._consumer: KafkaConsumer | None = None
 
     def lag(self, reached: Mapping[int, int]) -> int | None:
-        """Offsets between `reached` (by partition) and the ends; None if the broker did not say within LAG_WITHIN_MS."""
+        """The number of offsets between `reached` (by partition) and the ends; None if the broker does not answer within LAG_WITHIN_MS."""
         try:
             if self._consumer is None:
                 settings = {"enable_auto_commit": False, "group_id": None, "isolation_level": self._isolation_level}
@@ -199,14 +207,14 @@ class Ends:
         return sum(max(0, int(end) - reached.get(each.partition, 0)) for each, end in ends.items())
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Close the connection to the broker."""
         if self._consumer is not None:
             self._consumer.close(autocommit=False)
             self._consumer = None
 
 
 def _id_text(value: object) -> str:
-    """Kafka's own notation of a topic id: URL-safe base64 of the 16 bytes, without padding."""
+    """A topic id in Kafka's notation: URL-safe base64 of the 16 bytes, without padding. Empty for no id."""
     if value is None:
         return ""
     number = value if isinstance(value, uuid.UUID) else uuid.UUID(str(value))
@@ -214,6 +222,9 @@ def _id_text(value: object) -> str:
 
 
 def _may_read(operations: Iterable[int] | None) -> bool:
-    """Whether we may read, of the numbers that the broker tells; one without authorizer tells all, an old one none that Kafka defines."""
+    """Whether the operations that the broker allows include Read.
+
+    A broker without an authorizer reports all operations. An old broker reports none that Kafka defines, so the answer is yes.
+    """
     known = set(operations or ()) & {operation.value for operation in ACLOperation}
     return not known or bool(known & {ACLOperation.READ.value, ACLOperation.ALL.value})

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# A topic that holds copies (another cluster's, one made again) has another id, and the position holds it.
-NOT_AGAIN = "ids that the table holds are not added again. But with `event_id: position` a copied record is another event: there begin "
-NOT_AGAIN += "behind the copies (`--to` offsets or a time, `--accept-gap`)."
+# A topic with copied records (on another cluster, or recreated) has another id, and the event id `position` contains the topic id.
+NOT_AGAIN = "ids that the table contains are not added again. But with `event_id: position` a copied record is another event: then start "
+NOT_AGAIN += "after the copies (`--to` offsets or a time, `--accept-gap`)."
 
 
 @dataclass(frozen=True)
 class TopicId:
-    """A topic: its name, its id as Kafka prints it and its cluster's id (both empty where the broker has none)."""
+    """A topic's name, its id as Kafka prints it, and its cluster's id. Both ids are empty if the broker has none."""
 
     name: str
     id: str
@@ -24,9 +24,9 @@ NO_TOPIC = TopicId("", "")
 
 @dataclass(frozen=True)
 class TopicState:
-    """The topic as the broker has it: (earliest, end) offsets by partition.
+    """A topic's offsets as the broker reports them: `bounds` are (earliest, end) by partition.
 
-    `decided` is where a reader of committed records ends: before the first open transaction. Empty for other readers.
+    `decided` is the end for a reader of committed records by partition: the last stable offset. It is empty for other readers.
     """
 
     topic: TopicId
@@ -34,13 +34,13 @@ class TopicState:
     decided: Mapping[int, int] = field(default_factory=dict)
 
     def ends(self) -> dict[int, int]:
-        """Where a reader ends now, by partition."""
+        """The current end for a reader, by partition."""
         return {p: self.decided.get(p, end) for p, (_, end) in self.bounds.items()}
 
 
 def topic_made_again(name: str) -> str:
-    """What to do about a topic of another id, also one that is met in the midst of a run."""
+    """The remedy if a topic's id differs, at a start or during a run."""
     return (
-        "check --bootstrap-servers: a topic of another cluster has another id, too. If this one was made again, "
-        f"`ingest seek {name} --to earliest` goes on with it from its beginning; {NOT_AGAIN}"
+        "check --bootstrap-servers: a topic of another cluster has another id, too. If this topic was recreated, "
+        f"`ingest seek {name} --to earliest` reads it from its beginning; {NOT_AGAIN}"
     )

@@ -1,1 +1,1 @@
-"""What demonstrates and proves the product, and what production never loads: embedded broker, demo, chaos, oracle, samples, fault proxy."""
+"""Demos and test tools that production never loads: embedded broker, demo, chaos, oracle, delivery modes, samples, fault proxy."""

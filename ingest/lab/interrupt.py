@@ -1,4 +1,4 @@
-"""Signals that end the work at hand as Ctrl-C does, and the moments in which they have to wait."""
+"""Signals that end the current work as Ctrl-C does, and blocks that defer them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_waiting = False  # in `uninterrupted`
-_came = False  # a signal, since `interrupted_by` began
+_deferring = False  # inside `uninterrupted`
+_received = False  # a signal arrived since `interrupted_by` started
 
 
 @contextmanager
 def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
-    """Let these signals and Ctrl-C raise KeyboardInterrupt, once: while that is cleaned up after, no further one disturbs."""
+    """Let these signals and Ctrl-C raise KeyboardInterrupt once. Later signals are ignored, so that they cannot disturb the clean-up."""
 
     def interrupt(number: int, _: Any) -> None:
-        global _came
+        global _received
         for each in (*signals, signal.SIGINT):
             signal.signal(each, signal.SIG_IGN)
-        _came = True
-        if not _waiting:
+        _received = True
+        if not _deferring:
             raise KeyboardInterrupt
 
-    global _came
-    _came = False
-    # Ignored from outside (nohup) stays ignored, but for Ctrl-C: a shell's background job has it ignored and must still end.
+    global _received
+    _received = False
+    # A signal that the caller ignores (nohup) stays ignored, except SIGINT: shells ignore it for background jobs, which must still end.
     caught = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN] + [signal.SIGINT]
     before = {each: signal.signal(each, interrupt) for each in caught}
     try:
@@ -40,24 +40,24 @@ def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """What interrupts within `interrupted_by` waits for the end of this: a process started here is known to whoever must end it.
+    """Defer the signals of `interrupted_by` to the end of this block, so that a process started in it is recorded before it must be ended.
 
-    None is started where a signal has come already, and its KeyboardInterrupt was lost: whoever was at work has dropped it.
+    Raises KeyboardInterrupt before the block if a signal has already arrived: a library may have swallowed its KeyboardInterrupt.
     """
-    global _waiting
-    if _came:
+    global _deferring
+    if _received:
         raise KeyboardInterrupt
-    _waiting = True
+    _deferring = True
     try:
         yield
     finally:
-        _waiting = False
-    if _came:
+        _deferring = False
+    if _received:
         raise KeyboardInterrupt
 
 
 def apart(work: Callable[[], T]) -> T:
-    """What `work` returns or raises, from a thread of its own: kafka-python 3.0.12 drops an interrupt that meets it within its loop."""
+    """Run `work` on its own thread and return or raise its result: kafka-python 3.0.12 swallows a KeyboardInterrupt in its event loop."""
     done: Future[T] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Operating-system processes that this package starts: who they are, how they end, and that they never outlive their purpose."""
+"""Operating-system processes that this package starts: how to identify them, end them, and keep them from outliving their parent."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pathlib import Path
 
 import psutil
 
-# Clocks step; a process id is recycled by another process of the same command line far later than this.
+# Tolerates a clock that steps. The OS reuses a process id for another process with the same command line far later than this.
 _CREATION_TOLERANCE_S = 5.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process beyond doubt: its id, when it was created (seconds since the epoch) and a word of its command line.
+    """A process's unambiguous identity: its id, its creation time (seconds since the epoch) and one word of its command line.
 
-    Ids are recycled; the three together let another run of the command find a process, and never end a stranger.
+    The OS reuses process ids. With all three, a later command can find the process and never ends another one by mistake.
     """
 
     pid: int
@@ -34,7 +34,7 @@ class ProcessId:
         return self._process() is not None
 
     def end(self, *, grace_s: float) -> bool:
-        """SIGTERM, then SIGKILL after `grace_s` (0: SIGKILL at once). False if it was gone already."""
+        """SIGTERM, then SIGKILL after `grace_s` (0: SIGKILL at once). False if the process was already gone."""
         process = self._process()
         if process is None:
             return False
@@ -60,11 +60,11 @@ class ProcessId:
 def launch(
     command: Sequence[str], *, marker: str, output: Path, cwd: Path, die_with_parent: bool, env: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], ProcessId]:
-    """Start a process in a session of its own (Ctrl-C in this terminal does not reach it), its output appended to a file.
+    """Start a process in its own session, so Ctrl-C in this terminal does not reach it; append its output to a file.
 
-    `marker` is one of the command's words, unlike any other process's; `env` replaces the environment (None: ours). With
-    `die_with_parent` Linux kills it when the *thread* that called this ends, however that happens: call it from the main thread.
-    Elsewhere the caller must end it.
+    `marker` is a word of the command that no other process has. `env` replaces the environment (None: inherit ours). With
+    `die_with_parent` Linux kills the process when the *thread* that called this ends for any reason: call it on the main thread.
+    On other systems the caller must end the process.
     """
     prctl = ctypes.CDLL(None).prctl if die_with_parent and sys.platform == "linux" else None
 
@@ -87,7 +87,7 @@ def launch(
 
 
 def of_group(leader: int) -> list[psutil.Process]:
-    """The processes of a group that are still there, stopped ones too; whose leader `launch` started."""
+    """The live processes, including stopped ones, of the group whose leader `launch` started."""
     found = []
     for pid in psutil.pids():
         with suppress(ProcessLookupError, psutil.NoSuchProcess):

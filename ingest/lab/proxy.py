@@ -1,8 +1,8 @@
-"""A TCP proxy before a Kafka broker that loses, delays and holds replies, for tests and for `ingest semantics`.
+"""A TCP proxy in front of Kafka brokers that loses, delays and holds requests and replies, for tests and for `ingest semantics`.
 
-It reads the frames of Kafka's protocol, so that a fault can be aimed at one kind of request: "the reply to a Produce is lost after
-the broker wrote". Brokers tell clients each other's addresses; the proxy puts its own in their place, so that a client that was
-given `bootstrap_servers` never goes past it. Plaintext listeners only.
+It parses the frames of Kafka's protocol, so a fault can target one kind of request: "the reply to a Produce is lost after the
+broker wrote". Brokers send each other's addresses to clients. The proxy replaces them with its own, so a client that connects to
+`bootstrap_servers` never bypasses it. Plaintext listeners only.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ingest.lab.broker.broker_config import HOST
 
 _CONNECT_WITHIN_S: Final = 5.0
 _SIZE: Final = struct.Struct(">i")
-_REQUEST: Final = struct.Struct(">hhi")  # api key, api version, correlation id (KIP-482 left these in place)
+_REQUEST: Final = struct.Struct(">hhi")  # api key, api version, correlation id (unchanged by KIP-482)
 
 
 class Api(IntEnum):
-    """The kinds of request that faults are aimed at, by their number in Kafka's protocol."""
+    """The requests that faults can target, with their API keys in Kafka's protocol."""
 
     PRODUCE = 0
     METADATA = 3
@@ -49,7 +49,7 @@ _WITH_ADDRESSES: Final[dict[int, Any]] = {
 }
 
 
-class _What(Enum):
+class _Effect(Enum):
     CUT = "cut"
     DROP = "drop"
     HOLD = "hold"
@@ -57,41 +57,41 @@ class _What(Enum):
     KEEP_REQUEST = "keep request"
 
 
-_OF_REQUESTS: Final = (_What.CUT_REQUEST, _What.KEEP_REQUEST)
+_OF_REQUESTS: Final = (_Effect.CUT_REQUEST, _Effect.KEEP_REQUEST)
 
 
 @dataclass(eq=False)
 class ProxyFault:
-    """A fault that waits for its kind of request. `wait` until it has struck; a held reply goes on with `release`."""
+    """A fault that waits for its kind of request. `wait` returns once it has been injected; `release` lets a held reply through."""
 
     api: Api
-    _what: _What
+    _effect: _Effect
     _times: int
     _skip: int
     _delay_s: float | None = None
     struck: int = 0
     kept: bytes = b""
-    _once: threading.Event = field(default_factory=threading.Event, repr=False)
+    _injected: threading.Event = field(default_factory=threading.Event, repr=False)
     _released: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def wait(self, timeout_s: float) -> None:
-        """Until it has struck once; raises TimeoutError."""
-        if not self._once.wait(timeout_s):
+        """Wait until the fault has been injected once; raises TimeoutError."""
+        if not self._injected.wait(timeout_s):
             raise TimeoutError(f"no {self.api.name} came through the proxy within {timeout_s} s")
 
     def release(self) -> None:
-        """Let held and all later replies through."""
+        """Let the held reply and all later ones through."""
         self._times = 0
         self._released.set()
 
 
 class Proxy:
-    """Stands before the brokers at `upstream` (`host:port,…`); clients get its `bootstrap_servers`. A context manager."""
+    """Proxies the brokers at `upstream` (`host:port,…`); clients connect to `bootstrap_servers`. A context manager."""
 
     def __init__(self, upstream: str) -> None:
         self._upstream = [_address(server) for server in upstream.split(",")]
         self._lock = threading.Lock()
-        self._doors: dict[tuple[str, int], socket.socket] = {}
+        self._listeners: dict[tuple[str, int], socket.socket] = {}
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._faults: list[ProxyFault] = []
@@ -99,7 +99,7 @@ class Proxy:
 
     def __enter__(self) -> Proxy:
         for address in self._upstream:
-            self._door(address)
+            self._port_for(address)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -107,7 +107,7 @@ class Proxy:
             self._closed = True
             for fault in self._faults:
                 fault.release()
-            open_now = [*self._doors.values(), *self._sockets]
+            open_now = [*self._listeners.values(), *self._sockets]
         for each in open_now:
             _shut(each)
         for thread in self._threads:
@@ -115,35 +115,35 @@ class Proxy:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect."""
-        return ",".join(f"{HOST}:{self._door(address)}" for address in self._upstream)
+        """The proxy's own addresses, for clients."""
+        return ",".join(f"{HOST}:{self._port_for(address)}" for address in self._upstream)
 
     def cut_reply(self, api: Api, *, times: int = 1, skip: int = 0) -> ProxyFault:
-        """The broker has done what it was asked, and the connection breaks before its reply is through."""
-        return self._aim(ProxyFault(api, _What.CUT, times, skip))
+        """The broker handles the request, but the connection breaks before the client gets the reply."""
+        return self._aim(ProxyFault(api, _Effect.CUT, times, skip))
 
     def drop_reply(self, api: Api, *, times: int = 1, skip: int = 0) -> ProxyFault:
-        """The reply never comes; the connection stays, so the client waits out its own timeout."""
-        return self._aim(ProxyFault(api, _What.DROP, times, skip))
+        """The client never gets the reply. The connection stays open, so the client waits for its own timeout."""
+        return self._aim(ProxyFault(api, _Effect.DROP, times, skip))
 
     def hold_reply(self, api: Api, *, times: int = 1, skip: int = 0) -> ProxyFault:
-        """The reply waits until `release`; what comes after it on the same connection waits too."""
-        return self._aim(ProxyFault(api, _What.HOLD, times, skip))
+        """Hold the reply, and all later ones on the same connection, until `release`."""
+        return self._aim(ProxyFault(api, _Effect.HOLD, times, skip))
 
     def delay_reply(self, api: Api, delay_s: float, *, times: int = 1, skip: int = 0) -> ProxyFault:
-        """The reply comes `delay_s` late, with all that follows it on the same connection."""
-        return self._aim(ProxyFault(api, _What.HOLD, times, skip, delay_s))
+        """Delay the reply, and all later ones on the same connection, by `delay_s` seconds."""
+        return self._aim(ProxyFault(api, _Effect.HOLD, times, skip, delay_s))
 
     def cut_request(self, api: Api, *, times: int = 1, skip: int = 0) -> ProxyFault:
         """The connection breaks before the request reaches the broker."""
-        return self._aim(ProxyFault(api, _What.CUT_REQUEST, times, skip))
+        return self._aim(ProxyFault(api, _Effect.CUT_REQUEST, times, skip))
 
     def keep_request(self, api: Api, *, skip: int = 0) -> ProxyFault:
-        """The request gets stuck on its way, until `deliver`; the connection stays, so the client waits out its own timeout."""
-        return self._aim(ProxyFault(api, _What.KEEP_REQUEST, 1, skip))
+        """Keep the request back until `deliver`. The connection stays open, so the client waits for its own timeout."""
+        return self._aim(ProxyFault(api, _Effect.KEEP_REQUEST, 1, skip))
 
     def deliver(self, fault: ProxyFault) -> None:
-        """A kept request reaches the first broker after all, by a way of its own; returns when that has answered."""
+        """Send a kept request to the first broker over a new connection; returns when the broker has answered."""
         fault.wait(_CONNECT_WITHIN_S)
         with socket.create_connection(self._upstream[0], _CONNECT_WITHIN_S) as broker:
             broker.sendall(_SIZE.pack(len(fault.kept)) + fault.kept)
@@ -151,7 +151,7 @@ class Proxy:
             _exactly(broker, size)
 
     def refuse(self) -> None:
-        """The broker is gone: all connections break, new ones are closed at once, until `restore`."""
+        """Simulate a dead broker: break all connections and close new ones at once, until `restore`."""
         with self._lock:
             self._refusing = True
             open_now = list(self._sockets)
@@ -167,37 +167,37 @@ class Proxy:
             self._faults.append(fault)
         return fault
 
-    def _struck(self, api: int, *, request: bool) -> ProxyFault | None:
+    def _triggered(self, api: int, *, request: bool) -> ProxyFault | None:
         with self._lock:
             for fault in self._faults:
-                if fault.api == api and fault._times > 0 and (fault._what in _OF_REQUESTS) == request:
+                if fault.api == api and fault._times > 0 and (fault._effect in _OF_REQUESTS) == request:
                     if fault._skip > 0:
                         fault._skip -= 1
                         continue
                     fault._times -= 1
                     fault.struck += 1
-                    fault._once.set()
+                    fault._injected.set()
                     return fault
         return None
 
-    def _door(self, address: tuple[str, int]) -> int:
-        """The port behind which the broker at `address` is; opened when first asked for."""
+    def _port_for(self, address: tuple[str, int]) -> int:
+        """The proxy's port for the broker at `address`; opened on first use."""
         with self._lock:
-            door = self._doors.get(address)
-            if door is None:
-                door = self._doors[address] = socket.create_server((HOST, 0))
-                self._start(self._accept, door, address)
-            return int(door.getsockname()[1])
+            listener = self._listeners.get(address)
+            if listener is None:
+                listener = self._listeners[address] = socket.create_server((HOST, 0))
+                self._start(self._accept, listener, address)
+            return int(listener.getsockname()[1])
 
     def _start(self, work: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=work, args=arguments, name="kafka-proxy", daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _accept(self, door: socket.socket, address: tuple[str, int]) -> None:
+    def _accept(self, listener: socket.socket, address: tuple[str, int]) -> None:
         while not self._closed:
             try:
-                client, _ = door.accept()
+                client, _ = listener.accept()
             except OSError:
                 return
             if self._refusing:
@@ -234,9 +234,9 @@ class Proxy:
 
     def _request(self, frame: bytes, asked: dict[int, tuple[int, int]]) -> bytes | None:
         api, version, correlation = _REQUEST.unpack_from(frame)
-        fault = self._struck(api, request=True)
+        fault = self._triggered(api, request=True)
         if fault is not None:
-            if fault._what is _What.CUT_REQUEST:
+            if fault._effect is _Effect.CUT_REQUEST:
                 raise ConnectionAbortedError
             fault.kept = frame
             return None
@@ -245,21 +245,21 @@ class Proxy:
 
     def _reply(self, frame: bytes, asked: dict[int, tuple[int, int]]) -> bytes | None:
         api, version = asked.pop(_SIZE.unpack_from(frame)[0])
-        fault = self._struck(api, request=False)
+        fault = self._triggered(api, request=False)
         if fault is not None:
-            if fault._what is _What.CUT:
+            if fault._effect is _Effect.CUT:
                 raise ConnectionAbortedError
-            if fault._what is _What.DROP:
+            if fault._effect is _Effect.DROP:
                 return None
             fault._released.wait(fault._delay_s)
-        return frame if api not in _WITH_ADDRESSES else self._readdressed(_WITH_ADDRESSES[api], version, frame)
+        return frame if api not in _WITH_ADDRESSES else self._with_own_addresses(_WITH_ADDRESSES[api], version, frame)
 
-    def _readdressed(self, kind: Any, version: int, frame: bytes) -> bytes:
+    def _with_own_addresses(self, kind: Any, version: int, frame: bytes) -> bytes:
         reply = kind.decode(frame, version=version, header=True)
-        places = list(getattr(reply, "brokers", None) or getattr(reply, "coordinators", None) or [reply])
-        for place in places:
-            if place.host:  # empty where no coordinator was found
-                place.host, place.port = HOST, self._door((place.host, place.port))
+        nodes = list(getattr(reply, "brokers", None) or getattr(reply, "coordinators", None) or [reply])
+        for node in nodes:
+            if node.host:  # empty if no coordinator was found
+                node.host, node.port = HOST, self._port_for((node.host, node.port))
         return bytes(reply.encode(header=True))
 
 

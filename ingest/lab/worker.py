@@ -1,4 +1,4 @@
-"""A command that chaos or the demo started, and all below it: struck as a whole or in part, watched, and gone without a trace."""
+"""A command that chaos or the demo starts, with all its child processes: signalled as a whole or in part, watched, and cleaned up."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import psutil
 
 from ingest.lab.process import launch, of_group
 
-# In the environment of every process of a chaos run, which finds them again by it.
+# Environment variable of every process of a chaos run; the run finds its processes by it.
 MARK: Final = "INGEST_CHAOS_MARK"
 GONE_WITHIN_S: Final = 60.0
 POLL_S: Final = 0.02
-# What a user has set for pipelines of their own must not reach a scratch one; these are about the machine.
+# A user's own settings must not reach a scratch pipeline. These few describe the machine and are passed on.
 KEPT: Final = ("INGEST_CACHE", "INGEST_DRIVER_MEMORY", MARK)
 
 
 def inherited() -> dict[str, str]:
-    """Our environment without the user's own settings."""
+    """Our environment without the user's own INGEST_ settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith("INGEST_") or name in KEPT}
 
 
 class Worker:
-    """A started command, the leader of a process group of its own; its output goes to a file. Start it from the main thread."""
+    """A running command, the leader of its own process group; its output goes to a file. Create it on the main thread."""
 
     def __init__(self, command: Sequence[str], *, output: Path, environment: Mapping[str, str]) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ class Worker:
         return self.output.read_text(encoding="utf-8", errors="replace") if self.output.exists() else ""
 
     def lines(self) -> list[str]:
-        """The whole lines of output that are new since the last call."""
+        """The complete lines of output since the last call."""
         with self.output.open("rb") as file:
             file.seek(self._read)
             data = file.read()
@@ -60,11 +60,11 @@ class Worker:
         return whole.decode(errors="replace").splitlines()
 
     def members(self) -> list[psutil.Process]:
-        """The processes of the group that are still there, stopped ones too."""
+        """The live processes of the group, including stopped ones."""
         return of_group(self.pid)
 
     def jvms(self) -> list[psutil.Process]:
-        """Its Java processes, but for one that only tells its version."""
+        """The group's Java processes, except a `java -version` probe."""
         found = []
         for process in self.members():
             with suppress(psutil.NoSuchProcess):
@@ -73,46 +73,46 @@ class Worker:
         return found
 
     def signal_all(self, number: int) -> None:
-        """To every process of the group; none left is no failure."""
+        """Send a signal to every process of the group; no error if none is left."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
     def signal(self, number: int) -> None:
-        """To the leader alone."""
+        """Send a signal to the leader only."""
         if self.poll() is None:
             self._process.send_signal(number)
 
     def stop(self) -> None:
-        """SIGSTOP to all, and wait until they stand still."""
+        """SIGSTOP the group and wait until every process is stopped."""
         self.signal_all(signal.SIGSTOP)
-        until(lambda: all(map(_stands_still, self.members())), GONE_WITHIN_S)
+        until(lambda: all(map(_is_stopped, self.members())), GONE_WITHIN_S)
 
     def kill(self) -> None:
-        """SIGKILL to all, and wait until they are gone."""
+        """SIGKILL the group and wait until every process is gone."""
         self.signal_all(signal.SIGKILL)
         self.gone()
 
     def ended(self, within_s: float) -> int | None:
-        """The exit code once the leader and all below it are gone; None if that takes longer."""
+        """The exit code once the leader and its group are gone; None if that takes longer than `within_s`."""
         return self.poll() if until(lambda: self.poll() is not None and not self.members(), within_s) else None
 
     def gone(self) -> None:
-        """Wait until all are gone; kills what does not go."""
+        """Wait until the group is gone; SIGKILL it after GONE_WITHIN_S."""
         if self.ended(GONE_WITHIN_S) is None:
             self.signal_all(signal.SIGKILL)
             until(lambda: self.poll() is not None and not self.members(), GONE_WITHIN_S)
 
 
-def _stands_still(process: psutil.Process) -> bool:
+def _is_stopped(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return bool(process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE))
     return True
 
 
-def until(look: Callable[[], object], within_s: float) -> bool:
-    """Poll until `look` returns something true; False after `within_s`."""
+def until(condition: Callable[[], object], within_s: float) -> bool:
+    """Poll until `condition` returns a true value; False after `within_s`."""
     deadline = time.monotonic() + within_s
-    while not look():
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_S)

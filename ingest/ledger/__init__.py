@@ -1,1 +1,1 @@
-"""The ledger: one row per batch and partition, a projection of the target's commits. It may lag behind the target and never leads."""
+"""The ledger: one row per batch and partition, projected from the target's commits. It may lag behind the target but never leads it."""

@@ -1,4 +1,4 @@
-"""What ledger and log say of a table: its batches, where its epochs begin, the gaps that seeks accepted. It reads only."""
+"""A table's batches, epoch starts and accepted gaps, read from its ledger and log. Writes nothing."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True)
 class Seek:
-    """A seek in one partition: its epoch reads again, or leaves out, everything from `start` on. `looked` are the versions of target and
-    quarantine that it looked at."""
+    """A seek in one partition: its epoch re-reads or skips every offset from `start` on.
+
+    `snapshots` are the versions of target and quarantine that the seek read.
+    """
 
     epoch: int
     start: int
@@ -32,9 +34,10 @@ class Seek:
 
 @dataclass(frozen=True)
 class BatchHistory:
-    """The ledger's rows by kind, completed from the target's log up to `version`, which may be ahead; RESTOREd away or not, each counts.
+    """The ledger's rows by kind, completed from the target's log up to `version`, which may be ahead of the ledger.
 
-    `commits` are the batches and seeks that the log has; `late` those batches of them that the ledger lacks.
+    Batches that a RESTORE reverted are included. `commits` are the batches and seeks in the log; `late` are its batches that the ledger
+    lacks.
     """
 
     version: int
@@ -46,12 +49,12 @@ class BatchHistory:
 
     @cached_property
     def topics(self) -> dict[int, str]:
-        """Each epoch's topic id."""
+        """The topic id of each epoch."""
         return {row.epoch: row.topic_id for row in (*self.begins, *self.batches)}
 
     @cached_property
     def last(self) -> dict[int, int]:
-        """Each epoch's last batch."""
+        """The last batch of each epoch."""
         return {row.epoch: row.batch for row in sorted(self.batches, key=lambda row: (row.epoch, row.batch))}
 
     @cached_property
@@ -72,8 +75,10 @@ class BatchHistory:
         return seeks
 
     def again(self, row: LedgerRow) -> Seek | None:
-        """The newest seek that reads this batch again from its first offset, or leaves it out, if its epoch and later ones have done so
-        entirely."""
+        """The newest seek that re-reads this batch from its first offset on, or skips it.
+
+        None unless batches and accepted gaps of its epoch and later ones cover the whole batch.
+        """
         seeks = self.seeks.get((row.topic_id, row.partition), ())
         newest = next((seek for seek in reversed(seeks) if seek.epoch > row.epoch and seek.start <= row.start_offset), None)
         if newest is None:
@@ -82,7 +87,7 @@ class BatchHistory:
         return newest if covered.count(row.start_offset, row.end_offset) == row.end_offset - row.start_offset else None
 
     def covered(self, topic_id: str, partition: int, epoch: int = 0) -> Intervals:
-        """The offsets in batches and accepted gaps of this epoch and later ones."""
+        """The offsets in batches and accepted gaps of this and later epochs."""
         key = (topic_id, partition, epoch)
         if key not in self._covered:
             here = self._by_partition.get((topic_id, partition), ())
@@ -90,7 +95,7 @@ class BatchHistory:
         return self._covered[key]
 
     def left_out(self, row: LedgerRow) -> Intervals:
-        """The gaps that later epochs accepted in a batch's partition."""
+        """The gaps that later epochs accepted in this batch's partition."""
         there = (gap for gap in self.gaps if (gap.topic_id, gap.partition) == (row.topic_id, row.partition) and gap.epoch > row.epoch)
         return Intervals.of((gap.start_offset, gap.end_offset) for gap in there)
 
@@ -107,9 +112,9 @@ class BatchHistory:
 
 
 def batch_history(engine: Engine, places: Places, version: int | None = None) -> BatchHistory:
-    """Read the ledger, and then the target's log up to `version` (None: the newest), for a run may commit meanwhile.
+    """Read the ledger, and then the target's log up to `version` (None: the newest), because a run may commit meanwhile.
 
-    Tables that are missing hold nothing. Raises Refused LOG_TORN, and Unreadable.
+    Missing tables count as empty. Raises Refused LOG_TORN, and Unreadable.
     """
     files = files_of(places.lake, engine.session)
     kept = ledger_rows(engine, places) if DeltaLog(files, places.ledger).state() is not None else []
@@ -121,26 +126,29 @@ def batch_history(engine: Engine, places: Places, version: int | None = None) ->
     known = {BatchId(row.epoch, row.batch) for row in kept}
     commits = {batch_commit.id: (commit, batch_commit) for commit, batch_commit in _ours(log, places.name, version)}
     missing = sorted(set(commits) - known)
-    sought = {row.epoch for row in kept if row.kind == "epoch"} | {id.epoch for id in missing if commits[id][1].kind == "seek"}
+    with_start = {row.epoch for row in kept if row.kind == "epoch"} | {id.epoch for id in missing if commits[id][1].kind == "seek"}
     for id in missing:
         commit, batch_commit = commits[id]
-        if id.number == FIRST_BATCH and id.epoch not in sought:
+        if id.number == FIRST_BATCH and id.epoch not in with_start:
             kept += epoch_begin(commit, batch_commit)
         kept += count_rows(engine.session, places, commit, batch_commit)
     for id in missing:
         kept = with_existing_rows(engine, places, commits[id][1], kept) if commits[id][1].why == "seek" else kept
-    of = {kind: tuple(row for row in kept if row.kind == kind) for kind in ("batch", "epoch", "gap_accepted")}
+    by_kind = {kind: tuple(row for row in kept if row.kind == kind) for kind in ("batch", "epoch", "gap_accepted")}
     late = frozenset(id for id in missing if commits[id][1].kind == "batch")
-    return BatchHistory(version, of["batch"], of["epoch"], of["gap_accepted"], commits, late)
+    return BatchHistory(version, by_kind["batch"], by_kind["epoch"], by_kind["gap_accepted"], commits, late)
 
 
 def with_existing_rows(engine: Engine, places: Places, seek: BatchCommit, rows: list[LedgerRow]) -> list[LedgerRow]:
-    """The rows with what the ledger lacks of a seek: how much stood, when it looked, of the batches that it reads again or leaves out."""
+    """Set `stood` on the rows of batches that a seek re-reads or skips: how many of their rows existed when the seek read the tables.
+
+    Returns the rows unchanged if the tables can no longer be read at those versions.
+    """
     starts = {each.partition: each.start for each in sorted((*seek.ranges, *seek.gaps), reverse=True)}
     try:
         there = found(engine, places, seek.snapshots.target.version, seek.snapshots.quarantine.version)
     except Unreadable:
-        return rows  # VACUUM took the files: nobody can tell any more
+        return rows  # VACUUM removed the files, so nobody can count any more
 
     def again(row: LedgerRow) -> bool:
         older = row.kind == "batch" and row.epoch < seek.id.epoch and row.topic_id == seek.topic.id
@@ -150,7 +158,7 @@ def with_existing_rows(engine: Engine, places: Places, seek: BatchCommit, rows: 
 
 
 def version_of(log: DeltaLog) -> int:
-    """The newest version of a table, also where its commit is cleaned from the log; -1 for none."""
+    """The newest version of a table, even if Delta cleaned up its commit; -1 if there is none."""
     state = log.state()
     return -1 if state is None else state.version
 

@@ -1,4 +1,4 @@
-"""What the ledger remembers, read in a few queries that do not grow with the table's rows."""
+"""Read the ledger's state in a few queries. Their cost does not depend on the number of target rows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ REACHED = "SELECT topic_id, `partition`, max(end_offset) AS reached FROM {ledger
 
 @dataclass(frozen=True)
 class Newest:
-    """The highest batch or seek of a table, and where each partition goes on behind it.
+    """The highest batch or seek of a table, and the next offset of each partition after it.
 
-    `looked` and `version` come from its commit; they are None where only the ledger has it, because Delta cleaned the commit from its log.
+    `version` is the target version of its commit. `snapshots` come from the commit; they are None if only the ledger is known, for example
+    because Delta cleaned up the commit.
     """
 
     id: BatchId
@@ -40,11 +41,11 @@ class Newest:
 
 @dataclass(frozen=True)
 class LedgerState:
-    """What the ledger remembers. `newest` is its highest batch or seek; `epoch` its highest epoch (0: none), `table_id` the target's id in
-    its newest commit (empty: not known).
+    """A summary of the ledger.
 
-    `reached` is how far batches have read, by topic id and partition; `topics` each epoch's topic id; `sought` the epochs that a seek
-    opened; `holes` the batches that are missing between others; `cut` whether rows of it were taken away behind our newest commit on it.
+    `newest` is its highest batch or seek, `epoch` its highest epoch (0: none), `table_id` the target's id in our newest ledger commit
+    (empty: unknown). `reached` is how far batches have read, by topic id and partition. `topics` maps epochs to topic ids. `sought` are the
+    epochs that a seek opened, `holes` the batches that are missing between others. `cut`: ledger rows were removed after that commit.
     """
 
     newest: Newest | None = None
@@ -58,7 +59,7 @@ class LedgerState:
 
 
 def read_ledger(session: SparkSession | None, log: DeltaLog) -> LedgerState:
-    """What the ledger with this log knows now; nothing where there is none. A lake on the machine's own disk needs no session.
+    """The current state of the ledger with this log; empty if there is no ledger. A local lake needs no session.
 
     Raises Refused LOG_TORN, and Unreadable.
     """
@@ -72,11 +73,11 @@ def _state(engine: Engine, log: DeltaLog) -> LedgerState:
     epochs = engine.ask(EPOCHS, ledger=ledger)
     if not epochs:
         return LedgerState()
-    reported = ((commit.version, BatchCommit.from_json(commit.user_metadata)) for commit in log.newest_first())
+    written = ((commit.version, BatchCommit.from_json(commit.user_metadata)) for commit in log.newest_first())
     version, table_id = next(
         (
             (v, batch_commit.snapshots.target.table_id)
-            for v, batch_commit in reported
+            for v, batch_commit in written
             if batch_commit is not None and batch_commit.kind == "ledger"
         ),
         (-1, ""),
@@ -100,24 +101,24 @@ def _state(engine: Engine, log: DeltaLog) -> LedgerState:
 
 
 def cut_since(log: DeltaLog, version: int, stamp: str) -> bool:
-    """Whether anybody has taken rows out of a ledger after this version, by RESTORE, DELETE or an overwrite, or put a copy in its place."""
+    """Whether ledger rows were removed after this version by RESTORE, DELETE or an overwrite, or a copy has replaced the ledger."""
     return log.lacks(version, stamp) or any(commit.operation == "DELETE" or reverts(commit) for commit in log.since(version))
 
 
 def ledger_rows(engine: Engine, places: Places, where: str = "true") -> list[LedgerRow]:
-    """Its rows that meet a condition, in the order of batches. Raises Unreadable."""
-    # By name: somebody may have added a column of his own.
+    """The ledger rows that meet a condition, in batch order. Raises Unreadable."""
+    # By name, since users may have added columns.
     columns = ", ".join(f"`{column.name}`" for column in fields(LedgerRow))
     sql = f"SELECT {columns} FROM {{ledger}} WHERE {where} ORDER BY epoch, batch, kind, `partition`, start_offset"
     return [LedgerRow(**row) for row in engine.ask(sql, ledger=At(places.ledger))]
 
 
 def unledgered(log: DeltaLog, name: str, known: LedgerState) -> list[tuple[Commit, BatchCommit]]:
-    """The target's batches and seeks that the ledger lacks, ascending: those behind its newest one, and in its holes."""
-    # A copy of the table that was put back may have gone on in an earlier epoch: then all that its log has.
-    whole = known.newest is not None and not known.cut and _there(log, known.newest)
+    """The target's batches and seeks that the ledger lacks, ascending: those after its newest one, and those in its holes."""
+    # A copy of the target that was put back may have continued in an earlier epoch. Then everything in its log is missing.
+    whole = known.newest is not None and not known.cut and _in_log(log, known.newest)
     newest = known.newest.id if whole and known.newest is not None else BatchId(0, FENCE)
-    oldest = _oldest(log, name) if known.holes else None  # what Delta has cleaned from the log is not looked for
+    oldest = _oldest(log, name) if known.holes else None  # commits that Delta cleaned up cannot fill a hole
     holes = {id for id in known.holes if oldest is not None and id >= oldest}
     since = min([newest, *(BatchId(id.epoch, id.number - 1) for id in holes)])
     pending = []
@@ -132,8 +133,8 @@ def unledgered(log: DeltaLog, name: str, known: LedgerState) -> list[tuple[Commi
     return pending[::-1]
 
 
-def _there(log: DeltaLog, newest: Newest) -> bool:
-    """Whether the log has this batch or seek at its version, or has been cleaned of it."""
+def _in_log(log: DeltaLog, newest: Newest) -> bool:
+    """Whether the log has this batch or seek at its version, or Delta cleaned up that commit."""
     assert newest.version is not None, "the ledger has it"
     if newest.version > log.newest():
         return False
@@ -157,7 +158,7 @@ def _oldest(log: DeltaLog, name: str) -> BatchId | None:
 
 
 def _newest(rows: list[dict[str, Any]]) -> Newest | None:
-    if not rows:  # somebody deleted its batches, and left where it began
+    if not rows:  # somebody deleted the epoch's batches but not its start
         return None
     first = rows[0]
     topic = TopicId(first["topic"], first["topic_id"])
@@ -170,7 +171,7 @@ def _has_holes(row: dict[str, Any]) -> bool:
 
 
 def _holes(engine: Any, ledger: At, row: dict[str, Any]) -> Iterator[BatchId]:
-    """The batches of an epoch that are missing between others."""
+    """The batches that are missing between others of an epoch."""
     sql = f"SELECT DISTINCT batch FROM {{ledger}} WHERE kind = 'batch' AND epoch = {row['epoch']} ORDER BY batch"
     has = {each["batch"] for each in engine.ask(sql, ledger=ledger)}
     return (BatchId(row["epoch"], number) for number in range(FIRST_BATCH, row["last"]) if number not in has)

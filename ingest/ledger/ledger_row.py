@@ -1,4 +1,4 @@
-"""A ledger row: what became of one partition's offsets in one batch, projected from the target's commits (I4, I7)."""
+"""A ledger row: the outcome of one partition's offsets in one batch, projected from the target's commits (I4, I7)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SCHEMA_VERSION = 2
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """What became of the offsets [start_offset, end_offset) of one partition (the ledger's columns, in order).
+    """The outcome of the offsets [start_offset, end_offset) of one partition. The fields are the ledger's columns, in order.
 
-    `kind` batch: in one batch of the target. epoch: where an epoch begins (start_offset = end_offset), `why` first, start or seek.
-    gap_accepted: offsets that a seek left out on purpose. `stood`, of a batch that a later seek reads again: how many of its
-    rows and quarantined records were there when that seek looked.
+    Kind `batch` is one batch of the target. Kind `epoch` is the start of an epoch (start_offset = end_offset), with `why` first, start or
+    seek. Kind `gap_accepted` is offsets that a seek skipped on purpose. `stood` is set on a batch that a later seek re-reads or skips: how
+    many of its rows and quarantined records existed when that seek read the tables.
     """
 
     schema_version: int
@@ -55,12 +55,12 @@ class LedgerRow:
 
     @property
     def key(self) -> tuple[str, int, int, int, int]:
-        """What the ledger's MERGE compares: kind, epoch, batch, partition, start_offset."""
+        """The columns that the ledger's MERGE compares: kind, epoch, batch, partition, start_offset."""
         return self.kind, self.epoch, self.batch, self.partition, self.start_offset
 
 
 def project(commit: Commit, batch_commit: BatchCommit, inserted: Mapping[int, int]) -> list[LedgerRow]:
-    """The ledger rows of one commit of a batch or a seek; `inserted` is by partition."""
+    """The ledger rows of the commit of a batch or a seek. `inserted` is the number of inserted rows by partition."""
 
     def row(kind: str, at: OffsetRange, figures: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0), why: str | None = None) -> LedgerRow:
         identity = (
@@ -88,29 +88,29 @@ def project(commit: Commit, batch_commit: BatchCommit, inserted: Mapping[int, in
 
 
 def epoch_begin(commit: Commit, batch_commit: BatchCommit) -> list[LedgerRow]:
-    """Where an epoch without a seek begins: told by its first batch."""
+    """The ledger rows for the start of an epoch without a seek, derived from its first batch."""
     begin = tuple(OffsetRange(each.partition, each.start, each.start) for each in batch_commit.ranges)
     return project(commit, replace(batch_commit, kind="seek", id=BatchId(batch_commit.id.epoch, 0), ranges=begin, gaps=(), why="start"), {})
 
 
 def count_rows(session: SparkSession | None, places: Places, commit: Commit, batch_commit: BatchCommit) -> list[LedgerRow]:
-    """The ledger rows of a target commit, with `inserted` counted from its files; a lake on the machine's own disk needs no session."""
+    """The ledger rows of a target commit, with `inserted` counted from its files. A local lake needs no session."""
     if batch_commit.kind == "seek":
         return project(commit, batch_commit, {})
     offered = {partition: counts.offered for partition, counts in batch_commit.counts}
     try:
         inserted = inserted_by_partition(session, places.target, commit, offered, "_partition")
     except FileNotFoundError:
-        inserted = _by_batch(session, places, commit, batch_commit, offered)
+        inserted = _counted_in_target(session, places, commit, batch_commit, offered)
     return project(commit, batch_commit, inserted)
 
 
 def inserted_by_partition(
     session: SparkSession | None, table: str, commit: Commit, offered: Mapping[int, int], column: str
 ) -> dict[int, int]:
-    """How many rows of each Kafka partition the commit added, out of the `offered` ones; `column` names the partition's column.
+    """How many of the `offered` rows the commit added, by Kafka partition. `column` is the name of the partition column.
 
-    The files' numRecords tell the sum. If it is what was offered, or nothing, that is the answer by partition too; else the
+    The files' numRecords give the sum. If the sum equals the offered rows, or zero, it also gives the answer by partition. Otherwise the
     partition column of just these files is read (docs/decisions/inserted-by-partition.md). Raises FileNotFoundError if they are gone.
     """
     records = [added.records for added in commit.added]
@@ -125,12 +125,12 @@ def inserted_by_partition(
     paths = [added.path if "://" in added.path or added.path.startswith("/") else f"{table}/{added.path}" for added in commit.added]
     if all(is_local(path) for path in paths):
         return _count_here([local_path(path) for path in paths], column)
-    assert session is not None, "a lake that only Spark reaches"
+    assert session is not None, "a remote lake needs a session"
     return _count_in_spark(session, paths, column)
 
 
 def _count_here(paths: Sequence[Path], column: str) -> dict[int, int]:
-    import pyarrow.parquet as parquet  # half a second that most verbs need not wait for
+    import pyarrow.parquet as parquet  # takes half a second, which most verbs need not wait for
 
     found: Counter[int] = Counter()
     for path in paths:
@@ -150,11 +150,11 @@ def _count_in_spark(session: SparkSession, paths: Sequence[str], column: str) ->
     return {row[column]: row["count"] for row in counted}
 
 
-def _by_batch(
+def _counted_in_target(
     session: SparkSession | None, places: Places, commit: Commit, batch_commit: BatchCommit, offered: Mapping[int, int]
 ) -> dict[int, int]:
-    """The same for a commit whose files OPTIMIZE and VACUUM have taken away: its rows stand elsewhere in the table now."""
-    # With a session, since a run has one and it reads what deltalake may not know.
+    """As `inserted_by_partition`, for a commit whose files OPTIMIZE and VACUUM have removed: its rows are in other files now."""
+    # Spark if possible: a run has a session, and Spark reads tables that deltalake may not support.
     engine = DataFusion() if session is None else Spark(session)
     condition = f"_epoch = {batch_commit.id.epoch} AND _batch = {batch_commit.id.number}"
     sql = f"SELECT _partition AS p, count(*) AS n FROM {{target}} WHERE {condition} GROUP BY _partition"
@@ -163,11 +163,11 @@ def _by_batch(
 
 
 def share(total: int, offered: Mapping[int, int], found: Mapping[int, int]) -> dict[int, int]:
-    """`total` rows of a commit by partition: as `found` in the table now, at least 0 and at most what the batch `offered`.
+    """Split the `total` rows of a commit by partition: as `found` in the table now, between 0 and the number `offered` by the batch.
 
-    The sum is known from the commit, the share of each partition need not be: a DELETE may have taken rows since, and a batch
-    that read the same offsets before or since may have put rows there. Too few are filled up where there is room, too many
-    are taken off, least partition first.
+    The commit gives the sum, but not always the share of each partition. A DELETE may have removed rows since, and a batch that read the
+    same offsets earlier or later may have added rows. Missing rows are added where there is room, and surplus rows are taken off, lowest
+    partition first.
     """
     shares = {partition: min(found.get(partition, 0), number) for partition, number in sorted(offered.items())}
     missing = total - sum(shares.values())

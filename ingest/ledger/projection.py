@@ -1,7 +1,7 @@
-"""The ledger: one row a batch and partition, a projection of the target's commits (I7).
+"""Write the ledger: one row per batch and partition, projected from the target's commits (I7).
 
-Delta deletes old log files, and with them the offsets in the commits; the ledger keeps them. It may lag behind the target, and the next
-run completes it from the target's log; it never leads.
+Delta deletes old log files, and with them the offsets in the commits. The ledger keeps these offsets. It may lag behind the target, and the
+next run completes it from the target's log. It never leads the target.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
 from ingest.runtime.places import Places
 
 APPEND_EVERY_S = 60.0
-# For tests and `ingest chaos`, whose runs do not live for a minute.
+# For tests and `ingest chaos`, whose runs last less than a minute.
 EVERY_VARIABLE = "INGEST_LEDGER_EVERY_S"
 
 
 @dataclass
 class Ledger:
-    """The ledger of one table while one epoch of a run works on it."""
+    """The ledger of one table during one epoch of a run."""
 
     session: SparkSession
     places: Places
@@ -41,36 +41,36 @@ class Ledger:
     _appended_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self._look()
+        self._remember_version()
 
-    def _look(self) -> None:
+    def _remember_version(self) -> None:
         version = self.log.newest()
         self._seen = version, self.log.stamp(version)
 
     @staticmethod
     def of(session: SparkSession, places: Places, logs: Logs, known: LedgerState) -> Ledger:
-        """The ledger, with what a run before has left pending by the target's log."""
+        """The ledger. Commits in the target's log that it lacks, from earlier runs, are pending."""
         pending = unledgered(logs.target, places.name, known)
         return Ledger(session, places, logs.target, logs.ledger, pending, set(known.sought))
 
     def saw(self, commit: Commit, batch_commit: BatchCommit) -> None:
-        """Take note of a batch or a seek that was committed."""
+        """Add a committed batch or seek to the pending commits."""
         self.pending.append((commit, batch_commit))
 
     def append_if_due(self, session: SparkSession) -> None:
-        """Append what is pending if the last time was a minute ago or more."""
+        """Append the pending commits if the last append was a minute ago or more."""
         if time.monotonic() - self._appended_at >= float(os.environ.get(EVERY_VARIABLE) or APPEND_EVERY_S):
             self.append(session)
 
     def append(self, session: SparkSession | None = None) -> None:
-        """Append what is pending. Whoever else has done so meanwhile has appended the same rows: the MERGE compares their keys.
+        """Append the pending commits. Rows that another process has appended meanwhile are the same: the MERGE compares keys.
 
-        In a batch by the batch's own session: the run's own is shared with the other tables, and with it a commit's mark.
+        Inside a batch, pass the batch's own session. The other tables share the run's session, so their commits could carry this metadata.
         """
         self._appended_at = time.monotonic()
         if not self.pending:
             return
-        if cut_since(self.log, *self._seen):  # beneath this run: then all that the target's log has, too
+        if cut_since(self.log, *self._seen):  # during this run: append everything in the target's log again
             own = {batch_commit.id for _, batch_commit in self.pending}
             logged = unledgered(self.target, self.places.name, LedgerState())
             self.pending[:0] = [each for each in logged if each[1].id not in own]
@@ -82,7 +82,7 @@ class Ledger:
         newest = max((batch_commit for _, batch_commit in self.pending), key=lambda batch_commit: batch_commit.id)
         batch_commit = replace(newest, kind="ledger", ranges=(), counts=(), gaps=())
         commits.merge_ledger(session or self.session, self.places.ledger, batch_commit, [vars(row) for row in rows.values()])
-        self._look()
+        self._remember_version()
         self.pending.clear()
 
     def _project(self, commit: Commit, batch_commit: BatchCommit) -> Sequence[LedgerRow]:
@@ -94,7 +94,7 @@ class Ledger:
         return [*epoch_begin(commit, batch_commit), *rows] if begins else rows
 
     def _existing_rows(self, seek: BatchCommit) -> list[LedgerRow]:
-        """The batch rows that this seek reads again or leaves out, with what stood of them when it looked."""
+        """The rows of batches that this seek re-reads or skips, with `stood`: how many of their rows existed when it read the tables."""
         older = f"kind = 'batch' AND epoch < {seek.id.epoch} AND topic_id = {quoted(seek.topic.id)}"
         kept = {row.key: row for row in asked(self.places.lake, self.session, lambda engine: ledger_rows(engine, self.places, older))}
         for commit, batch_commit in self.pending:

@@ -1,4 +1,4 @@
-"""Changes a table in place as its contract asks (I9), and says what it would change."""
+"""Applies a changed contract to its table in place (I9), and lists the pending changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ingest.runtime.places import Places
 
 
 def differences(session: SparkSession | None, contract: Contract, places: Places) -> list[Change]:
-    """What differs between a contract and its table; nothing where there is no table yet. Local places need no session."""
+    """The differences between a contract and its table; empty if there is no table yet. Local places need no session."""
     log = DeltaLog(files_of(places.lake, session), places.target)
     state = log.state()
     if state is None:
@@ -37,7 +37,7 @@ def differences(session: SparkSession | None, contract: Contract, places: Places
 
 
 def refuse_foreign(files: Files, places: Places) -> None:
-    """Raises Refused TABLE_FOREIGN for a table that `ingest run` has not made: what a start would not touch is not altered either."""
+    """Raises Refused TABLE_FOREIGN if `ingest run` did not create the table: a start would refuse it, so it is not altered either."""
     log = DeltaLog(files, places.target)
     state = log.state()
     if state is None or app_id(places.pipeline, places.table) in state.transactions:
@@ -48,7 +48,7 @@ def refuse_foreign(files: Files, places: Places) -> None:
 
 
 def alter(session: SparkSession, contract: Contract, places: Places) -> list[Change]:
-    """Carry out what can be done in place; returns that.
+    """Apply the changes that can be made in place, and return them.
 
     Raises Refused TABLE_FOREIGN, LOCKED, CONTRACT_CHANGED, InvalidInput RULE_INVALID.
     """

@@ -1,4 +1,4 @@
-"""A run: one Spark application, one query a table, until all is read, or somebody says stop."""
+"""A run: one Spark application with one query per table, until everything is read or a stop is requested."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ingest.runtime.files import environment_error, is_local
 from ingest.runtime.places import Places, refuse_nested, spark_log
 
 POLL_S = 0.1
-# With fewer offsets to read a run is mostly Java's own start.
+# With fewer offsets to read, a run spends most of its time on starting Java.
 MANY = 500_000
-# A dying JVM's sockets close a moment before the process is gone.
+# A dying JVM closes its sockets a moment before its process is gone.
 JVM_ENDS_WITHIN_S = 5.0
 
 
 class Interrupted(BaseException):
-    """Raised by a signal that comes before any query has started, wherever the start waits just then: nothing has to be ended first."""
+    """Raised by a signal before any query has started, wherever the start is waiting: nothing has to be finished first."""
 
 
 class Checks(Protocol):
@@ -45,17 +45,17 @@ class Checks(Protocol):
         """A batch is done."""
 
     def due(self, table: str) -> bool:
-        """Whether a check of this table (`pipeline.table`) should come now."""
+        """Whether a check of this table (`pipeline.table`) is due."""
         ...
 
     def check(self, session: SparkSession, places: Places, *, at_work: bool) -> IngestError | None:
-        """Check a table, while its query goes on (`at_work`) or after its end; returns what must end its run, if anything."""
+        """Check a table, while its query runs (`at_work`) or after its end; returns the error that must end its run, if any."""
         ...
 
 
 @dataclass
 class TableResult:
-    """What a run did for one table; `error` is why it stopped before its time."""
+    """The totals of a run for one table; `error` is the reason if the table stopped early."""
 
     table: str
     batches: int = 0
@@ -68,7 +68,7 @@ class TableResult:
 
 @dataclass
 class Application:
-    """The settings of a run; `interrupted` is the signal that ended it, if one did: SIGPIPE where its reader is gone."""
+    """The settings of a run; `interrupted` is the signal that ended it, if any: SIGPIPE if the reader of its output has gone."""
 
     contracts: Sequence[Contract]
     lake: str
@@ -84,7 +84,7 @@ class Application:
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def execute(self, display: Display) -> list[TableResult]:
-        """Run to the end. Raises IngestError only for what concerns all tables; one table's error is in its result."""
+        """Run to the end. Raises IngestError only if it concerns all tables; the error of a single table is in its result."""
         results = {c.name: TableResult(c.name) for c in self.contracts}
         log = spark_log(self.lake, "run")
         try:
@@ -92,7 +92,7 @@ class Application:
             if not queries:
                 return list(results.values())
             session = spark.start(self.master, log, short=self.trigger.once and self._offsets < MANY)
-            # From here on a signal only sets a flag. Spark's own handler of Ctrl-C would cancel the batch at hand.
+            # From here on a signal only sets a flag. Spark's own handler of Ctrl-C would cancel the current batch.
             self._listen(at_once=False)
         except Interrupted:
             display.note("stopped before anything was read")
@@ -124,16 +124,16 @@ class Application:
         return list(results.values())
 
     def _prepare(self, display: Display, results: dict[str, TableResult]) -> list[TableQuery]:
-        """The queries of the tables whose topic is there and whose locks are free; what holds another one up is in its result."""
+        """The queries of the tables whose topic exists and whose lock is free; the error of any other table is in its result."""
         self._listen(at_once=True)
         queries: list[TableQuery] = []
         for contract in self.contracts:
             places = Places(self.lake, self.checkpoints, contract.pipeline, contract.table)
             try:
                 refuse_nested(places)
-                topic = describe(self.kafka, contract.source.topic)  # before seconds are spent on Spark
+                topic = describe(self.kafka, contract.source.topic)  # first, because starting Spark takes seconds
                 if not topic.id:
-                    display.note(f"{contract.name}: the broker tells no topic id, so a topic that is made anew cannot be noticed")
+                    display.note(f"{contract.name}: the broker reports no topic id, so a recreated topic cannot be detected")
                 table_lock.wait_for(places, display.note)
                 number = self._waiting(contract, places, topic)
                 if number == 0 and self.trigger.once and self.checks is None:
@@ -145,7 +145,10 @@ class Application:
         return queries
 
     def _waiting(self, contract: Contract, places: Places, topic: Topic) -> int | None:
-        """Look without Spark, where that can be done: a refusal comes in a second, and a schedule that finds nothing to read ends."""
+        """Count the unread offsets without Spark; None if that is impossible.
+
+        So a refusal takes only a second, and a scheduled run with nothing to read ends without Spark.
+        """
         if not (is_local(self.lake) and is_local(self.checkpoints)):
             return None
         try:
@@ -153,10 +156,10 @@ class Application:
         except (Unreadable, Refused) as error:
             if isinstance(error, Refused) and error.code != "LEDGER_UNREADABLE":
                 raise
-            return None  # what deltalake cannot read, the start asks Spark
+            return None  # the start uses Spark for what deltalake cannot read
 
     def _listen(self, *, at_once: bool) -> None:
-        """Let SIGTERM and Ctrl-C end the run: `at_once` wherever it is, else after the batch at hand."""
+        """Let SIGTERM and Ctrl-C end the run: `at_once` wherever it is, else after the current batch."""
 
         def heard(number: int, _: Any) -> None:
             first, self.interrupted = self.interrupted is None, number
@@ -196,16 +199,16 @@ class Application:
                 time.sleep(POLL_S)
 
     def _reopened(self, session: SparkSession, query: TableQuery, display: Display) -> bool:
-        if self.interrupted is not None or spark.jvm_exit(session) is not None or (said := query.reopen()) is None:
+        if self.interrupted is not None or spark.jvm_exit(session) is not None or (note := query.reopen()) is None:
             return False
-        display.note(said)
+        display.note(note)
         self._say(query, display)
         return True
 
     def _say(self, query: TableQuery, display: Display) -> None:
-        for each in query.said:
-            display.note(each)
-        query.said.clear()
+        for note in query.notes:
+            display.note(note)
+        query.notes.clear()
 
     def _due(self, active: Sequence[TableQuery]) -> list[TableQuery]:
         return [query for query in active if self.checks and self.interrupted is None and self.checks.due(query.contract.name)]
@@ -236,7 +239,7 @@ class Application:
 
 
 def _end(session: SparkSession, log: Path) -> None:
-    """Stop Spark, unless its JVM is gone; raises RunStopped JVM_GONE where it goes in this very moment."""
+    """Stop Spark, unless its JVM is gone. Raises RunStopped JVM_GONE if the JVM dies meanwhile."""
     if spark.jvm_exit(session) is not None:
         return
     try:
@@ -247,13 +250,13 @@ def _end(session: SparkSession, log: Path) -> None:
 
 
 def _raise_jvm_gone(session: SparkSession, log: Path, error: BaseException) -> None:
-    """What Py4J says of a JVM that is gone, in our words; returns where it is still there."""
+    """Raise RunStopped JVM_GONE in place of Py4J's error; returns if the JVM still runs."""
     if (code := spark.jvm_exit(session, JVM_ENDS_WITHIN_S)) is None:
         return
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
     raise RunStopped(
         "JVM_GONE",
-        f"the JVM of Spark's driver {how} in the middle of the run.",
-        expected="a JVM that lives as long as its Python; one that the kernel kills has often had too little memory.",
-        remedy=f"read {log}, see to memory (INGEST_DRIVER_MEMORY), and run again: what was at hand is completed then, once.",
+        f"the JVM of Spark's driver {how} during the run.",
+        expected="a JVM that runs as long as its Python process; if the kernel killed it, it often had too little memory.",
+        remedy=f"read {log}, check the memory (INGEST_DRIVER_MEMORY) and run again: interrupted batches are then completed, once.",
     ) from error

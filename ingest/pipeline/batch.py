@@ -1,6 +1,6 @@
-"""A micro-batch, step by step: range, look back, decode, quarantine, target, replayed, ledger.
+"""Processes one micro-batch: offset range, look back, decode, quarantine, target, replayed records, ledger.
 
-`process` is what Spark's foreachBatch calls. It never returns before the batch's commits are made.
+Spark's foreachBatch calls `process`, which returns only after the commits of the batch are made.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import Files
 from ingest.runtime.places import Places
 
-# A task writes a file: of a small batch each partition of the topic would leave one.
+# Each task writes a file: without this limit a small batch would write one per partition of the topic.
 ROWS_A_TASK = 25_000
 
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What became of a batch, for the progress display; the proof is in the commit and the ledger. `steps` are seconds by step."""
+    """The outcome of a batch, for the progress display; the proof is in the commit and the ledger. `steps` are seconds per step."""
 
     table: str
     epoch: int
@@ -56,10 +56,10 @@ class BatchReport:
 
 @dataclass
 class Table:
-    """All that the batches of one table need to know, and where the next one begins.
+    """The state that the batches of one table share, with the offsets where the next one starts.
 
-    `still_ours` raises if the topic is another one by now, or if this run has lost its lock. `ahead`, of a run that goes on, has a thread
-    for what the next batch will need.
+    `still_ours` raises if the topic was recreated, or if this run has lost its lock. `ahead` is a thread of a continuous run: it computes
+    what the next batch will need.
     """
 
     contract: Contract
@@ -74,7 +74,7 @@ class Table:
         self.starts = self.epoch.starts
 
     def batch_commit(self, number: int, ranges: tuple[OffsetRange, ...], counts: Mapping[int, Counts] | None = None) -> BatchCommit:
-        """The mark of a batch's next statement, behind one more look back. Raises as `LookBack.again`."""
+        """The BatchCommit of the batch's next statement, after another look back. Raises the errors of `LookBack.again`."""
         batch_commit = self.epoch.writer.batch_commit("batch", number, self.epoch.look_back.again())
         return replace(batch_commit, ranges=ranges, counts=tuple(sorted((counts or {}).items())))
 
@@ -84,7 +84,7 @@ class Table:
 
 
 class _Clock:
-    """Seconds by step of a batch."""
+    """Seconds per step of a batch."""
 
     def __init__(self) -> None:
         self.started = self._last = time.monotonic()
@@ -96,43 +96,43 @@ class _Clock:
 
 
 def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
-    """Bring a batch (`records` as Spark's Kafka source delivers them) into quarantine and target, exactly once."""
+    """Write a batch (`records` as Spark's Kafka source delivers them) into quarantine and target, exactly once."""
     clock = _Clock()
-    # 1 Offset range: from the plan, not from the data, which has gaps.
+    # 1 Offset range: from Spark's plan, because the offsets of the data have gaps.
     number = spark_number + FIRST_BATCH
     plan = planned(table.files, table.epoch.checkpoint, spark_number, table.starts)
-    again = table.read_before(plan.ranges)
+    reread = table.read_before(plan.ranges)
     crash_points.at("after_offset_log", number)
 
-    # 2 Still the owner, and the tables as they were left?
+    # 2 Check that this run still owns the table, and that nobody has changed the tables since its last look.
     table.batch_commit(number, plan.ranges)
 
-    # 3 Decode once; one ordinary aggregation counts, so that retried tasks count once.
+    # 3 Decode once, and count with one ordinary aggregation so that retried tasks count once.
     source = BatchSource(table.epoch.writer.topic.id, BatchId(table.epoch.writer.epoch, number), plan.planned_at)
     with ExitStack() as stack:
         events = stack.enter_context(kept(decode(records, table.contract, source)))
         clock.lap("decode")
         ranked, batch_counts = rank(events, table.contract)
-        looks: list[Callable[[DataFrame], DataFrame]] = []
+        checks: list[Callable[[DataFrame], DataFrame]] = []
         epochs = table.epoch.epochs_of_topic
         if table.contract.conflicts == "table":
-            looks.append(lambda frame: mark_conflicts(frame, table.contract, table.places.target, batch_counts.bounds, epochs))
-        if again and (looks or batch_counts.failed):
-            looks.append(lambda frame: without_rows(frame, table.places.target, plan.ranges, epochs))
-        for look in looks:
-            ranked = stack.enter_context(kept(look(ranked)))
+            checks.append(lambda frame: mark_conflicts(frame, table.contract, table.places.target, batch_counts.bounds, epochs))
+        if reread and (checks or batch_counts.failed):
+            checks.append(lambda frame: without_rows(frame, table.places.target, plan.ranges, epochs))
+        for check in checks:
+            ranked = stack.enter_context(kept(check(ranked)))
             batch_counts = count_batch(ranked, table.contract)
-        table.still_ours()  # what is read and kept by now came from this very topic, and no other run is at work: else nothing is written
+        table.still_ours()  # before any write: the rows must come from this topic, and no other run may be active
         _refuse_poisoned(batch_counts, table.contract, number, plan)
         clock.lap("count")
 
-        # 4 Quarantine first: a target commit of a batch then proves its quarantine.
-        stored = _quarantine(with_bytes(ranked, records, batch_counts.conflicts), batch_counts, table, number, plan, again=again)
+        # 4 Quarantine first: the target commit of a batch then proves its quarantine commit.
+        stored = _quarantine(with_bytes(ranked, records, batch_counts.conflicts), batch_counts, table, number, plan, reread=reread)
         counts = {p: Counts(t.read, n := stored.get(p, 0), t.duplicates + t.failed - n) for p, t in batch_counts.counts.items()}
         crash_points.at("after_quarantine", number)
         clock.lap("quarantine")
 
-        # 5 The target: its commit carries transaction id, ranges and counts. 6 Conflicts and unknown outcomes: inside commit.
+        # 5 Target: its commit carries transaction id, ranges and counts. 6 Commit conflicts and unknown outcomes: handled in merge_target.
         winners = ranked.where("__rank = 1").select(*(F.col(f"`{f.name}`") for f in target_fields(table.contract)))
         winners = winners.coalesce(max(1, batch_counts.read // ROWS_A_TASK))
         crash_points.at("during_target", number, table.epoch.checkpoint)
@@ -144,9 +144,9 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
         clock.lap("merge")
 
     batch_commit = commit.batch_commit
-    assert batch_commit is not None, "found by its mark"
-    # 7 Quarantined records that are rows now; the ledger: a projection of the target's commits, it may lag, never lead.
-    if again:
+    assert batch_commit is not None, "found by its BatchCommit"
+    # 7 Mark quarantined records that are rows now. Then the ledger: a projection of the target's commits, which may lag but never lead.
+    if reread:
         replay(records.sparkSession, table.places, batch_commit)
         crash_points.at("after_replayed", number)
     table.epoch.ledger.saw(commit, batch_commit)
@@ -159,9 +159,9 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
 
 
 def compute_state(session: SparkSession, target: str) -> None:
-    """Let Delta compute the table's state, which the next MERGE begins with (two fifths of a small one), while its batch is read.
+    """Let Delta compute the table's state while the next batch is read. A MERGE computes it first: two fifths of a small MERGE.
 
-    It only reads, so it may run beside a statement; nobody waits for it, and the MERGE computes what it did not.
+    It only reads, so it may run beside a statement. Nobody waits for it: the MERGE computes the state itself if it is not ready.
     """
     DeltaTable.forPath(session, target).detail().collect()
 
@@ -175,15 +175,15 @@ def _refuse_poisoned(batch_counts: BatchCounts, contract: Contract, number: int,
         f"{batch_counts.failed} of the {read} records of batch {number} of {contract.name} would go to quarantine "
         f"({batch_counts.failed / read:.1%}); offsets {' '.join(str(r) for r in plan.ranges)}. Nothing of the batch was written.",
         expected=f"at most {limit.max_share:.1%} of a batch of at least {limit.min_records} records.",
-        remedy="mend the producer, or the contract if that is wrong, and run again; to take the batch as it is, raise "
+        remedy="fix the producer, or the contract if that is wrong, and run again; to accept the batch as it is, raise "
         "quarantine.max_share in the contract.",
     )
 
 
 def _quarantine(
-    ranked: DataFrame, batch_counts: BatchCounts, table: Table, number: int, plan: Planned, *, again: bool
+    ranked: DataFrame, batch_counts: BatchCounts, table: Table, number: int, plan: Planned, *, reread: bool
 ) -> Mapping[int, int]:
-    """Commit the records that are no rows; returns how many of each partition the quarantine did not hold before."""
+    """Commit the records for quarantine; returns how many records of each partition the quarantine did not contain before."""
     if not batch_counts.failed:
         return {}
     ids = [F.col(f"`{name}`").cast("string") for name in event_id_columns(table.contract)]
@@ -209,15 +209,15 @@ def _quarantine(
         F.lit("ingest run").alias("state_by"),
     )
     still = partial(table.batch_commit, number, plan.ranges)
-    failed = failed.repartition(max(1, batch_counts.failed // ROWS_A_TASK))  # few of many: reading them stays spread
-    commit = commits.merge_quarantine(failed, table.epoch.look_back.quarantine, still, reopen=again)
+    failed = failed.repartition(max(1, batch_counts.failed // ROWS_A_TASK))  # coalesce would also reduce the tasks that read
+    commit = commits.merge_quarantine(failed, table.epoch.look_back.quarantine, still, reopen=reread)
     table.epoch.look_back.again()
     offered = {partition: counts.failed for partition, counts in batch_counts.counts.items()}
     return _stored(ranked, table, number, commit, offered)
 
 
 def _stored(ranked: DataFrame, table: Table, number: int, commit: Commit, offered: Mapping[int, int]) -> Mapping[int, int]:
-    """How many records a MERGE added that may have met others and may have changed some: those of this very batch."""
+    """How many records of each partition this batch added to the quarantine. The MERGE may also have matched and changed older ones."""
     if not commit.removed:
         return inserted_by_partition(ranked.sparkSession, table.places.quarantine, commit, offered, "partition")
     rows = ranked.sparkSession.read.format("delta").option("versionAsOf", commit.version).load(table.places.quarantine)

@@ -1,4 +1,4 @@
-"""Ranks the copies of an event id inside a batch, and counts what becomes of each record (I3, I4)."""
+"""Ranks the copies of an event id inside a batch, and counts the outcomes of its records (I3, I4)."""
 
 from __future__ import annotations
 
@@ -25,26 +25,28 @@ POSITION = ["_partition", "_offset"]
 
 @contextmanager
 def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """The frame's rows as they are computed now, once, and as long as this context. A fifth of what caching costs.
+    """Compute the frame once, and keep its rows inside this context. This costs a fifth of caching.
 
-    They are gone with an executor that held some: what reads them then fails, and so does the batch.
+    An executor that is lost takes its rows with it: a later read of the frame then fails, and so does the batch.
     """
     held = frame.localCheckpoint(eager=True)
     try:
         yield held
     finally:
-        # Without it the rows stay until Java's collector comes to their handle. Its place is Spark's own: a platform may have another.
+        # Otherwise the rows stay until Java collects their handle as garbage. This is internal API of Spark: another platform may lack it.
         with suppress(Py4JError, TypeError, AttributeError):
             plan: Any = held._jdf.queryExecution().analyzed()
             plan.rdd().unpersist(False)
 
 
 def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]:
-    """Add `__rank` to decoded events, and count them: 1 for the copy of an event id that wins inside the batch (least partition and
-    offset), more for the others, NULL for records that go to quarantine. Copies that differ from the winner go there too.
+    """Add `__rank` to decoded events, and count them.
 
-    Only ids that occur twice by their 64-bit hash are compared, and that here: 8 bytes a record come to the driver, and of such ids the
-    ids. A shuffle would cost four times as much. All other rows stay where they are.
+    `__rank` is 1 for the copy of an event id that wins inside the batch (least partition and offset), more for the other copies, and NULL
+    for records that go to quarantine. Copies whose payload differs from the winner's go there too.
+
+    The driver compares only ids whose 64-bit hash occurs twice: it collects 8 bytes per record, and the ids themselves only for these.
+    A shuffle would cost four times as much. All other rows stay on the executors.
     """
     good = F.col("__reason").isNull()
     ranked = events.withColumn("__rank", F.when(good, F.lit(1)))
@@ -82,26 +84,32 @@ def _twice(hashes: pa.Table) -> pa.Table:
 
 
 def later_copies(copies: pa.Table) -> pa.Table:
-    """Of rows with an event id (any columns), a position and a payload's hash those that are not the first of their id: position,
-    `__copy` (2 for the second, and so on), and as `__differs` where the first stands if that has another payload."""
+    """The copies of each event id after its first one. The input has the id (any columns), the position and the payload's hash.
+
+    Returns the position, `__copy` (2 for the second copy, and so on), and `__differs`: a text with the position of the first copy if its
+    payload differs, else NULL.
+    """
     ids = [name for name in copies.column_names if name not in (*POSITION, "__payload")]
     ordered = copies.sort_by([(name, "ascending") for name in (*ids, *POSITION)]).combine_chunks()
     rows = np.arange(len(ordered))
-    begins = np.ones(len(ordered), bool)
-    begins[1:] = ~np.logical_and.reduce([pc.equal(ordered[name][1:], ordered[name][:-1]).to_numpy() for name in ids])
-    first = np.maximum.accumulate(np.where(begins, rows, 0))
+    is_first = np.ones(len(ordered), bool)
+    is_first[1:] = ~np.logical_and.reduce([pc.equal(ordered[name][1:], ordered[name][:-1]).to_numpy() for name in ids])
+    first = np.maximum.accumulate(np.where(is_first, rows, 0))
     found = ordered.append_column("__copy", pa.array((rows - first + 1).astype(np.int32)))
     winners = ordered.take(first)
     where = pc.binary_join_element_wise(
         "differs from partition ", winners["_partition"].cast(pa.string()), " offset ", winners["_offset"].cast(pa.string()), ""
     )
     found = found.append_column("__differs", pc.if_else(pc.equal(ordered["__payload"], winners["__payload"]), None, where))
-    return found.select([*POSITION, "__copy", "__differs"]).filter(pa.array(~begins))
+    return found.select([*POSITION, "__copy", "__differs"]).filter(pa.array(~is_first))
 
 
 @dataclass(frozen=True)
 class PartitionCounts:
-    """Of the records of one partition in a batch: how many were read, are no rows, and are later copies of an event id in the batch."""
+    """Counts of one partition's records in a batch.
+
+    `read` are all records, `failed` those for quarantine, `duplicates` later copies of an event id in the batch.
+    """
 
     read: int
     failed: int
@@ -110,7 +118,10 @@ class PartitionCounts:
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """Counts by partition, the least and greatest event id of the winners by column as typed literals, the conflicts found."""
+    """Counts by partition, the bounds of the winners' event ids, and the number of conflicts.
+
+    `bounds` has the least and greatest value of each id column as typed literals.
+    """
 
     counts: dict[int, PartitionCounts]
     bounds: dict[str, tuple[Column, Column]]
@@ -118,7 +129,7 @@ class BatchCounts:
 
     @property
     def failed(self) -> int:
-        """Records that are no rows."""
+        """Records for quarantine."""
         return sum(each.failed for each in self.counts.values())
 
     @property
@@ -127,7 +138,7 @@ class BatchCounts:
         return sum(each.read for each in self.counts.values())
 
     def without(self, later: pa.Table) -> BatchCounts:
-        """The same where these rows (as `later_copies` finds them) are no winners."""
+        """The counts without these rows (from `later_copies`) among the winners."""
         counts, conflicts = dict(self.counts), self.conflicts
         for found in later.group_by("_partition").aggregate([("__copy", "count"), ("__differs", "count")]).to_pylist():
             before, differ = counts[found["_partition"]], found["__differs_count"]
@@ -138,9 +149,9 @@ class BatchCounts:
 
 
 def count_batch(ranked: DataFrame, contract: Contract) -> BatchCounts:
-    """Count ranked events. One ordinary aggregation, so that retried tasks count once."""
+    """Count ranked events, with one ordinary aggregation so that retried tasks count once."""
     fields = {field.name: field.dataType for field in target_fields(contract)}
-    # Delta keeps no least and greatest of BINARY columns.
+    # Delta keeps no minimum and maximum of BINARY columns.
     ids = [name for name in event_id_columns(contract) if not isinstance(fields[name], T.BinaryType)]
     winner = F.col("__rank") == 1
     aggregates = [F.count("*").alias("read"), F.count("__reason").alias("failed"), F.count_if(F.col("__rank") > 1).alias("duplicates")]
@@ -160,14 +171,14 @@ def count_batch(ranked: DataFrame, contract: Contract) -> BatchCounts:
 
 
 def _countable(column: Column, kind: T.DataType) -> Column:
-    """Days and times as numbers: Python's own would pass through zones, calendars and texts on their way back to the JVM."""
+    """Dates and timestamps as numbers: Python's own values would pass through zones, calendars and texts on their way back to the JVM."""
     if isinstance(kind, T.DateType):
         return F.unix_date(column)
     return F.unix_micros(column) if isinstance(kind, T.TimestampType) else column
 
 
 def _literal(value: object, kind: T.DataType) -> Column:
-    """The typed literal of what `_countable` gave: never text pasted into SQL."""
+    """The typed literal of a value from `_countable`: never text pasted into SQL."""
     if isinstance(kind, T.DateType):
         return F.date_from_unix_date(F.lit(value))
     return F.timestamp_micros(F.lit(value)) if isinstance(kind, T.TimestampType) else F.lit(value).cast(kind)

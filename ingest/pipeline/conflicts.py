@@ -14,17 +14,18 @@ from ingest.kafka.offsets import OffsetRange
 
 CONFLICT = "conflicting_duplicate"
 RAW = ("__key", "__value", "__headers")
-# Any rank but 1.
+# Any rank other than 1.
 DUPLICATE = 2
 
 
 def mark_conflicts(
     ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]], epochs: Sequence[int]
 ) -> DataFrame:
-    """Against the table: of an id that the target holds its payload decides, for every copy in the batch.
+    """Compare the batch with the target: if the target contains an event id, the row's payload decides about every copy in the batch.
 
-    One with another payload that is not the row itself is refused; one with the same is a duplicate, also where it had been
-    refused for the sake of an earlier copy in the batch. `epochs` are those of this topic: positions of others mean nothing here.
+    A copy with another payload is refused, unless it is that row itself. A copy with the same payload is a duplicate, even if it was
+    refused before because it differs from an earlier copy in the batch. `epochs` are those of this topic: positions in another topic
+    cannot be compared.
     """
     refused = F.coalesce(F.col("__reason") == CONFLICT, F.lit(False))
     row = F.struct("_partition", "_offset", F.col(PAYLOAD_HASH).alias("hash"), _of_epochs(epochs).alias("here"))
@@ -41,9 +42,9 @@ def mark_conflicts(
 
 
 def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange], epochs: Sequence[int]) -> DataFrame:
-    """Records for quarantine that are rows of the target at their own position stay rows: they count as duplicates.
+    """Records for quarantine that are already rows of the target, by their position, stay rows: they count as duplicates.
 
-    For offsets that were read before: a changed contract, or other copies in the batch, may refuse them now.
+    This is for offsets that were read before: a changed contract, or other copies in the batch, may refuse such a record now.
     """
     inside = F.lit(False)
     for each in ranges:
@@ -57,7 +58,7 @@ def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange], 
 
 
 def _of_epochs(epochs: Sequence[int]) -> Column:
-    """Rows of these epochs, of which there may be tens of thousands: each run without a gap is one condition."""
+    """Rows of these epochs. There may be tens of thousands, so consecutive epochs are one condition."""
     runs = Intervals.of_offsets(epochs)
     found = F.lit(False)
     for start, end in zip(runs.starts.tolist(), runs.ends.tolist(), strict=True):
@@ -68,12 +69,12 @@ def _of_epochs(epochs: Sequence[int]) -> Column:
 def _with_row(
     ranked: DataFrame, contract: Contract, target: str, bounds: Mapping[str, tuple[Column, Column]], which: Column, what: Column
 ) -> DataFrame:
-    """Add `__there`, the least `what` of the rows of their event id, to the records that meet `which`; NULL to all others."""
+    """Add `__there` to the records that meet `which`: the least `what` of the target's rows with their event id. NULL for all others."""
     ids = event_id_columns(contract)
     table = ranked.sparkSession.read.format("delta").load(target)
     for name, (least, greatest) in bounds.items():
         table = table.where(F.col(f"`{name}`").between(least, greatest))
-    # Somebody's own INSERT may have doubled an id; a join must not double records.
+    # Another writer's INSERT may have doubled an id; the join must not double records.
     rows = table.groupBy(*(F.col(f"`{name}`").alias(f"__id{number}") for number, name in enumerate(ids))).agg(F.min(what).alias("__there"))
     for number, name in enumerate(ids):
         which &= F.col(f"`{name}`") == F.col(f"__id{number}")
@@ -81,7 +82,7 @@ def _with_row(
 
 
 def with_bytes(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFrame:
-    """Give conflicting records their raw bytes back, which a right record does not carry through the batch: they are read again."""
+    """Read the raw bytes of conflicting records again: only records that fail in decoding carry them through the batch."""
     if conflicts == 0:
         return ranked
     same = {"_partition": "partition", "_offset": "offset", "_kafka_timestamp": "timestamp"}
@@ -89,8 +90,8 @@ def with_bytes(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFra
         *(F.col(there).alias(here) for here, there in same.items()), *(F.col(name[2:]).alias(f"{name}_again") for name in RAW)
     )
     conflicting = ranked.where(F.col("__reason") == CONFLICT).drop(*RAW)
-    # Between the two reads compaction may take a record, or the topic be made again, which has another record at this offset; without
-    # its bytes it is still a conflict that was found.
+    # Between the two reads compaction may remove a record, or the topic may be recreated with another record at this offset. The
+    # conflict was found all the same, so it is kept without its bytes.
     again = conflicting.join(raw, list(same), "left").withColumnsRenamed({f"{name}_again": name for name in RAW})
     others = ranked.where(F.col("__reason").isNull() | (F.col("__reason") != CONFLICT))
     return others.unionByName(again)

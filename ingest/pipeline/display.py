@@ -1,4 +1,4 @@
-"""What a run tells of its work; the command's displays override what they show."""
+"""The progress of a run. The displays of the command override these methods."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 
 class Display:
-    """Shows nothing; called from one thread."""
+    """Shows nothing. Its methods are called from one thread."""
 
     @property
     def gone(self) -> bool:
-        """Whether nobody reads what is shown any more."""
+        """Whether the reader of the output has gone."""
         return False
 
     def ready(self, tables: Sequence[str], log: Path) -> None:
-        """Spark is up, the queries have started."""
+        """Spark is up and the queries have started; `log` is Spark's log file."""
 
     def batch(self, report: BatchReport, lag: int | None) -> None:
-        """A batch is done; `lag` is how many offsets of the topic are still to be read, None if the broker does not say."""
+        """A batch is done; `lag` is the number of offsets still to be read, None if the broker does not report the ends."""
 
     def tick(self) -> None:
-        """Time passes."""
+        """Called regularly while the run is active."""
 
     def stopping(self) -> None:
-        """A stop was asked for; the batches at hand are ended first."""
+        """A stop was requested; the current batches are finished first."""
 
     def note(self, text: str) -> None:
-        """Something that the user should know and that stops nothing."""
+        """Show a note for the user; the run continues."""

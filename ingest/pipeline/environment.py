@@ -1,4 +1,4 @@
-"""What an ingestion needs of its surroundings, checked one by one: each check says what it saw and what mends it."""
+"""Checks of the environment that an ingestion needs. Each check reports what it found, and how to fix it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ingest.runtime import databricks, jars, java
 from ingest.runtime.errors import IngestError, InvalidEnvironment, most_severe
 from ingest.runtime.files import is_local, local_path
 
-# Spark's shuffle files, the broker's indexes and a few batches; below this a run ends in the middle.
+# For Spark's shuffle files, the broker's indexes and a few batches. With less free space a run can fail halfway.
 DISK_FREE_BYTES_MIN = 2 * 1024**3
 _BROKER_DEADLINE_S = 5.0
 
 
 @dataclass(frozen=True)
 class EnvironmentCheck:
-    """One line of the doctor: `detail` is what was seen if `error` is None, else why and how to mend it is in `error`."""
+    """One line of `ingest doctor`. `detail` is what was found; `error`, if it is not None, says what is wrong and how to fix it."""
 
     check: str
     detail: str
@@ -34,10 +34,10 @@ class EnvironmentCheck:
 
 
 def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, master: str | None = None) -> list[EnvironmentCheck]:
-    """All checks, in the order in which to mend them. Reads every jar; with `master` starts Spark and probes it in the lake.
+    """All checks, in the order in which to fix them. Reads every jar; with `master` it also starts Spark and probes it in the lake.
 
-    Without it nothing is written. A broker that does not answer is reported and not counted against the environment:
-    `ingest demo` brings its own.
+    Without `master` nothing is written. A broker that does not answer is reported but is no error of the environment: `ingest demo`
+    starts its own.
     """
     return [
         _finding("python", _python),
@@ -53,7 +53,7 @@ def examine(project: Path, lake: str, checkpoints: str, bootstrap_servers: str, 
 
 
 def exit_code(findings: list[EnvironmentCheck]) -> int:
-    """0, or the most severe of the findings that matter: 4 environment, 2 contract."""
+    """0, or the exit code of the most severe finding among the needed checks: 4 environment, 2 contract."""
     return most_severe([finding.exit_code for finding in findings])
 
 
@@ -82,12 +82,12 @@ def _jars(jar_set: jars.JarSet) -> str:
     absent, bad = jars.missing(jar_set), jars.damaged(jar_set)
     count = len(jars.locked(jar_set))
     if bad:
-        expected, remedy = "the sums in jars.lock.", "run `ingest jars`, which deletes and fetches it again."
-        raise InvalidEnvironment("JARS_CORRUPT", f"{bad[0]} has another content than pinned.", expected=expected, remedy=remedy)
+        expected, remedy = "the checksums in jars.lock.", "run `ingest jars`, which deletes it and fetches it again."
+        raise InvalidEnvironment("JARS_CORRUPT", f"{bad[0]} does not match its checksum.", expected=expected, remedy=remedy)
     if absent:
         found = f"{len(absent)} of {count} jars are not in {jars.cache_folder()}."
         raise InvalidEnvironment("JARS_MISSING", found, expected="all of them.", remedy="run `ingest jars` (needs the network once).")
-    return f"{count} jars, sums right"
+    return f"{count} jars, checksums match"
 
 
 def _disk(lake: str) -> str:
@@ -102,19 +102,17 @@ def _disk(lake: str) -> str:
 
 def _writable(location: str, option: str) -> str:
     if not is_local(location):
-        return f"{location} is not on this machine; the run itself tells"
+        return f"{location} is not on this machine; the run itself checks it"
     folder = local_path(location)
     nearest = _nearest(folder)
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         remedy = f"make it writable (chown, chmod) or name another with {option}."
-        raise InvalidEnvironment(
-            "NOT_WRITABLE", f"{nearest} cannot be written by this user.", expected="a folder to write in.", remedy=remedy
-        )
-    return f"{folder} can be written" if nearest == folder else f"{folder} can be made"
+        raise InvalidEnvironment("NOT_WRITABLE", f"{nearest} cannot be written by this user.", expected="a writable folder.", remedy=remedy)
+    return f"{folder} can be written" if nearest == folder else f"{folder} can be created"
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder itself or the closest one above that exists."""
+    """The folder itself, or its closest ancestor that exists."""
     folder = folder.absolute()
     return next(one for one in (folder, *folder.parents) if one.exists())
 
@@ -140,6 +138,6 @@ def _broker(bootstrap_servers: str) -> str:
     from ingest.kafka.broker_request import ask
     from ingest.kafka.kafka_options import KafkaOptions
 
-    # By the door that a run takes, with its login; the answer is of no interest.
+    # With the client settings and login of a run. The content of the answer does not matter.
     ask(KafkaOptions.from_environment(bootstrap_servers), MetadataRequest(topics=[]), _BROKER_DEADLINE_S)
     return f"{bootstrap_servers} answers"

@@ -1,4 +1,4 @@
-"""A lock's file: who holds it, asked from outside."""
+"""The file of a lock, read by another process: whether the lock is free, and who holds it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import struct
 import sys
 from pathlib import Path
 
-# struct flock of fcntl(2): its layout, and where l_type stands in it. Whole file: whence, start and length are 0.
+# struct flock of fcntl(2): its layout, and the index of l_type. Whence, start and length are 0: the whole file.
 _LAYOUT = {"linux": ("hhqqi4x", 0), "darwin": ("qqihh", 3)}
 
 
 def is_free(path: Path) -> bool:
     """Whether nobody holds the POSIX lock on this file.
 
-    Only asked (F_GETLK), never taken: a start that tries to take it in this very moment must not be refused because somebody looked.
+    It queries the lock (F_GETLK) and never takes it: a start that takes the lock at this moment must not be refused because of a query.
     """
     layout, at = _LAYOUT[sys.platform]
     wanted = [0] * 5
@@ -30,16 +30,16 @@ def is_free(path: Path) -> bool:
 
 
 def who(path: Path) -> str:
-    """What the holder wrote into the file."""
+    """Host and process ids of the holder, as it wrote them into the file."""
     try:
         holder = json.loads(path.read_text(encoding="utf-8"))
         return f"host {holder['host']}, JVM process {holder['jvm_pid']}, Python process {holder['python_pid']}"
     except (OSError, ValueError, KeyError):
-        return "a process that left no name"
+        return "an unknown process"
 
 
 def token_of(path: Path) -> str | None:
-    """What the holder called this very hold, if the file is there and says so; process ids are the same in every container."""
+    """The token that the holder wrote into the file, None if there is none. Process ids would not do: containers repeat them."""
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["token"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -47,6 +47,6 @@ def token_of(path: Path) -> str | None:
 
 
 def holder(folder: str) -> str | None:
-    """Who holds the lock in `folder` (`host …, JVM process …`), or None if nobody does."""
+    """The holder of the lock in `folder` (`host …, JVM process …`), or None if the lock is free."""
     path = Path(folder) / "lock"
     return None if not path.exists() or is_free(path) else who(path)

@@ -1,8 +1,8 @@
-"""Platform probe: does this runtime fence an earlier writer, as the promises need it to? (I8)
+"""Platform probe: checks that this runtime fences an earlier writer, as the guarantees require (I8).
 
-The versions of `ingest/runtime/jars.lock` with the pinned pyspark are known: the tests run on them. Any other runtime (Databricks, a
-cluster's own Spark) commits a higher and then a lower transaction id to a scratch table before its first run, by append and by MERGE, and
-a higher one while a lower is in flight.
+The versions in `ingest/runtime/jars.lock` with the pinned pyspark are known, because the tests run on them. Any other runtime (Databricks,
+a cluster's own Spark) is probed before its first run. The probe commits a higher and then a lower transaction id to a scratch table, by
+append and by MERGE. It also commits a higher one while a MERGE with a lower one is in flight.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from ingest.runtime.errors import IngestError, InvalidEnvironment
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 
-# Longer than an append takes in a JVM that has done nothing yet.
+# Longer than an append takes in a JVM that has just started.
 IN_FLIGHT_S = 5
-# Where a file cannot be created exclusively by Delta's own means.
+# Stores on which Delta itself cannot create a file exclusively.
 SHARED_COMMITS = ("s3", "s3a", "s3n")
-# What the tests run on, and what they ran on before (4.0): Spark, by its line.
+# Spark releases, by minor version, that the tests run on (4.2) or ran on before (4.0).
 TESTED = {"4.2": "4.2.0", "4.0": "4.0.1"}
 CONTRACT = {"pipeline": "oncelake", "table": "probe", "source": {"topic": "probe", "format": "raw"}, "event_id": "position"}
 
 
 def ensure(session: SparkSession, lake: str) -> None:
-    """Refuse a store whose commits are not exclusive; probe an unknown runtime once, and remember it in the cache folder.
+    """Refuse a store whose commits are not exclusive. Probe an unknown runtime once, and remember it in the cache folder.
 
     Raises InvalidEnvironment PLATFORM_UNFIT.
     """
@@ -58,7 +58,7 @@ def ensure(session: SparkSession, lake: str) -> None:
 
 
 def _refuse_store(session: SparkSession, lake: str) -> None:
-    """S3 lets two drivers write one version of a log, unless a LogStore keeps them apart (Delta's storage configuration)."""
+    """Refuse S3 without an exclusive LogStore: two drivers could write the same version of a log (Delta's storage configuration)."""
     scheme = urlparse(lake).scheme
     if scheme not in SHARED_COMMITS or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return
@@ -74,27 +74,27 @@ def _refuse_store(session: SparkSession, lake: str) -> None:
 
 
 def known() -> list[str]:
-    """The runtimes that the tests run on, or did."""
+    """The runtimes that the tests run on, or ran on before."""
     pinned = {line: jars.locked(jars.JarSet.SPARK, line) for line in TESTED}
     delta = {line: next(jar.version for jar in found if jar.name.startswith("delta-spark")) for line, found in pinned.items()}
     return [f"Spark {spark}, Delta {delta[line]}" for line, spark in TESTED.items()]
 
 
 def name(session: SparkSession) -> str:
-    """The runtime at hand."""
+    """Name and versions of the current runtime."""
     databricks = os.environ.get("DATABRICKS_RUNTIME_VERSION")
     if databricks:
         return f"Databricks Runtime {databricks}, Spark {session.version}"
     try:
         constants = getattr(session.sparkContext._jvm.io.delta, "package$")  # type: ignore[union-attr]
         delta = str(getattr(constants, "MODULE$").VERSION())
-    except Exception:  # Spark Connect has no JVM at hand
+    except Exception:  # Spark Connect gives no access to a JVM
         return f"Spark {session.version} without a JVM"
     return f"Spark {session.version}, Delta {delta}"
 
 
 def probe(session: SparkSession, lake: str) -> str:
-    """Try the fence on tables that are removed again; returns what was seen. Raises InvalidEnvironment PLATFORM_UNFIT."""
+    """Test the fence on scratch tables and remove them; returns a summary of the outcomes. Raises InvalidEnvironment PLATFORM_UNFIT."""
     root = f"{lake}/.probe-{uuid.uuid4().hex}"
     places = Places(root, root, "oncelake", "probe")
     contract = Contract.model_validate(CONTRACT)
@@ -103,10 +103,10 @@ def probe(session: SparkSession, lake: str) -> str:
     seen = {}
     try:
         writer.create_tables(session, contract, places)
-        seen["a first MERGE"] = _merged(rows, contract, log, _mark(contract, 3))
+        seen["a first MERGE"] = _merged(rows, contract, log, _batch_commit(contract, 3))
         seen["a later append"] = _fenced(session, contract, log, 5)
         seen["an earlier append"] = _fenced(session, contract, log, 4)
-        seen["an earlier MERGE"] = _merged(rows, contract, log, _mark(contract, 4))
+        seen["an earlier MERGE"] = _merged(rows, contract, log, _batch_commit(contract, 4))
         seen["a MERGE in flight"] = _in_flight(session, rows, contract, log)
     finally:
         files_of(places.lake, session).remove(root)
@@ -116,25 +116,25 @@ def probe(session: SparkSession, lake: str) -> str:
         raise InvalidEnvironment(
             "PLATFORM_UNFIT",
             f"an earlier transaction id was not fenced by a later one ({reported}).",
-            expected="an earlier statement skipped, and one in flight failed: the promises stand on that.",
+            expected="an earlier statement is skipped, and one in flight fails: the guarantees depend on that.",
             remedy=f"use {known()[0]} or a runtime that passes `ingest doctor --spark`.",
         )
     return reported
 
 
 def _in_flight(session: SparkSession, rows: DataFrame, contract: Contract, log: DeltaLog) -> str:
-    """What becomes of a MERGE whose source is being read while a later epoch commits."""
+    """The outcome of a MERGE whose source is being read while a later epoch commits."""
     slow = F.udf(_slowly, "bigint")
     source = rows.withColumn("_offset", slow(F.col("_offset")))
     with ThreadPoolExecutor(max_workers=1) as pool:
-        merging = pool.submit(_merged, source, contract, log, _mark(contract, 6))
+        merging = pool.submit(_merged, source, contract, log, _batch_commit(contract, 6))
         tracker = session.sparkContext.statusTracker()
         while not tracker.getActiveStageIds() and not merging.done():
             time.sleep(0.02)
-        fence = writer.fence(session.newSession(), log, _mark(contract, 7))
-        became = merging.result()
+        fence = writer.fence(session.newSession(), log, _batch_commit(contract, 7))
+        outcome = merging.result()
     last = [each.batch_commit.id.epoch for each in log.newest_first() if each.batch_commit is not None][:2]
-    return "over too soon" if fence is not None and last == [7, 6] else became
+    return "over too soon" if fence is not None and last == [7, 6] else outcome
 
 
 def _slowly(offset: int) -> int:
@@ -143,7 +143,7 @@ def _slowly(offset: int) -> int:
 
 
 def _fenced(session: SparkSession, contract: Contract, log: DeltaLog, epoch: int) -> str:
-    return "skipped" if writer.fence(session, log, _mark(contract, epoch)) is None else "committed"
+    return "skipped" if writer.fence(session, log, _batch_commit(contract, epoch)) is None else "committed"
 
 
 def _merged(rows: DataFrame, contract: Contract, log: DeltaLog, batch_commit: BatchCommit) -> str:
@@ -154,15 +154,15 @@ def _merged(rows: DataFrame, contract: Contract, log: DeltaLog, batch_commit: Ba
     return "committed"
 
 
-def _mark(contract: Contract, epoch: int) -> BatchCommit:
-    nowhere = Snapshot("", 0, "")
+def _batch_commit(contract: Contract, epoch: int) -> BatchCommit:
+    no_snapshot = Snapshot("", 0, "")
     id, ranges = BatchId(epoch, FIRST_BATCH), (OffsetRange(0, 0, 1),)
-    snapshots = Snapshots(nowhere, nowhere)
+    snapshots = Snapshots(no_snapshot, no_snapshot)
     return BatchCommit("batch", "oncelake", "probe", id, uuid.uuid4().hex, snapshots, contract.hash, TopicId("probe", ""), ranges)
 
 
 def _row(session: SparkSession, contract: Contract) -> DataFrame:
-    """One event."""
+    """A frame with one event."""
     now = F.lit(datetime.now(UTC))
     values = {
         "_topic_id": F.lit(""),

@@ -1,7 +1,8 @@
-"""The driver's lock: held by the JVM, because only the JVM can commit, and it can outlive its Python (I8).
+"""The driver's lock (I8). The JVM holds it, because only the JVM can commit, and it can outlive its Python process.
 
-A POSIX lock on a file `lock` beside the tables; the kernel drops it when the JVM is gone, however it went. A start waits for the former
-JVM, which may still be ending a write. On a local disk Delta excludes other writers only inside one JVM, so every writer of ours takes it.
+It is a POSIX lock on a file `lock` beside the tables. The kernel releases it when the JVM ends, for whatever reason. A start waits for the
+previous JVM, which may still be finishing a write. On a local disk Delta excludes other writers only inside one JVM, so every writer of
+ours takes this lock.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from ingest.runtime.errors import InvalidInput, Refused, RunStopped
 from ingest.runtime.files import is_local
 from ingest.runtime.places import Places
 
-# A JVM whose Python was killed notices at once, but first ends what it is about to write.
+# A JVM whose Python process was killed notices at once, but first finishes the write in progress.
 WAIT_S = 60.0
 WAIT_VARIABLE = "INGEST_LOCK_WAIT_S"
 
-# What our JVM holds, by its process and the lock's file. Asked before the file is opened once more: the kernel drops a process's
-# lock on a file as soon as that process closes any channel to it (fcntl(2), java.nio.channels.FileLock).
+# The locks that our JVM holds, by its process id and the lock's file. Checked before the file is opened a second time: the kernel
+# releases a process's lock on a file as soon as that process closes any channel to it (fcntl(2), java.nio.channels.FileLock).
 _held: set[tuple[int, Path]] = set()
 _guard = threading.Lock()
 
 
 @dataclass(frozen=True)
 class HeldLock:
-    """A lock that the JVM holds until `release` or its end; `token` stands in its file, and in no other's."""
+    """A lock that the JVM holds until `release` or its own end. `token` is written in this lock's file and in no other."""
 
     path: Path
     jvm_pid: int
@@ -45,35 +46,35 @@ class HeldLock:
     token: str
 
     def release(self) -> None:
-        """Let it go, where the JVM goes on."""
+        """Release the lock while the JVM keeps running."""
         with _guard:
             _held.discard((self.jvm_pid, self.path))
             self.channel.close()
 
     def refuse_lost(self) -> None:
-        """Called before a batch is written: raises RunStopped LOCK_LOST if somebody has deleted the lock's file.
+        """Raises RunStopped LOCK_LOST if the lock's file was deleted. Called before a batch is written.
 
-        The kernel's lock is on the file, not on its name: with a new file of that name another driver comes in.
+        The kernel's lock is on the file, not on its name: another driver could lock a new file of the same name.
         """
         if token_of(self.path) == self.token:
             return
         now = f"is held by {who(self.path)} now" if self.path.exists() else "was deleted"
         raise RunStopped(
             "LOCK_LOST",
-            f"{self.path}, which this run had locked, {now}. Of the batch at hand nothing was written.",
-            expected="the lock's file until the run has ended: on a local disk two drivers can write over each other's commits.",
-            remedy="let one run go on, and end the other; then start again: the start says what is missing. Never delete a lock: "
-            "the kernel drops the lock when its process ends.",
+            f"{self.path}, which this run had locked, {now}. Nothing of the current batch was written.",
+            expected="the lock's file until the run has ended: on a local disk two drivers can overwrite each other's commits.",
+            remedy="let one run continue and end the other; then start again: the start reports what is missing. Never delete a "
+            "lock's file: the kernel releases the lock when its process ends.",
         )
 
 
 def folder(places: Places) -> Path | None:
-    """Where a table's lock is: beside its tables, if they are on a local disk. Its checkpoints need none."""
+    """The folder of a table's lock: beside its tables, if they are on a local disk. Its checkpoints need no lock."""
     return Path(places.root) if is_local(places.lake) else None
 
 
 def wait_for(places: Places, say: Callable[[str], object] = lambda _: None) -> None:
-    """Return once no JVM holds the lock of this table; `say` is told once that it has to wait, and for whom.
+    """Return once no JVM holds the lock of this table. If it has to wait, it calls `say` once with the holder.
 
     Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds, 60 by default.
     """
@@ -91,14 +92,14 @@ def wait_for(places: Places, say: Callable[[str], object] = lambda _: None) -> N
 
 
 def hold_table(session: SparkSession, places: Places) -> HeldLock | None:
-    """Hold the lock of a table, if it has one. Raises Refused LOCKED."""
+    """Take the lock of a table; None if it has no lock. Raises Refused LOCKED."""
     where = folder(places)
     return hold(session, where) if where is not None else None
 
 
 @contextmanager
 def holding(session: SparkSession, places: Places) -> Iterator[None]:
-    """Hold the lock of a table for what is done inside. Raises Refused LOCKED."""
+    """Hold the lock of a table inside this context. Raises Refused LOCKED."""
     held = hold_table(session, places)
     try:
         yield
@@ -108,13 +109,13 @@ def holding(session: SparkSession, places: Places) -> Iterator[None]:
 
 
 def hold(session: SparkSession, folder: Path) -> HeldLock:
-    """Let the session's JVM hold the lock in `folder` until it ends. Raises Refused LOCKED."""
+    """Let the session's JVM take the lock in `folder` and hold it until `release` or its own end. Raises Refused LOCKED."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder.resolve() / "lock"
     jvm: Any = session.sparkContext._jvm
     pid = int(jvm.java.lang.ProcessHandle.current().pid())
     with _guard:
-        if (pid, path) in _held:  # for another query, or another thread
+        if (pid, path) in _held:  # another query or thread holds it
             raise _locked(path, 0)
         channel = jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()
         if channel.tryLock() is None:
@@ -127,7 +128,7 @@ def hold(session: SparkSession, folder: Path) -> HeldLock:
     try:
         channel.truncate(0)
         channel.write(jvm.java.nio.ByteBuffer.wrap(bytearray(holder)), 0)
-    except BaseException:  # a full disk: nobody else would let it go while this JVM lives
+    except BaseException:  # e.g. a full disk: nothing else would release the lock while this JVM runs
         held.release()
         raise
     return held
@@ -135,9 +136,9 @@ def hold(session: SparkSession, folder: Path) -> HeldLock:
 
 @contextmanager
 def alone(session: SparkSession, location: str, folder: str) -> Iterator[None]:
-    """Hold the lock in `folder` for what is done inside, after waiting for whoever has it; nothing where `location` is not local.
+    """Hold the lock in `folder` inside this context, after waiting for its holder. Does nothing if `location` is not local.
 
-    For tables that several processes append to, or several threads of one. Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds.
+    For tables that several processes or threads append to. Raises Refused LOCKED after INGEST_LOCK_WAIT_S seconds.
     """
     if not is_local(location):
         yield

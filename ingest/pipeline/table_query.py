@@ -1,4 +1,4 @@
-"""One StreamingQuery of one table: from the contract to a running query and to its end."""
+"""The streaming query of one table: starts it from the contract, watches it and ends it."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ from ingest.runtime.files import files_of, is_local
 from ingest.runtime.places import Places
 from ingest.runtime.spark import jvm_pid
 
-# A broker that is gone ends a run within about 95 s (three calls of 30 s), one that is started again within that does not. Spark's and
-# Kafka's own numbers (60 s a call, 120 s a poll) make that three minutes, even for a topic that was deleted.
+# A run ends about 95 s (three calls of 30 s) after its broker has gone, unless the broker is back by then. With the defaults of Spark
+# and Kafka (60 s per call, 120 s per poll) it would take three minutes, even for a deleted topic.
 PATIENCE = {"kafka.default.api.timeout.ms": "30000", "kafkaConsumer.pollTimeoutMs": "60000"}
 
-# After the last records of a topic a consumer at once asks for more; Spark's next question on that connection (where does the topic
-# end?) waits behind that one, for half a second of every batch with Kafka's own number.
+# A consumer that has read the last records of a topic sends its next fetch at once. Spark's request for the end offsets then waits
+# behind that fetch on the same connection: with Kafka's default, half a second per batch.
 PROMPT = {"kafka.fetch.max.wait.ms": "50"}
 
-# A batch is read at once and as a whole: larger fetches than Kafka's own 500 records and 1 MB take a sixth less of the reading.
+# Spark reads a batch as a whole. Fetches larger than Kafka's defaults (500 records, 1 MB) reduce the reading time by a sixth.
 LARGE = {"kafka.max.poll.records": "5000", "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024)}
 
-# What ends a query and may pass: a new epoch reads again what was not committed. More often than this it does not pass.
+# Errors that may be temporary: a new epoch reads again whatever was not committed. After REOPENED_MAX epochs the run gives up.
 PASSING = ("QUERY_FAILED", "CHECKPOINT_GONE")
 REOPENED_MAX = 3
 
-# In the words of Java's files, which name the path or do not.
+# Java's messages. Some of them name the path.
 DISK_FULL = re.compile(r"(?:(?P<path>/[^\n()]+) \()?(?P<what>No space left on device|Disk quota exceeded)")
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """When micro-batches run: `once` takes what is there and ends; else every `every_s` seconds, 0 meaning back to back."""
+    """When micro-batches run: `once` reads the existing records and ends; else one batch every `every_s` seconds (0: back to back)."""
 
     once: bool = False
     every_s: float = 0.0
@@ -65,11 +65,11 @@ class Trigger:
 
 
 class StopRequested(Exception):
-    """Raised in foreachBatch for a batch that begins after a stop was asked for: it must never count as done."""
+    """Raised in foreachBatch for a batch that starts after a stop was requested: Spark must never record it as done."""
 
 
 class TableQuery:
-    """A table's query; `error` is what ended it, None while all is well, `said` what its starts have put right."""
+    """A table's query. `error` is the error that ended it, None without one; `notes` says what its starts have repaired."""
 
     def __init__(
         self, contract: Contract, places: Places, kafka: KafkaOptions, topic: Topic, on_batch: Callable[[BatchReport], None]
@@ -89,15 +89,15 @@ class TableQuery:
         self._table: Table | None = None
         self._again: Callable[[], None]
         self._reopened = 0
-        self.said: list[str] = []
+        self.notes: list[str] = []
 
     def start(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
-        """Take the lock, open an epoch, then start the query. Raises IngestError; nothing runs then."""
+        """Take the lock, open an epoch and start the query. Raises IngestError; then no query runs."""
         self._lock = table_lock.hold_table(session, self.places)
         try:
             check_rules(session, self.contract)
             if self._local:
-                crash_points.arm(Path(self.places.lake), jvm_pid(session))  # once: a fault that has struck does not strike the next epoch
+                crash_points.arm(Path(self.places.lake), jvm_pid(session))  # once: a fault must not be injected again in the next epoch
             self._open(session, trigger, max_records)
         except BaseException:
             self._release()
@@ -105,7 +105,7 @@ class TableQuery:
 
     def _open(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         epoch = open_epoch(session, self.contract, self.places, self._state)
-        self.said += [f"{self.places.name}: {each}" for each in epoch.healed]
+        self.notes += [f"{self.places.name}: {each}" for each in epoch.healed]
         if self._local:
             crash_points.watch(Path(epoch.checkpoint), Path(self.places.target))
         self._again = partial(self._open, session, trigger, max_records)
@@ -120,28 +120,27 @@ class TableQuery:
         return is_local(self.places.lake) and is_local(self.places.checkpoints)
 
     def _state(self) -> TopicState:
-        self._topic = describe(self._kafka, self.contract.source.topic)  # again: partitions may have been added
+        self._topic = describe(self._kafka, self.contract.source.topic)  # read again: partitions may have been added
         return topic_state(self._kafka, self._topic, self.contract.source.isolation_level)
 
     def reopen(self) -> str | None:
-        """Open another epoch where the query was ended by something that may pass: an executor that was lost with the batch at hand, a
-        checkpoint that was deleted beneath it. Returns what to say, None where the query's end stands.
+        """Open a new epoch if the error that ended the query may be temporary: a lost executor, or a checkpoint deleted during the run.
 
-        A batch that was committed is not read again, one that was not is.
+        Returns a note for the user, or None if the query stays ended. Committed batches are not read again; uncommitted ones are.
         """
         failure = None if self._stop.is_set() else self._failure()
         if failure is None or failure.code not in PASSING or self._reopened >= REOPENED_MAX:
             return None
         epoch = self._table.epoch if self._table is not None else None
         if epoch is not None and (later := commits.overtaken(epoch.look_back.target, epoch.fence)) is not None:
-            self.error = later  # whoever stood still until its checkpoint was removed must not fence the run that went on
+            self.error = later  # this run stalled until a later one removed its checkpoint: it must not fence that one
             return None
         self._reopened += 1
         self.error, self._query = None, None
         try:
             self._again()
         except Py4JNetworkError:
-            raise  # the JVM is gone, and with it all tables
+            raise  # the JVM is gone, and with it the queries of all tables
         except Exception as error:
             self.error = error
         return f"{failure.found} A new epoch is opened ({self._reopened} of {REOPENED_MAX})."
@@ -149,7 +148,7 @@ class TableQuery:
     def _source_options(self, starts: Mapping[int, int], max_records: int | None) -> dict[str, str]:
         source = self.contract.source
         options = {
-            # Kafka refuses a call's time limit below the request's; whoever sets that has thought about both.
+            # Kafka refuses a call timeout below the request timeout. A user who sets the latter is responsible for both.
             **({} if "request.timeout.ms" in self._kafka.options else PATIENCE),
             **PROMPT,
             **LARGE,
@@ -158,7 +157,7 @@ class TableQuery:
             "startingOffsets": json.dumps({source.topic: {str(partition): offset for partition, offset in starts.items()}}),
             "failOnDataLoss": "true",
             "includeHeaders": "true",
-            # Without it Spark reads records of aborted transactions too.
+            # Without it Spark also reads records of aborted transactions.
             "kafka.isolation.level": source.isolation_level,
         }
         limit = max_records or source.max_records_per_batch
@@ -173,7 +172,7 @@ class TableQuery:
             report = process(records, number, self._table)
             self._on_batch(report)
         except BaseException as error:
-            # Kept here: on its way through the JVM an exception becomes text.
+            # Kept here, because an exception that passes through the JVM becomes text.
             self.error = self.error or error
             raise
         finally:
@@ -185,11 +184,11 @@ class TableQuery:
         still_the_same(self._kafka, self._topic, self.places.name)
 
     def ask_to_stop(self) -> None:
-        """Let the batch at hand end; a later one is not begun."""
+        """Stop after the current batch; no later batch starts."""
         self._stop.set()
 
     def poll(self) -> bool:
-        """Whether the query has ended; ends it once a stop was asked for and no batch is at hand."""
+        """Whether the query has ended. Ends it if a stop was requested and no batch is running."""
         if self._query is None or not self._query.isActive:
             return True
         if self._stop.is_set() and not self._in_batch:
@@ -198,14 +197,14 @@ class TableQuery:
         return False
 
     def lag(self, report: BatchReport) -> int | None:
-        """Offsets in the topic behind the end of this batch; None if the broker does not say. Call it from one thread."""
+        """The number of offsets after the end of this batch; None if the broker does not answer. Call it from one thread only."""
         return self._ends.lag(report.ends)
 
     def finish(self) -> IngestError | None:
-        """Append what the ledger lacks and let the lock go; returns what ended the query, if it did not end well."""
+        """Append the missing ledger rows and release the lock; returns the error that ended the query, if any."""
         failure = self._failure()
         self._ends.close()
-        self._ahead.shutdown(cancel_futures=True)  # before Spark is stopped, which would leave it without an answer
+        self._ahead.shutdown(cancel_futures=True)  # before Spark stops: a call in progress would get no answer
         try:
             if self._table is not None:
                 self._table.epoch.ledger.append()
@@ -216,7 +215,7 @@ class TableQuery:
         return failure
 
     def _release(self) -> None:
-        """Nothing of this query can commit any more; other tables of the run go on, and this one may be mended meanwhile."""
+        """Release the lock: this query can commit nothing more, so its table may be repaired while the run reads other tables."""
         if self._lock is not None:
             self._lock.release()
         self._lock = None
@@ -231,7 +230,7 @@ class TableQuery:
             return stopped(self.contract, self._kafka, self.error)
         exception = self._query.exception() if self._query is not None else None
         if exception is None or (self._stop.is_set() and self._checkpoint_gone()):
-            return None  # of a run that was asked to stop Spark only cannot note the last batch any more
+            return None  # after a stop request, only Spark's own record of the last batch is missing
         return stopped(self.contract, self._kafka, exception)
 
     def _checkpoint_gone(self) -> bool:
@@ -239,7 +238,7 @@ class TableQuery:
 
 
 def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> RunStopped:
-    """The error of a table whose query was ended by something that has no name of ours; Kafka's troubles and a full disk have names."""
+    """Turn an unexpected error that ended a table's query into RunStopped: a Kafka failure, DISK_FULL, or QUERY_FAILED for any other."""
     said = kafka_errors.everything_said(error)
     failure = kafka_errors.from_java(kafka, contract.source.topic, said)
     if failure is not None:
@@ -249,13 +248,13 @@ def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> Ru
         return RunStopped(
             "DISK_FULL",
             f"{contract.name}: {full['what'].lower()}{where}.",
-            expected="room for the lake, the checkpoints, and what Spark puts down for a while (`df` shows which disk has none).",
-            remedy="free space there, and run again: the batch at hand is done then, once; VACUUM removes what the failed write left.",
+            expected="free space for the lake, the checkpoints and Spark's temporary files (`df` shows which disk is full).",
+            remedy="free space and run again: the interrupted batch is then completed, once; VACUUM removes what the failed write left.",
         )
     text = kafka.without_secrets(str(error)).strip().splitlines()
     return RunStopped(
         "QUERY_FAILED",
         f"{contract.name}: {type(error).__name__}: {text[0][:500] if text else 'no message'}",
-        expected="a query that runs until it is told to stop.",
-        remedy="read Spark's log, mend the cause, and run again: the batch at hand is done then, once.",
+        expected="a query that runs until it is stopped.",
+        remedy="read Spark's log, fix the cause and run again: the interrupted batch is then completed, once.",
     )

@@ -1,9 +1,9 @@
-"""Checks what batches have left in the tables: Great Expectations suites, their pages and the table of results."""
+"""Checks of the rows in the tables: Great Expectations suites, their pages and the table of results."""
 
 import sys
 from importlib.machinery import ModuleSpec
 
 _main = sys.modules["__main__"]
 if _main.__spec__ is None and not hasattr(_main, "__file__"):
-    # `python -c`. Great Expectations imports PySpark's Connect client, which takes such a process for its own doctests and ends it.
+    # `python -c`. Great Expectations imports PySpark's Connect client, which mistakes such a process for its own doctests and ends it.
     _main.__spec__ = ModuleSpec("__main__", None)

@@ -1,6 +1,6 @@
-"""Great Expectations: contexts that send nothing, what it knows, validation runs. (Its pages: pages.py.)
+"""Access to Great Expectations: contexts that send nothing, checks of expectations, validation runs. (Its pages: pages.py.)
 
-GX is imported inside the functions: it takes seconds, and most verbs have no use for it.
+GX is imported inside the functions: the import takes seconds, and most commands do not need it.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# GX 1.24 holds no client of its former telemetry any more; the switches are set all the same, for versions that do.
+# GX 1.24 no longer contains a telemetry client. The switches are set anyway, for versions that do.
 SILENT = {"GX_ANALYTICS_ENABLED": "false"}
-# PySpark writes every error of a query to stderr as it is made, also where GX catches it.
+# PySpark writes every query error to stderr when it is raised, even if GX catches it.
 QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 SUMMARY = "SUMMARY"
 BOOLEAN = "BOOLEAN_ONLY"
 
 
 def context() -> Any:
-    """A GX context in memory that shows no progress bars, writes no project of its own and sends nothing."""
+    """A GX context in memory. It shows no progress bars, writes no project and sends nothing."""
     os.environ.update(SILENT)
     import great_expectations as gx
     from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults, ProgressBarsConfig
     from pyspark.logger import PySparkLogger
 
-    # Errors quote values; what went wrong is in the results, which are scrubbed.
+    # Logged errors quote values. The results contain the errors too, and are scrubbed.
     for logger in (logging.getLogger("great_expectations"), *map(PySparkLogger.getLogger, QUERY_LOGGERS)):
         logger.setLevel(logging.CRITICAL + 1)
     config = DataContextConfig(
-        # Its default would leave a folder in /tmp, for pages that nobody asked for.
+        # The default would leave a folder in /tmp, for pages that nobody asked for.
         store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
         analytics_enabled=False,
         progress_bars=ProgressBarsConfig(globally=False),
@@ -41,7 +41,7 @@ def context() -> Any:
 
 
 def problem_of(config: Mapping[str, Any]) -> str | None:
-    """What GX has against an expectation as its JSON has it; None if it takes it."""
+    """GX's objection to an expectation, given as in a suite's JSON; None if GX accepts it."""
     os.environ.update(SILENT)
     from great_expectations.exceptions.exceptions import GreatExpectationsError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
@@ -57,18 +57,18 @@ def problem_of(config: Mapping[str, Any]) -> str | None:
 
 
 def parameter_works(expression: object, names: Iterable[str]) -> bool:
-    """Whether GX can evaluate a $PARAMETER once these names have values."""
+    """Whether GX can evaluate the expression of a $PARAMETER once these names have values."""
     from great_expectations.core.suite_parameters import parse_suite_parameter
 
     try:
         parse_suite_parameter(str(expression), dict.fromkeys(names, 1))
-    except Exception:  # whatever its parser, dateutil or Python's arithmetic raise
+    except Exception:  # its parser, dateutil and Python's arithmetic raise errors of many types
         return False
     return True
 
 
 def judges_rows(kind: str) -> bool:
-    """Whether this type of expectation judges each row by itself."""
+    """Whether this type of expectation judges each row separately."""
     from great_expectations.expectations import expectation as e
     from great_expectations.expectations.registry import get_expectation_impl
 
@@ -76,7 +76,7 @@ def judges_rows(kind: str) -> bool:
 
 
 def saved(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A suite's JSON as GX writes it after it has read it."""
+    """A suite's JSON as GX writes it after reading it."""
     import great_expectations as gx
     from great_expectations.core.expectation_suite import expectationSuiteSchema
 
@@ -87,8 +87,8 @@ def saved(document: Mapping[str, Any]) -> dict[str, Any]:
 class Runner:
     """Runs expectations on data frames through GX's validation definitions and checkpoints.
 
-    GX's own `persist` is off. It caches the whole frame and never lets it go, is not allowed on serverless, and gains nothing here:
-    frames come with just the columns that are checked, and reading these again from Parquet costs less than caching them
+    GX's own `persist` is off. It caches the whole frame and never releases it, is not allowed on serverless, and gains nothing here:
+    the frames have only the columns that are checked, and reading these again from Parquet costs less than caching them
     (measured: docs/how-to/quality.md).
     """
 
@@ -112,8 +112,8 @@ class Runner:
     ) -> list[dict[str, Any]]:
         """The results of these expectations on `frame`, in their order, as GX's JSON. `form` is SUMMARY or BOOLEAN.
 
-        `index` names the columns whose values identify an unexpected row, `samples` how many rows are named. Without `values` no
-        unexpected value is told.
+        `index` names the columns whose values identify an unexpected row; `samples` is the maximum number of such rows. Without `values`
+        the results contain no unexpected value.
         """
         import great_expectations as gx
 
@@ -136,11 +136,11 @@ class Runner:
             for each in found:
                 _by_row(each.get("result") or {})
         by_id = {each["expectation_config"]["id"]: each for each in found}
-        return [by_id[each.id] for each in suite.expectations]  # GX gives them in an order of its own
+        return [by_id[each.id] for each in suite.expectations]  # GX returns them in an order of its own
 
 
 def _by_row(result: dict[str, Any]) -> None:
-    """Where GX is to tell no values it tells the index by column (`[{"id": ["a", "b"]}]`); as it does else: a row an entry."""
+    """Without values GX returns the index by column (`[{"id": ["a", "b"]}]`). Change it to the usual form: one entry per row."""
     by_column = result.get("partial_unexpected_index_list")
     if by_column:
         result["partial_unexpected_index_list"] = [

@@ -1,4 +1,4 @@
-"""Data Docs: a page a validation run, one for the suite, and an index; files that need no network (docs/decisions/data-docs.md)."""
+"""Data Docs: one page per validation run, one for the suite, and an index. They need no network (docs/decisions/data-docs.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from ingest.quality import gx
 
 SITE = "oncelake"
-# Older runs leave the pages (the table `quality` keeps them): each is a file that the index page is made from.
+# Older runs lose their pages but stay in the table `quality`: GX builds the index page from one file per run.
 PAGES_KEPT = 30
 VIEW = {"module_name": "ingest.quality.view", "class_name": "PageView"}
 TABLE = {"module_name": "ingest.quality.view", "class_name": "ResultTable"}
@@ -30,10 +30,10 @@ def write_pages(
     run_at: datetime,
     meta: Mapping[str, Any],
 ) -> Path | None:
-    """Add a page for one validation run, and one for the suite (its expectations), to the Data Docs in `folder`; returns the run's.
+    """Add a page for one validation run, and one for the suite (its expectations), to the Data Docs in `folder`; returns the run's page.
 
-    `results` must be scrubbed already. What was checked before is kept as GX's JSON in `folder`/results, since GX makes its index page
-    from the results themselves. None where GX could not render the page: it logs that and goes on, and no result must be lost for it.
+    `results` must be scrubbed already. Earlier results are kept as GX's JSON in `folder`/results, because GX builds its index page from
+    the results themselves. Returns None if GX could not render the page: GX only logs that, and no result must be lost for it.
     """
     import great_expectations
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult, ExpectationValidationResult
@@ -42,13 +42,13 @@ def write_pages(
     from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier, ValidationResultIdentifier
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    made = gx.context()
+    context = gx.context()
     results_folder = folder / "results"
     results_folder.mkdir(parents=True, exist_ok=True)
     backend = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(results_folder), "filepath_suffix": ".json"}
-    store: Any = ValidationResultsStore(store_backend=backend, store_name=made.validation_results_store_name)
-    made.stores[made.validation_results_store_name] = store
-    made.suites.add(great_expectations.ExpectationSuite(name=name, expectations=[dict(config) for config in suite]))
+    store: Any = ValidationResultsStore(store_backend=backend, store_name=context.validation_results_store_name)
+    context.stores[context.validation_results_store_name] = store
+    context.suites.add(great_expectations.ExpectationSuite(name=name, expectations=[dict(config) for config in suite]))
     parts = []
     for each in results:
         part = {key: value for key, value in each.items() if key != "expectation_config"}
@@ -73,9 +73,9 @@ def write_pages(
     store.set(key, whole)
     for old in sorted(store.list_keys(), key=lambda each: each.run_id.run_time, reverse=True)[PAGES_KEPT:]:
         store.remove_key(old)
-    # GX takes away the page of a suite that it does not know; a table of the same name in another pipeline has its suite in this folder.
+    # GX removes the page of a suite that it does not know; a table of the same name in another pipeline has its suite in this folder.
     for other in sorted({each.expectation_suite_identifier.name for each in store.list_keys()} - {name}):
-        made.suites.add(great_expectations.ExpectationSuite(name=other))
+        context.suites.add(great_expectations.ExpectationSuite(name=other))
     site = {
         "class_name": "SiteBuilder",
         "show_how_to_buttons": False,
@@ -83,9 +83,9 @@ def write_pages(
         "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "view": VIEW},
         "site_section_builders": {"expectations": {"view": VIEW}, "validations": {"view": VIEW, "renderer": RENDERER}},
     }
-    made.add_data_docs_site(SITE, site)
-    made.build_data_docs(site_names=[SITE], resource_identifiers=[key, ExpectationSuiteIdentifier(name)])
-    shutil.rmtree(folder / "static", ignore_errors=True)  # GX's pictures and fonts, 4 MB that no page of ours shows
-    urls = made.get_docs_sites_urls(resource_identifier=key, site_name=SITE, only_if_exists=False)
+    context.add_data_docs_site(SITE, site)
+    context.build_data_docs(site_names=[SITE], resource_identifiers=[key, ExpectationSuiteIdentifier(name)])
+    shutil.rmtree(folder / "static", ignore_errors=True)  # GX's pictures and fonts: 4 MB that our pages do not use
+    urls = context.get_docs_sites_urls(resource_identifier=key, site_name=SITE, only_if_exists=False)
     page = Path(urls[0]["site_url"].removeprefix("file://"))
     return page if page.is_file() and (folder / "index.html").is_file() else None

@@ -1,8 +1,8 @@
-"""Which rows a validation run covers: the whole table, or what batches have added since the last one. Pure.
+"""The rows that a validation run covers: the whole table, or the rows that batches have added since the last run. Pure.
 
-What is new is told by batches: each row carries the epoch and batch that inserted it, and the target keeps statistics of both, so that
-Delta reads only files that can hold such rows. Files themselves would not do: an OPTIMIZE puts old and new rows into one file.
-A change that is no batch of ours (an UPDATE, somebody's INSERT, a RESTORE) has no positions to go by; then the whole table is checked.
+New rows are found by batch: each row carries the epoch and batch that inserted it. The target keeps statistics of both, so Delta reads
+only files that can contain such rows. A list of new files would not do: an OPTIMIZE puts old and new rows into one file. A foreign commit
+(an UPDATE, an INSERT, a RESTORE) cannot be found by batch; then the whole table is checked.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Literal
 from ingest.delta.delta_log import Commit
 from ingest.delta.reachable import reverts
 
-# They take rows away or move them, and add none.
+# They remove or move rows, and add none.
 ADDS_NO_ROW = ("OPTIMIZE", "DELETE", "REORG", "VACUUM START", "VACUUM END")
 
 
 @dataclass(frozen=True)
 class Last:
-    """The last validation run that came to an end: the target's version then, its table id, the suite's hash."""
+    """The last completed validation run: the target's version at that time, its table id, the suite's hash."""
 
     version: int
     target_id: str
@@ -29,7 +29,7 @@ class Last:
 
 @dataclass(frozen=True)
 class Slice:
-    """The batches first to last, both included, of one epoch."""
+    """The batches `first` to `last` of one epoch, both included."""
 
     epoch: int
     first: int
@@ -38,9 +38,9 @@ class Slice:
 
 @dataclass(frozen=True)
 class Scope:
-    """What to check at `version` of the target. `whole`: all rows, `why` says for what reason; else the rows of the batches in `slices`.
+    """The rows to check at `version` of the target: all rows (`why` gives the reason), or the rows of the batches in `slices`.
 
-    `after` is the version of the last validation run, None if all rows are checked. No slices: nothing new.
+    `after` is the version of the last validation run, None if all rows are checked. With `after` and no slices there are no new rows.
     """
 
     version: int
@@ -50,14 +50,14 @@ class Scope:
 
     @property
     def name(self) -> Literal["whole", "new"]:
-        """As the quality table has it."""
+        """The scope as the quality table stores it."""
         return "whole" if self.after is None else "new"
 
 
 def decide(
     last: Last | None, version: int, target_id: str, suite_hash: str, commits: Sequence[Commit], table: str, *, everything: bool = False
 ) -> Scope:
-    """What to check at `version`; `commits` are those that the log has after the last run's version, `table` is `pipeline.table`."""
+    """The rows to check at `version`. `commits` are the log's commits after the last run's version; `table` is `pipeline.table`."""
 
     def whole(why: str) -> Scope:
         return Scope(version, None, (), why)
@@ -67,7 +67,7 @@ def decide(
     if last is None:
         return whole("the first validation run")
     if last.target_id != target_id:
-        return whole("the table was made anew since")
+        return whole("the table was recreated since")
     if last.suite_hash != suite_hash:
         return whole("the suite has changed since")
     if last.version > version:
@@ -83,13 +83,13 @@ def decide(
         if not commit.added or commit.operation in ADDS_NO_ROW:
             continue
         if batch_commit is None or batch_commit.kind != "batch" or batch_commit.name != table:
-            return whole(f"version {commit.version} ({commit.operation}) is no batch")
+            return whole(f"version {commit.version} ({commit.operation}) is not a batch")
         slices.append(Slice(batch_commit.id.epoch, batch_commit.id.number, batch_commit.id.number))
     return Scope(version, last.version, joined(slices))
 
 
 def joined(slices: Sequence[Slice]) -> tuple[Slice, ...]:
-    """The same batches in as few slices as can be, in order."""
+    """The same batches in as few slices as possible, in order."""
     found: list[Slice] = []
     for each in sorted(slices, key=lambda s: (s.epoch, s.first)):
         before = found[-1] if found else None

@@ -1,4 +1,4 @@
-"""A first suite from what a table holds: types, nulls, ranges, small value sets, unique ids; for a person to prune."""
+"""A first suite from the data of a table: types, nulls, ranges, small value sets, unique ids; for a person to prune."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 
-# More values than this are rather data than a code list.
+# A column with more values contains data rather than a code list.
 VALUES_MAX = 20
-# A value set that a handful of rows shows is chance.
+# A value set found in a handful of rows is chance.
 ROWS_A_VALUE = 10
 FRESH_WITHIN_H = 26
 
 
 def refuse_existing(path: Path) -> None:
-    """Raises InvalidInput SUITE_EXISTS if somebody's suite would be lost."""
+    """Raises InvalidInput SUITE_EXISTS if a suite would be overwritten."""
     if path.exists():
         raise InvalidInput(
             "SUITE_EXISTS",
             f"{path} exists.",
-            expected="no suite yet: what a person pruned is not written over.",
+            expected="no suite yet: a suite that a person may have pruned is not overwritten.",
             remedy="--stdout prints a new one to compare with; --force replaces it.",
         )
 
@@ -42,8 +42,8 @@ def refuse_existing(path: Path) -> None:
 def suggest_suite(session: SparkSession, contract: Contract, places: Places) -> str:
     """The text of a suite in GX's own JSON. Raises InvalidInput TABLE_MISSING, TABLE_EMPTY.
 
-    One aggregation over the table tells nulls, least and greatest values and about how many distinct ones; the values of columns that
-    have few are collected by a second one over just these columns. Of sensitive columns types and nulls are looked at, no value.
+    One aggregation over the table finds nulls, least and greatest values, and approximate numbers of distinct values. A second one
+    collects the values of the columns that have few. Of sensitive columns it reads types and nulls, but no values.
     """
     if not DeltaLog(files_of(places.lake, session), places.target).exists():
         raise InvalidInput(
@@ -54,7 +54,7 @@ def suggest_suite(session: SparkSession, contract: Contract, places: Places) -> 
         )
     hidden = Suite(contract, "", "", ()).sensitive
     frame = session.read.format("delta").load(places.target)
-    there = {name.lower() for name in frame.columns}  # a column that the contract has got since comes with `ingest apply`
+    there = {name.lower() for name in frame.columns}  # `ingest apply` adds columns that are new in the contract
     fields = [field for field in target_fields(contract) if not field.name.startswith("_") and field.name.lower() in there]
     open_fields = [field for field in fields if field.name not in hidden]
     wanted = [F.count("*").alias("rows")]
@@ -70,7 +70,7 @@ def suggest_suite(session: SparkSession, contract: Contract, places: Places) -> 
     rows = profile["rows"]
     if not rows:
         raise InvalidInput(
-            "TABLE_EMPTY", f"{contract.name} holds no row.", expected="rows to profile.", remedy=f"run `ingest run {contract.name}` first."
+            "TABLE_EMPTY", f"{contract.name} has no rows.", expected="rows to profile.", remedy=f"run `ingest run {contract.name}` first."
         )
     few = [f.name for f in open_fields if isinstance(f.dataType, T.StringType) and 0 < profile[f"values {f.name}"] <= VALUES_MAX]
     sets = frame.agg(*(F.array_sort(F.collect_set(f"`{name}`")).alias(name) for name in few)).first() if few else None
@@ -95,7 +95,7 @@ def _of(field: T.StructField, profile: Row, sets: Row | None, few: list[str], *,
     if held == rows:
         yield _config("expect_column_values_to_not_be_null", "warning" if field.nullable else "critical", column=name)
     elif held:
-        # Half of what is missing today may be missing more tomorrow.
+        # Half as many again may be missing tomorrow.
         mostly = math.floor(100 * max(0.0, 1 - 1.5 * (rows - held) / rows)) / 100
         if mostly > 0:
             yield _config("expect_column_values_to_not_be_null", "info", column=name, mostly=mostly)
@@ -105,17 +105,17 @@ def _of(field: T.StructField, profile: Row, sets: Row | None, few: list[str], *,
         least, greatest = float(profile[f"least {name}"]), float(profile[f"greatest {name}"])
         if math.isfinite(least) and math.isfinite(greatest):
             bounds = {"min_value": 0.0 - _wide(-least), "max_value": _wide(greatest)}
-            if all(map(math.isfinite, bounds.values())):  # beyond 1e308 there is no wider DOUBLE
+            if all(map(math.isfinite, bounds.values())):  # above 1e308 there is no wider DOUBLE
                 yield _config("expect_column_values_to_be_between", "warning", column=name, **bounds)
     if sets is not None and name in few and len(sets[name]) <= VALUES_MAX and held >= ROWS_A_VALUE * len(sets[name]):
         yield _config("expect_column_values_to_be_in_set", "warning", column=name, value_set=list(sets[name]))
 
 
 def _wide(value: float) -> float:
-    """The next power of ten above a positive bound; 0 for one that is not: the range seen so far is not the range allowed."""
+    """The next power of ten above a positive bound, 0 for any other: the range found so far is not the allowed range."""
     if value <= 0:
         return 0.0
-    exponent = math.ceil(math.log10(value))  # of a number just above a power of ten the logarithm is the power's
+    exponent = math.ceil(math.log10(value))  # rounding: just above a power of ten it may be the power's own logarithm
     return next((bound for power in (exponent, exponent + 1) if (bound := float(f"1e{power}")) >= value), math.inf)
 
 

@@ -1,7 +1,7 @@
-"""An expectation suite: a file in Great Expectations' own JSON, held against GX and the contract before Spark starts.
+"""An expectation suite: a file in Great Expectations' own JSON, validated against GX and the contract before Spark starts.
 
-GX itself logs an expectation that it does not know and goes on without it; a suite that checks less than it says is worse
-than none, so everything is looked at here and every problem is said at once.
+GX itself only logs an expectation that it does not know, and skips it. A suite that checks less than it says is worse than none, so
+this module validates everything and reports all problems at once.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ingest.contract.row_rule_words import BARE_WORDS
 from ingest.quality import gx
 from ingest.runtime.errors import InvalidInput
 
-# What check fills in for {"$PARAMETER": ...}; GX's own functions (now(), timedelta()) may stand beside them.
+# Names that `ingest check` fills in for {"$PARAMETER": ...}, beside GX's own functions (now(), timedelta()).
 PARAMETERS = ("ledger_rows",)
-# Half of a table says nothing of these: an id may be doubled across batches, and the ledger counts all rows.
+# These need the whole table: an id may be doubled across batches, and the ledger counts all rows.
 ROW_COUNTS = ("expect_table_row_count_to_equal", "expect_table_row_count_to_be_between")
 WHOLE_TYPES = (
     "expect_column_values_to_be_unique",
@@ -37,7 +37,7 @@ WHOLE_TYPES = (
     "expect_column_unique_value_count_to_be_between",
     *ROW_COUNTS,
 )
-# They judge which columns a table has, and read no value.
+# They check which columns a table has, and read no value.
 SHAPES = (
     "expect_table_columns_to_match_ordered_list",
     "expect_table_columns_to_match_set",
@@ -52,8 +52,8 @@ HASH_CHARACTERS = 16
 class Expected:
     """One expectation of a suite.
 
-    `columns` are paths as written (`shipping_address.city`); `whole`: it always covers the whole table; `exact`: it judges every
-    single row and allows no exception; `open_ended`: it may need any column (a row condition, a query, the table's shape).
+    `columns` are paths as written (`shipping_address.city`). `whole`: it always covers the whole table. `exact`: it judges every
+    single row and allows no exception. `open_ended`: it may read any column (a row condition, a query, the table's shape).
     """
 
     number: int
@@ -67,7 +67,7 @@ class Expected:
     config: Mapping[str, Any]
 
     def touches(self, names: Iterable[str]) -> bool:
-        """Whether it may have read one of these top-level columns."""
+        """Whether it may read one of these top-level columns."""
         if self.type in SHAPES:
             return False
         roots = {column.split(".")[0].lower() for column in self.columns}
@@ -77,7 +77,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Suite:
-    """The suite of one contract; `hash` covers its expectations, so that a changed suite is noticed."""
+    """The suite of one contract. `hash` covers its expectations, so that a changed suite is detected."""
 
     contract: Contract
     path: str
@@ -86,7 +86,7 @@ class Suite:
 
     @property
     def sensitive(self) -> frozenset[str]:
-        """Columns whose values must not be shown: marked ones, what no contract describes, and a raw record's own bytes."""
+        """Columns whose values must not be shown: those marked sensitive, unknown fields, and the bytes of raw records."""
         marked = {column.name for column in self.contract.columns if column.sensitive}
         # `_event_id` of a raw record is its key, or one of its headers.
         raw = {"key", "value", "headers", "_event_id"} if self.contract.source.format == "raw" else set()
@@ -95,7 +95,7 @@ class Suite:
 
 
 def load_suites(project: Path, contracts: Sequence[Contract], *, named: bool = False) -> list[Suite]:
-    """The suites of `contracts`, in their order; contracts without one are left out, unless they were asked for by name.
+    """The suites of `contracts`, in their order. Contracts without one are left out, unless the user has `named` them or all lack one.
 
     Raises InvalidInput SUITE_NOT_FOUND (no file), SUITE_MISSING (no suite named in the contract), SUITE_INVALID (with every
     problem of every file: JSON, an expectation or argument unknown to GX, a column unknown to the table, a parameter unknown to check).
@@ -130,11 +130,11 @@ def _read(project: Path, contract: Contract, problems: list[str]) -> Suite | Non
         configs = document["expectations"]
         assert isinstance(document["name"], str) and isinstance(configs, list) and all(isinstance(c, dict) for c in configs)
     except (ValueError, KeyError, TypeError, AssertionError) as error:
-        shape = "not what GX writes: an object with name and a list of expectations"
-        problems.append(f"{path}: {f'no JSON ({error})' if isinstance(error, ValueError) else shape}")
+        shape = "not the format of GX: an object with a name and a list of expectations"
+        problems.append(f"{path}: {f'not JSON ({error})' if isinstance(error, ValueError) else shape}")
         return None
     if not configs:
-        problems.append(f"{path}: holds no expectation")
+        problems.append(f"{path}: contains no expectation")
     known = _paths(T.StructType(target_fields(contract)))
     expectations = []
     for number, config in enumerate(configs):
@@ -161,7 +161,7 @@ def _problems(config: Mapping[str, Any], known: set[str]) -> Iterator[str]:
             yield f"{kind}: the table has no column {column}" + (f" (is {near[0]} meant?)" if near else "")
     for value in kwargs.values():
         if isinstance(value, dict) and "$PARAMETER" in value and not gx.parameter_works(value["$PARAMETER"], PARAMETERS):
-            yield f"{kind}: the parameter {value['$PARAMETER']!r} is none; check fills in {', '.join(PARAMETERS)}"
+            yield f"{kind}: unknown parameter {value['$PARAMETER']!r}; `ingest check` fills in {', '.join(PARAMETERS)}"
 
 
 def _expected(number: int, config: Mapping[str, Any]) -> Expected:
@@ -193,7 +193,7 @@ def _columns(kwargs: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _conditioned(condition: object) -> Iterator[str]:
-    """The columns of a row condition: an object or a text of GX's own (`col("a") > 1`), or what Spark's SQL takes; of structs the root."""
+    """The columns of a row condition in GX's object form, GX's text form (`col("a") > 1`) or Spark's SQL; of structs the root column."""
     if isinstance(condition, dict):
         if isinstance(column := condition.get("column"), dict):
             yield str(column.get("name")).split(".")[0]
@@ -205,13 +205,13 @@ def _conditioned(condition: object) -> Iterator[str]:
         try:
             tree = sqlglot.parse_one(condition, read="spark")
         except SqlglotError:
-            return  # it fails when it is evaluated, and says so
+            return  # GX reports it when it evaluates the condition
         roots = (column.parts[0].name for column in tree.find_all(exp.Column) if not isinstance(column.this, exp.Star))
         yield from (name for name in roots if name.lower() not in BARE_WORDS)
 
 
 def _paths(kind: T.StructType, before: str = "") -> set[str]:
-    """Every column and field of a struct, in small letters: names are compared without case, as Delta does."""
+    """Every column and field of a struct, in lower case: names are compared without case, as Delta does."""
     found = set()
     for each in kind.fields:
         path = f"{before}{each.name.lower()}"

@@ -1,4 +1,4 @@
-"""A validation run of one table: what to cover, the suite through GX, pages, and a row an expectation in the quality table."""
+"""A validation run of one table: its scope, the suite through GX, pages, and one row per expectation in the quality table."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from ingest.runtime.places import Places, pages_folder
 from ingest.verify.count import account
 
 POSITION = ("_epoch", "_partition", "_offset")
-# Enough to find the cause; the query that finds all of them is a person's to write.
+# Enough to find the cause. A person can write the query that finds all of the rows.
 SAMPLES_MAX = 10
-ELSEWHERE = "on this machine's disk, since the lake is elsewhere: it is gone with the machine; the results stay in the table `quality`"
+ELSEWHERE = "on this machine's disk, since the lake is elsewhere: it is lost with the machine; the results stay in the table `quality`"
 NOT_RENDERED = "none: Great Expectations could not render it; the results are in the table `quality`"
-# Types of an event id that GX's JSON keeps: it makes a float of a DECIMAL, a local time of a TIMESTAMP, and fails on BINARY.
+# Event id types that GX's JSON preserves. It turns a DECIMAL into a float and a TIMESTAMP into a local time, and fails on BINARY.
 REPORTED = frozenset(("STRING", "TINYINT", "SMALLINT", "INT", "BIGINT", "DATE"))
-# GX tells the row count beside other figures in one job.
+# GX computes the row count in one job with other figures.
 _COUNT: dict[str, Any] = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 0}}
 COUNT = Expected(-1, _COUNT["type"], _COUNT["kwargs"], "info", (), whole=True, exact=False, open_ended=False, config=_COUNT)
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A validation run of one table; `page` is its Data Docs page, if one was written, `page_note` what is to be said of it."""
+    """A validation run of one table; `page` is its Data Docs page, if one was written, `page_note` a note about it for the user."""
 
     table: str
     scope: Scope
@@ -56,7 +56,7 @@ class Checked:
 
     @property
     def failed(self) -> tuple[QualityRow, ...]:
-        """What failed, critical first."""
+        """The expectations that failed, critical ones first."""
         order = {"critical": 0, "warning": 1, "info": 2}
         return tuple(sorted((row for row in self.rows if not row.success), key=lambda row: (order.get(row.severity, 0), row.number)))
 
@@ -67,10 +67,10 @@ class Checked:
 
 
 def check(session: SparkSession, suite: Suite, places: Places, *, everything: bool = False, at_work: bool = False) -> Checked:
-    """Validate the target with `suite`: all rows (`everything`), or those that came since the last run.
+    """Validate the target with `suite`: all rows (`everything`), or those that were added since the last run.
 
-    `at_work` is for a run that goes on: expectations that always cover the whole table are left out, and a page is written only if
-    something failed. Raises InvalidInput TABLE_MISSING, Refused LOCKED.
+    `at_work` is for a check during a run: expectations that always cover the whole table are left out, unless all rows are checked
+    anyway, and a page is written only if something failed. Raises InvalidInput TABLE_MISSING, Refused LOCKED.
     """
     started, run_at = time.monotonic(), datetime.now(UTC)
     contract = suite.contract
@@ -80,7 +80,7 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
         raise InvalidInput(
             "TABLE_MISSING",
             f"there is no Delta table at {places.target}.",
-            expected="a table that `ingest run` has made.",
+            expected="a table that `ingest run` has created.",
             remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
         )
     last = None if everything else last_run(session, places)
@@ -135,9 +135,9 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
                 try:
                     page = pages.write_pages(folder, contract.name, configs, shown, run_id, run_at, meta)
                     note = NOT_RENDERED if page is None else None if is_local(places.lake) else ELSEWHERE
-                except OSError as error:  # a working folder that is not ours to write, say; the results are worth more than their page
+                except OSError as error:  # e.g. a working folder without write permission; the results matter more than their page
                     note = f"none: {folder} cannot be written ({error.strerror}); the results are in the table `quality`"
-                except Exception as error:  # whatever GX makes of a file in its folder that is not its own, say
+                except Exception as error:  # e.g. GX fails on a foreign file in its folder
                     note = f"{NOT_RENDERED} ({type(error).__name__})"
                 rows = [dataclasses.replace(row, page=str(page)) for row in rows] if page else rows
             commits.append_quality(session, contract, places, [tuple(dataclasses.asdict(row).values()) for row in rows])
@@ -145,9 +145,9 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
 
 
 def ledger_rows(session: SparkSession | None, places: Places, version: int) -> int:
-    """Rows that batches up to `version` of the target put there and that have to be there, as `ingest verify` counts.
+    """Rows that batches up to `version` of the target inserted and that must still be there, counted as `ingest verify` does.
 
-    What is missing without a DELETE counts, and what is too much does not. A lake on the machine's own disk needs no session.
+    A row that is missing without a DELETE counts; a surplus row does not. A lake on the machine's own disk needs no session.
 
     Raises Refused LOG_TORN, and Unreadable.
     """
@@ -167,7 +167,7 @@ def last_run(session: SparkSession, places: Places) -> Last | None:
 
 @dataclass(frozen=True)
 class _Work:
-    """Expectations on frames, in the fewest jobs that GX allows. `ids` are the columns that name a row, `binary` those that hold bytes."""
+    """Expectations on frames, in the fewest jobs that GX allows. `ids` are the columns that name a row, `binary` those with bytes."""
 
     runner: gx.Runner
     ids: tuple[str, ...]
@@ -176,8 +176,8 @@ class _Work:
     def validate(self, chosen: Sequence[Expected], frame: DataFrame, parameters: dict[str, Any]) -> list[tuple[Expected, dict[str, Any]]]:
         """GX's results, not scrubbed yet.
 
-        Asked for its figures, GX looks for unexpected values with a job an expectation, also where there is none. So those that judge
-        rows and allow no exception are asked for yes or no first, all in one job, and again for figures and ids where it was no.
+        To report figures, GX searches for unexpected values with one job per expectation, even if there are none. So expectations that
+        judge rows and allow no exception first run for yes or no, all in one job. Those that fail run again for figures and ids.
         """
         if not chosen:
             return []
@@ -193,7 +193,7 @@ class _Work:
         return [*zip(others, figures, strict=True), *found, *zip(refused, again, strict=True)]
 
     def _run(self, chosen: Sequence[Expected], frame: DataFrame, parameters: dict[str, Any], form: str) -> list[dict[str, Any]]:
-        """GX's results in their order. What may read bytes is asked for no values: GX fails on bytes, and with it the whole run."""
+        """GX's results in their order. Expectations that may read bytes run without values: on bytes GX fails with the whole run."""
         found: dict[int, dict[str, Any]] = {}
         for values in (True, False):
             part = [each for each in chosen if each.touches(self.binary) != values]
@@ -203,7 +203,7 @@ class _Work:
         return [found[each.number] for each in chosen]
 
     def _narrow(self, chosen: Sequence[Expected], frame: DataFrame) -> DataFrame:
-        """Only the columns that are checked or shown, so that Parquet is read no wider; all, where an expectation may read any."""
+        """Only the columns that are checked or shown, so that Parquet reads no others; all columns if an expectation may read any."""
         if any(each.open_ended for each in chosen):
             return frame
         wanted = {column.split(".")[0].lower() for each in chosen for column in each.columns} | {name.lower() for name in self.ids}
@@ -211,14 +211,14 @@ class _Work:
 
 
 def shown_ids(suite: Suite) -> tuple[str, ...]:
-    """The columns that name a row in samples: the event id, or the position where the id is sensitive or of a type that GX cannot tell."""
+    """The columns that name a row in samples: the event id, or the position if the id is sensitive or of a type not in REPORTED."""
     ids = event_id_columns(suite.contract)
     types = {each.name: each.type.kind for each in target_columns(suite.contract)}
     return ids if not set(ids) & suite.sensitive and all(types.get(name) in REPORTED for name in ids) else POSITION
 
 
 def binary_columns(suite: Suite) -> frozenset[str]:
-    """The columns that hold bytes, themselves or in a part of theirs."""
+    """The columns that contain bytes, directly or in a nested field."""
     return frozenset(each.name for each in target_columns(suite.contract) if "BINARY" in ddl(each.type, comments=False))
 
 

@@ -1,4 +1,4 @@
-"""What became of an expectation: GX's result without what must not be shown, and as a row of the quality table."""
+"""The outcome of an expectation: GX's result without values that must not be shown, and as a row of the quality table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingest.quality.suite import Expected
 from ingest.runtime.printable import printable
 
 SCHEMA_VERSION = 1
-# All that is left of a result on a sensitive column: numbers of rows, never a value. A white list, since GX adds keys.
+# The parts that are kept of a result on a sensitive column: numbers of rows, never a value. An allow list, because GX adds keys.
 NUMBERS = (
     "element_count",
     "unexpected_count",
@@ -23,7 +23,7 @@ NUMBERS = (
     "missing_count",
     "missing_percent",
 )
-# Types whose observed value is a number of rows or of distinct values, a share of them, or a type's name.
+# Types whose observed value is a number of rows or of distinct values, a share of them, or the name of a type.
 COUNTING = (
     "expect_column_unique_value_count_to_be_between",
     "expect_column_proportion_of_unique_values_to_be_between",
@@ -34,7 +34,7 @@ COUNTING = (
     "expect_table_row_count_to_be_between",
 )
 HIDDEN = "hidden: it may quote values of a sensitive column"
-# A text in any case: GX renders no page at all for a result whose traceback is none.
+# Always a text: GX renders no page at all for a result whose traceback is None.
 NO_TRACEBACK = "left out: it may quote values"
 
 
@@ -42,11 +42,11 @@ NO_TRACEBACK = "left out: it may quote values"
 class QualityRow:
     """One expectation in one validation run (columns of the quality table, in order).
 
-    `run_scope` and `scope` are `whole` or `new`: what the run and this expectation covered; new rows came after `version_from` (NULL
-    for the whole table) up to `version_to`, versions of the target with id `target_id`. `column` holds several names joined by
-    commas. `arguments`, `observed`, `unexpected_values` and `samples` are JSON; `samples` a list of event ids (or positions, where the
-    id is sensitive) of some rows that were unexpected. Percent is of the rows that hold a value, 0 to 100. `exception` says why an
-    expectation could not be evaluated (it counts as failed, and the run is not what the next one starts from).
+    `run_scope` and `scope` are `whole` or `new`: the rows that the run and this expectation covered. New rows were added after
+    `version_from` (NULL for the whole table) up to `version_to`, versions of the target with id `target_id`. `column` joins several names
+    by commas. `arguments`, `observed`, `unexpected_values` and `samples` are JSON. `samples` lists the event ids of some unexpected rows
+    (positions if the id is sensitive). `unexpected_percent` is of the rows that have a value, 0 to 100. `exception` says why an
+    expectation could not be evaluated: it counts as failed, and the next run does not start from this one.
     """
 
     schema_version: int
@@ -83,7 +83,7 @@ class QualityRow:
 def passed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
     """GX's result of an expectation that judges rows, allows no exception and has passed, with the figures that this implies.
 
-    GX was asked for yes or no (its figures cost a job an expectation); yes means that no row was unexpected.
+    GX was asked only for yes or no, because its figures cost one job per expectation. Yes means that no row was unexpected.
     """
     return {**raw, "result": {"element_count": rows, "unexpected_count": 0, "unexpected_percent": 0.0}}
 
@@ -93,7 +93,8 @@ def all_scrubbed(
 ) -> list[tuple[Expected, dict[str, Any]]]:
     """The results of one run, scrubbed; `sensitive` are columns.
 
-    To all that it could not evaluate in one query GX gives the last one's message: what a sensitive one was told is hidden in all.
+    GX gives all expectations that it could not evaluate in one query the message of the last one. So the message of a sensitive
+    expectation is hidden in all of them.
     """
     names = frozenset(sensitive)
     hidden = {exception_of(raw) for expected, raw in raws if expected.touches(names)}
@@ -101,9 +102,9 @@ def all_scrubbed(
 
 
 def scrubbed(raw: Mapping[str, Any], ids: Sequence[str], *, sensitive: bool, hidden: bool = False) -> dict[str, Any]:
-    """GX's result without tracebacks, and index lists without other columns than `ids`; of a sensitive one only numbers of rows.
+    """GX's result without tracebacks, and with only the columns `ids` in index lists; of a sensitive expectation only numbers of rows.
 
-    `hidden`: its exception may quote what must not be shown, as that of a sensitive one may.
+    `hidden`: its exception may quote values that must not be shown, like the exception of a sensitive expectation.
     """
     found: dict[str, Any] = dict(raw.get("result") or {})
     index = [{name: each[name] for name in ids if name in each} for each in found.pop("partial_unexpected_index_list", None) or ()]
@@ -129,17 +130,17 @@ def scrubbed(raw: Mapping[str, Any], ids: Sequence[str], *, sensitive: bool, hid
 
 
 def exception_of(raw: Mapping[str, Any]) -> str | None:
-    """The line that tells what GX met when it evaluated the expectation; GX nests it by metric, or does not."""
+    """The line that says why GX could not evaluate the expectation, None if it could. GX nests it by metric in some results."""
     information = raw.get("exception_info") or {}
     several = [information, *(each for each in information.values() if isinstance(each, dict))]
     for each in several:
         if each.get("raised_exception"):
-            return _telling(str(each.get("exception_message") or ""))[:500]
+            return _cause(str(each.get("exception_message") or ""))[:500]
     return None
 
 
-def _telling(message: str) -> str:
-    """The first line; of an error of the JVM, whose first line names a method of Py4J only, its innermost cause."""
+def _cause(message: str) -> str:
+    """The first line. The first line of a JVM error names only a method of Py4J; there it is the innermost cause."""
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no message"]
     if lines[0].startswith("An error occurred while calling") and lines[1:]:
         causes = [line for line in lines if line.startswith("Caused by: ")]
@@ -170,7 +171,7 @@ def as_columns(expected: Expected, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sample_ids(row: QualityRow) -> list[str]:
-    """The samples as they are printed: the id itself, or its columns joined by `/`."""
+    """The samples as printed: the id itself, or its columns joined by `/`."""
     return [printable("/".join(str(value) for value in each.values())) for each in json.loads(row.samples)]
 
 
@@ -179,7 +180,7 @@ def _json(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """The value with a text for each number that JSON has none for: a divergence may be infinite, a DOUBLE may be NaN."""
+    """The value with a text for each number that JSON cannot express: a divergence may be infinite, a DOUBLE may be NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""How the Data Docs look: Great Expectations' own contents in pages that load nothing, run no script and show values as text.
+"""The look of the Data Docs: Great Expectations' own contents in pages that load nothing, run no script and show values as text.
 
-GX takes the classes that render a site from its configuration, by module and name; so GX alone imports this module, which imports GX.
+GX takes the classes that render a site from its configuration, by module and name. So only GX imports this module, which imports GX.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from great_expectations.render.view.view import DefaultJinjaPageView
 from jinja2 import ChoiceLoader, FileSystemLoader, pass_context
 
 TEMPLATES = Path(__file__).parent / "templates"
-# GX tells what became of an expectation by an icon of a font; a word can be read, and searched for, without the font.
+# GX shows the outcome of an expectation as an icon of a font. A word can be read, and searched for, without the font.
 ICON = re.compile(r'(<i class="[^"]*\b(fa-check-circle|fa-times|fa-exclamation-triangle)\b[^"]*"[^>]*>)</i>')
 WORDS = {"fa-check-circle": "✔ passed", "fa-times": "✘ failed", "fa-exclamation-triangle": "⚠ not evaluated"}
 
 
 class PageView(DefaultJinjaPageView):
-    """Pages of validation runs and suites, and the index: the same template."""
+    """Pages of validation runs and suites, and the index: they share one template."""
 
     def __init__(self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None) -> None:
         super().__init__(custom_styles_directory, custom_views_directory)
-        # GX looks into its own templates first, so that none of them can be replaced by its configuration.
+        # GX searches its own templates first, so its configuration could not replace any of them.
         assert self.env.loader is not None
         self.env.loader = ChoiceLoader([FileSystemLoader(TEMPLATES), self.env.loader])
 
@@ -42,7 +42,7 @@ class PageView(DefaultJinjaPageView):
     def render_content_block(
         self, context: Any, content_block: Any, index: Any = None, content_block_id: Any = None, render_to_markdown: bool = False
     ) -> Any:
-        """A piece of a page as HTML. Text is text: GX puts values of the data (an unexpected one, say) into cells as they are."""
+        """A piece of a page as HTML. Text is escaped here: GX puts values of the data (an unexpected value, say) into cells unescaped."""
         if isinstance(content_block, str):
             return escape(content_block)
         if isinstance(content_block, list):
@@ -59,7 +59,7 @@ class PageView(DefaultJinjaPageView):
 
 
 class ResultTable(ValidationResultsTableContentBlockRenderer):
-    """What became of a column's expectations, with severities and ids of some rows: GX itself shows ids only where it has all of them."""
+    """The outcomes of a column's expectations, with severities and ids of some rows: GX itself shows ids only if it has all of them."""
 
     @classmethod
     def _process_content_block(cls, content_block: Any, has_failed_evr: bool, render_object: Any = None) -> None:

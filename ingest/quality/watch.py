@@ -1,9 +1,9 @@
-"""Validation runs inside `ingest run --check`: when they come, and what a critical failure does to the run.
+"""Validation runs inside `ingest run --check`: when they are due, and how a critical failure affects the run.
 
-While the run goes on, new rows are checked once a minute, as often as the ledger is appended to: an hour's bad rows should not
-wait for somebody to stop the run, and a check after every batch would cost more than the batch. Expectations that cover the whole table
-(unique ids, row counts) would cost more with every day that the table grows, so they wait for the end of `run --once`, or for a
-scheduled `ingest check`. A run that is told to stop by a signal ends the check at hand and makes no other: the next one covers the rest.
+During the run new rows are checked once a minute, as often as the ledger is appended to. Bad rows should not stay unnoticed until
+somebody stops the run, and a check after every batch would cost more than the batch. Expectations that cover the whole table (unique ids,
+row counts) cost more every day as the table grows, so they run at the end of `run --once` or in a scheduled `ingest check`. A signal that
+stops the run lets the current check finish and prevents any other: the next run covers the rest.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ingest.runtime.errors import IngestError, RunStopped
 from ingest.runtime.places import Places
 from ingest.runtime.printable import printable
 
-# The longest pause while a suite holds an expectation that cannot be evaluated: until it is mended, every check costs more than the last.
+# The longest pause while an expectation of the suite cannot be evaluated: until it is fixed, every check costs more than the last.
 BROKEN_EVERY_S = 3600.0
 
 
 @dataclass
 class CheckSchedule:
-    """The checks of one run; called from the run's main thread. `suites` are by `pipeline.table`; other tables are not checked.
+    """The checks of one run, called from the run's main thread. `suites` are by `pipeline.table`; other tables are not checked.
 
-    `found` holds the validation runs of each table in order; `on_missed` is told of a table whose check could not be done, and why.
+    `found` contains the validation runs of each table in order. `on_missed` gets table and error code of a check that failed to run.
     """
 
     suites: Mapping[str, Suite]
@@ -51,14 +51,15 @@ class CheckSchedule:
             self._at.setdefault(report.table, time.monotonic())
 
     def due(self, table: str) -> bool:
-        """Whether rows have come and the interval has passed."""
+        """Whether the table has new rows and the interval has passed."""
         every_s = self._every_s.get(table, self.every_s)
         return table in self.suites and table in self._new and time.monotonic() - self._at[table] >= every_s
 
     def check(self, session: SparkSession, places: Places, *, at_work: bool) -> IngestError | None:
-        """Check a table; returns what must end its run: RunStopped QUALITY_STOP where its contract says so, CHECK_FAILED at the end.
+        """Check a table; returns the error that must end its run, if any.
 
-        A check that cannot be done while the run is at work (its lock is taken, say) is tried again after the next interval.
+        That is RunStopped QUALITY_STOP if the contract says so. After the query's end it is also the error of a check that could not be
+        done, such as CHECK_FAILED. During the run such a check (its lock is taken, for example) is tried again after the next interval.
         """
         suite = self.suites.get(places.name)
         if suite is None:
@@ -76,8 +77,8 @@ class CheckSchedule:
             return failure
         self._new.discard(places.name)
         self._at[places.name] = time.monotonic()
-        # What cannot be evaluated is looked at again from where this check began (docs/how-to/quality.md): with every minute more rows,
-        # or all.
+        # After an expectation that could not be evaluated the next check covers the same rows again (docs/how-to/quality.md), and more
+        # with every minute, or the whole table.
         broken = any(row.exception for row in checked.rows)
         former_s = self._every_s.get(places.name, self.every_s)
         self._every_s[places.name] = min(2 * former_s, max(BROKEN_EVERY_S, self.every_s)) if broken else self.every_s
@@ -87,7 +88,7 @@ class CheckSchedule:
 
     @property
     def failed(self) -> bool:
-        """Whether a critical expectation has failed in any of the checks."""
+        """Whether a critical expectation has failed in any check."""
         return any(checked.critical for each in self.found.values() for checked in each)
 
 
@@ -101,19 +102,19 @@ def _stop(checked: Checked) -> RunStopped:
         "QUALITY_STOP",
         f"{checked.table}: {first.expectation}{on}{more} failed at version {checked.scope.version}"
         + (f", rows such as {ids}." if ids else "."),
-        expected="no critical expectation that fails (`quality: stop` in the contract). The rows are in the table, and in no batch again.",
-        remedy=f"look at {where}; mend producer and rows, then run again (`ingest check {checked.table} --all` checks all rows).",
+        expected="no failed critical expectation (`quality: stop` in the contract). The rows are in the table; no batch reads them again.",
+        remedy=f"read {where}; fix the producer and the rows, then run again (`ingest check {checked.table} --all` checks all rows).",
     )
 
 
 def not_done(suite: Suite, error: Exception) -> RunStopped:
-    """The error of a check that was ended by something that has no name of ours. Where columns are sensitive only its class is told:
-    the text may quote values."""
+    """Turn an unexpected error in a check into CHECK_FAILED. If columns are sensitive it names only the error's class: the text may quote
+    values."""
     table = suite.contract.name
     said = "" if suite.sensitive else next(iter(printable(line)[:300] for line in str(error).splitlines() if line.strip()), "")
     return RunStopped(
         "CHECK_FAILED",
         f"{table}: the check was not done: {type(error).__name__}{f': {said}' if said else ''}.",
-        expected="a validation run that comes to its end; the rows themselves are in the table.",
+        expected="a validation run that completes; the rows themselves are in the table.",
         remedy=f"read Spark's log, then `ingest check {table}`.",
     )

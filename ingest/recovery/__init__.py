@@ -1,1 +1,1 @@
-"""Recovery: what a start knows, what it decides, how an epoch is opened, and the text of every refusal."""
+"""Recovery: read the start state, decide where a start continues or why it is refused, and open an epoch."""

@@ -1,6 +1,6 @@
-"""Whether a start may go on, and where: the table of DESIGN section 5, in its order (I2, I6). Pure: no Spark, no files, no broker.
+"""The decision of a start: continue, and at which offsets, or refuse. The table of DESIGN section 5, in its order (I2, I6).
 
-Of several refusals the first is reported. Whatever the checkpoints' folder holds, it never decides where to begin.
+Pure: no Spark, no files, no broker. The first of several refusals is reported. The checkpoints never decide where a start continues.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ingest.runtime.errors import Refused
 
 @dataclass(frozen=True)
 class Create:
-    """There is no table, and nothing tells that there was one."""
+    """There is no table, and no trace of a former one."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Begin at these offsets. `first`: nothing was ever read, and they are what the contract's starting offsets mean now."""
+    """Start at these offsets. `first`: nothing was read before, and the offsets are the contract's `starting_offsets` as of now."""
 
     offsets: Mapping[int, int]
     first: bool = False
@@ -31,7 +31,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Nothing may start."""
+    """The start is refused."""
 
     error: Refused
 
@@ -40,7 +40,7 @@ Decision = Create | Start | Refuse
 
 
 def decide(state: StartState, starting_offsets: Literal["earliest", "latest"] = "earliest") -> Decision:
-    """What a start has to do. Without `facts.broker` its rows are left out, and a first start has no offsets."""
+    """Decide what a start does. Without `state.broker` no broker refusal is checked, and a first start has no offsets."""
     if (refused := next(refusals_of(state), None)) is not None:
         return Refuse(refused)
     if state.target.snapshot is None:
@@ -57,22 +57,22 @@ def decide(state: StartState, starting_offsets: Literal["earliest", "latest"] = 
 
 
 def refusals_of(state: StartState) -> Iterator[Refused]:
-    """All refusals that hold, the first of the table first."""
-    yield from (refused for row in ROWS if (refused := row(state)) is not None)
+    """All refusals that apply, in the order of the table."""
+    yield from (refused for check in CHECKS if (refused := check(state)) is not None)
     if state.broker is not None and state.target.newest is not None:
         yield from _broker_refusals(state.name, state.broker, state.target.newest.topic, state.target.newest.ends)
 
 
 def _table_replaced(state: StartState) -> Refused | None:
     ledger, checkpoint = state.ledger, state.checkpoint
-    tellers = [("ledger", ledger.epoch, ledger.table_id), ("checkpoint", checkpoint.epoch, checkpoint.table_id)]
-    by, epoch, table_id = max(tellers, key=lambda teller: teller[1])
+    sources = [("ledger", ledger.epoch, ledger.table_id), ("checkpoint", checkpoint.epoch, checkpoint.table_id)]
+    source, epoch, table_id = max(sources, key=lambda each: each[1])
     if state.target.snapshot is None:
-        reported_by = by if epoch else "quarantine" if state.quarantine.epoch else None
-        return refusals.table_gone(state.name, state.target.path, reported_by) if reported_by is not None else None
+        trace = source if epoch else "quarantine" if state.quarantine.epoch else None
+        return refusals.table_gone(state.name, state.target.path, trace) if trace is not None else None
     if table_id in ("", state.target.snapshot.table_id):
         return None
-    return refusals.table_replaced(state.name, state.target.path, state.target.snapshot.table_id, by, table_id)
+    return refusals.table_replaced(state.name, state.target.path, state.target.snapshot.table_id, source, table_id)
 
 
 def _table_foreign(state: StartState) -> Refused | None:
@@ -84,23 +84,23 @@ def _table_foreign(state: StartState) -> Refused | None:
 
 
 def _table_rewound(state: StartState) -> Refused | None:
-    target, newest, reported = state.target, state.target.newest, state.ledger.newest
+    target, newest, in_ledger = state.target, state.target.newest, state.ledger.newest
     epochs = {
         "the ledger": state.ledger.epoch,
         "the checkpoints' folder": state.checkpoint.epoch,
         "the quarantine": state.quarantine.epoch,
     }
-    by, epoch = max(epochs.items(), key=lambda each: each[1])
+    source, epoch = max(epochs.items(), key=lambda each: each[1])
     found = target.copy
     if found is None and target.replaced is not None:
         found = f"version {target.replaced.version} is a {target.replaced.operation}"
     elif found is None and target.snapshot is not None:
         if epoch > target.epoch:
-            found = f"{by} knows epoch {epoch}, the table {target.epoch or 'none'}"
-        elif reported is not None and (target.txn is None or reported.id > target.txn):
-            found = f"the ledger has batch {reported.id}, the table ends at {target.txn}"
+            found = f"{source} has epoch {epoch}, but the table has {target.epoch or 'none'}"
+        elif in_ledger is not None and (target.txn is None or in_ledger.id > target.txn):
+            found = f"the ledger has batch {in_ledger.id}, but the table ends at {target.txn}"
         elif newest is None and state.was_read and target.whole_log:
-            found = "it has no batch, and others tell of one"
+            found = "it has no batch, although records were read before"
         elif state.count is not None and state.count.missing:
             found = f"rows are missing ({'; '.join(state.count.missing[:3])})"
     return refusals.table_rewound(state.name, target.path, found, newest) if found is not None else None
@@ -116,13 +116,13 @@ def _quarantine_rewound(state: StartState) -> Refused | None:
     elif quarantine.replaced is not None:
         found = f"version {quarantine.replaced.version} is a {quarantine.replaced.operation}"
     elif quarantine.epoch < newest.id.epoch:
-        found = f"it knows epoch {quarantine.epoch}, the target's newest batch is of epoch {newest.id.epoch}"
+        found = f"it has epoch {quarantine.epoch}, but the target's newest batch is of epoch {newest.id.epoch}"
     elif newest.snapshots is not None:
         then = newest.snapshots.quarantine
         if then.table_id != quarantine.snapshot.table_id:
-            found = f"its table id is {quarantine.snapshot.table_id}, and was {then.table_id}"
+            found = f"its table id is {quarantine.snapshot.table_id}, but was {then.table_id}"
         elif then.version > quarantine.snapshot.version or quarantine.stamp_then not in ("", then.stamp):
-            found = f"it is a copy: version {then.version} of it is missing, or another than the target's newest batch saw"
+            found = f"it is a copy: its version {then.version} is missing, or differs from the one that the target's newest batch recorded"
     return refusals.quarantine_rewound(state.name, quarantine.path, found) if found is not None else None
 
 
@@ -132,7 +132,7 @@ def _history_gone(state: StartState) -> Refused | None:
         return None
     at = target.newest.id if target.newest is not None else BatchId(0, FENCE)
     unknown = state.count.unknown if state.count is not None else ()
-    # A fence reads nothing. Any other transaction id stands for offsets, and so may one behind a log that was cleaned.
+    # A fence reads nothing. Any other transaction id implies offsets. So may a fence whose log was cleaned: a batch may precede it.
     cut_off = target.txn > at and (target.txn.number != FENCE or (target.newest is None and not target.whole_log))
     if not cut_off and not unknown:
         return None
@@ -143,9 +143,9 @@ def _txn_retention(state: StartState) -> Refused | None:
     return refusals.txn_retention(state.name, state.retention) if state.retention else None
 
 
-ROWS: tuple[Callable[[StartState], Refused | None], ...] = (
-    _txn_retention,  # first: transaction ids that expired look like a table put back
-    _table_foreign,  # before "another table than it was": a seek does not fill somebody else's
+CHECKS: tuple[Callable[[StartState], Refused | None], ...] = (
+    _txn_retention,  # first: expired transaction ids look like a table that was put back
+    _table_foreign,  # before TABLE_REPLACED: a seek must not fill a foreign table
     _table_replaced,
     _table_rewound,
     _quarantine_rewound,
@@ -155,11 +155,11 @@ ROWS: tuple[Callable[[StartState], Refused | None], ...] = (
 
 def _broker_refusals(name: str, broker: TopicState, topic: TopicId, ends: Mapping[int, int]) -> Iterator[Refused]:
     if (other := topic_refused(name, broker.topic, topic)) is not None:
-        yield other  # offsets of the one mean nothing in the other
+        yield other  # offsets of one topic mean nothing in another
         return
     if lost := sorted(set(ends) - set(broker.bounds)):
         yield refusals.partitions_lost(name, broker.topic.name, lost)
-    # A partition added later is read from its first record.
+    # A partition that was added later is read from offset 0.
     needed = {p: ends.get(p, 0) for p in sorted(broker.bounds)}
     if expired := [(p, at, broker.bounds[p][0]) for p, at in needed.items() if at < broker.bounds[p][0]]:
         yield refusals.records_expired(name, broker.topic.name, expired)
@@ -170,11 +170,11 @@ def _broker_refusals(name: str, broker: TopicState, topic: TopicId, ends: Mappin
 
 
 def topic_refused(name: str, now: TopicId, before: TopicId) -> Refused | None:
-    """Why offsets that were read from the topic `before` mean nothing in `now`; None where they are one topic."""
+    """The refusal if offsets of the topic `before` mean nothing in the topic `now`; None if both are the same topic."""
     if now.name != before.name:
         return refusals.topic_other(name, before.name, now.name)
     if now.id and before.id:
         return refusals.topic_recreated(name, now.name, before.id, now.id) if now.id != before.id else None
-    # Brokers before Kafka 2.8 tell no topic id: there the cluster's id tells.
+    # Brokers before Kafka 2.8 have no topic ids, so the cluster ids are compared.
     another = now.cluster != before.cluster if now.cluster and before.cluster else bool(before.id)
     return refusals.topic_elsewhere(name, now.name, before.cluster or "unknown", now.cluster or "unknown") if another else None

@@ -1,9 +1,14 @@
 """Opening an epoch: the one operation behind a first start, every later start and a seek (I8, DESIGN section 5).
 
-1 look and decide, for a start that is refused fences nobody · 2 fence the target with (epoch, 0) · 3 fence the quarantine · 4 look again:
-nobody else can commit any more, so what is seen now is what counts · 5 roll back what an uncommitted batch left in the quarantine ·
-6 a first start or a seek commits its offsets · 7 make the new checkpoint's folder. A crash anywhere is met by the next start, which takes
-a higher epoch.
+1. Read the start state and decide. A start that is refused fences nobody.
+2. Fence the target with (epoch, 0).
+3. Fence the quarantine.
+4. Read the state again. No other writer can commit any more, so this state decides.
+5. Set records that became rows to `replayed`, and roll back the quarantined records of an uncommitted batch.
+6. Commit the offsets of a first start or a seek.
+7. Create the folder of the new checkpoint.
+
+After a crash at any step the next start takes a higher epoch and repeats all steps.
 """
 
 from __future__ import annotations
@@ -37,15 +42,15 @@ from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 
-# Two starts that want one epoch: the later one looks again. More rounds than this mean that starts are made faster than they end.
+# If two starts want the same epoch, the later one tries again. More rounds than this mean that starts come faster than they finish.
 ROUNDS_MAX = 5
-# Checkpoints of earlier epochs are kept to be looked at.
+# The checkpoints of the newest epochs are kept for inspection.
 CHECKPOINTS_KEPT = 3
 
 
 @dataclass(frozen=True)
 class Writer:
-    """One start of one process: the identity that its commits carry."""
+    """One start of one process: the identity in its commits. `id` is a UUID."""
 
     pipeline: str
     table: str
@@ -55,15 +60,17 @@ class Writer:
     contract_hash: str
 
     def batch_commit(self, kind: Kind, number: int, snapshots: Snapshots) -> BatchCommit:
-        """A mark of this writer, without offsets."""
+        """A BatchCommit of this writer, without offsets."""
         return BatchCommit(kind, self.pipeline, self.table, BatchId(self.epoch, number), self.id, snapshots, self.contract_hash, self.topic)
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch that is open: who writes, where it begins, how far batches have read this topic before, and which epochs read it.
+    """An open epoch: its writer and the offsets where it starts.
 
-    `healed` says what was put right.
+    `read_before` is the highest offset that earlier batches have reached in this topic, by partition. `epochs_of_topic` are the epochs that
+    read this topic, with this one. `checkpoint` is a folder. `sought` is the plan of a seek. `healed` describes repairs, as notes for the
+    user.
     """
 
     writer: Writer
@@ -78,13 +85,13 @@ class Epoch:
 
     @property
     def fence(self) -> BatchCommit:
-        """The mark with which it was opened."""
+        """The BatchCommit of its fence."""
         return self.writer.batch_commit("epoch", FENCE, self.look_back.seen)
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where an epoch begins. `why` it commits that as a seek: first or seek; a later start commits nothing, the table tells."""
+    """The offsets where an epoch starts. `why` is `first` or `seek` if they are to be committed, and empty for a later start."""
 
     starts: Mapping[int, int]
     why: str = ""
@@ -92,7 +99,7 @@ class Beginning:
     sought: SeekPlan | None = None
 
     def batch_commit(self, batch_commit: BatchCommit) -> BatchCommit:
-        """The same with these offsets."""
+        """The same BatchCommit with these offsets."""
         ranges = tuple(OffsetRange(p, start, start) for p, start in sorted(self.starts.items()))
         gaps = self.sought.gaps if self.sought is not None else ()
         return replace(batch_commit, ranges=ranges, gaps=gaps, why=self.why, reason=self.reason)
@@ -101,9 +108,9 @@ class Beginning:
 def open_epoch(
     session: SparkSession, contract: Contract, places: Places, broker: Callable[[], TopicState], seeking: Seeking | None = None
 ) -> Epoch:
-    """Open the next epoch of a table, where the table ends or where `seeking` says.
+    """Open the next epoch of a table, at the table's end or where `seeking` aims.
 
-    Raises the refusals of `decide` and `plan`, Refused CONTRACT_CHANGED, and RunStopped FENCED if others keep taking the epoch.
+    Raises the refusals of `decide` and `plan`, Refused CONTRACT_CHANGED, and RunStopped FENCED if other starts keep taking the epoch.
     """
     opening = _Opening(session, contract, places, broker, seeking, Logs.of(places, session))
     for _ in range(ROUNDS_MAX):
@@ -111,15 +118,15 @@ def open_epoch(
             return opened
     raise RunStopped(
         "FENCED",
-        f"{ROUNDS_MAX} times another start of {places.name} took the epoch first.",
+        f"another start of {places.name} took the epoch first, {ROUNDS_MAX} times in a row.",
         expected="one run for a table at a time.",
-        remedy="end the others: a scheduler must not start runs that overlap.",
+        remedy="stop the other runs. A scheduler must not start runs that overlap.",
     )
 
 
 @dataclass
 class _Opening:
-    """What the steps of an opening share."""
+    """The inputs that the steps of an opening share."""
 
     session: SparkSession
     contract: Contract
@@ -129,35 +136,35 @@ class _Opening:
     logs: Logs
 
     def once(self) -> Epoch | None:
-        """Open the epoch; None where another writer has taken it, or a later one."""
-        # 1 Look and decide.
-        state = self._look()
+        """Open the epoch; None if another writer has taken it or a later one."""
+        # 1. Read the start state and decide.
+        state = self._read_state()
         self._refuse(state)
         if None in (state.target.snapshot, state.quarantine.snapshot, state.ledger_snapshot):
             commits.create_tables(self.session, self.contract, self.places)
-            state = self._look()
+            state = self._read_state()
         crash_points.at("start_tables", 0)
 
-        # 2 Fence the target, 3 the quarantine.
+        # 2. Fence the target. 3. Fence the quarantine.
         assert state.broker is not None
         epoch, topic = state.next_epoch, state.broker.topic
         writer = Writer(self.places.pipeline, self.places.table, epoch, str(uuid.uuid4()), topic, self.contract.hash)
         for log, point in ((self.logs.target, "start_target_fenced"), (self.logs.quarantine, "start_fenced")):
-            if commits.fence(self.session, log, writer.batch_commit("epoch", FENCE, _looked(state))) is None:
+            if commits.fence(self.session, log, writer.batch_commit("epoch", FENCE, _snapshots(state))) is None:
                 return None
             crash_points.at(point, 0)
 
-        # 4 Look again: nobody else can commit any more.
-        state = self._look()
-        fenced = state.target.epoch == state.quarantine.epoch == writer.epoch  # not where a copy was put in the place of one meanwhile
+        # 4. Read the state again: no other writer can commit any more.
+        state = self._read_state()
+        fenced = state.target.epoch == state.quarantine.epoch == writer.epoch  # false if a copy replaced one of them since
         if not fenced or state.next_epoch != writer.epoch + 1 or state.broker is None or state.broker.topic != writer.topic:
             return None
         beginning = self._begin(state)
-        look_back = LookBack(self.places.name, self.logs.target, self.logs.quarantine, _looked(state))
+        look_back = LookBack(self.places.name, self.logs.target, self.logs.quarantine, _snapshots(state))
 
-        # 5 Finish what a crash left: quarantined records that became rows; what an uncommitted batch put into the quarantine goes.
-        cut_off = partial(unfinished, places=self.places, log=self.logs.target, newest=state.target.newest)
-        if (batch_commit := asked(self.places.lake, self.session, cut_off)) is not None:
+        # 5. Finish what a crash interrupted: set records that became rows to `replayed`, and roll back an uncommitted batch.
+        find_unfinished = partial(unfinished, places=self.places, log=self.logs.target, newest=state.target.newest)
+        if (batch_commit := asked(self.places.lake, self.session, find_unfinished)) is not None:
             replay(self.session, self.places, batch_commit)
         healed = list(_lost_checkpoints(state, writer))
         if (undone := roll_back(state, writer.epoch)) is not None:
@@ -165,10 +172,10 @@ class _Opening:
                 self.session, self.logs.quarantine, writer.batch_commit("rollback", SEEK, look_back.again()), undone.condition
             )
             number = commit.deleted_rows if commit is not None else 0
-            healed += [f"{number} quarantined records of a batch that was not committed are rolled back, and read again"] if number else []
+            healed += [f"{number} quarantined records of an uncommitted batch were rolled back; they are read again"] if number else []
             crash_points.at("start_rolled_back", 0)
 
-        # 6 Commit the offsets of a first start or a seek.
+        # 6. Commit the offsets of a first start or a seek.
         ledger = Ledger.of(self.session, self.places, self.logs, state.ledger)
         if beginning.why:
             seek = beginning.batch_commit(writer.batch_commit("seek", SEEK, look_back.again()))
@@ -176,29 +183,29 @@ class _Opening:
             crash_points.at("start_sought", 0)
         look_back.again()
 
-        # 7 The new checkpoint's folder.
+        # 7. Create the folder of the new checkpoint.
         checkpoint = self._make_checkpoint(writer, look_back.seen.target.table_id)
         crash_points.at("start_checkpoint", 0)
         reached, epochs = _read_before(state, ledger, writer)
         return Epoch(writer, beginning.starts, reached, epochs, checkpoint, look_back, ledger, beginning.sought, tuple(healed))
 
-    def _look(self) -> StartState:
+    def _read_state(self) -> StartState:
         return read_start_state(self.session, self.places, self.logs, self.broker)
 
     def _refuse(self, state: StartState) -> None:
-        """Raise what a start or a seek is refused with, before it makes or fences anything."""
+        """Raise the refusals of a start or a seek, before it creates or fences anything."""
         self._begin(state)
         contract_change.refuse_state(self.contract, self.places.target, self.logs.target.state())
 
     def _begin(self, state: StartState) -> Beginning:
-        """Where the epoch begins, by a start's decision or a seek's plan. Raises what they refuse with."""
+        """The offsets of a start's decision or a seek's plan. Raises their refusals."""
         if self.seeking is None:
-            return _started(state, self.contract)
+            return _decided(state, self.contract)
         sought = counted(self.session, self.places, state, self.seeking)
         return Beginning(sought.starts, "seek" if state.was_read else "first", self.seeking.reason, sought)
 
     def _make_checkpoint(self, writer: Writer, table_id: str) -> str:
-        """The folder of a new checkpoint; older ones than a few are removed."""
+        """Create the folder of a new checkpoint, and remove all but the newest CHECKPOINTS_KEPT."""
         files, folder = files_of(self.places.checkpoints, self.session), self.places.checkpoint_of(writer.epoch)
         for epoch in checkpoints(files, self.places.checkpoint)[: -(CHECKPOINTS_KEPT - 1)]:
             files.remove(self.places.checkpoint_of(epoch))
@@ -207,28 +214,31 @@ class _Opening:
         return folder
 
 
-def _started(state: StartState, contract: Contract) -> Beginning:
+def _decided(state: StartState, contract: Contract) -> Beginning:
     decision = decide(state, contract.source.starting_offsets)
     if isinstance(decision, Refuse):
         raise decision.error
     if isinstance(decision, Create):
-        return Beginning({})  # the tables are made next, and this is decided again
+        return Beginning({})  # the tables are created next, and the offsets are decided then
     why = ("first", f"starting_offsets: {contract.source.starting_offsets}") if decision.first else ("", "")
     return Beginning(decision.offsets, *why)
 
 
 def _lost_checkpoints(state: StartState, writer: Writer) -> Iterator[str]:
     if 0 < state.checkpoint.epoch < writer.epoch - 1 or (state.checkpoint.epoch == 0 and state.target.newest is not None):
-        yield f"no checkpoint of epoch {writer.epoch - 1} is there: nothing is lost by that. It was deleted, or its start was cut off"
+        yield f"there is no checkpoint of epoch {writer.epoch - 1}: nothing is lost. It was deleted, or the start of that epoch was cut off"
 
 
-def _looked(state: StartState) -> Snapshots:
-    assert state.target.snapshot is not None and state.quarantine.snapshot is not None, "the tables were made before"
+def _snapshots(state: StartState) -> Snapshots:
+    assert state.target.snapshot is not None and state.quarantine.snapshot is not None, "the tables exist by now"
     return Snapshots(state.target.snapshot, state.quarantine.snapshot)
 
 
 def _read_before(state: StartState, ledger: Ledger, writer: Writer) -> tuple[dict[int, int], tuple[int, ...]]:
-    """How far this topic was read before, by partition, and the epochs that read it: by the ledger, and by what it lacks yet."""
+    """The highest offsets that batches have reached in this topic, by partition, and the epochs that read it.
+
+    Both come from the ledger and from the commits that it lacks yet.
+    """
     reached, epochs = (
         state.read_before(writer.topic.id),
         {e for e, topic_id in state.ledger.topics.items() if topic_id == writer.topic.id},

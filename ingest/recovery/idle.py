@@ -1,4 +1,4 @@
-"""A first look without Spark, for a lake on the machine's own disk: a start that is refused, or finds nothing to do, ends here."""
+"""A check without Spark, for a lake on a local disk: a start that is refused, or has nothing to read, ends here."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from ingest.runtime.places import Places
 
 
 def waiting(contract: Contract, places: Places, ask: Callable[[], TopicState]) -> int:
-    """How many offsets a start would read, at most. 0 where nothing is uncommitted either: then no epoch need be opened.
+    """The number of offsets that a start would read at most. 0 if there is nothing else to do either, so that no epoch is needed.
 
-    Raises what a start would refuse with, and Unreadable for what deltalake cannot read.
+    At least 1 for a first start, and if a batch is uncommitted, unfinished or missing in the ledger. Raises the refusal of a start, and
+    Unreadable if deltalake cannot read a table.
     """
     logs = Logs.of(places)
     state = read_start_state(None, places, logs, ask)
@@ -30,8 +31,8 @@ def waiting(contract: Contract, places: Places, ask: Callable[[], TopicState]) -
     contract_change.refuse_state(contract, places.target, logs.target.state())
     broker = state.broker
     assert broker is not None, "it was asked"
-    begins = decision.offsets if isinstance(decision, Start) else {}
-    number = sum(end - begins.get(partition, broker.bounds[partition][0]) for partition, end in broker.ends().items())
+    starts = decision.offsets if isinstance(decision, Start) else {}
+    number = sum(end - starts.get(partition, broker.bounds[partition][0]) for partition, end in broker.ends().items())
     begun = isinstance(decision, Start) and not decision.first and state.quarantine.snapshot is not None
     return number or int(not begun or _uncommitted(places, logs.target, state))
 

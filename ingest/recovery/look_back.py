@@ -1,4 +1,4 @@
-"""The look back: whether somebody has restored, replaced or overwritten target or quarantine beneath a run (I1)."""
+"""The look back: has another process restored, replaced or overwritten target or quarantine during a run (I1)?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ingest.runtime.errors import RunStopped
 
 @dataclass
 class LookBack:
-    """Target and quarantine as they were last seen; `again` looks from there on."""
+    """The snapshots of target and quarantine that were read last. `again` checks every commit since then."""
 
     name: str
     target: DeltaLog
@@ -20,7 +20,7 @@ class LookBack:
     seen: Snapshots
 
     def again(self) -> Snapshots:
-        """Look at both tables from the last look on. Raises RunStopped TABLE_REWOUND or QUARANTINE_REWOUND."""
+        """Check both tables and return their new snapshots. Raises RunStopped TABLE_REWOUND or QUARANTINE_REWOUND."""
         target = self._since(self.target, self.seen.target, "TABLE_REWOUND")
         quarantine = self._since(self.quarantine, self.seen.quarantine, "QUARANTINE_REWOUND")
         self.seen = Snapshots(target, quarantine)
@@ -32,14 +32,15 @@ class LookBack:
             return seen
         found = None
         if log.lacks(seen.version, seen.stamp):
-            found = f"its version {seen.version} is gone or another: it was dropped, or a copy was put in its place"
+            found = f"its version {seen.version} is missing or different: it was dropped, or a copy was put in its place"
         elif (commit := next((each for each in log.since(seen.version) if reverts(each)), None)) is not None:
             found = f"version {commit.version} is a {commit.operation}"
         if found is not None:
             raise RunStopped(
                 code,
-                f"{log.table} was changed beneath the run: {found}.",
-                expected="nobody else to take committed batches out of the table.",
-                remedy=f"`ingest seek {self.name} --to table` reads again what is missing; or bring the table back to its newest state.",
+                f"{log.table} was changed during the run: {found}.",
+                expected="a table from which no other process removes committed batches.",
+                remedy=f"`ingest seek {self.name} --to table` reads the missing records again. If you can, bring the table back to its "
+                "newest state first.",
             )
         return Snapshot(seen.table_id, newest, log.stamp(newest))

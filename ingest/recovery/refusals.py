@@ -1,4 +1,4 @@
-"""Every refusal of a start or a seek: what was found, what was expected, and the one command that mends it."""
+"""The refusals of a start or a seek. Each one says what was found, what was expected, and the one command that mends it."""
 
 from __future__ import annotations
 
@@ -8,173 +8,185 @@ from ingest.kafka.topic_state import NOT_AGAIN, topic_made_again
 from ingest.ledger.ledger_reader import Newest
 from ingest.runtime.errors import Refused
 
-# Where a table was read before, what Kafka no longer holds is a gap.
-EXPIRED = " (with `--accept-gap` where it has expired records)"
+# A table that was read before must account for every offset: offsets that Kafka has deleted are a gap, which a seek refuses by default.
+IF_EXPIRED = " (add `--accept-gap` if Kafka has deleted records)"
 
 
-def table_gone(name: str, table: str, by: str) -> Refused:
-    """No table, though something tells that there was one."""
+def table_gone(name: str, table: str, source: str) -> Refused:
+    """TABLE_REPLACED: there is no target, but the `source` (ledger, checkpoint or quarantine) shows that there was one."""
     return Refused(
         "TABLE_REPLACED",
-        f"there is no Delta table at {table}, but the {by} of {name} tells that there was one.",
-        expected="the table with all that was read.",
-        remedy=f"put the table back; or `ingest seek {name} --to earliest` makes a new one from all that Kafka still holds{EXPIRED}.",
+        f"there is no Delta table at {table}, but the {source} of {name} shows that there was one.",
+        expected="the table with all rows that earlier runs wrote.",
+        remedy=f"put the table back. If you cannot, `ingest seek {name} --to earliest` creates a new one and reads everything that Kafka "
+        f"still has{IF_EXPIRED}.",
     )
 
 
-def table_replaced(name: str, table: str, has: str, by: str, reported: str) -> Refused:
-    """A table that was dropped and made again under the same name."""
+def table_replaced(name: str, table: str, found_id: str, source: str, recorded_id: str) -> Refused:
+    """TABLE_REPLACED: the target has another table id than its `source` (ledger or checkpoint) records: it was dropped and recreated."""
     return Refused(
         "TABLE_REPLACED",
-        f"{table} has the table id {has}; the {by} of {name} knows the table {reported} that was there before.",
-        expected="the same table: what the old one held is not in this one.",
-        remedy=f"put the old table back; or `ingest seek {name} --to earliest` fills this one from all that Kafka still holds{EXPIRED}.",
+        f"{table} has the table id {found_id}, but the {source} of {name} belongs to a former table with the id {recorded_id}.",
+        expected="the former table: this one does not contain its rows.",
+        remedy=f"put the former table back. If you cannot, `ingest seek {name} --to earliest` fills this one with everything that Kafka "
+        f"still has{IF_EXPIRED}.",
     )
 
 
-def table_foreign(name: str, table: str, pipeline: str | None) -> Refused:
-    """A table that somebody else made or writes."""
-    whose = f"holds commits of the pipeline {pipeline}" if pipeline is not None else f"exists and holds no commit of {name}"
+def table_foreign(name: str, table: str, other: str | None) -> Refused:
+    """TABLE_FOREIGN: another process created the table, or the pipeline table `other` commits to it."""
+    found = f"contains commits of {other}" if other is not None else f"exists, but contains no commit of {name}"
     return Refused(
         "TABLE_FOREIGN",
-        f"{table} {whose}.",
-        expected="no table there, or one that `ingest run` has made: what others wrote cannot be accounted for.",
-        remedy="give the table another name in the contract, another --lake, or move the foreign table away.",
+        f"{table} {found}.",
+        expected=f"no table there, or one that `ingest run` has created for {name}: foreign rows cannot be accounted for.",
+        remedy="give the table another name in the contract, choose another --lake, or move the foreign table away.",
     )
 
 
 def table_rewound(name: str, table: str, found: str, newest: Newest | None) -> Refused:
-    """A target that lacks committed batches, or may."""
-    holds = "" if newest is None else f" Its newest batch is {newest.id}."
+    """TABLE_REWOUND: the target lacks committed batches, or may lack them. `found` says why."""
+    batch = "" if newest is None else f" Its newest batch is {newest.id}."
     return Refused(
         "TABLE_REWOUND",
-        f"{table} was restored, replaced, overwritten or put back: {found}.{holds}",
+        f"{table} was restored, replaced, overwritten or put back from a copy: {found}.{batch}",
         expected="every committed batch in the table.",
-        remedy=f"`ingest seek {name} --to table` reads again what is missing; or bring the table back to its newest state first.",
+        remedy=f"`ingest seek {name} --to table` reads the missing records again. If you can, bring the table back to its newest state "
+        "first.",
     )
 
 
 def quarantine_rewound(name: str, quarantine: str, found: str) -> Refused:
-    """A quarantine that lacks committed records, or may."""
+    """QUARANTINE_REWOUND: the quarantine lacks committed records, or may lack them. `found` says why."""
     return Refused(
         "QUARANTINE_REWOUND",
-        f"{quarantine} was dropped, restored, replaced or put back: {found}.",
-        expected="every record that the committed batches put there.",
-        remedy=f"`ingest seek {name} --to table` reads again what is missing; no row is doubled. Or bring the quarantine back first.",
+        f"{quarantine} was dropped, restored, replaced, overwritten or put back from a copy: {found}.",
+        expected="every record that the committed batches quarantined.",
+        remedy=f"`ingest seek {name} --to table` reads the missing records again and adds no row twice. If you can, bring the quarantine "
+        "back to its newest state first.",
     )
 
 
 def history_gone(name: str, table: str, txn: object, unknown: Sequence[str]) -> Refused:
-    """A table whose transaction id, or rows, nobody can explain."""
-    rows = f" It holds rows of batches that nobody knows ({'; '.join(unknown[:3])})." if unknown else ""
+    """HISTORY_GONE: neither log nor ledger explains the target's transaction id, or the rows that `unknown` describes."""
+    rows = f" It contains rows of unknown batches ({'; '.join(unknown[:3])})." if unknown else ""
     return Refused(
         "HISTORY_GONE",
-        f"{table} keeps our transaction id {txn}, but neither its log nor the ledger has the offsets of its newest batch.{rows}",
-        expected="the commit in the table's log, or its row in the ledger.",
-        remedy=f"`ingest seek {name} --to earliest` reads again all that Kafka still holds{EXPIRED}; or bring the ledger back first.",
+        f"{table} has our transaction id {txn}, but its log and the ledger no longer have the offsets of all its batches.{rows}",
+        expected="the offsets of every batch, in the table's log or in the ledger.",
+        remedy=f"bring the ledger back. If you cannot, `ingest seek {name} --to earliest` reads everything again that Kafka still "
+        f"has{IF_EXPIRED}.",
     )
 
 
 def gap_not_accepted(name: str, gaps: Sequence[tuple[int, int, int]]) -> Refused:
-    """A seek that would leave offsets out."""
+    """GAP_NOT_ACCEPTED: a seek would leave out `gaps` (partition, start, end), and the user has not accepted that."""
     each = ", ".join(f"partition {p} [{start}, {end})" for p, start, end in gaps)
     return Refused(
         "GAP_NOT_ACCEPTED",
         f"this seek of {name} would leave out {each}: {sum(end - start for _, start, end in gaps)} offsets that no whole batch has read.",
-        expected="no offset left out, or your word that it may be.",
-        remedy=f"`ingest seek {name} --to table` where Kafka still holds them; else add --accept-gap: `ingest verify` will always show it.",
+        expected="a seek that leaves no offsets out, or your consent to the gap.",
+        remedy=f"`ingest seek {name} --to table` reads these offsets, if Kafka still has them. To leave them out, add `--accept-gap`: "
+        "`ingest verify` will always show the gap.",
     )
 
 
 def ledger_unreadable(name: str, ledger: str, why: str) -> Refused:
-    """A ledger whose files are missing or damaged."""
+    """LEDGER_UNREADABLE: files of the ledger are missing or damaged."""
     return Refused(
         "LEDGER_UNREADABLE",
         f"the ledger of {name}, {ledger}, cannot be read: {why}",
-        expected="a whole Delta table.",
-        remedy=f"put its files back; or move {ledger} away: it is made again, as far as the target's log goes back.",
+        expected="a Delta table with all of its files.",
+        remedy=f"put its files back. If you cannot, move {ledger} away: the next start recreates it from the target's log, as far back as "
+        "that goes.",
     )
 
 
 def txn_retention(name: str, tables: Sequence[str]) -> Refused:
-    """Transaction ids that expire."""
+    """TXN_RETENTION: the transaction ids in `tables` may expire."""
     each = "; ".join(f"ALTER TABLE delta.`{table}` UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')" for table in tables)
     return Refused(
         "TXN_RETENTION",
         f"delta.setTransactionRetentionDuration is set on {', '.join(tables)}: the transaction ids of {name} would expire.",
-        expected="the property unset: an earlier writer whose transaction id is forgotten is no longer fenced.",
+        expected="the property unset: a transaction id that Delta has forgotten no longer fences earlier writers.",
         remedy=f"run {each}.",
     )
 
 
 def topic_other(name: str, bound: str, topic: str) -> Refused:
-    """A contract that names another topic than before."""
+    """TOPIC_CHANGED: the contract names `topic`, but the table was read from the topic `bound`."""
     return Refused(
         "TOPIC_CHANGED",
-        f"what {name} holds was read from topic {bound}; the contract now says {topic}.",
+        f"{name} was read from topic {bound}, but the contract now names topic {topic}.",
         expected="the same topic: offsets of one topic mean nothing in another.",
-        remedy="put the topic back, or give the table another name in the contract.",
+        remedy="put the former topic back in the contract, or give the table another name there.",
     )
 
 
-def topic_recreated(name: str, topic: str, bound: str, has: str) -> Refused:
-    """A topic that was deleted and made again."""
-    found = f"{name} was read from topic {topic} with id {bound}; the broker's topic {topic} has id {has}."
-    expected = "the same topic: one that was made again starts at offset 0, and its records would be taken for old ones."
+def topic_recreated(name: str, topic: str, bound: str, found_id: str) -> Refused:
+    """TOPIC_RECREATED: the topic was deleted and recreated. `bound` is the id of the topic that the table was read from."""
+    found = f"{name} was read from topic {topic} with id {bound}, but the broker's topic {topic} has id {found_id}."
+    expected = "the same topic: a recreated topic starts at offset 0 again, and its records would be mistaken for old ones."
     return Refused("TOPIC_RECREATED", found, expected=expected, remedy=topic_made_again(name))
 
 
-def topic_elsewhere(name: str, topic: str, bound: str, has: str) -> Refused:
-    """A topic of the same name on another cluster, where the one or the other tells no topic ids."""
-    found = f"{name} was read from topic {topic} of a cluster with id {bound}; the brokers are of a cluster with id {has}, and "
-    found += "the two tell no topic ids that could be compared."
-    expected = "the same topic: in another cluster's the same offsets are other records, and all before them would be passed over."
-    remedy = f"{topic_made_again(name)} If it is the same all the same (a proxy, older brokers), `ingest seek {name} --to table` goes on."
+def topic_elsewhere(name: str, topic: str, bound: str, found_id: str) -> Refused:
+    """TOPIC_RECREATED: a topic of the same name on another cluster, where topic ids cannot be compared. Both ids are cluster ids."""
+    found = f"{name} was read from topic {topic} of the cluster with id {bound}, but these brokers belong to the cluster with id "
+    found += f"{found_id}. There are no topic ids to compare."
+    expected = "the same topic: in another cluster the same offsets are other records, and all records before them would be skipped."
+    remedy = f"{topic_made_again(name)} If it is the same topic after all (a proxy, older brokers), `ingest seek {name} --to table` "
+    remedy += "continues with it."
     return Refused("TOPIC_RECREATED", found, expected=expected, remedy=remedy)
 
 
 def partitions_lost(name: str, topic: str, lost: Sequence[int]) -> Refused:
-    """A topic with fewer partitions than the table was read from."""
+    """PARTITIONS_LOST: the topic has fewer partitions than the table was read from."""
     return Refused(
         "PARTITIONS_LOST",
-        f"topic {topic} has no partition {', '.join(map(str, lost))} any more, which {name} was read from.",
-        expected="the partitions of before: Kafka never takes any away, so this is another topic or another cluster.",
-        remedy="check --bootstrap-servers and the topic.",
+        f"topic {topic} has no partition {', '.join(map(str, lost))} any more, but {name} was read from it.",
+        expected="all partitions that were read before: Kafka never removes a partition, so this is another topic or another cluster.",
+        remedy="check --bootstrap-servers and the contract's topic.",
     )
 
 
 def records_expired(name: str, topic: str, expired: Sequence[tuple[int, int, int]]) -> Refused:
-    """Offsets that are to be read next and that Kafka has deleted."""
+    """RECORDS_EXPIRED: Kafka has deleted `expired`, the offsets (partition, start, end) that the table reads next."""
     each = ", ".join(f"partition {p} [{start}, {end})" for p, start, end in expired)
     lost = sum(end - start for _, start, end in expired)
     return Refused(
         "RECORDS_EXPIRED",
-        f"topic {topic} no longer holds {each}: {lost} offsets that {name} has still to read.",
-        expected="every offset from where the table ends: retention has deleted them.",
-        remedy=f"to go on without them, `ingest seek {name} --to table --accept-gap` records the gap; `ingest verify` always shows it.",
+        f"topic {topic} no longer has {each}: {lost} offsets that {name} has not read yet.",
+        expected="every offset from the table's end on, but Kafka's retention has deleted these.",
+        remedy=f"`ingest seek {name} --to table --accept-gap` continues without them. It records the gap, and `ingest verify` always shows "
+        "it.",
     )
 
 
 def broker_behind(name: str, topic: str, behind: Sequence[tuple[int, int, int]]) -> Refused:
-    """A broker that ends before what was read."""
-    each = ", ".join(f"partition {p} ends at {has}, {name} stands at {wanted}" for p, wanted, has in behind)
+    """BROKER_BEHIND: the topic ends before offsets that were read. `behind` is (partition, next offset of the table, end of the topic)."""
+    each = ", ".join(f"partition {p} ends at {end}, but {name} continues at {next_offset}" for p, next_offset, end in behind)
     return Refused(
         "BROKER_BEHIND",
         f"topic {topic} ends before {name}: {each}.",
-        expected="at least the offsets that were read: this is another cluster, or one that lost records.",
-        remedy="check --bootstrap-servers. If the cluster did lose its newest records, their offsets are used a second time: stop the "
-        "producers, copy all that the topic still holds into another one, delete the topic, make it anew from that copy and "
+        expected="at least the offsets that were read: this is another cluster, or one that has lost records.",
+        remedy="check --bootstrap-servers. If the cluster did lose its newest records, new records get their offsets a second time: stop "
+        "the producers, copy all that the topic still has into another topic, delete the topic, recreate it from that copy and run "
         f"`ingest seek {name} --to earliest`; {NOT_AGAIN}",
     )
 
 
 def offsets_undecided(name: str, topic: str, undecided: Sequence[tuple[int, int, int]]) -> Refused:
-    """A reader of committed records who would begin behind a transaction that is open: Spark would plan a batch that ends before it
-    begins, and say that data may have been lost."""
-    each = ", ".join(f"partition {p} begins at {start}, committed records are told of up to {end}" for p, start, end in undecided)
+    """OFFSETS_UNDECIDED: a read_committed reader would start after the beginning of an open transaction.
+
+    Spark would plan a batch that ends before it starts, and report possible data loss. `undecided` is (partition, next offset of the table,
+    end of the committed records).
+    """
+    each = ", ".join(f"partition {p} continues at {start}, but its committed records end at {end}" for p, start, end in undecided)
     return Refused(
         "OFFSETS_UNDECIDED",
-        f"a transaction on topic {topic} is open, and {name} stands behind its beginning: {each}.",
-        expected="no open transaction before that: these offsets were read as read_uncommitted, or a seek was told to begin there.",
-        remedy="wait until it has ended, and start again; `ingest transactions --open` shows it. Nothing is lost meanwhile.",
+        f"topic {topic} has an open transaction that starts before the next offset of {name}: {each}.",
+        expected="no open transaction before that offset: the offsets were read as read_uncommitted, or a seek was aimed there.",
+        remedy="wait until the transaction ends, and start again. `ingest transactions --open` shows it. Nothing is lost meanwhile.",
     )

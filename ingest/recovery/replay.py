@@ -1,4 +1,4 @@
-"""Quarantined records that a re-read has made rows become `replayed` (I4). Repeating it changes nothing, so a start does it once more."""
+"""Set quarantined records to `replayed` once a re-read has inserted them as rows (I4). Repeating it is harmless, so a start repeats it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def unfinished(engine: Engine, places: Places, log: DeltaLog, newest: Newest | None) -> BatchCommit | None:
-    """The mark of the target's newest batch, if it inserted rows that stand in the quarantine, too; `log` is the target's.
+    """The BatchCommit of the target's newest batch, if quarantined records that it inserted are not `replayed` yet; else None.
 
-    Raises Unreadable.
+    `log` is the target's. Raises Unreadable.
     """
     if newest is None or newest.snapshots is None or newest.version is None:
         return None
@@ -29,7 +29,7 @@ def unfinished(engine: Engine, places: Places, log: DeltaLog, newest: Newest | N
 
 
 def pending(engine: Engine, places: Places, batch_commit: BatchCommit) -> bool:
-    """Whether a row that this batch inserted stands in the quarantine, too. Raises Unreadable."""
+    """Whether the quarantine contains a record that this batch inserted as a row, and that is not `replayed` yet. Raises Unreadable."""
     if not any(len(each) for each in batch_commit.ranges):
         return False
     rows = f"SELECT _partition AS p, _offset AS o FROM {{target}} WHERE {_of_batch(batch_commit)}"
@@ -41,7 +41,7 @@ def pending(engine: Engine, places: Places, batch_commit: BatchCommit) -> bool:
 
 
 def replay(session: SparkSession, places: Places, batch_commit: BatchCommit) -> None:
-    """Let them be `replayed`; `mark` is that of the batch's commit on the target."""
+    """Set the quarantined records that a batch inserted as rows to `replayed`. `batch_commit` is the one of its commit on the target."""
     from pyspark.sql import functions as F
 
     from ingest.delta import writer as commits

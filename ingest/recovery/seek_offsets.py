@@ -1,7 +1,7 @@
-"""Where a seek begins, and what that means: offsets that are left out, offsets that are read again (I6). `plan` is pure.
+"""The plan of a seek: the offsets where it starts, the offsets that it leaves out and those that it reads again (I6). `plan` is pure.
 
-One theory of what is missing serves verify and seek: a batch of which nothing is missing is whole, and so is an accepted gap. What lies
-before the new beginning and is not whole is a gap; it needs the user's word.
+Verify and seek share one definition. A batch is whole if none of its rows are missing; an accepted gap is whole too. Offsets before the new
+start that are not whole are a gap, and the user must accept it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 
 Kind = Literal["table", "earliest", "latest", "offsets"]
 KINDS: tuple[Kind, ...] = ("table", "earliest", "latest")
-# What a seek does not mend: somebody else's table, transaction ids that expire, another topic in the contract, a broker that lost records.
+# No seek mends a foreign table, transaction ids that expire, another topic in the contract, or a broker that lost records.
 NOT_MENDED = ("TABLE_FOREIGN", "TXN_RETENTION", "TOPIC_CHANGED", "PARTITIONS_LOST", "BROKER_BEHIND")
 
 
 @dataclass(frozen=True)
 class Aim:
-    """Where to begin: at the first offset that the table lacks, at the topic's earliest or latest offsets, or at `offsets`, a partition
-    that is not among them as `table`."""
+    """Where a seek starts: at the first offset that the table lacks, at the topic's earliest or latest offsets, or at `offsets`.
+
+    `offsets` are (partition, offset). A partition without an offset starts as with `table`.
+    """
 
     kind: Kind
     offsets: tuple[tuple[int, int], ...] = ()
@@ -42,7 +44,7 @@ class Aim:
 
 @dataclass(frozen=True)
 class Seeking:
-    """What a seek asks for, and how the user said it."""
+    """A seek as the user requested it. `reason` is the option as typed; the commit records it."""
 
     aim: Aim
     accept_gap: bool
@@ -51,7 +53,7 @@ class Seeking:
 
 @dataclass(frozen=True)
 class SeekPlan:
-    """What a seek will do: where each partition begins, which offsets nobody will have read, which are read again."""
+    """The start offset of each partition, the gaps that no batch will have read, and the ranges that are read again."""
 
     starts: Mapping[int, int]
     gaps: tuple[OffsetRange, ...]
@@ -59,8 +61,8 @@ class SeekPlan:
 
 
 def counted(session: SparkSession | None, places: Places, state: StartState, seeking: Seeking) -> SeekPlan:
-    """Count what the table accounts for, then plan. Raises as `plan`, and Unreadable."""
-    from ingest.verify.coverage import coverage  # a start that seeks nothing counts nothing
+    """Count the rows of the table, then plan the seek. Raises the errors of `plan`, and Unreadable."""
+    from ingest.verify.coverage import coverage  # here, because a start without a seek counts nothing
 
     assert state.broker is not None, "a seek asks the broker first"
     topic_id = state.broker.topic.id
@@ -70,9 +72,9 @@ def counted(session: SparkSession | None, places: Places, state: StartState, see
 
 
 def plan(state: StartState, aim: Aim, coverage: Coverage, *, accept_gap: bool) -> SeekPlan:
-    """The beginning by partition; `coverage` is of the broker's topic.
+    """Plan a seek. `coverage` is that of the broker's topic.
 
-    Raises the refusals that a seek does not mend, Refused TOPIC_RECREATED for `--to table` on another topic, Refused GAP_NOT_ACCEPTED,
+    Raises the refusals that no seek mends, Refused TOPIC_RECREATED for `--to table` on another topic, Refused GAP_NOT_ACCEPTED, and
     InvalidInput OFFSETS_INVALID.
     """
     broker = state.broker
@@ -85,7 +87,7 @@ def plan(state: StartState, aim: Aim, coverage: Coverage, *, accept_gap: bool) -
     starts: dict[int, int] = {}
     gaps: list[OffsetRange] = []
     for partition, (earliest, latest) in sorted(broker.bounds.items()):
-        # Once anything was read, every partition counts from 0 unless an epoch began it later; before that a seek leaves nothing out.
+        # If the table was read before, a partition counts from offset 0, or from where its first epoch started. A first seek has no gap.
         begin = coverage.begins.get(partition, 0 if read else None)
         lacks = coverage.first_missing(partition) if partition in coverage.begins else begin or 0
         table = max(earliest, lacks) if coverage.known else earliest
@@ -93,8 +95,8 @@ def plan(state: StartState, aim: Aim, coverage: Coverage, *, accept_gap: bool) -
         if partition not in given and start > latest:
             raise refusals.broker_behind(state.name, broker.topic.name, [(partition, start, latest)])
         if not earliest <= start <= latest:
-            raise _invalid(f"partition {partition} holds [{earliest}, {latest}), {start} is not in it", broker)
-        if partition in given or aim.kind == "latest":  # nobody can begin behind an open transaction: at its beginning, then
+            raise _invalid(f"partition {partition} contains [{earliest}, {latest}), and {start} is not in it", broker)
+        if partition in given or aim.kind == "latest":  # no reader can start after the beginning of an open transaction
             start = min(start, max(earliest, broker.decided.get(partition, latest)))
         starts[partition] = start
         if begin is not None and begin < start:
@@ -112,7 +114,7 @@ def _again(starts: Mapping[int, int], coverage: Coverage) -> Iterator[OffsetRang
 
 
 def refuse(state: StartState, aim: Aim) -> None:
-    """Raise what a seek does not mend: asked before `coverage` reads the tables, which may be somebody else's."""
+    """Raise the refusals that no seek mends. Called before `coverage` reads the tables, because they may be foreign."""
     refused = [each for each in refusals_of(state) if each.code in NOT_MENDED]
     if refused:
         raise refused[0]
@@ -120,11 +122,11 @@ def refuse(state: StartState, aim: Aim) -> None:
     if newest is None or broker is None or aim.kind not in ("table", "offsets"):
         return
     another: Refused | None = topic_refused(state.name, broker.topic, newest.topic)
-    # Where ids cannot be compared, the user says by `--to table` that it is the same topic.
+    # If ids cannot be compared, `--to table` is the user's statement that it is the same topic.
     if another is not None and broker.topic.id and newest.topic.id and (aim.kind == "table" or set(dict(aim.offsets)) < set(broker.bounds)):
         raise another
 
 
 def _invalid(found: str, broker: TopicState) -> InvalidInput:
     bounds = ", ".join(f"{p}:{first}..{end}" for p, (first, end) in sorted(broker.bounds.items()))
-    return InvalidInput("OFFSETS_INVALID", f"{found}.", expected=f"offsets that the topic holds: {bounds}.", remedy="correct --to.")
+    return InvalidInput("OFFSETS_INVALID", f"{found}.", expected=f"offsets that the topic contains: {bounds}.", remedy="correct --to.")

@@ -1,4 +1,4 @@
-"""What a start knows of target, quarantine, ledger, checkpoints and topic: the values that `decide` decides on."""
+"""The start state: target, quarantine, ledger, checkpoints and topic as a start found them. The input of `decide`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ingest.ledger.ledger_reader import LedgerState, Newest
 
 @dataclass(frozen=True)
 class Replaced:
-    """A RESTORE, REPLACE or full overwrite, by its version and Delta's name for it."""
+    """A RESTORE, REPLACE or full overwrite: its version and Delta's name for the operation."""
 
     version: int
     operation: str
@@ -19,12 +19,12 @@ class Replaced:
 
 @dataclass(frozen=True)
 class TargetState:
-    """The target. `look` None: there is no table. `txn` is the transaction id that Delta keeps for us; `newest` the highest batch or seek
-    of its log, or else of the ledger.
+    """The target. `snapshot` is None if there is no table. `txn` is the transaction id that Delta stores for us.
 
-    `other` is another pipeline that commits to the table; `blank` whether it holds nothing but our own creation and fences; `whole_log`
-    whether the log goes back to the table's creation; `replaced` what came after the version at which `newest` looked; `copy` why it is
-    another table than the one that `newest`, or the quarantine's newest commit, looked at.
+    `newest` is the highest batch or seek in the log, else in the ledger. `other` is another pipeline's table (`pipeline.table`) that
+    commits here. `blank`: the log contains only our own creation and fences. `whole_log`: the log goes back to the table's creation, or
+    contains `newest`, so that nothing older matters. `replaced` is the first RESTORE, REPLACE or full overwrite after the target version
+    that `newest` recorded. `copy` says why this is not the table that `newest`, or the quarantine's newest commit, recorded.
     """
 
     path: str
@@ -39,17 +39,17 @@ class TargetState:
 
     @property
     def epoch(self) -> int:
-        """The epoch of its transaction id; 0 for none."""
+        """The epoch of our transaction id; 0 for none."""
         return self.txn.epoch if self.txn is not None else 0
 
 
 @dataclass(frozen=True)
 class QuarantineState:
-    """The quarantine. `newest` is the newest batch in its log, looked for as far back as a commit that the target's newest batch settles;
-    `whole_log` whether the log goes back so far, or to its creation.
+    """The quarantine. `newest` is the newest batch in its log. The search ends at the first commit up to the target's newest batch or seek.
 
-    `stamp_then` is the stamp, now, of the version at which the target's newest batch or seek looked (empty if that commit is cleaned from
-    the log); `replaced` what came after that version. `saw` is the target as our newest commit here saw it.
+    `whole_log`: the log goes back to that commit, or to the table's creation. `stamp_then` is the present stamp of the version that the
+    target's newest batch or seek recorded; empty if Delta has cleaned that commit from the log. `replaced` is the first RESTORE, REPLACE or
+    full overwrite after that version. `saw` is the target's snapshot in our newest commit on the quarantine.
     """
 
     path: str
@@ -64,7 +64,7 @@ class QuarantineState:
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """What the folder of checkpoints remembers: the highest epoch in it (0: none) and the table id that it was opened for."""
+    """The checkpoint of the highest epoch (0: none), and the id of the table that the epoch was opened for (empty: not known)."""
 
     epoch: int = 0
     table_id: str = ""
@@ -72,7 +72,7 @@ class CheckpointState:
 
 @dataclass(frozen=True)
 class RowCount:
-    """What verify's count says: `missing` describes batches of which something is missing, `unknown` rows that no known batch put there."""
+    """The result of verify's count: `missing` describes batches with missing rows, `unknown` describes rows of no known batch."""
 
     missing: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -80,8 +80,11 @@ class RowCount:
 
 @dataclass(frozen=True)
 class StartState:
-    """All that a start knows. `retention` names the tables whose transaction ids may expire; `count` is there where only the ledger vouches
-    for the newest batch; `broker` is None where nobody asked, `ledger_look` where there is no ledger."""
+    """The complete start state of the table `name` (`pipeline.table`).
+
+    `broker` is None if the broker was not asked. `retention` contains the paths of the tables whose transaction ids may expire. `count` is
+    set only if `needs_count`. `ledger_snapshot` is None if there is no ledger.
+    """
 
     name: str
     target: TargetState
@@ -95,22 +98,22 @@ class StartState:
 
     @property
     def next_epoch(self) -> int:
-        """Greater than any that target, quarantine, ledger or checkpoints know (I8)."""
+        """An epoch greater than all epochs of target, quarantine, ledger and checkpoints (I8)."""
         return 1 + max(self.target.epoch, self.quarantine.epoch, self.ledger.epoch, self.checkpoint.epoch)
 
     @property
     def was_read(self) -> bool:
-        """Whether anything tells that records of this table were read, or that a start has committed where to begin."""
-        reported = self.target.newest is not None or self.quarantine.newest is not None
-        reported |= self.target.snapshot is not None and not self.target.blank
-        return reported or self.ledger.epoch > 0 or self.checkpoint.epoch > 0
+        """Whether there is any trace that records were read for this table, or that a start has committed its first offsets."""
+        in_tables = self.target.newest is not None or self.quarantine.newest is not None
+        in_tables |= self.target.snapshot is not None and not self.target.blank
+        return in_tables or self.ledger.epoch > 0 or self.checkpoint.epoch > 0
 
     @property
     def needs_count(self) -> bool:
-        """Whether only the ledger vouches for the newest batch."""
+        """Whether only the ledger has the newest batch, so that its rows must be counted."""
         newest = self.target.newest
         return self.target.snapshot is not None and newest is not None and newest.snapshots is None
 
     def read_before(self, topic_id: str) -> dict[int, int]:
-        """How far any batch has read this topic, by partition."""
+        """The highest offset that any batch has reached in this topic, by partition."""
         return {p: end for (topic, p), end in self.ledger.reached.items() if topic == topic_id}

@@ -1,4 +1,4 @@
-"""Looks at target, quarantine, ledger and checkpoints: reads the facts that `decide` decides on. It writes nothing."""
+"""Read the start state from target, quarantine, ledger and checkpoints, for `decide`. Writes nothing."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ EPOCH_DIGITS = 10
 
 
 def read_start_state(session: SparkSession | None, places: Places, logs: Logs, broker: Callable[[], TopicState | None]) -> StartState:
-    """Read all that a start has to know, and ask `broker`; a lake on the machine's own disk needs no session.
+    """Read the start state and ask `broker` for the topic. A lake on a local disk needs no session.
 
-    Raises Refused LOG_TORN or LEDGER_UNREADABLE, Unreadable, and what `broker` raises.
+    Raises Refused LOG_TORN or LEDGER_UNREADABLE, Unreadable, and the errors of `broker`.
     """
-    # A run beside this look (status, another driver) commits meanwhile. What tells of the target is read before it, what the target tells
-    # of is read after it: so that what came in between is never taken for a loss.
+    # Another process may commit while this one reads. Records about the target (checkpoint, ledger, the quarantine's fence) are therefore
+    # read before the target, and the quarantine, about which the target has records, after it. So a commit in between never looks like
+    # a loss.
     checkpoint = read_checkpoint(files_of(places.checkpoints, session), places.checkpoint)
     ledger_state = logs.ledger.state()
     try:
         ledger = read_ledger(session, logs.ledger)
     except Unreadable as error:
         raise refusals.ledger_unreadable(places.name, places.ledger, error.why) from error
-    fenced = logs.quarantine.state()
+    quarantine_before = logs.quarantine.state()
     target_state = logs.target.state()
     target = read_target(logs.target, target_state, places, ledger)
     quarantine_state = logs.quarantine.state()
     quarantine = read_quarantine(logs.quarantine, quarantine_state, places, target.newest)
-    quarantine = replace(quarantine, epoch=epoch_of(fenced, places))
+    quarantine = replace(quarantine, epoch=epoch_of(quarantine_before, places))
     target = replace(target, copy=copied(logs.target, target_state, target.newest, quarantine))
     states = {places.target: target_state, places.quarantine: quarantine_state}
     retention = tuple(path for path, state in states.items() if state is not None and RETENTION in state.properties)
@@ -55,7 +56,7 @@ def read_start_state(session: SparkSession | None, places: Places, logs: Logs, b
 
 
 def read_target(log: DeltaLog, state: TableState | None, places: Places, ledger: LedgerState) -> TargetState:
-    """What the target's log says, from the newest commit back to the newest batch or seek that the ledger has."""
+    """Read the target's log, from the newest commit back to the newest batch or seek that the ledger has."""
     if state is None:
         return TargetState(log.table)
     newest, other = ledger.newest, None
@@ -77,36 +78,39 @@ def read_target(log: DeltaLog, state: TableState | None, places: Places, ledger:
         if newest is not None
         else None
     )
-    reported = newest is not None and newest.snapshots is not None  # then nobody asks how far the log goes back
-    whole = reported or log.whole()
+    in_log = newest is not None and newest.snapshots is not None  # then it does not matter how far the log goes back
+    whole = in_log or log.whole()
     return TargetState(
         log.table,
         state.snapshot,
         BatchId.of(txn) if txn is not None else None,
         newest,
         other,
-        not reported and whole and _blank(log, places),
+        not in_log and whole and _blank(log, places),
         whole,
         replaced_since(log, since) if since is not None else None,
     )
 
 
 def copied(log: DeltaLog, state: TableState | None, newest: Newest | None, quarantine: QuarantineState) -> str | None:
-    """Why the target is not the one that its newest batch or seek, or our newest commit on the quarantine, looked at: its id, or the stamp
-    of that version, differs. A version that is cleaned from the log tells nothing; one that the table has not reached does."""
+    """Why the target is not the table that its newest batch or seek, or our newest commit on the quarantine, recorded; None if it is.
+
+    A copy has another table id, lacks the recorded version, or has another stamp at it. A version that Delta has cleaned from the log
+    proves nothing.
+    """
     for then in (newest.snapshots.target if newest is not None and newest.snapshots is not None else None, quarantine.saw):
         if then is None or state is None:
             continue
         if then.table_id != state.snapshot.table_id:
-            return f"its table id is {state.snapshot.table_id}, and was {then.table_id}"
-        # The newest of now: the quarantine was read after the target's state, and a run beside this look may have gone on.
+            return f"its table id is {state.snapshot.table_id}, but was {then.table_id}"
+        # The log is listed again: the quarantine was read after the target's state, and another run may have committed since.
         if log.lacks(then.version, then.stamp):
-            return f"it is a copy: its version {then.version} is missing, or another than was seen"
+            return f"it is a copy: its version {then.version} is missing, or differs from the one that was recorded"
     return None
 
 
 def read_quarantine(log: DeltaLog, state: TableState | None, places: Places, target: Newest | None) -> QuarantineState:
-    """What the quarantine's log says, beside the target's newest batch or seek."""
+    """Read the quarantine's log, back to its newest batch or to a commit up to `target`, the target's newest batch or seek."""
     if state is None:
         return QuarantineState(log.table)
     newest, saw, settled = None, None, False
@@ -116,7 +120,7 @@ def read_quarantine(log: DeltaLog, state: TableState | None, places: Places, tar
         saw = saw or batch_commit.snapshots.target
         if batch_commit.kind == "batch":
             newest = batch_commit.id
-        # Transaction ids rise in a log: behind this one stands nothing that is not committed.
+        # Transaction ids ascend in a log: every older commit belongs to a committed batch.
         settled = target is not None and batch_commit.id <= target.id
         if newest is not None or settled:
             break
@@ -128,13 +132,13 @@ def read_quarantine(log: DeltaLog, state: TableState | None, places: Places, tar
 
 
 def epoch_of(state: TableState | None, places: Places) -> int:
-    """The epoch of our transaction id in a table; 0 for none."""
+    """The epoch of our transaction id in a table; 0 if it has none."""
     txn = state.transactions.get(app_id(places.pipeline, places.table)) if state is not None else None
     return BatchId.of(txn).epoch if txn is not None else 0
 
 
 def read_checkpoint(files: Files, folder: str) -> CheckpointState:
-    """The highest epoch in the folder of checkpoints. A file that is missing or torn says nothing: the folder is a cache."""
+    """The highest epoch in the checkpoints' folder, with its table id. A missing or torn file is no error: the folder is a cache."""
     epochs = checkpoints(files, folder)
     if not epochs:
         return CheckpointState()
@@ -147,25 +151,25 @@ def read_checkpoint(files: Files, folder: str) -> CheckpointState:
 
 def checkpoints(files: Files, folder: str) -> list[int]:
     """The epochs whose checkpoints are in the folder, ascending."""
-    # A longer number was never an epoch of ours, and no transaction id could hold it.
+    # A longer number was never an epoch of ours: it would not fit into a transaction id.
     return sorted(int(name) for name in files.names(folder) if name.isdecimal() and len(name) < EPOCH_DIGITS)
 
 
 def replaced_since(log: DeltaLog, version: int) -> Replaced | None:
-    """The first RESTORE, REPLACE or full overwrite after a version; None where the log has none."""
+    """The first RESTORE, REPLACE or full overwrite after a version; None if the log has none."""
     found = [commit for commit in takewhile(lambda commit: commit.version > version, log.newest_first()) if reverts(commit)]
     return Replaced(found[-1].version, found[-1].operation) if found else None
 
 
 def _blank(log: DeltaLog, places: Places) -> bool:
-    """Whether the log holds nothing but our own marked creation, and fences."""
+    """Whether the log contains only our own creation of the table, and fences. Expects a whole log."""
     return _created_by(log.commit(0), places) and not any(commit.added for commit in log.newest_first())
 
 
 def _created_by(commit: Commit, places: Places) -> bool:
     try:
-        reported = json.loads(commit.user_metadata or "")
-        return (reported["kind"], reported["pipeline"], reported["table"]) == ("created", places.pipeline, places.table)
+        metadata = json.loads(commit.user_metadata or "")
+        return (metadata["kind"], metadata["pipeline"], metadata["table"]) == ("created", places.pipeline, places.table)
     except (ValueError, KeyError, TypeError):
         return False
 

@@ -1,4 +1,4 @@
-"""The state of a table from its files and a word from the broker, without Spark: what `ingest status` shows."""
+"""The status of a table for `ingest status`, from the table's files and the broker's answer, without Spark."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from ingest.runtime.places import Places
 
 @dataclass(frozen=True)
 class Status:
-    """One table's state. `epoch` and the batches are 0 for none; `lag` is in offsets, None where the broker did not answer in time.
+    """One table's status. `epoch` is 0 if there is none.
 
-    `last_batch` and `ledger_batch` are numbers in their epochs. `next` says what a start would do; `refusal` why it would refuse (a dict of
-    code, found, expected, remedy).
+    `last_batch` and `ledger_batch` are the newest batch or seek of the table and of the ledger, as `epoch/number`. `last_commit` is a time
+    in UTC. `lag` is in offsets; None if the broker did not answer in time, or a start would be refused. `running` names the process that
+    holds the lock. `next` says what a start would do. `refusal` says why it would be refused, or why the broker did not answer (code,
+    found, expected, remedy).
     """
 
     table: str
@@ -36,16 +38,18 @@ class Status:
     refusal: Mapping[str, str] | None
 
 
-def status(contract: Contract, places: Places, asked: Callable[[], TopicState | Mapping[str, str]], running: str | None) -> Status:
-    """Read logs and ledger of a local lake. `asked` waits for what the broker says of the topic, or why it does not (code, found,
-    expected, remedy); `running` names who holds the lock.
+def status(contract: Contract, places: Places, answer: Callable[[], TopicState | Mapping[str, str]], running: str | None) -> Status:
+    """Read logs and ledger of a local lake.
+
+    `answer` waits for the broker's state of the topic, or for the error (code, found, expected, remedy). `running` names the process that
+    holds the lock.
     """
-    broker = asked()
+    broker = answer()
     logs = Logs.of(places)
     state = read_start_state(None, places, logs, lambda: broker if isinstance(broker, TopicState) else None)
     decision = decide(state, contract.source.starting_offsets)
     log = logs.target
-    newest, reported = state.target.newest, state.ledger.newest
+    newest, in_ledger = state.target.newest, state.ledger.newest
     commit = log.commit(log.newest()) if log.newest() >= 0 else None
     refused: IngestError | None = decision.error if isinstance(decision, Refuse) else _contract_refused(contract, places, log)
     refusal = refused.as_dict() if refused is not None else None if isinstance(broker, TopicState) else broker
@@ -55,7 +59,7 @@ def status(contract: Contract, places: Places, asked: Callable[[], TopicState | 
         str(newest.id) if newest is not None else None,
         commit.version if commit is not None else None,
         _time(commit.committed_at) if commit is not None else None,
-        str(reported.id) if reported is not None else None,
+        str(in_ledger.id) if in_ledger is not None else None,
         _lag(decision, broker) if isinstance(broker, TopicState) else None,
         running,
         "refuse" if refused is not None else _next(decision),
@@ -64,7 +68,7 @@ def status(contract: Contract, places: Places, asked: Callable[[], TopicState | 
 
 
 def _contract_refused(contract: Contract, places: Places, log: DeltaLog) -> IngestError | None:
-    """What a start says of a contract that its table cannot follow."""
+    """The refusal of a contract that the table cannot follow; None if it can."""
     try:
         contract_change.refuse_state(contract, places.target, log.state())
     except IngestError as error:
@@ -74,16 +78,17 @@ def _contract_refused(contract: Contract, places: Places, log: DeltaLog) -> Inge
 
 def _next(decision: object) -> str:
     if isinstance(decision, Start) and not decision.first:
-        return f"go on at {' '.join(f'{partition}:{offset}' for partition, offset in decision.offsets.items())}"
-    return "create the tables and begin" if isinstance(decision, Create) else "begin where the contract says"
+        return f"continue at {' '.join(f'{partition}:{offset}' for partition, offset in decision.offsets.items())}"
+    first = "read from the contract's starting_offsets"
+    return f"create the tables and {first}" if isinstance(decision, Create) else first
 
 
 def _lag(decision: object, broker: TopicState) -> int | None:
-    """Offsets between where a start would go on and the topic's end."""
+    """The number of offsets from the next one of a start to the topic's end; None if the start would be refused."""
     if isinstance(decision, Refuse):
         return None
-    begins = decision.offsets if isinstance(decision, Start) else {}
-    return sum(max(0, end - begins.get(partition, first)) for partition, (first, end) in broker.bounds.items())
+    starts = decision.offsets if isinstance(decision, Start) else {}
+    return sum(max(0, end - starts.get(partition, first)) for partition, (first, end) in broker.bounds.items())
 
 
 def _time(moment: datetime) -> str:

@@ -1,1 +1,1 @@
-"""The ground floor: the Spark session, jars, files, places, errors. Imports no other room."""
+"""The lowest room: the Spark session, jars, files, places, errors. It imports no other room."""

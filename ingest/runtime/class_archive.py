@@ -1,7 +1,7 @@
-"""An archive of Spark's classes, so that a JVM starts in two thirds of the time: Java's own dynamic class data sharing.
+"""An archive of Spark's classes (Java's dynamic class data sharing), with which a JVM starts in two thirds of the time.
 
-`ingest jars` makes it once, from a short run of what every run does. A JVM that finds none, or one that does not fit its Java or
-its class path, does without and says nothing.
+`ingest jars` creates it once, from a short run of the steps that every run takes. Without an archive, or with one of another Java or
+class path, the JVM silently starts without it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from ingest.runtime import jars, java
 
-# A start, two commits and the writing of the archive; what takes longer hangs.
+# Covers a start, two commits and writing the archive; a process that takes longer hangs.
 WITHIN_S = 300
-# About 180 MB each; one for each virtual environment in use, those used last.
+# About 180 MB each, one per virtual environment in use; the most recently used archives are kept.
 KEPT = 4
 WARM_UP = """\
 import sys
@@ -31,36 +31,36 @@ platform.probe(session, str(folder / "lake"))
 gateway = session.sparkContext._gateway
 session.stop()
 gateway.shutdown()
-gateway.proc.stdin.close()  # the JVM ends when it notices, and writes the archive then
+gateway.proc.stdin.close()  # the JVM notices this, writes the archive and ends
 gateway.proc.wait()
 """
 
 
 def path() -> Path:
-    """Where the archive for this Java and this pyspark is; an installation made anew has another."""
+    """The path of the archive for this Java and this pyspark; a reinstalled pyspark has another one."""
     import pyspark
 
     found, home = java.find(), Path(pyspark.__file__).parent
-    # Java compares the jars' times and sizes with those of the archive, and does without it where one differs.
+    # Java compares the jars' times and sizes with those in the archive, and ignores the archive if any differ.
     installed = max((jar.stat().st_mtime_ns for jar in (home / "jars").glob("*.jar")), default=0)
     key = f"{found.home} {found.version} {home} {pyspark.__version__} {installed}"
     return jars.cache_folder() / "classes" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
 
 
 def option() -> str:
-    """The JVM's option that uses the archive, which counts as used by that; empty where there is none."""
+    """The JVM options that use the archive, or an empty string if there is none. The call marks the archive as used."""
     archive = path()
     if not archive.exists():
         return ""
-    with suppress(OSError):  # a cache of somebody else
+    with suppress(OSError):  # a cache that belongs to another user
         os.utime(archive)
     return f"-XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:class+path=off"
 
 
 def make() -> bool:
-    """Make the archive if it is missing; False if that did not work, which costs nobody more than time."""
+    """Create the archive if it is missing. Returns False if that failed, which only makes starts slower."""
     archive = path()
-    with suppress(OSError):  # a cache that may only be read, a full disk
+    with suppress(OSError):  # a read-only cache, a full disk
         if not archive.exists():
             _dump(archive)
     return archive.exists()
@@ -69,13 +69,13 @@ def make() -> bool:
 def _dump(archive: Path) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        made = archive.with_name(f".{archive.name}.{os.getpid()}")
-        options = f"-XX:ArchiveClassesAtExit={made} -Djava.io.tmpdir={folder} {os.environ.get('INGEST_DRIVER_JAVA_OPTIONS', '')}"
+        temporary = archive.with_name(f".{archive.name}.{os.getpid()}")
+        options = f"-XX:ArchiveClassesAtExit={temporary} -Djava.io.tmpdir={folder} {os.environ.get('INGEST_DRIVER_JAVA_OPTIONS', '')}"
         environment = {**os.environ, "INGEST_DRIVER_JAVA_OPTIONS": options.strip(), "TMPDIR": folder}
         with suppress(subprocess.TimeoutExpired):
             subprocess.run([sys.executable, "-c", WARM_UP, folder], env=environment, capture_output=True, timeout=WITHIN_S, check=False)
-        if made.exists():
-            made.replace(archive)
+        if temporary.exists():
+            temporary.replace(archive)
     _remove_least_used(archive.parent)
 
 

@@ -1,8 +1,9 @@
-"""Crash points: places where a test tells a run to die, hang or raise. Off unless the lake says that it is scratch.
+"""Crash points: places where a test makes a run die, hang or raise. They are off unless the lake is marked as scratch.
 
-`INGEST_FAULT=<point>:<kill|hang|raise>@<batch>` is honoured only if the lake holds a file `.scratch`. Points in our own code act by
-themselves; those inside Spark and Delta are met by a watcher process that waits for the file that marks them. A batch is named by its
-number in its epoch, the first is 2. The points of a start, a seek and a run's end belong to no batch, and are named with 0.
+`INGEST_FAULT=<point>:<kill|hang|raise>@<batch>` takes effect only if the lake contains a file `.scratch`. A point in our own code
+triggers its fault directly. For a point inside Spark or Delta, a watcher process waits for the file that shows that the run is there.
+`<batch>` is the number of the batch in its epoch, and the first is 2. The points of a start, a seek and a run's end belong to no batch
+and use 0.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from pathlib import Path
 
 from ingest.runtime.errors import InvalidInput
 
-# In the order in which a start or a seek comes by.
+# In the order in which a start or a seek reaches them.
 STARTING = ("start_tables", "start_target_fenced", "start_fenced", "start_rolled_back", "start_sought", "start_checkpoint")
 INSIDE = ("after_offset_log", "after_quarantine", "after_target", "after_replayed", "after_ledger", "finish_ledger", *STARTING)
-# Spark numbers the batches of a checkpoint from 0, an epoch from 2.
+# Spark numbers the batches of a checkpoint from 0; we number the batches of an epoch from 2.
 FIRST_BATCH = 2
 WATCHED = ("before_offset_log", "during_target", "after_commit_log")
 ACTIONS = ("kill", "hang", "raise")
 SCRATCH = ".scratch"
-# The file that opens the watch for a data file of the target: written when the batch is about to be merged.
+# We write this file just before the MERGE of the batch. From then on, the watcher waits for a data file of the target.
 GATE = "fault-gate"
 
 
 class InjectedFault(Exception):
-    """What `raise` raises."""
+    """Raised by the action `raise`."""
 
 
 @dataclass(frozen=True)
 class ArmedFault:
-    """What to do, where, in which batch."""
+    """An injected fault: its point, its action, its batch."""
 
     point: str
     action: str
@@ -46,7 +47,7 @@ class ArmedFault:
 
 @dataclass(frozen=True)
 class VictimWatch:
-    """What the watcher is told: the fault, where its marks appear, and which processes it hits (the JVM first)."""
+    """The input of the watcher: the fault, the folders to watch, and the processes to hit (the JVM first)."""
 
     fault: ArmedFault
     checkpoint: str
@@ -60,7 +61,7 @@ _gates: dict[str, Path] = {}
 
 
 def parse(text: str) -> ArmedFault:
-    """`after_target:kill@3` as a value. Raises InvalidInput."""
+    """Parse a fault such as `after_target:kill@3`. Raises InvalidInput FAULT_INVALID."""
     try:
         point, rest = text.split(":")
         action, number = rest.split("@")
@@ -79,25 +80,25 @@ def parse(text: str) -> ArmedFault:
 
 
 def arm(lake: Path, jvm_pid: int) -> None:
-    """Arm the fault that the environment asks for, if the lake is scratch."""
+    """Arm the fault that INGEST_FAULT names, if the lake is scratch."""
     global _armed, _victims
     text = os.environ.get("INGEST_FAULT")
     if not text or not (lake / SCRATCH).exists():
-        _armed = None  # what a scratch lake of this process was armed with is not for this one
+        _armed = None  # a fault armed for another lake of this process does not apply here
         return
     _armed = parse(text)
     _victims = (jvm_pid, os.getpid())
 
 
 def watch(checkpoint: Path, target: Path) -> None:
-    """Start the watcher of a checkpoint, if the armed fault needs one."""
+    """Start the watcher process for a checkpoint, if the armed fault needs one."""
     if _armed is None or _armed.point not in WATCHED:
         return
     gate = _gates[str(checkpoint)] = checkpoint / "oncelake" / GATE
     gate.unlink(missing_ok=True)
-    told = VictimWatch(_armed, str(checkpoint), str(target), _victims)
+    victim_watch = VictimWatch(_armed, str(checkpoint), str(target), _victims)
     subprocess.Popen(
-        [sys.executable, "-m", "ingest.runtime.crash_points", json.dumps(asdict(told))],
+        [sys.executable, "-m", "ingest.runtime.crash_points", json.dumps(asdict(victim_watch))],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
@@ -105,11 +106,11 @@ def watch(checkpoint: Path, target: Path) -> None:
 
 
 def at(point: str, batch: int, checkpoint: str = "") -> None:
-    """Called where `point` is reached; nothing happens unless this very fault is armed. `checkpoint` tells whose watcher to wake."""
+    """Trigger the armed fault if it is for this `point` and `batch`. `checkpoint` selects the watcher to wake."""
     global _armed
     if _armed is None or (_armed.point, _armed.batch) != (point, batch):
         return
-    action, _armed = _armed.action, None  # once: the run may go on in a new epoch
+    action, _armed = _armed.action, None  # once: the run may continue in a new epoch
     if point == "during_target":
         gate = _gates[checkpoint]
         gate.parent.mkdir(parents=True, exist_ok=True)
@@ -121,15 +122,15 @@ def at(point: str, batch: int, checkpoint: str = "") -> None:
 
 
 def _inject(pids: tuple[int, ...], action: str) -> None:
-    """JVM and Python; where Python leads its process group (a shell or a test started it so) all of the group, Spark's workers too."""
+    """Signal the JVM and Python. If Python leads its process group, signal the whole group, which includes Spark's Python workers."""
     number = signal.SIGKILL if action == "kill" else signal.SIGSTOP
     for pid in pids[:-1]:
         os.kill(pid, number)
     (os.killpg if os.getpgid(pids[-1]) == pids[-1] else os.kill)(pids[-1], number)
 
 
-def _mark(watch: VictimWatch) -> Callable[[], bool]:
-    """What the watcher waits for."""
+def _condition(watch: VictimWatch) -> Callable[[], bool]:
+    """The condition that the watcher waits for."""
     checkpoint, number = Path(watch.checkpoint), watch.fault.batch - FIRST_BATCH
     if watch.fault.point == "before_offset_log":
         commit_file = checkpoint / "commits" / str(number - 1) if number else checkpoint / "metadata"
@@ -148,8 +149,8 @@ def _mark(watch: VictimWatch) -> Callable[[], bool]:
 
 
 def _watch(watch: VictimWatch) -> None:
-    marked = _mark(watch)
-    while not marked():
+    reached = _condition(watch)
+    while not reached():
         try:
             os.kill(watch.pids[-1], 0)
         except ProcessLookupError:
@@ -159,5 +160,5 @@ def _watch(watch: VictimWatch) -> None:
 
 
 if __name__ == "__main__":
-    told = json.loads(sys.argv[1])
-    _watch(VictimWatch(ArmedFault(**told["fault"]), told["checkpoint"], told["target"], tuple(told["pids"])))
+    given = json.loads(sys.argv[1])
+    _watch(VictimWatch(ArmedFault(**given["fault"]), given["checkpoint"], given["target"], tuple(given["pids"])))

@@ -1,6 +1,6 @@
-"""Databricks as the place to run: the platform has started Spark and brings Delta, Kafka's connector and Java itself.
+"""Databricks as the runtime: the platform starts Spark and provides Delta, the Kafka connector and Java.
 
-What follows from that is decided where it matters (`spark.start`, `files.is_local`); here is only how to tell.
+This module only detects the platform. The code that needs to behave differently decides that itself (`spark.start`, `files.is_local`).
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ VARIABLE = "DATABRICKS_RUNTIME_VERSION"
 
 
 def runtime(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The Databricks Runtime at hand (`17.3`), or None anywhere else; the platform sets the variable on every cluster."""
+    """The version of the current Databricks Runtime (`17.3`), or None elsewhere. The platform sets the variable on every cluster."""
     return environment.get(VARIABLE) or None

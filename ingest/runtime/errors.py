@@ -1,7 +1,7 @@
-"""Every error that a user can meet, in four families and one for our own bugs.
+"""All errors that users see: four families, and one for our own bugs.
 
-The family decides the exit code; `code` is the stable name that scripts and `--json` see. A message always says what was
-found, what was expected, and what mends it.
+The family sets the exit code. `code` is the stable name that scripts and `--json` use. Every message says what was found, what was
+expected, and how to fix it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar
 class IngestError(Exception):
     """Root of all errors of this package.
 
-    `found` is what was met and where, `expected` what would have been right, `remedy` the command or edit that mends it.
+    `found` describes the wrong state and its place, `expected` the correct state, `remedy` the command or edit that fixes it.
     """
 
     exit_code: ClassVar[int] = 70
@@ -36,25 +36,25 @@ class InvalidInput(IngestError):
 
 
 class Refused(IngestError):
-    """Nothing was started because it could not be sure to be right (exit 3)."""
+    """The command started nothing, because the result might have been wrong (exit 3)."""
 
     exit_code = 3
 
 
 class InvalidEnvironment(IngestError):
-    """The environment lacks something: Java, jars, disk, a port, a broker (exit 4)."""
+    """The environment lacks something: Java, jars, disk space, a port, a broker (exit 4)."""
 
     exit_code = 4
 
 
 class RunStopped(IngestError):
-    """A run that had begun stopped by itself rather than lose or double a row (exit 5)."""
+    """A run in progress stopped itself rather than lose or duplicate a row (exit 5)."""
 
     exit_code = 5
 
 
 class Bug(IngestError):
-    """Something that must never happen did happen (exit 70)."""
+    """Something happened that must never happen (exit 70)."""
 
     exit_code = 70
 
@@ -62,10 +62,10 @@ class Bug(IngestError):
         super().__init__(code, found, expected=expected, remedy="report it with the log of the run; nothing was committed after this.")
 
 
-# Several tables: the others go on, and the most severe code wins.
+# With several tables, the other tables continue, and the most severe code wins.
 SEVERITY = (70, 5, 3, 4, 2, 1, 0)
 
 
 def most_severe(exit_codes: list[int]) -> int:
-    """The exit code of a command over several tables."""
+    """The exit code of a command that covers several tables."""
     return min(exit_codes, key=SEVERITY.index, default=0)

@@ -1,6 +1,6 @@
-"""Small files of checkpoints and Delta logs, on the local disk or wherever Hadoop's file systems reach.
+"""Small files of checkpoints and Delta logs, on the local disk or on any file system that Hadoop supports.
 
-Only what the engine reads by itself: names in a folder, whole small files, and a file of its own put in place atomically.
+Only the operations that the engine itself needs, such as listing a folder, reading a small file and replacing its own file atomically.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, er
 
 
 def environment_error(error: BaseException) -> InvalidEnvironment | None:
-    """The machine's refusal to write a file or folder as an error of the environment; None for any other error."""
+    """The error of the environment for a file or folder that cannot be written; None for any other error."""
     if not isinstance(error, OSError) or error.filename is None or error.errno not in _FULL | _NOT_OURS:
         return None
     found = f"{error.filename} cannot be written: {error.strerror}."
     if error.errno in _FULL:
-        return InvalidEnvironment("DISK_FULL", found, expected="room for it.", remedy="free space, or name a folder on another disk.")
-    remedy = "see to its owner and rights (chown, chmod), or name another folder; `ingest doctor` looks at lake and checkpoints."
-    return InvalidEnvironment("NOT_WRITABLE", found, expected="a folder that this user may write in.", remedy=remedy)
+        return InvalidEnvironment("DISK_FULL", found, expected="free space for it.", remedy="free space, or name a folder on another disk.")
+    remedy = "correct its owner or permissions (chown, chmod), or name another folder; `ingest doctor` checks lake and checkpoints."
+    return InvalidEnvironment("NOT_WRITABLE", found, expected="a folder that this user can write to.", remedy=remedy)
 
 
 class LocalFiles:
-    """The machine's own disk; paths are `/`-separated strings."""
+    """The local disk; paths are `/`-separated strings."""
 
     def names(self, folder: str) -> list[str]:
-        """The names in `folder`, sorted; none if it does not exist."""
+        """The names in `folder`, sorted; an empty list if it does not exist."""
         try:
             return sorted(os.listdir(folder))
         except (FileNotFoundError, NotADirectoryError):
@@ -55,7 +55,7 @@ class LocalFiles:
             return None
 
     def stamp(self, path: str) -> str | None:
-        """What tells this very file from another that is put in its place later (made when, how large); None if it does not exist."""
+        """A stamp that changes if another file replaces this one (inode, modification time, size); None if the file does not exist."""
         try:
             status = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -63,7 +63,7 @@ class LocalFiles:
         return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
     def write(self, path: str, data: bytes) -> None:
-        """Put `data` at `path`, in place of what was there, never half: a temporary file, fsync, rename."""
+        """Write `data` to `path` atomically, replacing any existing file: a temporary file, fsync, rename."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -74,8 +74,8 @@ class LocalFiles:
         temporary.replace(target)
 
     def parquet(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """The rows of a Parquet file as JSON-like values: these struct columns as far as it has them, rows with none of them left out."""
-        import pyarrow.compute as compute  # half a second that most verbs need not wait for
+        """The rows of a Parquet file as JSON-like values, with the struct `columns` that it has; rows with only nulls are left out."""
+        import pyarrow.compute as compute  # the import takes half a second, and most commands do not need it
         import pyarrow.parquet as parquet
 
         file = parquet.ParquetFile(path)
@@ -88,12 +88,12 @@ class LocalFiles:
         return rows
 
     def remove(self, folder: str) -> None:
-        """Remove a folder with all that is in it, if it is there."""
+        """Remove a folder and its contents, if it exists."""
         shutil.rmtree(folder, ignore_errors=True)
 
 
 class HadoopFiles:
-    """The same wherever the session's Hadoop configuration reaches (s3a:, abfss:, hdfs:, dbfs: …)."""
+    """The same operations on any file system of the session's Hadoop configuration (s3a:, abfss:, hdfs:, dbfs: …)."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -105,16 +105,16 @@ class HadoopFiles:
         return hadoop_path.getFileSystem(self._configuration), hadoop_path
 
     def names(self, folder: str) -> list[str]:
-        """However many there are, they come over from the JVM in one answer."""
+        """The JVM returns all names in one answer, however many there are."""
         system, path = self._resolve(folder)
         if not system.exists(path):  # type: ignore[attr-defined]
             return []
         paths = self._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(system.listStatus(path))  # type: ignore[union-attr,attr-defined]
         if not len(paths):
             return []
-        # No name holds a slash, so that nothing but the beginning of the next path looks like one.
+        # No name contains a slash, so only the start of the next path matches this separator.
         parent = f"{paths[0].getParent().toString()}/"
-        # Java's own Arrays.toString is not found by Py4J, which takes no Path[] for an Object[].
+        # Py4J does not find Java's own Arrays.toString, because it does not pass a Path[] as an Object[].
         text = self._jvm.scala.runtime.ScalaRunTime.stringOf(paths).removeprefix("Array(").removesuffix(")")  # type: ignore[union-attr]
         return sorted(text.removeprefix(parent).split(f", {parent}"))
 
@@ -124,13 +124,13 @@ class HadoopFiles:
             return None
         stream = system.open(hadoop_path)  # type: ignore[attr-defined]
         try:
-            # The stream's own method: where Hadoop keeps its copy of commons-io differs from one distribution to the next.
+            # The stream's own method, because the package of Hadoop's copy of commons-io differs between distributions.
             return bytes(stream.readAllBytes())
         finally:
             stream.close()
 
     def stamp(self, path: str) -> str | None:
-        from py4j.protocol import Py4JJavaError  # not there where nothing but the disk is read
+        from py4j.protocol import Py4JJavaError  # not at the top: commands that read only the local disk run without py4j
 
         system, hadoop_path = self._resolve(path)
         try:
@@ -142,7 +142,7 @@ class HadoopFiles:
         return f"{status.getModificationTime()}-{status.getLen()}"
 
     def write(self, path: str, data: bytes) -> None:
-        """Object stores put a file whole when it is closed; create() replaces."""
+        """Object stores publish the whole file on close(); create() replaces an existing file."""
         system, hadoop_path = self._resolve(path)
         stream = system.create(hadoop_path, True)  # type: ignore[attr-defined]
         stream.write(bytearray(data))
@@ -167,21 +167,21 @@ Files = LocalFiles | HadoopFiles
 def is_local(location: str) -> bool:
     """Whether a lake or checkpoint location is on the machine's own disk.
 
-    On Databricks only file: URIs are: without a scheme Spark looks in the platform's storage, Python on the driver's disk, and what
-    looks like a folder there (/Volumes/…) is a FUSE mount of an object store. Locks, hard links and renames of a disk are not to be
-    had in it (docs/decisions/bundle.md), so it is reached as Spark reaches it.
+    On Databricks only file: URIs are. Without a scheme, Spark reads the platform's storage, but Python reads the driver's disk. A path
+    that looks like a local folder there (/Volumes/…) is a FUSE mount of an object store. The mount lacks a disk's locks, hard links and
+    renames (docs/decisions/bundle.md), so we access it through Spark.
     """
     scheme = urlparse(location).scheme
     return scheme == "file" or (scheme == "" and databricks.runtime() is None)
 
 
 def local_path(location: str) -> Path:
-    """The path of a local location, given plainly or as a file: URI."""
+    """The path of a local location, given as a plain path or as a file: URI."""
     return Path(url2pathname(urlparse(location).path)) if location.startswith("file:") else Path(location)
 
 
 def files_of(location: str, session: SparkSession | None) -> Files:
-    """The file system that holds `location`; a remote one needs a Spark session."""
+    """The file system of `location`; a remote one needs a Spark session (else ValueError)."""
     if is_local(location):
         return LocalFiles()
     if session is None:

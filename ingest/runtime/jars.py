@@ -1,6 +1,6 @@
-"""The pinned Java libraries: fetched once with the Ivy inside pyspark, checked against jars.lock, then used as plain files.
+"""The pinned Java libraries: downloaded once with the Ivy inside pyspark, checked against jars.lock, then used as plain files.
 
-Resolving `spark.jars.packages` on every start costs seconds and a network; here a start only looks whether the files are there.
+Resolving `spark.jars.packages` on every start takes seconds and needs a network. Here a start only checks that the files exist.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ingest.runtime.errors import Bug, InvalidEnvironment
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 
-# 46 files of one host at some hundred ms each; beyond this the network is as good as gone.
+# 46 files from one host take some hundred ms each. After this time the network is effectively down.
 _FETCH_DEADLINE_S = 900
-# Ivy sets no time limits of its own: without these a network that swallows packets would block for good.
+# Ivy sets no timeouts of its own. Without these, a network that drops packets would block it forever.
 _CONNECT_TIMEOUT_MS, _READ_TIMEOUT_MS = 20_000, 60_000
 
-# POM files are left out on purpose: every dependency is pinned and not transitive, so they would only double the requests.
+# POM files are skipped on purpose: every dependency is pinned and not transitive, so they would only double the requests.
 # The ibiblio resolver's default root is Maven Central.
 _SETTINGS = """<ivysettings><settings defaultResolver="central"/>
 <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers></ivysettings>
@@ -42,16 +42,16 @@ _MODULE = """<ivy-module version="2.0"><info organisation="oncelake" module="jar
 {}
 </dependencies></ivy-module>
 """
-# master is the artifact alone where a mirror's settings read POM files; default is what a module without a POM has.
+# `master` is the artifact alone, for mirrors whose settings read POM files. `default` is the configuration of a module without a POM.
 _DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" transitive="false" conf="default->master(default)"/>'
 
 
-# The lines of Spark that there are jars for; the tests run on the first. The second is that of Databricks Runtime 17.3.
+# The Spark lines that have pinned jars. The tests run on the first. The second is the line of Databricks Runtime 17.3.
 SPARK_LINES = ("4.2", "4.0")
 
 
 class JarSet(enum.Enum):
-    """What a set is for: Spark's class path (Delta, Kafka source) or the embedded broker's. They hold different kafka-clients."""
+    """The purpose of a set: Spark's class path (Delta, Kafka source) or the embedded broker's. They contain different kafka-clients."""
 
     SPARK = "spark"
     BROKER = "broker"
@@ -75,9 +75,9 @@ class Jar:
 
 @cache
 def locked(jar_set: JarSet, spark: str | None = None) -> tuple[Jar, ...]:
-    """The jars of a set as jars.lock pins them, in the lock's order; Spark's for the line `spark`, else for the pyspark that is installed.
+    """The jars of a set as jars.lock pins them, in the lock's order. Spark's are for the line `spark` (default: the installed pyspark's).
 
-    Raises InvalidEnvironment SPARK_UNKNOWN for a line that there are none for.
+    Raises InvalidEnvironment SPARK_UNKNOWN if the installed pyspark is of a line without pinned jars.
     """
     wanted = f"{jar_set.value}-{spark or _spark_line()}" if jar_set is JarSet.SPARK else jar_set.value
     jars = []
@@ -96,14 +96,14 @@ def _spark_line() -> str:
         raise InvalidEnvironment(
             "SPARK_UNKNOWN",
             f"pyspark {installed} is installed.",
-            expected=f"pyspark {' or '.join(f'{each}.x' for each in SPARK_LINES)}: Delta's jars are made for one line of Spark.",
+            expected=f"pyspark {' or '.join(f'{each}.x' for each in SPARK_LINES)}: Delta's jars are built for one line of Spark.",
             remedy="install the version that requirements.lock pins: pip install --require-hashes -r requirements.lock",
         )
     return line
 
 
 def cache_folder() -> Path:
-    """Where fetched files are kept: INGEST_CACHE, else `oncelake` under XDG_CACHE_HOME or ~/.cache."""
+    """The folder for downloaded files: INGEST_CACHE, else `oncelake` under XDG_CACHE_HOME or ~/.cache."""
     chosen = os.environ.get("INGEST_CACHE")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -111,16 +111,16 @@ def cache_folder() -> Path:
 
 
 def ensure(jar_set: JarSet, say: Callable[[str], None] | None = None) -> tuple[Path, ...]:
-    """The files of a set, in the lock's order, fetching what is not there, as on the first call of a machine.
+    """The files of a set, in the lock's order. Missing files are downloaded, usually on a machine's first call.
 
-    `say` is told before a fetch, which takes seconds. Sums are checked when a file is put in place, sizes on each call; `damaged` checks
-    the sums again. Any number of processes may call this at once. Raises InvalidEnvironment JARS_UNREACHABLE, JARS_CORRUPT or DISK_FULL,
-    and java.find's errors if it must fetch.
+    `say` is called before a download, which takes seconds. The SHA-256 of a file is checked when it is put in place, its size on every
+    call; `damaged` checks the SHA-256 again. Any number of processes may call this at once. Raises InvalidEnvironment JARS_UNREACHABLE,
+    JARS_CORRUPT or DISK_FULL, and java.find's errors if it must download.
     """
     jars, folder = locked(jar_set), cache_folder() / "jars"
     if missing(jar_set):
         with _disk_errors(folder), exclusively(folder.parent / "fetch.lock"):
-            wanted = missing(jar_set)  # another process may have fetched them while this one waited
+            wanted = missing(jar_set)  # another process may have downloaded them while this one waited
             if wanted:
                 if say:
                     megabytes = sum(jar.size_bytes for jar in wanted) / 1e6
@@ -130,7 +130,7 @@ def ensure(jar_set: JarSet, say: Callable[[str], None] | None = None) -> tuple[P
 
 
 def missing(jar_set: JarSet) -> tuple[Jar, ...]:
-    """The jars of a set that are not in the cache in their full size."""
+    """The jars of a set that are not in the cache, or not with their full size."""
     folder = cache_folder() / "jars"
 
     def present(jar: Jar) -> bool:
@@ -143,14 +143,14 @@ def missing(jar_set: JarSet) -> tuple[Jar, ...]:
 
 
 def damaged(jar_set: JarSet) -> tuple[Path, ...]:
-    """The files of a set that are in the cache with a content that jars.lock does not name; reads all of them."""
+    """The cached files of a set whose SHA-256 differs from jars.lock; reads all files of the set."""
     folder = cache_folder() / "jars"
     files = ((jar, folder / jar.file_name) for jar in locked(jar_set))
     return tuple(file for jar, file in files if file.is_file() and _sha256(file) != jar.sha256)
 
 
 def discard_damaged(jar_set: JarSet) -> tuple[Path, ...]:
-    """Delete what `damaged` finds, so that the next `ensure` fetches it anew; returns the deleted files."""
+    """Delete the files that `damaged` finds, so that the next `ensure` downloads them again; returns the deleted files."""
     bad = damaged(jar_set)
     for file in bad:
         file.unlink(missing_ok=True)
@@ -158,28 +158,28 @@ def discard_damaged(jar_set: JarSet) -> tuple[Path, ...]:
 
 
 def _fetch(jars: tuple[Jar, ...], folder: Path) -> None:
-    """Download into a folder of this process, check, then rename file by file: nobody ever sees half a jar."""
+    """Download into a temporary folder, check, then rename file by file, so that no process ever sees a partial jar."""
     ivy_cache = folder.parent / "ivy"
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder) as scratch:
         run_ivy(jars, ivy_cache, Path(scratch))
         fetched = {jar: Path(scratch) / jar.organisation / jar.file_name for jar in jars}
         wrong = [jar for jar, file in fetched.items() if _sha256(file) != jar.sha256]
         if wrong:
-            shutil.rmtree(ivy_cache, ignore_errors=True)  # else the next try would be served the same bytes
+            shutil.rmtree(ivy_cache, ignore_errors=True)  # else the next attempt would get the same bytes
             raise InvalidEnvironment(
                 "JARS_CORRUPT",
-                f"{wrong[0].file_name} came with SHA-256 {_sha256(fetched[wrong[0]])} and was deleted"
+                f"{wrong[0].file_name} arrived with SHA-256 {_sha256(fetched[wrong[0]])} and was deleted"
                 + (f", {len(wrong) - 1} more likewise." if len(wrong) > 1 else "."),
                 expected=f"SHA-256 {wrong[0].sha256}, as pinned in jars.lock.",
-                remedy="run `ingest jars` again; if it stays wrong, the mirror or proxy in between serves other files than Maven Central.",
+                remedy="run `ingest jars` again; if that does not help, your mirror or proxy serves other files than Maven Central.",
             )
         for jar, file in fetched.items():
             os.replace(file, folder / jar.file_name)
-    shutil.rmtree(ivy_cache, ignore_errors=True)  # its copies have done their duty
+    shutil.rmtree(ivy_cache, ignore_errors=True)  # its copies are no longer needed
 
 
 def run_ivy(jars: tuple[Jar, ...], ivy_cache: Path, target: Path) -> None:
-    """Let pyspark's Ivy bring the jars to `target/<organisation>/<name>-<version>.jar`; what it prints goes to fetch.log."""
+    """Download the jars with pyspark's Ivy to `target/<organisation>/<name>-<version>.jar`; Ivy's output goes to fetch.log."""
     ivy_cache.mkdir(parents=True, exist_ok=True)
     log = ivy_cache.parent / "fetch.log"
     module, settings = target / "ivy.xml", target / "settings.xml"
@@ -209,16 +209,16 @@ def _fetch_error(log: Path, what: str) -> InvalidEnvironment:
     if re.search(r"invalid (sha1|md5|sha-256)", text):
         return InvalidEnvironment(
             "JARS_CORRUPT",
-            f"{what}: a download does not fit the sum published beside it.",
+            f"{what}: a download does not match its published checksum.",
             expected="files as Maven Central publishes them.",
             remedy=f"run `ingest jars` again; details are in {log}.",
         )
     return InvalidEnvironment(
         "JARS_UNREACHABLE",
         f"{what}: Maven Central does not answer or does not have them.",
-        expected="network on the first start (later ones need none).",
-        remedy="connect and run `ingest jars`; behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; for a mirror let "
-        f"INGEST_IVY_SETTINGS name an Ivy settings file; without any network copy a filled {log.parent} here. Details are in {log}.",
+        expected="a network on the first start (later starts need none).",
+        remedy="connect and run `ingest jars`; behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; for a mirror set "
+        f"INGEST_IVY_SETTINGS to an Ivy settings file; without any network copy a filled {log.parent} here. Details are in {log}.",
     )
 
 
@@ -229,7 +229,7 @@ def _disk_full(where: Path) -> InvalidEnvironment:
 
 @contextmanager
 def _disk_errors(folder: Path) -> Iterator[None]:
-    """Say what to do where the cache folder cannot be written, whatever the step that met it."""
+    """Turn any failure to write the cache folder, in whatever step, into an error with a remedy."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
@@ -239,21 +239,21 @@ def _disk_errors(folder: Path) -> Iterator[None]:
         raise InvalidEnvironment(
             "JARS_UNREACHABLE",
             f"the cache of jars at {folder} cannot be used ({error}).",
-            expected="a folder that this user may write.",
-            remedy="set INGEST_CACHE to a folder of yours.",
+            expected="a folder that this user can write to.",
+            remedy="set INGEST_CACHE to a folder of your own.",
         ) from error
 
 
 @contextmanager
 def exclusively(file: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with the process, so a killed one leaves nothing to clean up."""
+    """Admit one process at a time. The lock ends with the process, so a killed process leaves nothing to clean up."""
     with file.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _ivy_jar() -> Path:
-    spec = find_spec("pyspark")  # found, not imported: importing pyspark takes a second
+    spec = find_spec("pyspark")  # located, not imported: importing pyspark takes a second
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
     if not found:
         raise Bug("IVY_MISSING", "pyspark is not installed with its jars folder.", expected="pyspark as pinned in requirements.lock.")

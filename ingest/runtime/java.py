@@ -1,4 +1,4 @@
-"""The Java that Spark and the embedded broker run on: found once, refused early with how to get the right one."""
+"""The Java that Spark and the embedded broker run on. It is located once; a wrong one is refused early, with install instructions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ingest.runtime.errors import InvalidEnvironment
 
-# Spark 4.0 is built and tested for these two; on others it fails late, with messages that do not name Java.
+# Spark 4.0 is built and tested for these two. On other versions it fails late, with messages that do not mention Java.
 SUPPORTED = (17, 21)
 
 WANTED = "Java 17 or 21."
@@ -26,7 +26,7 @@ _ANSWER_DEADLINE_S = 30.0
 
 @dataclass(frozen=True)
 class Java:
-    """A Java of a version that we run on: its home (what JAVA_HOME wants), its executable, its feature release (17, 21)."""
+    """A supported Java: its home (the value for JAVA_HOME), its executable, its feature release (17 or 21)."""
 
     home: Path
     executable: Path
@@ -38,9 +38,9 @@ class Java:
 
 
 def find() -> Java:
-    """The Java that will be used: the one of JAVA_HOME if that is set (Spark looks there first too), else the first on PATH.
+    """The Java to use: the one in JAVA_HOME if that is set (Spark checks it first too), else the first on PATH.
 
-    Raises InvalidEnvironment JAVA_MISSING where there is none that answers, JAVA_WRONG where its version is not 17 or 21.
+    Raises InvalidEnvironment JAVA_MISSING if no Java runs, JAVA_WRONG if its version is not 17 or 21.
     """
     return _find(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
@@ -50,7 +50,7 @@ def _find(java_home: str, search_path: str) -> Java:
     if java_home:
         executable = Path(java_home) / "bin" / "java"
         if not os.access(executable, os.X_OK):
-            raise _missing(f"JAVA_HOME is {java_home} and holds no bin/java.")
+            raise _missing(f"JAVA_HOME is {java_home} and contains no bin/java.")
     else:
         on_path = shutil.which("java", path=search_path)
         if on_path is None:
@@ -60,18 +60,18 @@ def _find(java_home: str, search_path: str) -> Java:
 
 
 def _ask(executable: Path) -> Java:
-    """Ask it itself: on macOS a `java` that only offers to install one is on every PATH, and version managers put shims there."""
+    """Ask the executable itself. On macOS every PATH has a `java` that only offers an install, and version managers put shims there."""
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_DEADLINE_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _missing(f"{executable} does not run ({error}).") from error
-    said = answer.stderr + answer.stdout
-    home = re.search(r"^\s*java\.home = (.+?)\s*$", said, re.MULTILINE)
-    # Java 8 calls itself 1.8; since Java 9 it is the plain number.
-    release = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", said, re.MULTILINE)
+    output = answer.stderr + answer.stdout
+    home = re.search(r"^\s*java\.home = (.+?)\s*$", output, re.MULTILINE)
+    # Java 8 reports 1.8; Java 9 and later report the plain number.
+    release = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", output, re.MULTILINE)
     if answer.returncode != 0 or home is None or release is None:
-        raise _missing(f"{executable} does not tell its version.")
+        raise _missing(f"{executable} does not report its version.")
     return Java(Path(home.group(1)), executable, int(release.group(1)))
 
 

@@ -1,6 +1,6 @@
-"""A folder of its own for what a JVM of Spark puts down for a while: native libraries, blocks, shuffle files.
+"""A separate temporary folder for each Spark JVM: native libraries, blocks, shuffle files.
 
-In the machine's own folder for such things a JVM that is killed leaves them for good: nobody knows whose they are.
+In the system's temporary folder, the files of a killed JVM would stay forever, because nothing shows which process owns them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER = "tmp"
 
 
 def make(parent: Path) -> Path:
-    """A new folder below `parent`/tmp, for the JVM of this process; removes those of JVMs that are gone."""
+    """Create a folder in `parent`/tmp for the JVM of this process, and remove the folders of JVMs that have ended."""
     root = parent.resolve() / FOLDER
     root.mkdir(parents=True, exist_ok=True)
     _sweep(root)
@@ -26,14 +26,14 @@ def make(parent: Path) -> Path:
 
 
 def remove(folder: Path) -> None:
-    """Remove it, and the folder above where no other is left."""
+    """Remove the folder, and its parent if that is then empty."""
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         folder.parent.rmdir()
 
 
 def _sweep(root: Path) -> None:
-    """Remove what is left of this machine's ended runs. A JVM can outlive its Python: its command line names the folder."""
+    """Remove the folders of this machine's ended runs. A JVM can outlive its Python, so a folder on a command line is kept."""
     host = socket.gethostname()
     old = [each for each in root.glob(f"{host}-*") if not psutil.pid_exists(_pid(each, host))]
     if not old:
@@ -48,6 +48,6 @@ def _sweep(root: Path) -> None:
 
 
 def _pid(folder: Path, host: str) -> int:
-    """The Python process that made it."""
+    """The id of the Python process that created the folder; 0 if the name has none."""
     number = folder.name.removeprefix(f"{host}-").partition("-")[0]
     return int(number) if number.isdigit() else 0

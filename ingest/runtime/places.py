@@ -1,4 +1,4 @@
-"""Where everything of one table lives (docs/reference/guarantees.md, places)."""
+"""The locations of everything that belongs to one table (docs/reference/guarantees.md, places)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingest.runtime.files import is_local, local_path
 
 
 def absolute(location: str) -> str:
-    """A location as Spark must be given it: local ones absolute, since the JVM may have another working folder.
+    """A location in the form that Spark needs: a local path is absolute, because the JVM may have another working folder.
 
     Raises InvalidInput LOCATION_ENCODED.
     """
@@ -24,9 +24,9 @@ def absolute(location: str) -> str:
         raise InvalidInput(
             "LOCATION_ENCODED",
             f"{path} is a folder with {code[0]} in its name.",
-            expected="a path without such a sequence: it is a character written for a URL, and deltalake would look for the files of a "
-            "table where that character stands.",
-            remedy=f"name another folder, or rename this one ({unquote(path)} would do).",
+            expected="a path without such a sequence: it is the URL encoding of a character, and deltalake would look for the table's "
+            "files in a folder with that character in its name.",
+            remedy=f"name another folder, or rename this one ({unquote(path)} would work).",
         )
     return path
 
@@ -46,12 +46,12 @@ class Places:
 
     @property
     def name(self) -> str:
-        """`pipeline.table`, as it is shown."""
+        """`pipeline.table`, the name for display."""
         return f"{self.pipeline}.{self.table}"
 
     @property
     def root(self) -> str:
-        """The folder of the table's Delta tables."""
+        """The folder that contains the table's Delta tables."""
         return f"{self.lake}/{self.pipeline}/{self.table}"
 
     @property
@@ -66,17 +66,17 @@ class Places:
 
     @property
     def ledger(self) -> str:
-        """The Delta table with one row a batch and partition."""
+        """The Delta table with one row per batch and partition."""
         return f"{self.root}/ledger"
 
     @property
     def quality(self) -> str:
-        """The Delta table of validation results, one row an expectation and validation run."""
+        """The Delta table of validation results, one row per expectation and validation run."""
         return f"{self.root}/quality"
 
     @property
     def checkpoint(self) -> str:
-        """The folder of the table's checkpoints, one an epoch."""
+        """The folder of the table's checkpoints, one per epoch."""
         return f"{self.checkpoints}/{self.pipeline}/{self.table}"
 
     def checkpoint_of(self, epoch: int) -> str:
@@ -85,31 +85,31 @@ class Places:
 
 
 def refuse_nested(places: Places) -> None:
-    """Raises InvalidInput PLACES_NESTED where the checkpoints' folder holds the tables, or lies among them.
+    """Raises InvalidInput PLACES_NESTED if the checkpoint folder contains the tables or lies inside their folder.
 
-    Whoever deletes the checkpoints, which costs nothing, must not delete tables.
+    Checkpoints may be deleted without loss, and that must never delete a table.
     """
     tables, checkpoint = f"{places.root}/", f"{places.checkpoint}/"
     if tables.startswith(checkpoint) or checkpoint.startswith(tables):
         raise InvalidInput(
             "PLACES_NESTED",
-            f"the tables of {places.name} are in {places.root}, its checkpoints in {places.checkpoint}: one of them holds the other.",
-            expected="folders apart: checkpoints may be deleted at any time, tables never.",
+            f"the tables of {places.name} are in {places.root}, its checkpoints in {places.checkpoint}: one of them contains the other.",
+            expected="separate folders: checkpoints may be deleted at any time, tables never.",
             remedy="name another folder with --checkpoints.",
         )
 
 
 def pages_folder(places: Places) -> Path:
-    """Where the Data Docs of a table go: under a local lake, else in the working folder, since GX writes them as plain files."""
+    """The folder for a table's Data Docs: under a local lake, else in the working folder, because GX writes plain files."""
     parent = local_path(places.lake) / "docs" if is_local(places.lake) else Path("data_docs").resolve()
     return parent / places.pipeline / places.table
 
 
 def spark_log(lake: str, verb: str) -> Path:
-    """Where the output of Spark goes in one run of a verb."""
+    """The file for Spark's output in one run of a command."""
     return log_folder(lake) / f"spark-{verb}-{time.strftime('%Y%m%dT%H%M%S')}.log"
 
 
 def log_folder(lake: str) -> Path:
-    """Where the output of Spark goes: under a local lake, else in the working folder."""
+    """The folder for Spark's output: under a local lake, else in the working folder."""
     return local_path(absolute(lake)) / "logs" if is_local(lake) else Path("logs").resolve()

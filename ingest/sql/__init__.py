@@ -1,1 +1,1 @@
-"""Questions in SQL over the tables of a project, with and without Spark; it reads and never writes."""
+"""SQL questions over the tables of a project, with and without Spark. It only reads."""

@@ -1,4 +1,4 @@
-"""An answer: columns and rows, the same from either engine, and the plain values that documents hold."""
+"""An answer: columns and rows, the same from both engines, and their values as JSON documents contain them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Plain: TypeAlias = bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column of an answer; `type` is its SQL type, as `DECIMAL(18,2)`."""
+    """A column of an answer; `type` is its SQL type, such as `DECIMAL(18,2)`."""
 
     name: str
     type: str
@@ -27,9 +27,9 @@ class ResultColumn:
 
 
 class Answer:
-    """The columns of a result, and its rows as they come.
+    """The columns of a result, and its rows as they arrive.
 
-    Times have microseconds (DataFusion's own functions make nanoseconds, which Spark does not know).
+    Times have microseconds (DataFusion's own functions return nanoseconds, which Spark does not have).
     """
 
     def __init__(self, reader: pa.RecordBatchReader, error: Callable[[Exception], InvalidInput]) -> None:
@@ -39,12 +39,12 @@ class Answer:
         self.columns = tuple(ResultColumn(f.name, sql_type(f.type), _numeric(f.type)) for f in self._schema)
 
     def rows(self, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
-        """The rows as Python's values, at most `limit`; once only. Raises InvalidInput SQL_FAILED where the query fails on the way."""
+        """The rows as Python values, at most `limit`, readable once. Raises InvalidInput SQL_FAILED if the query fails on the way."""
         left = math.inf if limit is None else limit
         try:
             for batch in self._reader:
                 taken = batch if batch.num_rows <= left else batch.slice(0, int(left))
-                # By position: two columns may have one name.
+                # By position: two columns may have the same name.
                 columns = [
                     column.cast(field.type, safe=False).to_pylist(maps_as_pydicts="strict")
                     if column.type != field.type
@@ -65,9 +65,9 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def plain(value: Any) -> Plain:
-    """A value as JSON holds it: times ISO 8601 in UTC, decimals and durations (seconds) as strings, binary as base64, nested kept.
+    """A value for JSON: times in ISO 8601 and UTC, decimals and durations (seconds) as strings, binary as base64, nested values kept.
 
-    Floats that JSON has no number for become "NaN", "Infinity" and "-Infinity".
+    Floats that JSON cannot express become "NaN", "Infinity" and "-Infinity".
     """
     match value:
         case None | bool() | int() | str():
@@ -133,7 +133,7 @@ def _numeric(kind: pa.DataType) -> bool:
 
 
 def _micros(kind: pa.DataType) -> pa.DataType:
-    """The type with microseconds in place of nanoseconds, of which Python's own times know nothing."""
+    """The type with microseconds in place of nanoseconds, which Python's own times do not have."""
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
     return pa.duration("us") if pa.types.is_duration(kind) and kind.unit == "ns" else kind

@@ -1,4 +1,4 @@
-"""The tables of a project as SQL names them (docs/reference/guarantees.md, places)."""
+"""The tables of a project under their SQL names (docs/reference/guarantees.md, places)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ingest.runtime.places import Places
 
 Kind = Literal["target", "quarantine", "ledger", "quality"]
 KINDS: tuple[Kind, ...] = ("target", "quarantine", "ledger", "quality")
-NOT_MADE = "no run has made it yet"
-NOT_CHECKED = "no check has made it yet: `ingest check` does"
+NOT_MADE = "no run has created it yet"
+NOT_CHECKED = "no check has created it yet: `ingest check` does"
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class LakeTable:
 
 @dataclass(frozen=True)
 class Catalog:
-    """The tables that there are, and by full name why others are not; each name stands for one table."""
+    """The tables that exist, and the others by full name with the reason. Each name belongs to one table."""
 
     tables: tuple[LakeTable, ...]
     absent: tuple[tuple[str, str], ...] = ()
 
     @property
     def names(self) -> dict[str, LakeTable]:
-        """Every table under `pipeline.table`, and under `table` where no other pipeline has a table of that name."""
-        # A contract may be named as another's ledger is; the contract's own table wins.
+        """Every table under `pipeline.table`, and under `table` if no other pipeline has a table of that name."""
+        # A contract may have the name of another one's ledger; the contract's own table wins.
         full: dict[str, LakeTable] = {}
         for each in sorted(self.tables, key=lambda each: KINDS.index(each.kind)):
             full.setdefault(each.full, each)
@@ -61,14 +61,14 @@ class Catalog:
 
     @property
     def listed(self) -> dict[str, LakeTable]:
-        """Each table once, under its shortest name, in order of name."""
+        """Each table once, under its shortest name, ordered by name."""
         shortest: dict[LakeTable, str] = {}
         for name, table in self.names.items():
             shortest[table] = min(shortest.get(table, name), name, key=len)
         return dict(sorted((name, table) for table, name in shortest.items()))
 
     def name_of(self, contract: Contract, kind: Kind) -> str | None:
-        """The shortest name of a contract's table; None where there is no such table."""
+        """The shortest name of a contract's table; None if there is no such table."""
         wanted = (contract.pipeline, contract.table, kind)
         return next((name for name, each in self.listed.items() if (each.pipeline, each.table, each.kind) == wanted), None)
 
@@ -80,13 +80,13 @@ class Catalog:
         return table
 
     def unknown(self, name: str) -> InvalidInput:
-        """The error for a name that is none; it names those that there are."""
+        """The error for an unknown name; it lists the known names."""
         why = [f"{full}: {reason}" for full, reason in self.absent if name in (full, full.partition(".")[2])]
         found = f"there is no table {name}{f' ({why[0]})' if why else ''}."
         names = list(self.listed)
         remedy = "name one of them; `ingest sql --tables` shows their columns."
         if not names:
-            remedy = "make tables with `ingest run`, or name the right --lake."
+            remedy = "create tables with `ingest run`, or name the right --lake."
         return InvalidInput("SQL_TABLE_UNKNOWN", found, expected=f"{one_of(names, name)}.", remedy=remedy)
 
 
@@ -106,9 +106,9 @@ def catalog(contracts: Iterable[Contract], lake: str, files: Files) -> Catalog:
 
 
 def at_version(known: Catalog, name: str, version: int, files: Files) -> Catalog:
-    """The catalog with one table at a version; the others stay as they are now.
+    """The catalog with one table at a version; the others stay as they are.
 
-    Raises InvalidInput SQL_TABLE_UNKNOWN, or SQL_AT_UNKNOWN where the table has no such version yet.
+    Raises InvalidInput SQL_TABLE_UNKNOWN, or SQL_AT_UNKNOWN if the table has no such version yet.
     """
     table = known.find(name)
     newest = max(DeltaLog(files, table.path).versions(), default=0)
@@ -120,9 +120,9 @@ def at_version(known: Catalog, name: str, version: int, files: Files) -> Catalog
 
 
 def at_time(known: Catalog, moment: datetime, files: Files) -> Catalog:
-    """Each table at its last version that was committed at or before `moment`; those that have none are absent.
+    """Each table at its last version that was committed at or before `moment`; tables without such a version are absent.
 
-    A commit's time is the one that its writer noted in it (commitInfo, milliseconds): a copy of the files keeps it.
+    A commit's time is the one that its writer recorded in it (commitInfo, milliseconds), so a copy of the files keeps it.
     """
     then: list[LakeTable] = []
     absent = list(known.absent)
@@ -137,7 +137,7 @@ def at_time(known: Catalog, moment: datetime, files: Files) -> Catalog:
 
 def _version_at(log: DeltaLog, moment: datetime) -> tuple[int | None, str]:
     versions = log.versions()
-    low, high = 0, len(versions)  # times rise with versions, so a few commits tell
+    low, high = 0, len(versions)  # times rise with versions: a binary search reads few commits
     while low < high:
         middle = (low + high) // 2
         if log.commit(versions[middle]).committed_at <= moment:
@@ -147,20 +147,20 @@ def _version_at(log: DeltaLog, moment: datetime) -> tuple[int | None, str]:
     if low:
         return versions[low - 1], ""
     if not versions:
-        return None, "Delta has cleaned up the commits that tell the time"
+        return None, "Delta has cleaned up the commits with their times"
     first = log.commit(versions[0]).committed_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return None, f"it was made at {first}" if versions[0] == 0 else f"its log reaches back to {first} only"
+    return None, f"it was created at {first}" if versions[0] == 0 else f"its log reaches back to {first} only"
 
 
 def parse_at(text: str) -> int | datetime:
-    """`--at`: digits are a version, else an ISO 8601 date or time, in UTC where it names no zone. Raises InvalidInput SQL_AT_INVALID."""
+    """The value of `--at`: digits are a version, else it is a date or time as in `parse_time`. Raises InvalidInput SQL_AT_INVALID."""
     if text.isascii() and text.isdigit():
         return int(text)
     return parse_time(text, "SQL_AT_INVALID")
 
 
 def parse_time(text: str, code: str) -> datetime:
-    """An ISO 8601 date or time, in UTC where it names no zone. Raises InvalidInput `code`."""
+    """An ISO 8601 date or time, in UTC if it names no zone. Raises InvalidInput `code`."""
     try:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
@@ -168,4 +168,4 @@ def parse_time(text: str, code: str) -> datetime:
         expected = "a version number, or a time such as 2025-01-02 or 2025-01-02T03:04:05Z."
         if code != "SQL_AT_INVALID":
             expected = "a time such as 2025-01-02 or 2025-01-02T03:04:05Z."
-        raise InvalidInput(code, f"'{text}' is no time.", expected=expected, remedy="correct it.") from None
+        raise InvalidInput(code, f"'{text}' is not a time.", expected=expected, remedy="correct it.") from None

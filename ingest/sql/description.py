@@ -1,4 +1,4 @@
-"""What the tables of a catalog look like: version and columns, read from their logs."""
+"""Descriptions of the tables of a catalog: version and columns, read from their logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ColumnDescription:
 
 @dataclass(frozen=True)
 class Description:
-    """A table under its shortest name; `name` is the full one, `path` where it lies."""
+    """A table under its shortest name; `name` is the full name, `path` the location."""
 
     table: str
     name: str
@@ -32,7 +32,7 @@ class Description:
 
 
 def describe(catalog: Catalog) -> list[Description]:
-    """Every table in order of name. Raises InvalidInput SQL_FAILED for one that cannot be read."""
+    """Every table, ordered by name. Raises InvalidInput SQL_FAILED if one cannot be read."""
     found = []
     for name, table in catalog.listed.items():
         opened = open_table(table)

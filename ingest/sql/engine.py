@@ -1,4 +1,4 @@
-"""The two engines: DataFusion inside deltalake (no JVM), and Spark. Both get the same names and the same text."""
+"""The two engines: DataFusion inside deltalake (no JVM), and Spark. Both get the same table names and the same SQL text."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
-# Runs one statement and gives at most so many rows (None: all).
+# Runs one statement and returns at most this many rows (None: all).
 Ask = Callable[[str, int | None], Answer]
 
 
 def open_table(table: LakeTable) -> DeltaTable:
-    """The Delta table at its version, read by deltalake. Raises InvalidInput SQL_FAILED where it cannot be read."""
+    """The Delta table at its version, read by deltalake. Raises InvalidInput SQL_FAILED if it cannot be read."""
     from deltalake import DeltaTable
 
     try:
@@ -38,14 +38,14 @@ def open_table(table: LakeTable) -> DeltaTable:
 
 
 def without_spark(catalog: Catalog) -> Ask:
-    """Ask DataFusion. What it raises: InvalidInput SQL_NOT_A_QUERY, SQL_TABLE_UNKNOWN, SQL_FAILED."""
+    """Ask DataFusion. The function returned raises InvalidInput SQL_NOT_A_QUERY, SQL_TABLE_UNKNOWN, SQL_FAILED."""
 
     def ask(sql: str, limit: int | None) -> Answer:
         refuse_writes(sql)
         from deltalake import QueryBuilder
 
         builder = QueryBuilder(DATAFUSION)
-        # Opening reads the whole log of a table; one that the text does not name is of no use, but in a list of all.
+        # Opening a table reads its whole log. So only tables that the text names are opened, or all if it lists the tables.
         words = sql.lower()
         every = "show" in words or "information_schema" in words
         opened = {table: open_table(table) for table in catalog.tables if every or table.short in words}
@@ -69,14 +69,14 @@ def without_spark(catalog: Catalog) -> Ask:
 
 @contextmanager
 def with_spark(session: SparkSession, catalog: Catalog) -> Iterator[Ask]:
-    """Ask Spark, whose session has the tables as views for as long as this is open; errors as without Spark."""
-    # PySpark logs every refused statement as a page of JSON; the error that is raised says it in a sentence.
+    """Ask Spark. Its session has the tables as views while this context is open. The errors are the same as without Spark."""
+    # PySpark logs every refused statement as a page of JSON; the error that we raise says it in one sentence.
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     short = {name: table for name, table in catalog.names.items() if "." not in name}
     full = {name: table for name, table in catalog.names.items() if "." in name}
-    # A view of a database outlives the session where the catalog is a metastore; there the short names must do.
+    # In a metastore, a view of a database would outlive the session; there only the short names exist.
     in_memory = session.conf.get("spark.sql.catalogImplementation") == "in-memory"
     folder = tempfile.mkdtemp(prefix="ingest-sql-")
     made: list[str] = []
@@ -122,7 +122,7 @@ def _select(table: LakeTable) -> str:
 
 
 def _named(error: Exception, catalog: Catalog, unknown_table: str) -> InvalidInput:
-    """The error of an engine under a name of ours, in one sentence."""
+    """The error of an engine as one of our errors, in one sentence."""
     if isinstance(error, InvalidInput):
         return error
     if isinstance(error, IngestError):
@@ -144,7 +144,7 @@ def _failed(found: str) -> InvalidInput:
 
 
 def _sentence(text: str) -> str:
-    """The first thing that an engine says, without its own prefixes, plans and advice."""
+    """The first sentence of an engine's message, without its own prefixes, plans and advice."""
     lines: Sequence[str] = [line.strip() for line in text.strip().splitlines() if line.strip()] or ["the engine gave no reason"]
     words = lines[0]
     if words.startswith("Optimizer rule") or words in ("type_coercion",):

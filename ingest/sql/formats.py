@@ -12,12 +12,14 @@ from typing import IO, Any
 from ingest.runtime.printable import printable
 from ingest.sql.answer import Answer, ResultColumn, plain
 
-CELL_CHARACTERS = 60  # a longer value is cut in a table; CSV and JSON have it whole
+CELL_CHARACTERS = 60  # a table cuts a longer value; CSV and JSON contain it whole
+NARROWEST = 16  # a narrower text column is hardly readable
+SEPARATOR = 3  # between two columns
 ROWS_DEFAULT = 100
 
 
 def write_csv(answer: Answer, out: IO[str], limit: int | None = None) -> None:
-    """A header and a line a row, ended by CR LF. NULL is empty; nested values are JSON."""
+    """A header and one line per row, ended by CR LF. NULL is empty; nested values are JSON."""
     writer = csv.writer(out)
     writer.writerow([column.name for column in answer.columns])
     for row in answer.rows(limit):
@@ -25,7 +27,7 @@ def write_csv(answer: Answer, out: IO[str], limit: int | None = None) -> None:
 
 
 def write_json(answer: Answer, out: IO[str], limit: int | None = None, **more: Any) -> None:
-    """One document: `{"schema", "ok", "tables", "error", ..., "columns": [{"name", "type"}], "rows": [[...], ...]}`, a line a row."""
+    """One document: `{"schema", "ok", "tables", "error", ..., "columns": [{"name", "type"}], "rows": [[...], ...]}`, one line per row."""
     # All rows first: an error on the way must not leave half a document.
     rows = [_json([plain(value) for value in row]) for row in answer.rows(limit)]
     columns = [{"name": column.name, "type": column.type} for column in answer.columns]
@@ -36,7 +38,7 @@ def write_json(answer: Answer, out: IO[str], limit: int | None = None, **more: A
 
 
 def write_table(answer: Answer, out: IO[str], width: int, limit: int | None = None) -> None:
-    """Aligned columns, numbers to the right, NULL as such; a block a row where `width` does not hold the columns side by side."""
+    """Aligned columns, numbers to the right, NULL as `NULL`; one block per row if the columns do not fit into `width`."""
     limit = ROWS_DEFAULT if limit is None else limit
     found = list(answer.rows(limit + 1))
     shown = [[_shown(value) for value in row] for row in found[:limit]]
@@ -46,7 +48,7 @@ def write_table(answer: Answer, out: IO[str], width: int, limit: int | None = No
 
 
 def write_lines(answer: Answer, out: IO[str], limit: int | None = None) -> None:
-    """The text in the rows as it is, line breaks and all: a plan is unreadable in cells."""
+    """The text in the rows as it is, with its line breaks: a plan is unreadable in cells."""
     for row in answer.rows(limit):
         out.writelines(f"{str(value).rstrip()}\n" for value in row if value is not None)
 
@@ -55,10 +57,11 @@ def write_cells(columns: Sequence[ResultColumn], rows: Sequence[Sequence[str]], 
     """The aligned table of `write_table`."""
     from rich.cells import cell_len
 
-    # A column without a name of its own has its whole expression for one.
+    # The name of an unnamed column is its whole expression.
     columns = [replace(column, name=_shown(column.name)) for column in columns]
     widths = [max(cell_len(cell) for cell in (column.name, *(row[at] for row in rows))) for at, column in enumerate(columns)]
-    if rows and sum(widths) + 3 * len(widths) > width:
+    fitted = _fitted(widths, [column.numeric for column in columns], width - SEPARATOR * (len(columns) - 1))
+    if rows and fitted is None:
         _write_blocks(columns, rows, out)
         return
     from rich import box
@@ -67,11 +70,25 @@ def write_cells(columns: Sequence[ResultColumn], rows: Sequence[Sequence[str]], 
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in columns:
-        table.add_column(Text(column.name), justify="right" if column.numeric else "left", no_wrap=True)
+    for column, most in zip(columns, fitted or widths, strict=True):
+        table.add_column(
+            Text(column.name), justify="right" if column.numeric else "left", no_wrap=True, overflow="ellipsis", max_width=most
+        )
     for row in rows:
         table.add_row(*(Text(cell, style="dim" if cell == "NULL" else "") for cell in row))
-    Console(file=out, width=max(width, sum(widths) + 3 * len(widths)), highlight=False).print(table)
+    Console(file=out, width=max(width, sum(fitted or widths) + SEPARATOR * len(widths)), highlight=False).print(table)
+
+
+def _fitted(widths: Sequence[int], numeric: Sequence[bool], width: int) -> list[int] | None:
+    """Widths at which the columns fit side by side: text is cut, the widest column first, down to NARROWEST. None if that is not enough."""
+    fitted = list(widths)
+    texts = [at for at, is_number in enumerate(numeric) if not is_number]
+    while sum(fitted) > width:
+        widest = max(texts, key=lambda at: fitted[at], default=None)
+        if widest is None or fitted[widest] <= NARROWEST:
+            return None
+        fitted[widest] -= 1
+    return fitted
 
 
 def _write_blocks(columns: Sequence[ResultColumn], rows: Sequence[Sequence[str]], out: IO[str]) -> None:
@@ -82,7 +99,7 @@ def _write_blocks(columns: Sequence[ResultColumn], rows: Sequence[Sequence[str]]
 
 
 def _shown(value: Any) -> str:
-    """A value in a cell of limited width, on one line and without what would steer a terminal."""
+    """A value in a cell of limited width, on one line and without control characters for a terminal."""
     if value is None:
         return "NULL"
     if isinstance(value, timedelta):

@@ -1,4 +1,4 @@
-"""Ready questions: SQL that an analyst asks of any table of a project, written in what both engines understand."""
+"""Ready questions: SQL that an analyst asks of any table of a project, in the dialect that both engines share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 class Question:
     """A file of ingest/sql/questions: its first comment line is the title, the others explain it in plain words.
 
-    `sql` may hold `{target}`, `{quarantine}`, `{ledger}`, `{quality}`, `{event_time}`, `{event_id}` and `{since}`.
+    `sql` may contain `{target}`, `{quarantine}`, `{ledger}`, `{quality}`, `{event_time}`, `{event_id}` and `{since}`.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Question:
         return _PLACEHOLDER.sub(lambda found: values[found.group(1)], self.sql)
 
     def of(self, contract: Contract, catalog: Catalog, since: datetime) -> str:
-        """The SQL for one contract's tables. Raises InvalidInput QUESTION_UNFIT where a table or the event time is missing."""
+        """The SQL for one contract's tables. Raises InvalidInput QUESTION_UNFIT if a table or the event time is missing."""
         values = {"since": f"TIMESTAMP '{since.astimezone(UTC).replace(tzinfo=None).isoformat(sep=' ', timespec='microseconds')}'"}
         for kind in KINDS:
             if name := catalog.name_of(contract, kind):
@@ -50,22 +50,22 @@ class Question:
         values["event_id"] = ", ".join(_quoted(name) for name in event_id_columns(contract))
         if missing := sorted(self.needs - values.keys()):
             words = {"event_time": "event_time in its contract"}
-            mends = {
+            remedies = {
                 "event_time": "name a column as event_time in the contract",
                 "quality": f"run `ingest check {contract.name}` first (docs/how-to/quality.md)",
             }
-            mend = mends.get(missing[0], f"run `ingest run {contract.name}` first, or name the right --lake")
+            remedy = remedies.get(missing[0], f"run `ingest run {contract.name}` first, or name the right --lake")
             raise InvalidInput(
                 "QUESTION_UNFIT",
                 f"{contract.name} has no {' and no '.join(words.get(each, f'table {each} in the lake') for each in missing)}.",
-                expected=f"what the question {self.name} is about.",
-                remedy=f"{mend}; or ask another question (`ingest sql --questions`), or another table with --table.",
+                expected=f"all tables and columns that the question {self.name} reads.",
+                remedy=f"{remedy}; or ask another question (`ingest sql --questions`), or another table with --table.",
             )
         return self.filled(values)
 
 
 def questions() -> dict[str, Question]:
-    """Every ready question by name, in order of name."""
+    """Every ready question by name, ordered by name."""
     return {path.stem: _read(path) for path in sorted(FOLDER.glob("*.sql"))}
 
 
@@ -100,5 +100,5 @@ def _read(path: Path) -> Question:
 
 
 def _quoted(name: str) -> str:
-    """A name in backticks, which both engines take: `` `shop`.`orders` ``."""
+    """A name in backticks, which both engines accept: `` `shop`.`orders` ``."""
     return ".".join(f"`{part}`" for part in name.split("."))

@@ -1,4 +1,4 @@
-"""What may run: one statement that reads. Looked at before an engine sees it: DataFusion's COPY writes files wherever it is told."""
+"""The only statement that may run: one that reads. Checked before an engine gets it, because DataFusion's COPY can write any file."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import re
 from ingest.runtime.errors import InvalidInput
 
 READS = frozenset(("SELECT", "WITH", "VALUES", "EXPLAIN", "SHOW", "DESCRIBE", "DESC"))
-# What may stand between EXPLAIN and the statement: EXPLAIN ANALYZE runs it, so nothing unknown passes.
+# The words allowed between EXPLAIN and the statement. EXPLAIN ANALYZE runs the statement, so no unknown word is allowed.
 OF_EXPLAIN = frozenset(
     ("ANALYZE", "VERBOSE", "EXTENDED", "FORMATTED", "CODEGEN", "COST", "LOGICAL", "FORMAT", "INDENT", "TREE", "GRAPHVIZ", "PGJSON")
 )
-# Functions of Spark that call any Java method.
+# Spark's functions that can call any Java method.
 REFLECTION = frozenset(("REFLECT", "TRY_REFLECT", "JAVA_METHOD"))
 
-# The engines differ in where a text ends (Spark: a backslash takes the next sign with it, but not in R'raw'; DataFusion: it is a sign like
-# any other) and a comment (Spark's line comment goes on behind a backslash, and /*+ is a hint). Read by the rules of the other, a
-# statement may hide in a text. Spark's are in SqlBaseLexer.g4; its names may be addresses: `--` in `s3://a--b` begins no comment.
+# The engines differ in the end of a string: a backslash escapes the next character in Spark (but not in R'raw'), and is an ordinary
+# character in DataFusion. They also differ in comments: Spark's line comment continues on the next line after a backslash, and its /*+ is
+# a hint. Read by the rules of the other engine, a statement could hide in a string. Spark's rules are in SqlBaseLexer.g4. Its names may be
+# addresses: `--` in `s3://a--b` starts no comment.
 _SHARED = r"""
       | (?P<name>`(?:[^`]|``)*`)
       | (?P<word>\w+)
@@ -43,7 +44,7 @@ _DATAFUSION_MARKS, _SPARK_MARKS = re.compile(r"/\*|\*/"), re.compile(r"/\*(?!\+)
 def refuse_writes(sql: str, *, spark: bool = False) -> None:
     """Raises InvalidInput SQL_NOT_A_QUERY unless `sql` is one statement that reads: SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE.
 
-    `spark` says which engine will get it: each reads texts and comments by rules of its own.
+    `spark` says which engine will get it: each reads strings and comments by its own rules.
     """
     tokens = _tokens(sql, spark=spark)
     while tokens[-1:] == [";"]:
@@ -59,7 +60,7 @@ def refuse_writes(sql: str, *, spark: bool = False) -> None:
         if after == "(" and before.strip("`") in REFLECTION:
             raise _refused(f"{before.strip('`').lower()}() calls Java")
         if after == "(" and before == "IDENTIFIER":
-            raise _refused("IDENTIFIER(...) is a name that cannot be looked at")
+            raise _refused("IDENTIFIER(...) is a name that cannot be checked")
         if before == "USING" and after == "'":
             raise _refused("TRANSFORM ... USING starts a program")
 
@@ -70,7 +71,7 @@ def is_explain(sql: str) -> bool:
 
 
 def _verb(tokens: list[str]) -> str:
-    """The word that says what the statement does, behind EXPLAIN, WITH and brackets."""
+    """The verb of the statement, after EXPLAIN, WITH and brackets."""
     rest = _unbracketed(tokens)
     if rest[:1] == ["EXPLAIN"]:
         rest = rest[1:]
@@ -87,7 +88,7 @@ def _unbracketed(tokens: list[str]) -> list[str]:
 
 
 def _behind_with(tokens: list[str]) -> list[str]:
-    """What follows the list `name [(columns)] AS (query), ...`: Spark takes WITH ... INSERT too."""
+    """The tokens after the list `name [(columns)] AS (query), ...`: Spark also accepts WITH ... INSERT."""
     depth = 0
     for at, token in enumerate(tokens):
         depth += {"(": 1, ")": -1}.get(token, 0)
@@ -97,13 +98,13 @@ def _behind_with(tokens: list[str]) -> list[str]:
 
 
 def _tokens(sql: str, *, spark: bool) -> list[str]:
-    """Words in capitals, quoted names too, signs as they are, `'` for a string; no comments."""
+    """Words and quoted names in upper case, signs as they are, `'` for a string; no comments."""
     kinds, marks = (_SPARK, _SPARK_MARKS) if spark else (_DATAFUSION, _DATAFUSION_MARKS)
     found: list[str] = []
     at = 0
     while at < len(sql):
         token = kinds.match(sql, at)
-        assert token is not None  # the last alternative takes anything
+        assert token is not None  # the last alternative matches any character
         at = token.end()
         match token.lastgroup:
             case "comment":
@@ -118,7 +119,7 @@ def _tokens(sql: str, *, spark: bool) -> list[str]:
 
 
 def _end_of_comment(sql: str, at: int, marks: re.Pattern[str]) -> int:
-    """Where the comment ends that began before `at`; comments nest, in both engines."""
+    """The end of the comment that started before `at`. Comments nest in both engines."""
     depth = 1
     while depth and (mark := marks.search(sql, at)):
         depth += 1 if mark.group() == "/*" else -1
@@ -131,5 +132,5 @@ def _refused(found: str) -> InvalidInput:
         "SQL_NOT_A_QUERY",
         f"{found}.",
         expected="one statement that reads: SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE.",
-        remedy="`ingest sql` never changes a table; use Spark for that, and not while `ingest run` is at work.",
+        remedy="`ingest sql` never changes a table; use Spark for that, while no `ingest run` is active.",
     )

@@ -1,1 +1,1 @@
-"""Proof: what ledger, commits and rows say of each other, and of Kafka. Writes nothing, and shares nothing with a batch but the decoder."""
+"""Verify: compare ledger, commits, rows and Kafka with each other. Writes nothing, and shares only the decoder with the pipeline."""

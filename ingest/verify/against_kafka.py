@@ -1,7 +1,7 @@
-"""Verify against Kafka: read the ranges of all batches again and say where each record is and why each gap is (I4).
+"""Verify against Kafka: read the ranges of all batches again, locate each record, and explain each gap (I4).
 
-A record that is in neither target nor quarantine is right only if it is a duplicate: it is decoded once more, and its event
-id has to be in the target, or to have been there when a DELETE took it.
+A record that is in neither target nor quarantine must be a duplicate. So it is decoded again, and its event id must be in the target, or
+must have been there until a DELETE removed it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,17 @@ from ingest.verify.count import SHOWN_MAX
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Duplicates are looked up so many at a time.
+# The number of duplicates that are looked up at once.
 CHUNK = 100_000
 
 
 @dataclass(frozen=True)
 class Reread:
-    """What Kafka says of the ledger's ranges: records by where they are, gaps by why, offsets that it no longer holds."""
+    """Kafka's view of the ledger's ranges, as counts: records by where they are, gaps by their reason.
+
+    `removed` records are rows that a DELETE took. `duplicate` records are in neither table. `unverifiable` are offsets that Kafka no longer
+    has, or that belong to another topic id.
+    """
 
     records: int
     in_target: int
@@ -62,10 +66,10 @@ def against_kafka(
     topic: Topic,
     rows: Sequence[LedgerRow],
 ) -> Reread:
-    """Compare with the topic, read with a plain consumer at the level of record batches.
+    """Compare ledger and tables with the topic, which a plain consumer reads at the level of record batches.
 
-    `rows` are the ledger rows of kind batch. Those of another topic id are unverifiable. `session` gives the one that decodes
-    what stands nowhere. Raises what TopicReader and scan raise (InvalidEnvironment), and Unreadable.
+    `rows` are the ledger rows of kind `batch`. Rows of another topic id are unverifiable. `session` is called only if records must be
+    decoded, because they are in neither table. Raises the InvalidEnvironment errors of TopicReader and `scan`, and Unreadable.
     """
     here = [row for row in rows if row.topic_id == topic.id and row.end_offset > row.start_offset]
     foreign = sum(row.end_offset - row.start_offset for row in rows if row.topic_id != topic.id)
@@ -117,7 +121,7 @@ def _none() -> Offsets:
 
 
 def _removed_positions(engine: Engine, path: str, columns: Columns, where: str, deleted: Iterable[Commit]) -> dict[int, Offsets]:
-    """Positions of rows that these DELETE commits took, as far as the versions before and after can still be read."""
+    """The offsets of rows that these DELETE commits removed, by partition, as far as the versions before and after can still be read."""
     found: dict[int, list[Offsets]] = {}
     for commit in deleted:
         try:
@@ -139,9 +143,9 @@ def _lost(
     deleted: Sequence[Commit],
     rows: Sequence[LedgerRow],
 ) -> Iterator[Finding]:
-    """Records that stand nowhere and whose event id the target does not hold, and did not when a DELETE came after their batch."""
+    """RECORD_LOST for each record in neither table whose event id the target lacks, now and before every DELETE after its batch."""
     offsets = classification.elsewhere.offsets()
-    if not len(offsets):  # a session takes many seconds
+    if not len(offsets):  # starting a session takes many seconds
         return
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
@@ -183,14 +187,14 @@ def _lost(
                 except Unreadable:
                     continue  # VACUUM has taken the files
                 for offset in (row["_offset"] for row in there):
-                    # A copy that came after the DELETE had to become a row again.
+                    # Only a DELETE after the record's batch excuses it: a copy that was read after the DELETE must be a row again.
                     if max(r.target_version for r in rows if r.start_offset <= offset < r.end_offset) < commit.version:
                         lost.pop(offset, None)
         finally:
             nowhere.unpersist()
         for offset, reason in sorted(lost.items())[: SHOWN_MAX - shown]:
             what = "is in neither target nor quarantine, and its event id is not in the target"
-            why = f" ({reason}: it belongs into quarantine)" if reason else ""
+            why = f" ({reason}: it belongs in quarantine)" if reason else ""
             yield Finding("RECORD_LOST", what + why, partition=classification.partition, start_offset=offset, end_offset=offset + 1)
         shown += len(lost)
         if shown >= SHOWN_MAX:

@@ -1,7 +1,8 @@
-"""Where each record of a partition is, and why each gap is: Kafka's log against target, quarantine and ledger (I4). Pure.
+"""Where each record of a partition is, and the reason of each gap: Kafka's log against target, quarantine and ledger (I4). Pure.
 
-`inserted` and `quarantined` records stand in target or quarantine at their own position. A `duplicate` stands nowhere, because its event id
-came with another record; or another batch has put it there. So of each ledger row no more records may stand nowhere than it has duplicates.
+`inserted` and `quarantined` records are in target or quarantine at their own position. A `duplicate` is in neither table, because another
+record has its event id, unless another batch has stored it there. So within a ledger row's range, the records in neither table must not
+outnumber the row's duplicates.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ingest.kafka.log.partition_scan import Isolation, Kind, PartitionScan
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.verify.balance import Finding, finding
 
-# The first offsets lead to the cause; a list of a thousand does not.
+# The first offsets lead to the cause; a list of a thousand helps nobody.
 SHOWN_MAX = 5
 OTHER: dict[Isolation, Isolation] = {"read_committed": "read_uncommitted", "read_uncommitted": "read_committed"}
 
@@ -26,11 +27,10 @@ OTHER: dict[Isolation, Isolation] = {"read_committed": "read_uncommitted", "read
 class Classification:
     """Every offset that the ledger's rows of one partition cover, in exactly one class.
 
-    Of the records that Kafka holds and this isolation level reads: `in_target`, `in_quarantine`, `in_both`, `removed` (a DELETE
-    took the row) and `elsewhere` (in none of them: a duplicate, or lost). `gaps` are the offsets without such a record, by why:
-    markers, aborted records (for read_committed), holes; `unverifiable` those of which Kafka cannot tell (expired, beyond its
-    end). `rows_unverifiable` counts the rows of target and quarantine that stand on holes or unverifiable offsets. Raises
-    ValueError if an offset is in no class, or in two.
+    Records that Kafka has and this isolation level reads are `in_target`, `in_quarantine`, `in_both`, `removed` (a DELETE took the row) or
+    `elsewhere` (in none of these: a duplicate, or lost). `gaps` are the offsets without such a record, by reason: markers, aborted records
+    (for read_committed), holes. `unverifiable` offsets have expired or lie beyond the partition's end. `rows_unverifiable` counts the rows
+    of target and quarantine at holes or unverifiable offsets. Raises ValueError if an offset is in no class, or in two.
     """
 
     partition: int
@@ -53,7 +53,7 @@ class Classification:
 
     @property
     def records(self) -> int:
-        """How many records Kafka holds in the ledger's ranges."""
+        """How many records Kafka has in the ledger's ranges."""
         return sum(map(len, (self.in_target, self.in_quarantine, self.in_both, self.removed, self.elsewhere)))
 
 
@@ -67,18 +67,18 @@ def classify(
     contract_hash: str | None = None,
     removed: ArrayLike = (),
 ) -> Classification:
-    """Place the records of one partition.
+    """Classify the offsets of one partition.
 
-    `rows` are the partition's ledger rows of kind batch, all with the topic id that the scan is of and inside of its range (else
-    ValueError); ranges may overlap, as after a seek. `target`, `quarantine` and `removed` are one-dimensional integer arrays of
-    offsets: what the tables hold of this partition, and whose rows DELETE commits took; order does not matter, offsets outside of
-    all ranges are not looked at. Quarantine rows count whatever their state. `isolation` is the level of the contract of today, whose
-    hash is `contract_hash`; a row of another contract may have been read at the other level, if its count of records says so.
+    `rows` are the partition's ledger rows of kind `batch`, with the topic id of the scan. Their ranges must lie within the scan's (else
+    ValueError) and may overlap, as after a seek. `target`, `quarantine` and `removed` are one-dimensional integer arrays of offsets, in any
+    order: the rows of the target, the records of the quarantine in any state, and the rows that DELETE commits removed. Offsets outside of
+    all ranges are ignored. `isolation` is the level of today's contract, whose hash is `contract_hash`. A row of another contract counts as
+    read at the other level if its record count fits only that level.
 
-    Findings, each of a ledger row: READ_DIFFERS and GAP_DIFFERS (Kafka has another number of records, or of offsets without one),
-    RECORD_LOST (more records stand nowhere than the row has duplicates), DUPLICATE_DIFFERS (fewer), ROW_WITHOUT_RECORD (the target
-    holds a position that is a marker, aborted or undecided) and QUARANTINED_WITHOUT_RECORD. A hole or an expired offset may have
-    been anything when it was read, so it proves neither.
+    Each finding concerns a ledger row. READ_DIFFERS, GAP_DIFFERS: Kafka has another number of records, or of offsets without a record.
+    RECORD_LOST: more records are in neither table than the row has duplicates. DUPLICATE_DIFFERS: fewer. ROW_WITHOUT_RECORD: the target
+    has a row at a marker, or at an aborted or undecided record. QUARANTINED_WITHOUT_RECORD: the same for the quarantine. A hole or an
+    expired offset proves nothing, because it may have been anything when it was read.
     """
     for row in rows:
         if row.partition != scan.partition or row.start_offset < scan.start or row.end_offset > scan.end:
@@ -92,7 +92,7 @@ def classify(
     held = Intervals.union([t, q])
     lacking = read.minus(held)
     taken = lacking.common(Intervals.of_offsets(removed)) if np.size(removed) else EMPTY
-    # Compaction may have taken a record after we read it, or a marker: what it left proves nothing.
+    # A hole proves nothing: compaction may have removed a record after we read it, or a marker.
     unknown = Intervals.union([gone, classes[Kind.HOLE]])
     elsewhere = lacking.minus(taken)
     return Classification(
@@ -108,15 +108,15 @@ def classify(
         len(t.common(unknown)) + len(q.common(unknown)),
         (
             *_counts(rows, read, unknown),
-            *_existing(rows, elsewhere, unknown.minus(held)),
-            *_foreign(rows, "ROW_WITHOUT_RECORD", "the target holds", t.minus(read).minus(unknown), classes),
-            *_foreign(rows, "QUARANTINED_WITHOUT_RECORD", "the quarantine holds", q.minus(read).minus(unknown), classes),
+            *_duplicates(rows, elsewhere, unknown.minus(held)),
+            *_foreign(rows, "ROW_WITHOUT_RECORD", "the target has rows", t.minus(read).minus(unknown), classes),
+            *_foreign(rows, "QUARANTINED_WITHOUT_RECORD", "the quarantine has records", q.minus(read).minus(unknown), classes),
         ),
     )
 
 
 def _read(scan: PartitionScan, rows: Sequence[LedgerRow], isolation: Isolation, contract_hash: str | None, covered: Intervals) -> Intervals:
-    """The records that readers of the level of each row's time saw; only the contract's hash is in the ledger, not the level."""
+    """The records that each row's reader saw at the isolation level of its time. The ledger has the contract's hash, but not the level."""
     read = scan.read(isolation).common(covered)
     former = [row for row in rows if contract_hash not in (None, row.contract_hash)]
     if not former:
@@ -130,44 +130,47 @@ def _read(scan: PartitionScan, rows: Sequence[LedgerRow], isolation: Isolation, 
 def _counts(rows: Sequence[LedgerRow], read: Intervals, unknown: Intervals) -> Iterator[Finding]:
     for row, here, open_ in zip(rows, _of_each(rows, read), _of_each(rows, unknown), strict=True):
         gap = row.end_offset - row.start_offset - here
-        but = f" (and {open_} offsets of which it cannot tell)" if open_ else ""
+        but = f" (and {open_} offsets that it can no longer explain)" if open_ else ""
         if not here <= row.records_read <= here + open_:
-            yield finding("READ_DIFFERS", row, f"the ledger says {row.records_read} records were read, Kafka holds {here}{but}")
+            yield finding("READ_DIFFERS", row, f"the ledger counts {row.records_read} records, Kafka has {here}{but}")
         if not gap - open_ <= row.gap <= gap:
-            yield finding("GAP_DIFFERS", row, f"the ledger says {row.gap} offsets hold no record, in Kafka it is {gap - open_}{but}")
+            yield finding("GAP_DIFFERS", row, f"the ledger counts {row.gap} offsets without a record, Kafka has {gap - open_}{but}")
 
 
-def _existing(rows: Sequence[LedgerRow], elsewhere: Intervals, unknown: Intervals) -> Iterator[Finding]:
-    """Records that stand nowhere must be duplicates. `unknown` offsets that hold no row may have been duplicates too, and so may what
-    another batch put into target or quarantine that has read the same offsets."""
+def _duplicates(rows: Sequence[LedgerRow], elsewhere: Intervals, unknown: Intervals) -> Iterator[Finding]:
+    """Compare the records in neither table with the duplicates of each row.
+
+    Two more kinds of records may have been duplicates: `unknown` offsets without a row, and records that another batch, which read the same
+    offsets, put into target or quarantine.
+    """
     for row, here, open_ in zip(rows, _of_each(rows, elsewhere), _of_each(rows, unknown), strict=True):
         if here > row.duplicate:
             where = _shown(elsewhere.clip(row.start_offset, row.end_offset))
-            what = f"{here} records stand in neither target nor quarantine, the ledger says {row.duplicate} are duplicates: {where}"
+            what = f"{here} records are in neither target nor quarantine, but the ledger counts {row.duplicate} duplicates: {where}"
             yield finding("RECORD_LOST", row, what)
         elif row.duplicate > here + open_ and row.duplicate > here + open_ + _placed_by_others(row, rows):
-            what = f"the ledger says {row.duplicate} records are duplicates, but only {here + open_} stand in neither target nor quarantine"
+            what = f"the ledger counts {row.duplicate} duplicates, but only {here + open_} records are in neither target nor quarantine"
             yield finding("DUPLICATE_DIFFERS", row, what)
 
 
 def _placed_by_others(row: LedgerRow, rows: Sequence[LedgerRow]) -> int:
-    """How many records other epochs have put somewhere in batches that read some of its offsets too."""
+    """How many records other epochs have put into target or quarantine, in batches that overlap this row's range."""
     others = (each for each in rows if each.epoch != row.epoch)
     return sum(o.inserted + o.quarantined for o in others if o.start_offset < row.end_offset and row.start_offset < o.end_offset)
 
 
-def _foreign(rows: Sequence[LedgerRow], code: str, who: str, foreign: Intervals, classes: dict[Kind, Intervals]) -> Iterator[Finding]:
-    """Positions that are no record for a reader of this isolation level, in the first row that covers them."""
+def _foreign(rows: Sequence[LedgerRow], code: str, what: str, foreign: Intervals, classes: dict[Kind, Intervals]) -> Iterator[Finding]:
+    """Findings for positions that are no record at this isolation level, each in the first row that covers it."""
     for row in rows if foreign else ():
         here = foreign.clip(row.start_offset, row.end_offset)
         if here:
             why = ", ".join(kind.value for kind, offsets in classes.items() if here.common(offsets))
-            yield finding(code, row, f"{who} {len(here)} positions that are no record for this reader ({why}): {_shown(here)}")
+            yield finding(code, row, f"{what} at {len(here)} positions that are no record for this reader ({why}): {_shown(here)}")
             foreign = foreign.minus(here)
 
 
 def _of_each(rows: Sequence[LedgerRow], offsets: Intervals) -> list[int]:
-    """How many of the offsets lie in each row's range."""
+    """How many of the offsets lie in each row's range, in the order of `rows`."""
     starts: Offsets = np.array([row.start_offset for row in rows], dtype=np.int64)
     ends: Offsets = np.array([row.end_offset for row in rows], dtype=np.int64)
     counted: list[int] = (offsets.below(ends) - offsets.below(starts)).tolist()

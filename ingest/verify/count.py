@@ -1,4 +1,4 @@
-"""Each batch held against what target and quarantine hold of it: found = put there - removed (I4). It reads only."""
+"""Compare each batch with its rows in target and quarantine: found = put there - removed (I4). Writes nothing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ingest.runtime.places import Places
 from ingest.verify.balance import Finding, finding
 from ingest.verify.deletions import Removed, explain
 
-# A list of a thousand broken ids helps nobody; the first ones lead to the cause.
+# The first broken ids lead to the cause; a list of a thousand helps nobody.
 SHOWN_MAX = 20
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A batch in one partition, the `rows` and `records` found of it in target and quarantine, and how many of each are missing.
+    """A batch in one partition: its `rows` found in the target, its `records` found in the quarantine, and how many of each are missing.
 
-    `least`: where seeks have read the batch again or left it out entirely, how many of its rows and records have to stand; else None.
+    `least` is the number of rows and records that must exist of a batch that seeks have entirely read again or left out; None for others.
     """
 
     row: LedgerRow
@@ -36,13 +36,13 @@ class Judged:
 
     @property
     def missing(self) -> int:
-        """How many of both are missing."""
+        """How many rows and records are missing."""
         return self.missing_rows + self.missing_records
 
     def findings(self) -> Iterator[Finding]:
-        """What is missing, and what is too much."""
+        """The findings for missing and for surplus rows and records."""
         if self.least is not None and self.missing:
-            what = f"of {self.least} rows and quarantined records that stood when it was read again or left out, {self.missing} are missing"
+            what = f"had {self.least} rows and quarantined records when it was read again or left out, {self.missing} of them are missing"
             yield finding("ROWS_DIFFER" if self.missing_rows else "QUARANTINE_DIFFERS", self.row, what)
         if self.rows > self.row.inserted or (self.least is None and self.missing_rows):
             yield finding("ROWS_DIFFER", self.row, f"put {self.row.inserted} rows into the target{self._now(self.rows, self.missing_rows)}")
@@ -56,10 +56,11 @@ class Judged:
 
 @dataclass(frozen=True)
 class TableRows:
-    """What became of what batches put into a table: found = put - removed - replaced - missing + surplus + uncommitted.
+    """The balance of the rows in one table: found = put - removed - replaced - missing + surplus + uncommitted.
 
-    `removed` were taken by DELETE commits. `replaced` were gone before a seek read their batches again (what came back then is of later
-    batches) or left them out. `missing` and `surplus` are findings; `uncommitted` only a quarantine has.
+    `put` rows are those that batches put there. DELETE commits took the `removed` ones. `replaced` rows were gone before a seek read their
+    batches again (rows that came back belong to later batches) or left them out. `missing` and `surplus` rows are findings. Only a
+    quarantine has `uncommitted` ones.
     """
 
     put: int
@@ -73,9 +74,10 @@ class TableRows:
 
 @dataclass(frozen=True)
 class Account:
-    """The judged batches, what DELETE commits took, all rows of target and quarantine at these versions, and those that are of no batch.
+    """The judged batches, the rows that DELETE commits removed, and all `rows` and `records` of target and quarantine at these versions.
 
-    `uncommitted` are quarantined records of batches that were not committed: one at hand, or cut off.
+    `unknown` are the findings for rows of no batch. `uncommitted` are quarantined records of batches that are not committed: in progress,
+    or cut off.
     """
 
     judged: tuple[Judged, ...]
@@ -88,14 +90,14 @@ class Account:
     uncommitted: Mapping[Key, int]
 
     def held(self, table: str) -> TableRows:
-        """The sum of `target` or `quarantine`."""
+        """The balance of a table: `target` or `quarantine`."""
         if table == "target":
-            there, uncommitted = self.rows, 0
+            groups, uncommitted = self.rows, 0
             each = [(batch.row.inserted, batch.rows, batch.missing_rows) for batch in self.judged]
         else:
-            there, uncommitted = self.records, sum(self.uncommitted.values())
+            groups, uncommitted = self.records, sum(self.uncommitted.values())
             each = [(batch.row.quarantined, batch.records, batch.missing_records) for batch in self.judged]
-        found = sum(group.rows for group in there.values())
+        found = sum(group.rows for group in groups.values())
         put, missing = sum(number for number, _, _ in each), sum(number for _, _, number in each)
         removed = sum(commit.rows for commit in self.removed if commit.table == table)
         replaced = max(0, sum(max(0, number - now) for number, now, _ in each) - missing - removed)
@@ -103,12 +105,12 @@ class Account:
 
     @property
     def expected_rows(self) -> int:
-        """How many rows the target should hold: those found and those missing, without those that are too many or of no batch."""
+        """The number of rows that the target should contain: found and missing rows, without surplus rows and rows of no batch."""
         return sum(min(each.rows, each.row.inserted) + each.missing_rows for each in self.judged)
 
 
 def account(engine: Engine, places: Places, batch_history: BatchHistory) -> Account:
-    """Count the target at the version of the books, and then the quarantine, which is committed first (I7). Raises Unreadable."""
+    """Count the target at the batch history's version, then the quarantine, which a batch commits first (I7). Raises Unreadable."""
     target = At(places.target, batch_history.version)
     quarantine = At(places.quarantine, version_of(DeltaLog(files_of(places.lake, engine.session), places.quarantine)))
     rows, records = groups_at(engine, places, target, TARGET), groups_at(engine, places, quarantine, QUARANTINE)
@@ -117,7 +119,7 @@ def account(engine: Engine, places: Places, batch_history: BatchHistory) -> Acco
     least = {key: _least(batches[key], batch_history) for key in again}
     fewer = {key: row.inserted - rows.get(key, NONE).rows for key, row in batches.items()}
     fewer_records = {key: row.quarantined - records.get(key, NONE).rows for key, row in batches.items()}
-    # Of a batch that was read again both tables together have to hold what stood; of all others each by itself.
+    # A batch that was read again is judged by both tables together: its records may have become rows. Others are judged per table.
     short = _positive(fewer | {key: least[key] - rows.get(key, NONE).rows - records.get(key, NONE).rows for key in again})
     since = {key: again[key].snapshots[0] if key in again else row.target_version for key, row in batches.items()}
     before = dict(short)
@@ -142,15 +144,17 @@ def _positive(numbers: Mapping[Key, int]) -> dict[Key, int]:
 
 
 def _least(row: LedgerRow, batch_history: BatchHistory) -> int:
-    """What has to stand of a batch that was read again or left out: what stood then. If nobody counted that, nothing of what was left out
-    for good, and all of what was read again."""
+    """The rows and records that must exist of a batch that was read again or left out: as many as the seek counted.
+
+    Without such a count, none if a part of the batch was left out, and all if it was read again.
+    """
     if row.stood is not None:
         return row.stood
     return 0 if batch_history.left_out(row).count(row.start_offset, row.end_offset) else row.inserted + row.quarantined
 
 
 def _may_be_uncommitted(key: Key, batch_history: BatchHistory) -> bool:
-    """Whether a batch with records in quarantine alone is one at hand or cut off: it follows its epoch's last one, or is newer than all."""
+    """Whether a batch with quarantined records only may be in progress or cut off: it follows its epoch's last batch, or is the newest."""
     epoch, batch, _ = key
     newest = max(batch_history.last.items(), default=(0, 0))
     return (epoch, batch) > newest or batch == batch_history.last.get(epoch, FIRST_BATCH - 1) + 1
@@ -161,7 +165,7 @@ def _of_no_batch(table: str, groups: Mapping[Key, Group], batches: Mapping[Key, 
     if strays:
         each = (f"epoch {e} batch {b} partition {p}: {g.rows}, offsets {g.first} to {g.last}" for (e, b, p), g in strays[:SHOWN_MAX])
         more = "; …" if len(strays) > SHOWN_MAX else ""
-        what = f"the {table} holds rows that no batch of ledger or log has put there, or at offsets outside of its own"
+        what = f"the {table} contains rows that no batch in ledger or log put there, or at offsets outside of the batch's range"
         yield Finding("ROWS_OF_NO_BATCH", f"{what}: {'; '.join(each)}{more}")
 
 

@@ -1,7 +1,7 @@
-"""What stands twice: event ids, positions, and positions in target and quarantine (I3, I4). It reads only.
+"""Find duplicates: event ids, positions, and positions in both target and quarantine (I3, I4). Writes nothing.
 
-Without a JVM, 100 million ids have to fit: a 64-bit hash of each is kept, these are sorted, and rows whose hash comes twice are compared
-exactly. Spark, which spills, groups them.
+Without a JVM, 100 million ids must fit into memory. So this module sorts a 64-bit hash of each id, and compares the rows of repeated hashes
+exactly. Spark spills to disk, so it groups the ids themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ingest.verify.count import SHOWN_MAX, Account
 
 Hashes = NDArray[np.uint64]
 """A hash of each row, shape (rows,)."""
-# Hashes that are in memory at a time: 1.6 GB. Of a larger table they are made in as many passes as it takes.
+# The number of hashes in memory at once: 1.6 GB. A larger table takes several passes.
 AT_ONCE = 200_000_000
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 HALF = np.uint64(32)
@@ -30,8 +30,10 @@ ALL = ~np.uint64(0)
 
 
 def doubled(engine: Engine, counted: Account, ids: Sequence[str], topics: Mapping[int, str]) -> Iterator[Finding]:
-    """Event ids (columns) and positions that several rows have, and positions that stand in quarantine twice or, not replayed, in both
-    tables. `topics` are topic ids by epoch. Raises Unreadable.
+    """The findings ROW_TWICE and IN_BOTH.
+
+    ROW_TWICE: an event id or a position of several rows, or a position of several quarantined records. IN_BOTH: a position in both tables,
+    unless the quarantined record is `replayed`. `ids` are the columns of the event id, `topics` the topic ids by epoch. Raises Unreadable.
     """
     target, quarantine = counted.target, counted.quarantine
     rows, records = counted.held("target").found, counted.held("quarantine").found
@@ -51,9 +53,9 @@ def doubled(engine: Engine, counted: Account, ids: Sequence[str], topics: Mappin
         yield Finding("ROW_TWICE", f"{_position(same[0], names)} has {len(same)} rows in the target")
     if records:
         for same in repeated(engine, in_quarantine, 3, records, records=quarantine):
-            yield Finding("ROW_TWICE", f"{_position(same[0], names)} stands {len(same)} times in quarantine")
+            yield Finding("ROW_TWICE", f"{_position(same[0], names)} is in quarantine {len(same)} times")
         for row in _in_both(engine, of_target, f"{in_quarantine} WHERE state <> 'replayed'", rows=target, records=quarantine):
-            yield Finding("IN_BOTH", f"{_position(row, names)} is a row of the target and stands in quarantine too")
+            yield Finding("IN_BOTH", f"{_position(row, names)} is a row of the target and is in quarantine too")
 
 
 def _topics_of(engine: Engine, quarantine: At, records: int) -> list[dict[str, Any]]:
@@ -61,20 +63,20 @@ def _topics_of(engine: Engine, quarantine: At, records: int) -> list[dict[str, A
 
 
 def _position(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    topic = names[row["k0"]] if row["k0"] >= 0 else "(of no known epoch)"
+    topic = names[row["k0"]] if row["k0"] >= 0 else "(epoch not known)"
     return f"partition {row['k1']} offset {row['k2']} of topic id {topic}"
 
 
 def _text(value: object) -> str:
-    if isinstance(value, datetime):  # Spark's is in local time and does not say so
+    if isinstance(value, datetime):  # Spark returns local time without a zone
         return value.astimezone(UTC).isoformat(" ")
     return value.hex() if isinstance(value, bytes | bytearray) else str(value)
 
 
 def repeated(engine: Engine, sql: str, keys: int, size: int, **tables: At) -> list[list[dict[str, Any]]]:
-    """Rows of the query that are alike in k0 to k(`keys` - 1), in groups, the first few; `size` is how many rows it has, or more.
+    """Groups of rows of the query with equal values in k0 to k(`keys` - 1), at most SHOWN_MAX groups.
 
-    Raises Unreadable.
+    `size` is the number of rows of the query, or more. Raises Unreadable.
     """
     names = [f"k{number}" for number in range(keys)]
     if isinstance(engine, DataFusion):
@@ -95,14 +97,14 @@ def repeated(engine: Engine, sql: str, keys: int, size: int, **tables: At) -> li
 
 
 def _in_both(engine: Engine, of_target: str, in_quarantine: str, **tables: At) -> list[dict[str, Any]]:
-    # The quarantine first: the engines keep what is on the left, and stream the target past it.
+    # The quarantine is on the left: the engines keep the left side in memory and stream the target.
     on = " AND ".join(f"a.k{number} = b.k{number}" for number in range(3))
     sql = f"SELECT a.* FROM ({in_quarantine}) a LEFT SEMI JOIN ({of_target}) b ON {on} ORDER BY a.k0, a.k1, a.k2 LIMIT {SHOWN_MAX}"
     return engine.ask(sql, **tables)
 
 
 def _sorted(engine: DataFusion, sql: str, names: Sequence[str], rows: int, tables: Mapping[str, At]) -> Iterator[Hashes]:
-    """The hashes of all rows, sorted, in passes of those that fit."""
+    """The sorted hashes of all rows, in as many passes as fit into memory."""
     passes = rows // AT_ONCE + 1
     room = rows if passes == 1 else int(rows / passes * 1.01) + 1_000_000
     for share in range(passes):
@@ -126,7 +128,7 @@ def _with_hash(engine: DataFusion, sql: str, names: Sequence[str], wanted: Hashe
 
 
 def _hashes(batch: pa.RecordBatch, names: Sequence[str]) -> Hashes:
-    """A hash of these columns, row by row; NULL has that of nothing."""
+    """The hash of these columns for each row. NULL hashes like 0 or an empty value."""
     hashes = np.zeros(batch.num_rows, np.uint64)
     for name in names:
         hashes = _hashed(hashes, batch.column(name))
@@ -145,13 +147,13 @@ def _hashed(hashes: Hashes, column: pa.Array) -> Hashes:
 
 
 def _hashed_bytes(hashes: Hashes, column: pa.LargeBinaryArray) -> Hashes:
-    """Eight bytes of every row at a time."""
+    """Hash a binary column, eight bytes of every row at a time."""
     ends = np.frombuffer(column.buffers()[1], np.int64, len(column) + 1, column.offset * 8)
     at, left = ends[:-1] - ends[0], np.diff(ends)
-    reported = column.buffers()[2]
-    data = np.zeros(ends[-1] - ends[0] + 8, np.uint8)  # with room behind the last byte
-    if reported is not None:
-        data[:-8] = np.frombuffer(reported, np.uint8)[ends[0] : ends[-1]]
+    values = column.buffers()[2]
+    data = np.zeros(ends[-1] - ends[0] + 8, np.uint8)  # padded, so that a word can start at the last byte
+    if values is not None:
+        data[:-8] = np.frombuffer(values, np.uint8)[ends[0] : ends[-1]]
     words: Hashes = np.ndarray((data.size - 7,), "<u8", data, strides=(1,))
     hashes = _mixed(hashes, left.astype(np.uint64))
     whole = int(left.min()) // 8 if left.size else 0
@@ -159,7 +161,7 @@ def _hashed_bytes(hashes: Hashes, column: pa.LargeBinaryArray) -> Hashes:
         hashes = _mixed(hashes, words[at])
         at += 8
     left -= 8 * whole
-    if left.size and 0 < left[0] < 8 and (left == left[0]).all():  # ids of one length, as UUIDs: a third of the time
+    if left.size and 0 < left[0] < 8 and (left == left[0]).all():  # ids of equal length, such as UUIDs, take a third of the time
         return _mixed(hashes, words[at] & (ALL >> np.uint64(64 - 8 * left[0])))
     rows = np.flatnonzero(left)
     while rows.size:

@@ -1,6 +1,6 @@
-"""Verify a table: count target and quarantine by the batch that put each row there, and hold that against ledger and commits (I4).
+"""Verify a table: count the rows of target and quarantine by batch, and compare the counts with ledger and commits (I4).
 
-It does not re-add what the ledger says of itself, and it reads only; on the machine's own disk with another engine than the one that wrote.
+It counts rows instead of adding up the ledger's own numbers, and writes nothing. On a local disk it uses another engine than the writer's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ingest.verify.duplicates import doubled
 
 @dataclass(frozen=True)
 class Uncommitted:
-    """Records in quarantine of a batch that is not committed: one at hand, or cut off."""
+    """Quarantined records of a batch that is not committed: it is in progress, or was cut off."""
 
     epoch: int
     batch: int
@@ -36,8 +36,11 @@ class Uncommitted:
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found of one table. `deletes` are the DELETE commits that took rows, `pending` and `gaps_accepted` are (partition, start,
-    end): offsets that the newest epoch has still to read again, and those that seeks left out. `rows` are the ledger rows of all batches.
+    """The result of verifying one table.
+
+    `deletes` are the DELETE commits that removed rows. `pending` are the offsets that the newest epoch has yet to read again,
+    `gaps_accepted` the offsets that seeks left out, both as (partition, start, end). `unledgered_batches` counts the batches that only the
+    target's log has. `rows` are the ledger rows of all batches.
     """
 
     table: str
@@ -56,9 +59,9 @@ class Verified:
 
 
 def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
-    """Hold ledger, commits, target and quarantine of one table against each other.
+    """Compare ledger, commits, target and quarantine of one table.
 
-    Raises InvalidInput TABLE_MISSING, Refused LOG_TORN for a table that Delta does not open, and Unreadable.
+    Raises InvalidInput TABLE_MISSING, Refused LOG_TORN for a table that Delta cannot open, and Unreadable.
     """
     files = files_of(places.lake, engine.session)
     states = {path: DeltaLog(files, path).state() for path in (places.target, places.quarantine, places.ledger)}
@@ -68,10 +71,10 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
         raise InvalidInput(
             "TABLE_MISSING",
             f"there is no Delta table at {', '.join(missing)}.",
-            expected="a table that `ingest run` has made.",
+            expected="a table that `ingest run` has created.",
             remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
         )
-    # What a run commits while we look must not look like a fault: each is read after what it may be ahead of.
+    # Commits of a run in the meantime must not look like faults. So each table is read after those that it may be ahead of.
     read = batch_history(engine, places)
     counted = account(engine, places, read)
     findings = [
@@ -85,10 +88,10 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
 
 
 def _not_known(transactions: dict[str, int], places: Places, read: BatchHistory) -> Iterator[Finding]:
-    """The batch that Delta keeps as the last one under our transaction id, where ledger and log have both lost it."""
+    """BATCH_MISSING for the last batch by Delta's transaction id, if neither ledger nor log has it."""
     last = BatchId.of(transactions.get(app_id(places.pipeline, places.table), 0))
     if last.number >= FIRST_BATCH and read.last.get(last.epoch, -1) < last.number:
-        yield Finding("BATCH_MISSING", "is committed by its transaction id, and in neither ledger nor log", last.epoch, last.number)
+        yield Finding("BATCH_MISSING", "is committed by its transaction id, but is in neither ledger nor log", last.epoch, last.number)
 
 
 def _verified(places: Places, read: BatchHistory, counted: Account, findings: list[Finding]) -> Verified:

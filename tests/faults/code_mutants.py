@@ -122,10 +122,11 @@ def by(test: str, promise: str, file: str, *changed: str) -> Caught:
     return Caught(promise, file, tuple(zip(changed[::2], changed[1::2], strict=True)), test)
 
 
+WITHOUT = "adds data without a transaction id"
 COMMIT, BATCH, QUERY = "delta/writer.py", "pipeline/batch.py", "pipeline/table_query.py"
 EPOCH, LOOK = "recovery/epoch.py", "recovery/state_reader.py"
 MERGE = "commit = commits.merge_target(winners, table.contract, table.epoch.look_back.target, batch_counts.bounds, still)"
-QUARANTINE = "stored = _quarantine(with_bytes(ranked, records, batch_counts.conflicts), batch_counts, table, number, plan, again=again)"
+QUARANTINE = "stored = _quarantine(with_bytes(ranked, records, batch_counts.conflicts), batch_counts, table, number, plan, reread=reread)"
 NO_QUARANTINE = "stored: Mapping[int, int] = {}"
 AFTER_TARGET = 'crash_points.at("after_target", number)'
 SET_TRANSACTION_ID = ("session.conf.set(APP_ID, batch_commit.app_id)", "session.conf.set(VERSION, str(batch_commit.id.txn_version))")
@@ -171,14 +172,21 @@ TWICE, OPEN_TOO = "in the target 2 times", "and, open, in the quarantine"
 LONELY = {"aborted_share": 0, "duplicate_share": 0, "poison": 0}
 MUTANTS = {
     "no transaction id is set": Mutant(
-        "I1", COMMIT, tuple((x, f'if batch_commit.kind != "batch": {x}') for x in SET_TRANSACTION_ID), plain, "adds data without a pair"
+        "I1",
+        COMMIT,
+        tuple((x, f'if batch_commit.kind != "batch": {x}') for x in SET_TRANSACTION_ID),
+        plain,
+        WITHOUT,
     ),
     "no batch commit is set": one("I1", COMMIT, SET_MARK, SET_MARK[SET_MARK.index("try") :], plain, "no userMetadata of ours"),
-    "the transaction id on the session outside of the batch": one(
-        "I1", COMMIT, SET_TRANSACTION_ID[0], OUTER, plain, "adds data without a pair"
-    ),
+    "the transaction id on the session outside of the batch": one("I1", COMMIT, SET_TRANSACTION_ID[0], OUTER, plain, WITHOUT),
     "an app id that is not tied to the table": one(
-        "I1", "delta/batch_commit.py", APP_ID, APP_ID.replace("/{table}", ""), plain, "adds data without a pair of oncelake/shop/orders"
+        "I1",
+        "delta/batch_commit.py",
+        APP_ID,
+        APP_ID.replace("/{table}", ""),
+        plain,
+        f"{WITHOUT} of oncelake/shop/orders",
     ),
     "ranges begin one late": one("I1", "kafka/offsets.py", RANGE, RANGE.replace("0), end", "-1) + 1, end"), plain, "expected to start"),
     "ranges taken from the data": one("I1", BATCH, PLAN, PLAN_FROM_DATA, plain, "expected to start"),
@@ -191,7 +199,7 @@ MUTANTS = {
     "the last copy of a batch wins": one("I3", "pipeline/batch_counts.py", ORDER, LAST_FIRST, plain, "was read by version"),
     "aborted records are read": one("I4", QUERY, STRICT, LEVEL, plain, "aborted transaction"),
     "a row is quarantined when it is read again": one(
-        "I4", BATCH, "if again and (looks or batch_counts.failed):", "if False:", read_again_strictly, OPEN_TOO
+        "I4", BATCH, "if reread and (checks or batch_counts.failed):", "if False:", read_again_strictly, OPEN_TOO
     ),
     "what becomes a row stays open in the quarantine": one(
         "I4", BATCH, "replay(records.sparkSession, table.places, batch_commit)", "pass", read_again_kindly, OPEN_TOO
@@ -233,7 +241,7 @@ REFUSED = f"{STARTS}what_a_person_must_decide_is_refused"
 FOUND = "            if (commit := _own(log, batch_commit, before)) is not None:\n                return commit\n"
 OWN = "(there.id, there.writer) == (batch_commit.id, batch_commit.writer)"
 REVERTS = "if reverts(each)), None)) is not None:"
-LOOK_AGAIN, PASSED = "        state = self._look()\n        fenced", "not fenced or state.next_epoch != writer.epoch + 1 or "
+LOOK_AGAIN, PASSED = "        state = self._read_state()\n        fenced", "not fenced or state.next_epoch != writer.epoch + 1 or "
 HIGHEST = "max(self.target.epoch, self.quarantine.epoch, self.ledger.epoch, self.checkpoint.epoch)"
 SKIPPED = "    if commit is None:\n        raise fenced(log, made[-1])\n    return commit\n"
 RETENTION = "if state is not None and RETENTION in state.properties)"

@@ -95,7 +95,7 @@ def test_interrupted_it_leaves_no_process_and_no_file(project: Path, tmp_path: P
     with chaos(project, scratch, "--minutes", "2", "--faults", "second-driver,disk-full") as running:
         assert running.stdout is not None
         for line in running.stdout:
-            if "| round 1" in line or "| strike" in line:
+            if "| round 1" in line or "| fault" in line:
                 break
         until(lambda: any("ingest.lab.chaos.event_writer" in words for words in left(scratch)), "a producer at work")
         running.send_signal(number)

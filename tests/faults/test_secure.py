@@ -130,7 +130,7 @@ def test_without_the_right_to_read_the_run_is_refused(door: Door, lake: Pipeline
 def test_a_certificate_for_another_host_is_refused(door: Door, lake: Pipeline) -> None:
     servers = door.secure.bootstrap_servers.replace("127.0.0.1", "localhost")
     said = refused(lake.start(environment=door.login(INGEST_BOOTSTRAP_SERVERS=servers)), "KAFKA_CERTIFICATE")
-    assert "made for another host" in said
+    assert "issued for another host" in said
 
 
 @pytest.mark.slow

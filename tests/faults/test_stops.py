@@ -75,7 +75,7 @@ def test_a_driver_that_stands_still_keeps_its_lock_and_on_sigterm_ends_the_batch
     first.signal(signal.SIGTERM)
     first.proceed()
     said = first.ended(0)
-    assert "stopping: the batch at hand is ended first" in said
+    assert "stopping: finishing the current batch first" in said
     assert lake.numbers("commits") == [2] and lake.written()[-1] == batch, "ended, in the commit log, and no other begun"
 
 

@@ -68,7 +68,7 @@ def test_status_says_where_a_table_stands_and_what_a_start_would_do_without_spar
     one.send(order("c"))
     code, told = typed(one, "status")
     (table,) = told["tables"]
-    assert (code, told["ok"], table["next"], table["refusal"]) == (0, True, "go on at 0:3", None)
+    assert (code, told["ok"], table["next"], table["refusal"]) == (0, True, "continue at 0:3", None)
     assert [table[name] for name in ("epoch", "last_batch", "ledger_batch", "lag", "running")] == [2, "2/2", "2/2", 1, None]
     one.lose_checkpoints()
     assert typed(one, "status")[1]["tables"] == [table], "a cache"

@@ -28,7 +28,7 @@ def test_a_session_that_is_there_is_taken_set_right_and_left_alive(
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(before))
     said = capsys.readouterr()
-    assert "--master spark://elsewhere:7077 does not count" in said.err
+    assert "--master spark://elsewhere:7077 is ignored" in said.err
     assert said.out == ""
     assert list(tmp_path.iterdir()) == []  # no log, no properties: the platform keeps its own
 

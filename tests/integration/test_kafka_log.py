@@ -327,7 +327,7 @@ def test_log_shows_batches_markers_and_what_became_of_transactions(
         assert first["time"].endswith("Z")
         assert [line["first"] for line in json.loads(ingest(name, "--limit", "2", "--json")[1])["partitions"][0]["lines"]] == [9, 10]
         code, text = ingest(name, "--from", "6", "--to", "9", "--limit", "2")
-        assert (code, text.splitlines()[-1].split(":")[0]) == (0, "  … goes on at 8")
+        assert (code, text.splitlines()[-1].split(":")[0]) == (0, "  … continues at 8")
         finish(broker, name, open_.abort_transaction)
 
 

@@ -164,7 +164,7 @@ def test_pages_of_a_lake_that_is_elsewhere_are_said_to_go_with_the_machine(
     found = check(table.session, suite_of(table, [STATUS]), table.places)
     assert found.page is not None and found.page.is_relative_to(tmp_path / "data_docs" / "t" / "events")
     print_checked(found)
-    assert "(on this machine's disk, since the lake is elsewhere: it is gone with the machine;" in capsys.readouterr().out
+    assert "(on this machine's disk, since the lake is elsewhere: it is lost with the machine;" in capsys.readouterr().out
     # Where the working folder is not ours to write, the results stay all the same.
     shutil.rmtree(tmp_path / "data_docs")
     (tmp_path / "data_docs").write_text("a file")

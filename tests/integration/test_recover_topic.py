@@ -102,7 +102,7 @@ def test_where_the_broker_tells_no_topic_ids_partitions_and_ends_tell_that_the_t
         monkeypatch.setattr(f"{module}.describe", lambda kafka, name: replace(describe(kafka, name), id=""))
     one = two_batches(lane)
     one.make_topic_again()
-    assert "partition 0 ends at 0, t.events stands at 3" in one.refused("BROKER_BEHIND").found
+    assert "partition 0 ends at 0, but t.events continues at 3" in one.refused("BROKER_BEHIND").found
     one.send(order("x"), order("y"), order("z"))
     client = one.admin()
     client.create_partitions({one.contract.source.topic: NewPartitions(2)})
@@ -129,7 +129,7 @@ def test_neither_a_changed_isolation_level_nor_a_seek_begins_behind_a_transactio
     assert one.ids() == ["a", "b"]
     source = one.contract.source.model_copy(update={"isolation_level": "read_committed"})
     one.contract = one.contract.model_copy(update={"source": source})
-    assert "partition 0 begins at 2, committed records are told of up to 1" in one.refused("OFFSETS_UNDECIDED").found
+    assert "partition 0 continues at 2, but its committed records end at 1" in one.refused("OFFSETS_UNDECIDED").found
     assert one.seek("latest").starts == {0: 1}
     one.run()
     producer.commit_transaction()

@@ -336,7 +336,7 @@ def test_the_command_takes_questions_versions_files_and_says_what_is_wrong(inges
     assert json.loads(done.out)["rows"] == [[20]]
     done = ingest("--file", str(tmp_path / "q.sql"), "--at", "1999-01-01", "--format", "json")
     assert (done.code, json.loads(done.out)["error"]["code"]) == (2, "SQL_TABLE_UNKNOWN")
-    assert "t.events is left out: it was made at" in done.error and "Traceback" not in done.error
+    assert "t.events is left out: it was created at" in done.error and "Traceback" not in done.error
     done = ingest("--question", "rows-by-hour", "--format", "csv")
     hours = [[int(cell) for cell in line.split(",")[1:]] for line in done.out.splitlines()[1:]]
     assert [sum(column) for column in zip(*hours, strict=True)] == [32, 22, 5, 5]

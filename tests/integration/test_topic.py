@@ -66,7 +66,7 @@ def test_what_spark_called_a_timeout_is_named_by_the_broker_if_it_answers(
 ) -> None:
     """Spark's clients wait for a deleted topic until their time is up."""
     kafka = KafkaOptions(broker.bootstrap_servers)
-    seen = kafka_errors.unreachable(broker.bootstrap_servers, "Spark's tries timed out")
+    seen = kafka_errors.unreachable(broker.bootstrap_servers, "Spark's attempts timed out")
     assert diagnose(kafka, "deleted", seen).code == "TOPIC_UNKNOWN"
     assert diagnose(kafka, topic(), seen) == seen
     assert "ECONNREFUSED" in diagnose(KafkaOptions(closed_port), "orders", seen).found
@@ -80,7 +80,7 @@ def test_a_broker_that_has_only_just_come_back_is_asked_again(
     """It knows no topic yet, and the remedy of a topic that is gone would be a wrong one."""
     kafka, name = KafkaOptions(broker.bootstrap_servers), topic()
     timed_out, unknown = (
-        kafka_errors.unreachable(broker.bootstrap_servers, "Spark's tries timed out"),
+        kafka_errors.unreachable(broker.bootstrap_servers, "Spark's attempts timed out"),
         kafka_errors.topic_unknown(kafka, name),
     )
     for seen, patience_s in ((timed_out, 5.0), (timed_out, 0.0), (unknown, 0.0)):  # of which one answer may take all

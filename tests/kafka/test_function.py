@@ -31,7 +31,7 @@ RECORD: Any = SimpleNamespace(topic="orders", partition=1, offset=7)
 )
 def test_what_is_no_outgoing_is_named_with_its_record(function: Any, made: str) -> None:
     with pytest.raises(
-        InvalidInput, match=rf"FUNCTION_UNFIT.*made {made} of the record at orders\[1\]@7.*yield Outgoing"
+        InvalidInput, match=rf"FUNCTION_UNFIT.*returned {made} for the record at orders\[1\]@7.*yield Outgoing"
     ) as environment_error:
         checked(called(function, RECORD), RECORD)
     assert environment_error.value.exit_code == 2
@@ -62,7 +62,7 @@ def test_the_arguments_are_looked_at_before_the_first_record() -> None:
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda sink: None, "made NoneType of the record"),
+        (lambda sink: None, "returned NoneType for the record"),
         (lambda sink: [Unchecked(sink, "text")], "Unsupported type for serialized value.*json.dumps"),
         (lambda sink: [Unchecked(sink, b"1", headers=[("a", "b")])], r"headers items must be \(str, bytes\)"),
     ],

@@ -69,9 +69,9 @@ def test_a_producer_option_that_breaks_a_guarantee_is_refused_with_it(mode: Deli
 @pytest.mark.parametrize(
     ("option", "value", "guarantee"),
     [
-        ("enable_auto_commit", True, "committed by a clock"),
+        ("enable_auto_commit", True, "committed by a timer"),
         # With kafka-python's eager assignors, and the default of a cooperative rebalance, 157 of 400 records were.
-        ("partition_assignment_strategy", (RangePartitionAssignor,), "passed over"),
+        ("partition_assignment_strategy", (RangePartitionAssignor,), "buffered records would be skipped"),
         # Decoding belongs to the work, where a record that fails can be put aside.
         ("value_deserializer", bytes.decode, "before the work sees it"),
     ],
@@ -87,7 +87,7 @@ def test_a_consumer_option_that_breaks_a_guarantee_is_refused_with_it(mode: Deli
 @pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
 def test_encoding_belongs_to_the_caller_or_what_is_in_flight_could_not_be_counted(mode: DeliveryMode, option: str) -> None:
     """With a number to be encoded, `send` raised after the record was on its way, and forgot it."""
-    with pytest.raises(GuaranteeBroken, match="bounded in the bytes"):
+    with pytest.raises(GuaranteeBroken, match="bytes passed in are counted"):
         mode.producer_options(**{option: str.encode})
 
 

@@ -69,7 +69,7 @@ def test_a_signal_is_not_held_up_and_says_how_many_are_dropped(topics: Topics, t
         producer.send(name, b"1")
         producer.send(name, b"2")
         raise KeyboardInterrupt
-    assert raised.value.__notes__ == ["2 record(s) sent before were not acknowledged, and are not sent any more."]
+    assert raised.value.__notes__ == ["2 record(s) sent before were not acknowledged and will not be sent any more."]
     assert topics.values(name) == []
 
 

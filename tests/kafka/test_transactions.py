@@ -95,7 +95,7 @@ def test_the_one_that_holds_readers_up_comes_first_with_how_much(
         assert [each.holds for each in behind.held] == [False] and behind.held_back == 0, "it waits itself"
         assert listed(KafkaOptions(topics.servers))[0].transactional_id == name
     shown = command(topics.servers, "--open").stdout
-    assert f"{name} holds {sink}[1] at offset 0: 9 records up to offset " in shown and "Ongoing" in shown
+    assert f"{name} holds back {sink}[1] at offset 0: 9 records up to offset " in shown and "Ongoing" in shown
 
 
 def test_what_waits_is_counted_in_records_without_the_markers_between_them(

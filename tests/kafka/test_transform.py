@@ -246,7 +246,7 @@ def test_a_changelog_that_is_held_up_for_too_long_ends_the_run(
     monkeypatch.setattr("ingest.kafka.delivery.state._RESTORE_STALL_S", 0.5)
     changelog = topic(1, cleanup_policy="compact")
     holder = opened(topics, changelog, b"open")
-    with pytest.raises(RunStopped, match=r"\[0\] stands at offset 0 of 1") as stopped:
+    with pytest.raises(RunStopped, match=r"\[0\] has been at offset 0 of 1") as stopped:
         States(KafkaOptions(topics.servers), changelog)[0]
     assert (stopped.value.code, stopped.value.exit_code) == ("STATE_NOT_RESTORED", 5)
     holder.abort_transaction()

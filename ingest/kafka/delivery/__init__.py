@@ -1,4 +1,4 @@
-"""Exactly once inside Kafka: producers, consumers and consume-transform-produce. docs/tutorial/delivery.md is the guide."""
+"""Exactly-once delivery inside Kafka: producers, consumers and consume-transform-produce. The guide is docs/tutorial/delivery.md."""
 
 from ingest.kafka.delivery.consumer import Consumed, Consumer, Deduplicate
 from ingest.kafka.delivery.delivery_errors import (

@@ -1,6 +1,6 @@
-"""Records that a member has taken from Kafka and that are not worked on yet: bounded in records and in bytes.
+"""Records that a member has fetched and not yet processed, bounded in records and in bytes.
 
-A record has a megabyte or a hundred bytes; a bound in records alone is one of 2 GB for each partition, or none worth the name.
+A record can have a hundred bytes or a megabyte. A useful limit in records alone would allow 2 GB per partition.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from kafka import TopicPartition
 
 from ingest.runtime.errors import InvalidInput
 
-# So much that records of some hundred bytes meet the bound in records first, up to some 150 partitions.
+# Large enough that records of some hundred bytes reach RECORDS_MAX first, with up to about 150 partitions.
 INPUT_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
-# A partition with more than this is not fetched from until half of it is worked off.
+# A partition with more waiting records than this is not fetched until half of them are processed.
 RECORDS_MAX: Final = 2_000
 
 
 class Buffer:
-    """The waiting records of each partition, in order. Bytes are those of keys, values and headers.
+    """The waiting records of each partition, in order. Sizes count the bytes of keys, values and headers.
 
-    Of `max_bytes` each partition has an equal share, so that one that rests, or has slow work, starves no other. Records that are being
-    worked on count until `worked`. Raises InvalidInput INPUT_BUFFER.
+    Each partition has an equal share of `max_bytes`, so that a paused or slow partition starves no other. Records that were taken count
+    until `worked` is called. Raises InvalidInput INPUT_BUFFER.
     """
 
     def __init__(self, max_bytes: int = INPUT_BUFFER_MAX_BYTES) -> None:
         if max_bytes < 1:
-            found, expected = f"input_buffer_max_bytes is {max_bytes}.", "at least 1; a partition keeps one fetch even so."
+            found, expected = f"input_buffer_max_bytes is {max_bytes}.", "at least 1; each partition can hold one fetch in addition."
             raise InvalidInput("INPUT_BUFFER", found, expected=expected, remedy="correct it, or leave it out.")
         self._max_bytes = max_bytes
         self._waiting: dict[TopicPartition, deque[Any]] = {}
@@ -36,14 +36,14 @@ class Buffer:
         self._taken_bytes: defaultdict[TopicPartition, int] = defaultdict(int)
 
     def add(self, place: TopicPartition, records: Iterable[Any]) -> None:
-        """Behind those that wait."""
+        """Append records to the queue of a partition."""
         waiting = self._waiting.setdefault(place, deque())
         for record in records:
             waiting.append(record)
             self._waiting_bytes[place] += _size(record)
 
     def take(self, records: int, resting: Collection[TopicPartition]) -> list[Any]:
-        """Up to `records` of them, those of the longest queue first, so that none starves behind a busy one; none of `resting`."""
+        """Take up to `records` records, longest queue first, so that none starves behind a busy one; none from `resting` partitions."""
         taken: list[Any] = []
         for place in sorted(self._waiting, key=lambda each: -len(self._waiting[each])):
             waiting = self._waiting[place]
@@ -55,7 +55,7 @@ class Buffer:
         return taken
 
     def give_back(self, records: Iterable[Any]) -> None:
-        """Of those taken: they are the next ones again."""
+        """Put taken records back at the front of their queues."""
         back: dict[TopicPartition, list[Any]] = {}
         for record in records:
             back.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
@@ -66,25 +66,28 @@ class Buffer:
             self._taken_bytes[place] -= size
 
     def worked(self) -> None:
-        """Nothing that was taken is held any more."""
+        """Stop counting the records taken so far: they are processed."""
         self._taken_bytes.clear()
 
     def drop(self, place: TopicPartition) -> None:
-        """Forget all of this partition."""
+        """Forget all records of this partition."""
         for each in (self._waiting, self._waiting_bytes, self._taken_bytes):
             each.pop(place, None)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all records."""
         for each in (self._waiting, self._waiting_bytes, self._taken_bytes):
             each.clear()
 
     def count(self, resting: Collection[TopicPartition]) -> int:
-        """How many records could be taken."""
+        """Number of records that can be taken, without those of `resting` partitions."""
         return sum(len(waiting) for place, waiting in self._waiting.items() if place not in resting)
 
     def is_full(self, place: TopicPartition, partitions: int, *, was_full: bool) -> bool:
-        """Whether nothing more shall be fetched of this one of `partitions`; once full it is so until half is worked off."""
+        """Whether fetching from this partition must pause; a full one stays full until half of it is processed.
+
+        `partitions` is the number of partitions that share `max_bytes`.
+        """
         part = 0.5 if was_full else 1.0
         held = self._waiting_bytes.get(place, 0) + self._taken_bytes.get(place, 0)
         return len(self._waiting.get(place, ())) > RECORDS_MAX * part or held > self._max_bytes / partitions * part

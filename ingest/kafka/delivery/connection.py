@@ -1,4 +1,4 @@
-"""Producers of kafka-python as this package makes, bounds and ends them."""
+"""How this package creates, bounds and closes kafka-python producers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ CLOSE_WITHIN_S: Final = 2.0
 _GREETED_WITHIN_S: Final = 10.0
 _logger: Final = logging.getLogger("kafka")
 _asking = threading.Lock()
-_asked_by, _level = 0, logging.NOTSET  # the level is one for all threads: the first one in takes it, the last one out puts it back
+_asked_by, _level = 0, logging.NOTSET  # the log level is global: the first thread to enter saves it, the last to leave restores it
 
 
 def as_options(kafka: KafkaOptions | str) -> KafkaOptions:
-    """`host:port,…` as options; given options as they are."""
+    """Convert `host:port,…` to options; return given options unchanged."""
     return KafkaOptions(kafka) if isinstance(kafka, str) else kafka
 
 
 def greet(kafka: KafkaOptions) -> None:
-    """Have a secured broker say what is wrong with a login: kafka-python tries again until its deadline, and calls that a time-out.
+    """Log in to a secured broker once, to get the reason if it refuses. kafka-python retries until its deadline and reports a timeout.
 
     Raises InvalidEnvironment KAFKA_AUTHENTICATION, KAFKA_CERTIFICATE or BROKER_UNREACHABLE, InvalidInput KAFKA_OPTION_UNUSABLE.
     """
@@ -44,7 +44,7 @@ def greet(kafka: KafkaOptions) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """For questions that are asked without the client's own warnings: they silence its log for good, and a service's log is its own."""
+    """Restore the level of the `kafka` logger after requests that silence the client's warnings. The log belongs to the service."""
     global _asked_by, _level
     with _asking:
         if _asked_by == 0:
@@ -60,9 +60,9 @@ def quiet() -> Iterator[None]:
 
 
 def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
-    """A connected KafkaProducer; with a transactional id its transactions are initialised, which aborts what a former one left open.
+    """Connect a KafkaProducer. With a transactional id it calls init_transactions, which aborts a transaction that a predecessor left open.
 
-    Raises InvalidEnvironment BROKER_UNREACHABLE, InvalidInput CLIENT_OPTIONS and what `greet` raises.
+    Raises InvalidEnvironment BROKER_UNREACHABLE, InvalidInput CLIENT_OPTIONS and the errors of `greet`.
     """
     known(options, KafkaProducer)
     greet(kafka)
@@ -82,63 +82,63 @@ def producer(kafka: KafkaOptions, options: dict[str, Any]) -> Any:
         raise InvalidEnvironment(
             "BROKER_UNREACHABLE",
             f"no producer at {kafka.bootstrap_servers}: {kafka.without_secrets(repr(error))}.",
-            expected="a Kafka broker of version 2.5 or later that answers and lets us in.",
+            expected="a Kafka broker of version 2.5 or later that answers and grants access.",
             remedy="check the address and the rights; `ingest broker start` starts an embedded broker.",
         ) from error
     return made
 
 
 def known(options: Mapping[str, Any], client: Any) -> None:
-    """Raises InvalidInput CLIENT_OPTIONS for options that the client does not have: its own error would show their values."""
+    """Raise InvalidInput CLIENT_OPTIONS for options that the client does not have. The client's own error would show their values."""
     if unknown := sorted(options.keys() - client.DEFAULT_CONFIG.keys()):
-        found, remedy = f"{client.__name__} has no option {', '.join(unknown)}.", "correct the name; options are spelled with _ for . here."
+        found, remedy = f"{client.__name__} has no option {', '.join(unknown)}.", "correct the name; write options with _ in place of dots."
         raise InvalidInput("CLIENT_OPTIONS", found, expected="options of kafka-python.", remedy=remedy)
 
 
 def refused(kafka: KafkaOptions, error: BaseException) -> InvalidInput:
-    """What the client says of options that contradict each other."""
+    """The error for options that contradict each other, with the client's message."""
     return InvalidInput(
         "CLIENT_OPTIONS",
         f"kafka-python refuses the options: {kafka.without_secrets(str(error))}.",
         expected="options that fit each other, and those that the delivery mode sets.",
-        remedy="correct the one that is named, or leave it out.",
+        remedy="correct the option that is named, or leave it out.",
     )
 
 
 def _never_ask_for_another_epoch(made: Any) -> None:
-    """A transactional producer whose epoch is refused has come to its end; kafka-python 3.0.12 would go on with a new one (KIP-360).
+    """Make a refused epoch a fatal error; kafka-python 3.0.12 would continue with a new epoch (KIP-360).
 
-    It asks for it (InitProducerId) unseen, in its own thread, also for a producer that was fenced. While the successor has a
-    transaction open the broker compares no epochs in that request (TransactionCoordinator, state Ongoing): it aborts that transaction
-    and fences the successor. Brokers before 2.7 even give the zombie its id back. With this such an error is fatal, as on older brokers.
+    It requests the new epoch (InitProducerId) silently in its own thread, even for a fenced producer. While the successor has an open
+    transaction, the broker does not compare epochs in that request (TransactionCoordinator, state Ongoing): it aborts that transaction
+    and fences the successor. Brokers before 2.7 even return the id to the zombie. With this patch the error is fatal, as on older brokers.
     """
     made._transaction_manager._supports_epoch_bump = lambda: False
 
 
 def hand_over(made: Any, topic: str, *record: Any) -> Any:
-    """A record to the producer; returns its future. kafka-python waits for a topic that it does not know, and then does not name it."""
+    """Send a record and return its future. kafka-python waits for an unknown topic and does not name it in its error; this does."""
     try:
         return made.send(topic, *record)
     except KafkaTimeoutError as error:
         if topic in made._metadata.topics():
             raise
         within_s = made.config["max_block_ms"] / 1000
-        what = f"no broker told the partitions of topic {topic!r} within {within_s:g} s: it does not exist, or no broker answers"
+        what = f"no broker reported the partitions of topic {topic!r} within {within_s:g} s: it does not exist, or no broker answers"
         raise KafkaTimeoutError(what) from error
 
 
 def end(made: Any) -> None:
-    """Close a producer at once, whatever it still holds: what is not sent by now must not be sent by it later."""
-    # close() flushes first and gives up without stopping its thread when that fails: the thread would go on sending.
+    """Close a producer at once and discard its unsent records: it must not send them later."""
+    # close() flushes first. If that fails, it returns without stopping the sender thread, which would continue to send.
     made._sender.force_close()
     with suppress(KafkaError):
         made.close(timeout=CLOSE_WITHIN_S)
 
 
 def answered(made: Any, ask: Callable[[Any], Any], within_s: float) -> None:
-    """Have the transaction manager begin something, and wait for its end; raises what the broker said, or TimeoutError.
+    """Start an operation of the transaction manager and wait for its result. Raises the broker's error or TimeoutError.
 
-    commit_transaction() and its like do the same and wait without end: for good, once the producer is closed.
+    commit_transaction() and similar methods wait without a timeout: forever, if the producer is closed.
     """
     result = ask(made._transaction_manager)
     made._sender.wakeup()

@@ -1,10 +1,10 @@
-"""A consumer that commits its offsets before the work (at_most_once) or after it (at_least_once), never by a clock.
+"""A consumer that commits its offsets before the work (at_most_once) or after it (at_least_once), never by a timer.
 
     with Consumer(AtLeastOnce(), ["orders"], "billing", "127.0.0.1:9092", dead_letter=DeadLetter("orders.dead")) as consumer:
         consumer.run(work, stop=stopping.is_set)
 
-Exactly once is no property of a consumer alone: its offsets have to be committed together with the work's result. That is
-`transform` where the result goes to Kafka, `SeenIds` where it goes to a database, and the MERGE of `ingest run` for the lake.
+A consumer alone cannot be exactly-once: the offsets and the result of the work must be committed together. `transform` does this for
+results in Kafka, `SeenIds` for results in a database, and the MERGE of `ingest run` for the lake.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from ingest.kafka.delivery.seen import SeenIds
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidInput
 
-# Between two records: so that a slow piece of work does not hold a rebalance up, and none is thrown out of the group.
+# Polls between two records, so that slow work does not delay a rebalance and the group does not remove this member.
 _KEEP_ALIVE_S: Final = 1.0
-# A rebalance takes as long as the slowest member takes to come to its next poll.
+# A rebalance lasts until the slowest member polls again.
 _LAST_COMMIT_WITHIN_S: Final = 10.0
 
 _log = logging.getLogger(__name__)
@@ -41,8 +41,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Consumed:
-    """What a run did: records worked on, copies passed over, records put away, and how often a partition went away before the
-    offset of what was done there could be committed."""
+    """Counts of a run: records processed, duplicates skipped, records sent to the dead-letter topic, and late commits.
+
+    A late commit is a partition that was revoked before the offset of its processed records could be committed.
+    """
 
     worked: int = 0
     duplicates: int = 0
@@ -52,7 +54,7 @@ class Consumed:
 
 @dataclass(frozen=True)
 class Deduplicate:
-    """How copies are recognised: `event_id` takes a record and gives its id (None: no id, always worked on)."""
+    """How duplicates are recognised: `event_id` returns the id of a record, or None for a record without id, which is always processed."""
 
     seen: SeenIds
     event_id: Callable[[Any], str | None]
@@ -60,7 +62,7 @@ class Deduplicate:
 
 @dataclass
 class _Progress:
-    """Next offsets of what is done and not committed."""
+    """Next offsets of processed records that are not committed yet."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     records: int = 0
@@ -70,11 +72,11 @@ class _Progress:
 class Consumer:
     """Reads `topics` as a member of `group_id`. A context manager; for one thread.
 
-    Offsets are committed every `commit_records` records or `commit_ms`, when partitions go away, and at the end. `instance` makes it a
-    static member: after a restart it gets its partitions back without a rebalance. Records that were fetched before their turn take up
-    to `input_buffer_max_bytes` (64 MB; called as in Kafka Streams), shared out evenly over the partitions, and a fetch of each besides.
-    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput COMMIT_EVERY, INPUT_BUFFER, TOPIC_UNKNOWN,
-    REBALANCE_UNKNOWN or CLIENT_OPTIONS, InvalidEnvironment BROKER_UNREACHABLE.
+    It commits offsets every `commit_records` records or `commit_ms`, when partitions are revoked, and at the end. In at_most_once it
+    commits before the work. `instance` makes it a static member: after a restart it gets its partitions back without a rebalance.
+    `input_buffer_max_bytes` (64 MB; named as in Kafka Streams) limits the waiting records, with an equal share per partition; one fetch
+    per partition can exceed it. `options` are kafka-python's and are checked against the mode. Raises GuaranteeBroken, InvalidInput
+    COMMIT_EVERY, INPUT_BUFFER, TOPIC_UNKNOWN, REBALANCE_UNKNOWN or CLIENT_OPTIONS, InvalidEnvironment BROKER_UNREACHABLE.
     """
 
     def __init__(
@@ -94,10 +96,10 @@ class Consumer:
         **options: Any,
     ) -> None:
         if not isinstance(mode, AtMostOnce | AtLeastOnce):
-            guarantee = "offsets that are committed apart from the work's result are lost or doubled by a crash between the two"
-            raise GuaranteeBroken(mode.name, "Consumer", "alone", expected="transform() in its place", guarantee=guarantee)
+            guarantee = "if offsets and the work's result are committed separately, a crash between the two loses or doubles records"
+            raise GuaranteeBroken(mode.name, "Consumer", "alone", expected="use transform() instead", guarantee=guarantee)
         if isinstance(mode, AtMostOnce) and dead_letter is not None and dead_letter.attempts > 1:
-            option, guarantee = "dead_letter.attempts", "work that failed half way would be done twice"
+            option, guarantee = "dead_letter.attempts", "work that failed halfway would be done twice"
             raise GuaranteeBroken(mode.name, option, dead_letter.attempts, expected="1", guarantee=guarantee)
         if commit_records < 1 or commit_ms < 1:
             raise InvalidInput("COMMIT_EVERY", f"{commit_records=}, {commit_ms=}.", expected="at least 1 of each.", remedy="correct them.")
@@ -129,57 +131,57 @@ class Consumer:
 
     @property
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are ours as of the last poll."""
+        """The partitions that this consumer owns as of the last poll."""
         return self._member.assignment
 
     def pause(self, topic: str, partition: int) -> None:
-        """Work on no more records of this partition until `resume`; it stays ours. To be called from the work or from `stop`."""
+        """Process no more records of this partition until `resume`; it stays assigned. Call it from the work or from `stop`."""
         self._member.pause(TopicPartition(topic, partition))
 
     def resume(self, topic: str, partition: int) -> None:
-        """See pause."""
+        """Process records of this partition again."""
         self._member.resume(TopicPartition(topic, partition))
 
     def run(self, work: Callable[[Any], object], *, stop: Callable[[], bool] = lambda: False, idle_s: float = float("inf")) -> Consumed:
-        """Give each record to `work` until `stop` says so or nothing has come for `idle_s`; what is done is committed at the end.
+        """Call `work` for each record until `stop` returns True or no record arrives for `idle_s`; commit at the end.
 
-        A record is kafka-python's: topic, partition, offset, key, value, headers, timestamp. What `work` raises makes the record
-        poison: it goes to the dead-letter topic, or PoisonRecord ends the run with the record's offset not committed.
+        A record is kafka-python's: topic, partition, offset, key, value, headers, timestamp. If `work` raises an exception, the record goes
+        to the dead-letter topic. Without one, PoisonRecord ends the run and the record's offset is not committed.
         """
-        came = time.monotonic()
+        last_record_at = time.monotonic()
         try:
-            while not stop() and time.monotonic() - came < idle_s:
+            while not stop() and time.monotonic() - last_record_at < idle_s:
                 records = self._member.gather(self._commit_records, 0.0, stop)
                 if records:
                     try:
                         self._batch(records, work, stop)
                     except BaseException:
-                        self._back()
+                        self._rewind()
                         raise
-                    records.clear()  # not held while the next ones are gathered
-                    came = time.monotonic()
+                    records.clear()  # frees them before the next ones are gathered
+                    last_record_at = time.monotonic()
                 elif self._is_due():
                     self._commit()
         finally:
-            self._commit_surely()
+            self._commit_with_retries()
         return self.counts
 
     def _batch(self, records: list[Any], work: Callable[[Any], object], stop: Callable[[], bool]) -> None:
         self._dropped.clear()
         if isinstance(self.mode, AtMostOnce) and not self._committed(_after(records)):
-            self._member.forget()  # if it was not done, and they are still ours, they come again; another member may have them
+            self._member.forget()  # uncommitted records are read again, by us or by the partition's new owner
             return
-        rests: set[TopicPartition] = set()
+        paused: set[TopicPartition] = set()
         for number, record in enumerate(records):
             place = TopicPartition(record.topic, record.partition)
             if stop() and isinstance(self.mode, AtLeastOnce):
-                self._back()
+                self._rewind()
                 return
-            if place in self._dropped or place in rests:
+            if place in self._dropped or place in paused:
                 continue
             if self._member.is_paused(place):
                 self._member.give_back(each for each in records[number:] if (each.topic, each.partition) == place)
-                rests.add(place)
+                paused.add(place)
                 continue
             self._work(record, work)
             if isinstance(self.mode, AtLeastOnce):
@@ -190,9 +192,9 @@ class Consumer:
             if time.monotonic() - self._member.polled_at > _KEEP_ALIVE_S:
                 self._member.poll(0)
 
-    def _back(self) -> None:
-        """What was taken and not worked on comes again; in at_most_once it is committed already, and lost."""
-        self._commit_surely()
+    def _rewind(self) -> None:
+        """Commit and rewind: unprocessed records are read again. In at_most_once they are committed already, and lost."""
+        self._commit_with_retries()
         self._member.rewind()
 
     def _work(self, record: Any, work: Callable[[Any], object]) -> None:
@@ -209,7 +211,7 @@ class Consumer:
                 if self._dead_letter is None or self._letters is None:
                     raise PoisonRecord(record.topic, record.partition, record.offset, error, attempts) from error
                 letter = self._dead_letter.letter(record, error)
-                with self._or_all_again():
+                with self._reread_all_on_failure():
                     self._letters.send(letter.topic, letter.value, key=letter.key, headers=letter.headers)
                 self.counts.dead += 1
 
@@ -230,10 +232,13 @@ class Consumer:
         return done.records >= self._commit_records or (done.records > 0 and time.monotonic() - done.since >= self._commit_s)
 
     def _commit(self) -> bool:
-        """False while a rebalance is under way: the broker takes no offsets then. They wait, or go with their partition."""
+        """Commit; False if it failed, as during a rebalance, when the broker accepts no offsets. A later commit repeats it.
+
+        If their partition is revoked first, the offsets are dropped.
+        """
         if self._letters is not None:
-            with self._or_all_again():
-                self._letters.flush()  # first: a letter that is lost while its record counts as done is a lost record
+            with self._reread_all_on_failure():
+                self._letters.flush()  # before the offsets: if a letter is lost after its record is committed, the record is lost
         if self._done.offsets and not self._committed(self._done.offsets):
             self._done.since = time.monotonic()
             self._done.records = 1  # due again after commit_ms
@@ -242,8 +247,8 @@ class Consumer:
         return True
 
     @contextmanager
-    def _or_all_again(self) -> Iterator[None]:
-        """A letter that did not arrive may be of any record since the last commit: they all come again, also after the run's end."""
+    def _reread_all_on_failure(self) -> Iterator[None]:
+        """If a letter fails, all records since the last commit are read again, even by a later run: it may belong to any of them."""
         try:
             yield
         except DeliveryFailed:
@@ -251,8 +256,8 @@ class Consumer:
             self._member.forget()
             raise
 
-    def _commit_surely(self) -> None:
-        """What is done is committed, or its partitions are gone."""
+    def _commit_with_retries(self) -> None:
+        """Retry the commit until it succeeds or the partitions are revoked, for at most `_LAST_COMMIT_WITHIN_S`."""
         deadline = time.monotonic() + _LAST_COMMIT_WITHIN_S
         while not self._commit() and time.monotonic() < deadline:
             self._member.poll(0.1)
@@ -267,7 +272,7 @@ class Consumer:
 
     def _finish(self, gone: set[TopicPartition]) -> Offsets:
         if self._letters is not None and self._done.records:
-            return {}  # letters cannot be waited for here; the records come again instead
+            return {}  # this cannot wait for letters, so the records are read again
         return {place: offset for place, offset in self._done.offsets.items() if place in gone}
 
     def _drop(self, gone: set[TopicPartition], finished: bool) -> None:

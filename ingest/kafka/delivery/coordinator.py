@@ -1,38 +1,40 @@
-"""What kafka-python's group coordinator forgets in a rebalance, and does not with these."""
+"""Fixes for kafka-python's group coordinator, which loses state during a rebalance."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def hear_of_every_loss(coordinator: Any) -> None:
-    """A member that learns in the midst of a rebalance that it was thrown out has lost its partitions; kafka-python 3.0.12 keeps them.
+def notice_every_loss(coordinator: Any) -> None:
+    """Report lost partitions also when a member learns during a rebalance that the group removed it; kafka-python 3.0.12 does not.
 
-    It asks what was lost once a rebalance, before the first JoinGroup. If that does not reach the broker for longer than the session, and
-    others have the partitions meanwhile, the member comes back as a new one with its old fetch positions: a partition that is dealt to it
-    again counts as never gone, and what the others have done is done again. With this it asks again before it joins as a new member.
+    It checks for lost partitions once per rebalance, before the first JoinGroup. That request can fail to reach the broker for longer than
+    the session, and other members then get the partitions. The member rejoins as a new one, but with its old fetch positions: a partition
+    that is assigned to it again counts as never lost, and the work of the other members is repeated. This patch makes the member check
+    again before it joins as a new one.
     """
     reset = coordinator.reset_generation
 
-    def and_ask_again(*arguments: Any, **named: Any) -> None:
+    def reset_and_check_again(*arguments: Any, **named: Any) -> None:
         reset(*arguments, **named)
         coordinator.rejoining = False
 
-    coordinator.reset_generation = and_ask_again
+    coordinator.reset_generation = reset_and_check_again
 
 
-def end_every_rebalance(coordinator: Any) -> None:
-    """A rebalance that was begun for a change of the topics is needed until its assignment is there; kafka-python 3.0.12 forgets it.
+def finish_every_rebalance(coordinator: Any) -> None:
+    """Keep a rebalance pending until its assignment arrives; kafka-python 3.0.12 forgets one that a change of the topics started.
 
-    The leader compares the partitions it dealt with those there are, and takes them for dealt before the broker has answered. A poll that
-    ends in between never takes the answer: new partitions are not read, heartbeats stay off, and the broker throws the member out.
+    The leader compares its last assignment with the existing partitions, and counts new ones as assigned before the broker has answered.
+    If a poll ends in between, the answer is never processed: new partitions are not read, heartbeats stay off, and the broker removes the
+    member from the group.
     """
     needed = coordinator.need_rejoin
 
-    def and_remember() -> bool:
+    def needed_until_finished() -> bool:
         if not needed():
             return False
         coordinator.request_rejoin()
         return True
 
-    coordinator.need_rejoin = and_remember
+    coordinator.need_rejoin = needed_until_finished

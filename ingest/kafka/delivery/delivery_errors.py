@@ -1,4 +1,4 @@
-"""What can go wrong between a producer or consumer and its promise, one class for each thing that the caller has to do about it."""
+"""The errors of producers and consumers: one class for each different reaction of the caller."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ if TYPE_CHECKING:
 
 
 def named(error: BaseException) -> str:
-    """An error with its class, which kafka-python's mostly say themselves."""
+    """The text of an error with its class name, which most kafka-python errors already contain."""
     name, text = type(error).__name__, str(error)
     return text if name in text else f"{name}: {text}"
 
 
 class GuaranteeBroken(InvalidInput):
-    """Thrown when options contradict a delivery mode; `guarantee` says in words what would no longer hold (exit 2)."""
+    """Thrown when options contradict a delivery mode; `guarantee` says in words what would go wrong (exit 2)."""
 
     def __init__(self, mode: str, option: str, value: object, *, expected: str, guarantee: str) -> None:
         self.mode, self.option, self.guarantee = mode, option, guarantee
         super().__init__(
             "GUARANTEE_BROKEN",
-            f"{option}={value!r} in delivery mode {mode}, which would break this: {guarantee}.",
+            f"{option}={value!r} breaks delivery mode {mode}: {guarantee}.",
             expected=f"{option}: {expected}.",
-            remedy=f"leave {option} out, or choose the delivery mode that means it.",
+            remedy=f"leave {option} out, or choose a delivery mode that allows it.",
         )
 
 
 class ProducerFenced(RunStopped):
-    """Thrown when the broker holds a newer producer for our transactional id. This producer is closed; never retry with it.
+    """Thrown when the broker knows a newer producer for our transactional id. This producer is closed; never retry with it.
 
-    The open transaction is or will be aborted. Only if its commit was asked for (`commit_asked`) it may be committed: the broker can have
-    done it at once, its answer was lost, and the client's second try came after the fence. `timed_out` tells that the transaction was
-    older than its timeout: then the broker may have aborted it by itself, which it reports in the same words.
+    The open transaction is or will be aborted. Only if its commit was requested (`commit_asked`), it may have been committed: the broker
+    committed, its answer was lost, and the client's retry arrived after the fencing. `timed_out`: the transaction was older than its
+    timeout. Then the broker may have aborted the transaction itself, which it reports with the same error.
     """
 
     def __init__(self, transactional_id: str, *, timed_out: bool = False, commit_asked: bool = False) -> None:
         self.transactional_id, self.timed_out, self.commit_asked = transactional_id, timed_out, commit_asked
         late = ", or the broker aborted the transaction, which was older than its timeout," if timed_out else ""
-        asked = "; the transaction's commit was asked for, and may have been done before" if commit_asked else ""
+        asked = "; the transaction's commit was requested, and may have been done before" if commit_asked else ""
         super().__init__(
             "PRODUCER_FENCED",
             f"another producer{late} took over the transactional id {transactional_id}{asked}.",
             expected="one producer at a time for a transactional id, and transactions shorter than their timeout.",
-            remedy="let the other one go on, or give this one an id of its own; start anew from the committed offsets"
-            + ("; against the timeout: fewer records in a transaction, or a longer transaction_timeout_ms." if timed_out else "."),
+            remedy="let the other one continue, or give this one its own id; restart from the committed offsets"
+            + ("; to avoid the timeout, use fewer records per transaction or a longer transaction_timeout_ms." if timed_out else "."),
         )
 
 
 class TransactionAborted(RunStopped):
-    """Thrown when a transaction was not committed and never will be: no read_committed consumer sees it. Sending again is exact."""
+    """Thrown when a transaction was not committed and never will be: no read_committed consumer sees it. Sending again doubles nothing."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
@@ -63,9 +63,9 @@ class TransactionAborted(RunStopped):
 
 
 class OutcomeUnknown(RunStopped):
-    """Thrown when a commit was asked for and not answered: the records are visible as a whole, or not at all, and we do not know which.
+    """Thrown when a commit was requested and not answered: either all records are visible or none, and the client cannot know which.
 
-    `settled`: whether the producer was replaced since, so that nothing more can become of that transaction.
+    `settled`: the producer was replaced, so the outcome of that transaction can no longer change.
     """
 
     def __init__(self, transactional_id: str, *, settled: bool, why: str) -> None:
@@ -79,12 +79,12 @@ class OutcomeUnknown(RunStopped):
             "OUTCOME_UNKNOWN",
             f"the commit of a transaction of {transactional_id} was not answered ({why}). {after}.",
             expected="an answer to the commit.",
-            remedy="look whether the records are there before sending again, or send again with the same event ids and deduplicate.",
+            remedy="check whether the records are there before you send again, or send again with the same event ids and deduplicate.",
         )
 
 
 class DeliveryFailed(RunStopped):
-    """Thrown when records were not acknowledged; they may be in the log all the same. `errors` has one text for each record."""
+    """Thrown when records were not acknowledged; they may be in the log nevertheless. `errors` has one text per record."""
 
     def __init__(self, errors: Sequence[str]) -> None:
         self.errors = tuple(errors)
@@ -92,36 +92,36 @@ class DeliveryFailed(RunStopped):
             "DELIVERY_FAILED",
             f"{len(errors)} record(s) were not acknowledged (the first: {errors[0]}).",
             expected="an acknowledgement of every record.",
-            remedy="send them again with the same event ids, so that those which did arrive are recognised.",
+            remedy="send them again with the same event ids, so that records that did arrive are recognised.",
         )
 
 
 class GroupMovedOn(TransactionAborted):
-    """Thrown when the consumer group has gone on without us: our partitions may have other owners. Nothing of the work is visible."""
+    """Thrown when the consumer group has continued without us: our partitions may have other owners. None of the work is visible."""
 
 
 class StoreFailed(RunStopped):
-    """Thrown when the store of seen ids cannot be read or written. That is no fault of a record: none becomes poison by it."""
+    """Thrown when the store of seen ids cannot be read or written. No record caused it, so none goes to the dead-letter topic."""
 
     def __init__(self, path: str, error: BaseException) -> None:
         super().__init__(
             "SEEN_STORE",
             f"the ids in {path} cannot be read or written ({type(error).__name__}: {error}).",
             expected="an SQLite file on a local disk with room on it, for this consumer alone.",
-            remedy="see to the file, and start again from the committed offsets.",
+            remedy="repair the file or free disk space, then start again from the committed offsets.",
         )
 
 
 class PoisonRecord(RunStopped):
-    """Thrown when the work on one record fails again and again and there is no dead-letter topic, or makes what cannot be sent."""
+    """Thrown when the work fails on one record in all attempts and there is no dead-letter topic, or when its output cannot be sent."""
 
     def __init__(self, topic: str, partition: int, offset: int, error: BaseException, attempts: int, *, unsendable: bool = False) -> None:
         self.topic, self.partition, self.offset = topic, partition, offset
         where = f"record at {topic}[{partition}]@{offset}"
         found = f"the {where} failed {attempts} time(s), last with {type(error).__name__}: {error}."
-        expected, remedy = "a record that can be worked on.", "correct the work, or give a dead-letter topic for such records."
+        expected, remedy = "a record that can be processed.", "correct the work, or set a dead-letter topic for such records."
         if unsendable:
-            found = f"what was made of the {where} cannot be sent ({named(error)})."
+            found = f"the output for the {where} cannot be sent ({named(error)})."
             expected = "records with a key or a value, no larger than max_request_size and the brokers' message.max.bytes."
             remedy = "correct the work, or raise both limits (producer_options)."
         super().__init__("POISON_RECORD", found, expected=expected, remedy=remedy)

@@ -1,7 +1,7 @@
 """Many records in one transaction, grouped by count and by time.
 
-A transaction costs the same few requests for one record and for a thousand; and it must not stay open because no record comes,
-since all who read committed wait behind it.
+A transaction costs the same few requests for one record as for a thousand. It must not stay open until the next record arrives, because
+read_committed consumers wait for its end.
 
     with TransactionalProducer(ExactlyOnce("billing-0"), servers) as producer, Grouped(producer) as out:
         for event in events:
@@ -24,17 +24,17 @@ from ingest.runtime.errors import InvalidInput
 RECORDS: Final = 1_000
 TIME_MS: Final = 100
 ATTEMPTS: Final = 3
-# A group is kept until it is committed, to be sent again; beyond this its records would not all be in flight at once anyway.
+# A group is kept in memory until it is committed, so that it can be sent again. A larger one would not fit in flight at once anyway.
 _GROUP_BYTES_MAX: Final = BYTES_MAX
 
 
 class Grouped:
-    """Commits after `records` records, 32 MB of them, or `time_ms` after the first one, whichever is first. A context manager.
+    """Commits after `records` records, 32 MB, or `time_ms` after the first record, whichever is first. A context manager.
 
-    An aborted group is sent again, up to `attempts` times, since that is exact. Every other error is raised by the next `send` or at
-    the end, with its records in `lost`, the one that this `send` was given among them: OutcomeUnknown leaves the choice to the caller,
-    because sending again might double them. When an exception leaves the block, what was not committed is in `lost` too.
-    `send` waits while a group is being committed, so a fast caller cannot run away from the broker.
+    An aborted group is sent again, `attempts` times in all, because that cannot double records. Any other error is raised by the next
+    `send` or at the end of the block. Its records are then in `lost`, with the record that this `send` was given. After OutcomeUnknown the
+    caller must decide, because sending again could double them. If an exception leaves the block, the uncommitted records are in `lost`
+    too. `send` waits while a group is being committed, so a fast caller cannot outrun the broker.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Grouped:
                     self._commit()
                 elif self._group:
                     self.lost, self._group = tuple(self._group), []
-        finally:  # also when a signal ends the wait for the last commit
+        finally:  # also if a signal interrupts the wait for the last commit
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
@@ -78,14 +78,14 @@ class Grouped:
     def send(
         self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: Headers = (), partition: int | None = None
     ) -> None:
-        """Add a record to the present group. Raises what the commit of a former group raised; TypeError for what is not bytes."""
+        """Add a record to the current group. Raises the error of an earlier group's commit; TypeError if value or key is not bytes."""
         for what, given in (("value", value), ("key", key)):
-            if not isinstance(given, bytes | bytearray | memoryview | None):  # at its commit it would take the whole group with it
+            if not isinstance(given, bytes | bytearray | memoryview | None):  # at the commit it would fail the whole group
                 raise TypeError(f"the {what} is {type(given).__name__}; expected bytes, or None. Encode it first.")
         with self._changed:
             if self._ended:
                 raise InvalidInput(
-                    "GROUP_ENDED", "a record for a group that has ended.", expected="an open one.", remedy="make a new Grouped."
+                    "GROUP_ENDED", "a record for a group that has ended.", expected="an open one.", remedy="create a new Grouped."
                 )
             if self._error is not None:
                 self.lost = (*self.lost, Outgoing(topic, value, key, headers, partition))
@@ -100,7 +100,7 @@ class Grouped:
                 self._changed.notify_all()
 
     def flush(self) -> None:
-        """Commit the present group now."""
+        """Commit the current group now."""
         with self._changed:
             self._commit()
             self._raise_error()

@@ -1,8 +1,8 @@
-"""A member of a consumer group that never works on a record it does not own any more.
+"""A consumer group member that never hands out records of a partition that it has lost.
 
-Records are taken from Kafka into a buffer and handed out from it; a rebalance happens inside `poll` and nowhere else, so that no
-work and no transaction is ever under way while partitions change hands. What is buffered of a partition that goes away is abandoned:
-its next owner begins at the committed offset.
+It fetches records into a buffer and hands them out from there. Rebalances happen only inside `poll`, so no work and no transaction is
+under way while partitions change owners. Buffered records of a revoked partition are dropped: its next owner starts at the committed
+offset.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kafka.errors import IllegalStateError, KafkaConfigurationError, KafkaError,
 
 from ingest.kafka.delivery.buffer import Buffer
 from ingest.kafka.delivery.connection import greet, known, refused
-from ingest.kafka.delivery.coordinator import end_every_rebalance, hear_of_every_loss
+from ingest.kafka.delivery.coordinator import finish_every_rebalance, notice_every_loss
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
@@ -30,9 +30,9 @@ Offsets: TypeAlias = Mapping[TopicPartition, int]
 _ASSIGNORS: Final = {"cooperative": CooperativeStickyAssignor, "eager": RangePartitionAssignor}
 _POLL_S: Final = 0.2
 _TOPICS_WITHIN_S: Final = 10.0
-# All members have to come to their next poll before partitions are dealt.
+# Partitions are assigned only after every member has polled again.
 _REBALANCE_WITHIN_S: Final = 10.0
-# Committed offsets of a transaction that is still open are not told (KIP-447): the wait is bounded by its timeout.
+# The broker does not return offsets that an open transaction holds (KIP-447). That transaction's timeout bounds the wait.
 _COMMITTED_WITHIN_S: Final = 60.0
 
 _log = logging.getLogger(__name__)
@@ -41,9 +41,9 @@ _log = logging.getLogger(__name__)
 class Member:
     """One consumer in a group. `options` are kafka-python's, from a delivery mode.
 
-    `finish` is asked, before partitions go, for offsets of work that is done and not committed; `dropped` is told which partitions are
-    gone, and whether such offsets were committed. Both run inside `poll`. Raises InvalidEnvironment BROKER_UNREACHABLE, InvalidInput
-    TOPIC_UNKNOWN, REBALANCE_UNKNOWN or CLIENT_OPTIONS.
+    `finish` is called before partitions are revoked and returns the offsets of finished work that is not committed yet. `dropped` is
+    called afterwards with the partitions that are gone and with whether such offsets were committed. Both run inside `poll`. Raises
+    InvalidEnvironment BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN, REBALANCE_UNKNOWN or CLIENT_OPTIONS.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Member:
     ) -> None:
         self._finish, self._dropped = finish, dropped
         self._buffer = buffer
-        self._full = False  # nothing more is fetched of any partition that may work
+        self._full = False  # every assigned partition is full or paused, and at least one is full
         self._stale: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._eager = rebalance == "eager"
@@ -68,7 +68,7 @@ class Member:
             found, expected = f"rebalance is {rebalance!r}.", f"one of {', '.join(_ASSIGNORS)}."
             raise InvalidInput("REBALANCE_UNKNOWN", found, expected=expected, remedy="correct it, or leave it out.")
         if not self._topics:
-            raise InvalidInput("TOPIC_UNKNOWN", "no topic is named.", expected="at least one to read.", remedy="name it.")
+            raise InvalidInput("TOPIC_UNKNOWN", "no topic is given.", expected="at least one topic to read.", remedy="name one.")
         self._reset: str = options["auto_offset_reset"]
         self.group = ConsumerGroupMetadata(group_id=options["group_id"])
         self.polled_at = time.monotonic()
@@ -84,11 +84,11 @@ class Member:
             raise InvalidEnvironment(
                 "BROKER_UNREACHABLE",
                 f"no consumer at {kafka.bootstrap_servers}: {kafka.without_secrets(repr(error))}.",
-                expected="a Kafka broker that answers and lets us in.",
+                expected="a Kafka broker that answers and grants access.",
                 remedy="check the address and the rights; `ingest broker start` starts an embedded broker.",
             ) from error
-        hear_of_every_loss(self._consumer._coordinator)
-        end_every_rebalance(self._consumer._coordinator)
+        notice_every_loss(self._consumer._coordinator)
+        finish_every_rebalance(self._consumer._coordinator)
         self._consumer.subscribe(list(self._topics), listener=_Listener(self))
         try:
             self._know_topics(kafka.bootstrap_servers)
@@ -97,20 +97,20 @@ class Member:
             raise
 
     def close(self) -> None:
-        """Leave the group (a static member only goes silent: its place is kept until the session times out)."""
+        """Leave the group. A static member only stops its heartbeats and keeps its partitions until the session times out."""
         with suppress(KafkaError):
             self._consumer.close(autocommit=False, timeout_ms=5_000)
 
     @property
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are ours as of the last poll."""
+        """The partitions that this member owns as of the last poll."""
         return set(self._consumer.assignment())
 
     def poll(self, timeout_s: float) -> None:
-        """Take what is there into the buffer; partitions come and go here.
+        """Fetch records into the buffer; rebalances happen here.
 
-        A rebalance that has begun is waited for: kafka-python 3.0.12 throws an assignment away that arrives between two polls and joins
-        anew, so that members with short polls would deal the partitions without end.
+        Waits for a rebalance that is under way: kafka-python 3.0.12 discards an assignment that arrives between two polls and joins again.
+        Members with short polls would rebalance without end.
         """
         self._poll_once(timeout_s)
         deadline = time.monotonic() + _REBALANCE_WITHIN_S
@@ -123,9 +123,9 @@ class Member:
             for topic in self._topics:
                 self._consumer.partitions_for_topic(topic)
         self.polled_at = time.monotonic()
-        # As of now and not as of the commit: see Transaction.send_offsets.
+        # The metadata of now, not of the later commit: see Transaction.send_offsets.
         self.group = self._consumer.group_metadata()
-        # Before the offsets are asked for: that can fail, and the client has passed these records by now.
+        # Before _rewind_stale requests offsets: that can fail, and the client's position is already behind these records.
         for place, records in found.items():
             if place not in self._stale:
                 self._buffer.add(place, records)
@@ -133,9 +133,9 @@ class Member:
         self._hold_back()
 
     def gather(self, records: int, time_s: float, stop: Callable[[], bool]) -> list[Any]:
-        """Up to `records` records, each partition's in order, at most `time_s` after the first one came, fewer when the buffer is full.
+        """Take up to `records` records, in order per partition, within `time_s` of the first one; fewer if the buffer is full.
 
-        Empty if none came. Those of the last `gather` are worked on by now.
+        Returns an empty list if none arrived. The caller must have processed the records of the last `gather`.
         """
         self._buffer.worked()
         self.poll(0)
@@ -155,50 +155,50 @@ class Member:
         return taken
 
     def give_back(self, records: Iterable[Any]) -> None:
-        """Records of the last `gather` that were not worked on: they are the next ones. Only while all are ours."""
+        """Put unprocessed records of the last `gather` back to the front. Allowed only while this member owns their partitions."""
         self._buffer.give_back(records)
 
     def commit(self, offsets: Offsets) -> None:
-        """Commit next offsets outside of a transaction. Raises kafka.errors.CommitFailedError and other KafkaErrors."""
+        """Commit next offsets outside a transaction. Raises kafka.errors.CommitFailedError and other KafkaErrors."""
         self._consumer.commit({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})
 
     def rewind(self) -> None:
-        """Forget the buffer and go back to what the group has committed. Raises kafka.errors.KafkaError; the next poll tries again then."""
+        """Clear the buffer and seek to the committed offsets. Raises kafka.errors.KafkaError; the next poll then tries again."""
         self.forget()
         self._rewind_stale()
 
     def forget(self) -> None:
-        """The same, but not before the next poll: for a run that ends with an error, and may be begun again."""
+        """Like `rewind`, but seek at the next poll: for a run that ends with an error and may be started again."""
         self._stale |= self.assignment
         self._buffer.clear()
 
     def pause(self, place: TopicPartition) -> None:
-        """Hand out no record of this partition until `resume`; it stays ours."""
+        """Hand out no records of this partition until `resume`; it stays assigned."""
         self._paused.add(place)
         self._hold_back()
 
     def resume(self, place: TopicPartition) -> None:
-        """See pause."""
+        """Hand out records of this partition again."""
         self._paused.discard(place)
         self._hold_back()
 
     def is_paused(self, place: TopicPartition) -> bool:
-        """See pause."""
+        """Whether `pause` is in effect for this partition."""
         return place in self._paused
 
     def _know_topics(self, servers: str) -> None:
         """Wait until the client knows its topics.
 
-        kafka-python 3.0.12 loses a request for metadata that meets one under way, for up to five minutes; a leader that does not know a
-        topic assigns nothing of it. Asking for the partitions of an unknown topic asks the broker again.
+        kafka-python 3.0.12 drops a metadata request while another one is under way, and repeats it only after up to five minutes. A group
+        leader that does not know a topic assigns none of its partitions. `partitions_for_topic` of an unknown topic asks the broker again.
         """
         deadline = time.monotonic() + _TOPICS_WITHIN_S
         for topic in self._topics:
             while not self._consumer.partitions_for_topic(topic):
                 if time.monotonic() > deadline:
                     found, expected = (
-                        f"the brokers {servers} tell no partitions of topic {topic!r}.",
-                        "a topic that exists and may be read.",
+                        f"the brokers {servers} report no partitions of topic {topic!r}.",
+                        "a topic that exists and that this user may read.",
                     )
                     raise InvalidInput(
                         "TOPIC_UNKNOWN", found, expected=expected, remedy="create the topic first, or grant Describe and Read."
@@ -206,7 +206,7 @@ class Member:
                 time.sleep(_POLL_S)
 
     def _hold_back(self) -> None:
-        """Fetch nothing for partitions that are paused, or whose buffer is full."""
+        """Stop fetching paused partitions and those with a full buffer; fetch all others."""
         ours, held = self.assignment, set(self._consumer.paused())
         full = {place for place in ours if self._buffer.is_full(place, len(ours), was_full=place in held)}
         wanted = full | (ours & self._paused)
@@ -217,10 +217,14 @@ class Member:
             self._consumer.resume(place)
 
     def _rewind_stale(self) -> None:
-        """kafka-python keeps the fetch position of a partition that an eager rebalance takes and gives back: behind what we dropped."""
+        """Seek stale partitions to the committed offsets.
+
+        When an eager rebalance revokes a partition and assigns it again, kafka-python keeps its fetch position and would skip the records
+        that were dropped.
+        """
         self._stale &= self.assignment
         for place in tuple(self._stale):
-            with suppress(IllegalStateError):  # it went away meanwhile
+            with suppress(IllegalStateError):  # revoked in the meantime
                 self._seek(place, self._consumer.committed(place, timeout_ms=_COMMITTED_WITHIN_S * 1000))
             self._stale.discard(place)
 
@@ -241,7 +245,7 @@ class Member:
 
 
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
-    """Runs in the client's network thread while `poll` waits; it must not block, so it commits without waiting in the way."""
+    """Runs in the client's network thread while `poll` waits. It must not block, so it commits asynchronously."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -254,7 +258,7 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
             try:
                 await self._member._consumer.commit_async({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})
             except KafkaError as error:
-                _log.info("offsets of partitions that go away were not committed, their records come again: %r", error)
+                _log.info("offsets of revoked partitions were not committed, their records are read again: %r", error)
                 finished = False
         self._member._gone(places, finished=finished)
 

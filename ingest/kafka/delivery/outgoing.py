@@ -1,4 +1,4 @@
-"""A record that is to be sent."""
+"""A record to send."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Headers: TypeAlias = Sequence[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A record for `topic`. The key chooses the partition (murmur2, as Java's clients) unless `partition` is given."""
+    """A record for `topic`. Unless `partition` is given, the key chooses the partition (murmur2, as in Java clients)."""
 
     topic: str
     value: bytes | None

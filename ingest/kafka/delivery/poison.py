@@ -1,4 +1,4 @@
-"""What becomes of a record on which the work fails."""
+"""Dead-letter handling for records on which the work fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DETAIL_BYTES_MAX: Final = 1_000
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """After `attempts` failures the record goes to `topic` as it is, with headers that say where it was and why; then work goes on."""
+    """After `attempts` failures, send the record unchanged to `topic`, with headers for its position and the error, and continue."""
 
     topic: str
     attempts: int = 1
@@ -21,12 +21,12 @@ class DeadLetter:
     def __post_init__(self) -> None:
         if not self.topic or self.attempts < 1:
             found, remedy = f"topic {self.topic!r}, attempts {self.attempts}.", "correct them."
-            raise InvalidInput("DEAD_LETTER", found, expected="a topic, and at least one attempt.", remedy=remedy)
+            raise InvalidInput("DEAD_LETTER", found, expected="a topic and at least one attempt.", remedy=remedy)
 
     def letter(self, record: Any, error: BaseException) -> Outgoing:
-        """The record of the dead-letter topic: key, value and headers unchanged, and `dead.*` headers added.
+        """The dead-letter record: key, value and headers unchanged, with added `dead.*` headers.
 
-        What kafka-python cannot send is sent empty: the value of a record that has neither key nor value, and a header without a value.
+        kafka-python cannot send a record with neither key nor value, or a header without a value: such a null value becomes empty bytes.
         """
         value = b"" if record.key is None and record.value is None else record.value
         headers = [(name, content if content is not None else b"") for name, content in record.headers]

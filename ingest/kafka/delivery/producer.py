@@ -19,17 +19,17 @@ from ingest.kafka.delivery.mode import AtLeastOnce, AtMostOnce
 from ingest.kafka.delivery.outgoing import Headers
 from ingest.kafka.kafka_options import KafkaOptions
 
-# A little longer than delivery_timeout_ms, after which kafka-python gives a record up by itself.
+# A little longer than delivery_timeout_ms, after which kafka-python itself gives up a record.
 FLUSH_WITHIN_S: Final = 45.0
 
 
 class Producer:
-    """Sends records one by one. A context manager: waits for all of them at its end, also when an exception leaves the block; that is
-    raised on, with a note if some were not acknowledged.
+    """Sends records one by one. A context manager that waits for all of them at the end of the block.
 
-    In at_least_once a record that is not acknowledged raises DeliveryFailed, at the latest in `flush`; in at_most_once nobody knows.
-    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS, InvalidEnvironment
-    BROKER_UNREACHABLE.
+    If an exception leaves the block, it waits too and re-raises the exception, with a note if records were not acknowledged. A signal
+    does not wait. In at_least_once an unacknowledged record raises DeliveryFailed, at the latest in `flush`; in at_most_once lost records
+    go unnoticed. `options` are kafka-python's and are checked against the mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS,
+    InvalidEnvironment BROKER_UNREACHABLE.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class Producer:
                 try:
                     self.flush()
                 except DeliveryFailed as failed:
-                    error.add_note(f"Besides, {failed.found}")
-            elif undecided := self._in_flight.undecided():  # a signal shall end what it was meant to end
-                error.add_note(f"{undecided} record(s) sent before were not acknowledged, and are not sent any more.")
+                    error.add_note(f"In addition, {failed.found}")
+            elif undecided := self._in_flight.undecided():  # no flush, so that a signal ends the process
+                error.add_note(f"{undecided} record(s) sent before were not acknowledged and will not be sent any more.")
         finally:
             end(self._made)
 
@@ -67,9 +67,10 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Any:
-        """Hand a record over; waits when too much is in flight. Raises DeliveryFailed, also for records sent before.
+        """Send a record; blocks while too many bytes are in flight. Raises DeliveryFailed, also for records sent earlier.
 
-        Returns kafka-python's future, which after `flush` tells what became of this record (None if at_most_once could not hand it over).
+        Returns kafka-python's future, which has the record's outcome after `flush`. In at_most_once it returns None if kafka-python did not
+        accept the record.
         """
         future = None
         try:
@@ -82,7 +83,7 @@ class Producer:
         return future
 
     def flush(self) -> None:
-        """Wait until every record is acknowledged, or in at_most_once sent. Raises DeliveryFailed."""
+        """Wait until every record is acknowledged (in at_most_once: sent). Raises DeliveryFailed."""
         deadline = time.monotonic() + self._within_s
         try:
             self._made.flush(timeout=self._within_s)

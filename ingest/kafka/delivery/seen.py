@@ -1,4 +1,4 @@
-"""Event ids that were worked on: bounded, and persistent, so that a copy is recognised after a restart too."""
+"""The ids of processed events, bounded in number and persistent, so that copies are recognised after a restart too."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from ingest.kafka.delivery.delivery_errors import StoreFailed
 from ingest.runtime.errors import InvalidInput
 
 KEEP: Final = 1_000_000
-# Older ids go in portions of this share, so that not every insert has to delete.
+# Older ids are deleted in portions of this share of `keep`, so that not every insert deletes.
 _SLACK: Final = 0.05
 
 
 class SeenIds:
     """The last `keep` event ids, in an SQLite file. A context manager; for one thread.
 
-    A copy that comes more than `keep` ids after the first one is not recognised, nor one that another instance with another file
-    works on: bound the distance (retries come soon), or deduplicate where all meet, as the MERGE into the lake does. Raises StoreFailed.
+    It does not recognise a copy that arrives more than `keep` ids after the first one, or one that another instance with another file
+    processed. Choose `keep` large enough (retries arrive soon), or deduplicate in one central place, as the MERGE into the lake does.
+    Raises StoreFailed.
     """
 
     def __init__(self, path: Path | str, *, keep: int = KEEP) -> None:
         if keep < 1:
             raise InvalidInput("SEEN_KEEP", f"keep is {keep}.", expected="at least 1.", remedy="correct it.")
         self._keep, self._path = keep, str(path)
-        # FULL: an id that was added has to be there after a power cut, since the offset may be committed right after it.
+        # synchronous=FULL: an added id must survive a power cut, because the offset may be committed right after it.
         with self._stored():
             self.connection = sqlite3.connect(path, isolation_level=None)
             try:
@@ -60,10 +61,10 @@ class SeenIds:
 
     @contextmanager
     def once(self, event_id: str) -> Iterator[bool]:
-        """True in the block if the id is new; it is remembered if the block ends without an exception.
+        """Yield True if the id is new; the id is stored if the block ends without an exception.
 
-        What the block writes through `connection` is committed together with the id: then the effect happens exactly once. An
-        effect elsewhere happens at least once, since a crash may come between it and the id. Raises RunStopped SEEN_STORE.
+        Writes through `connection` are committed together with the id, so they happen exactly once. Any other effect happens at least
+        once, because a crash can happen between the effect and the id. Raises RunStopped SEEN_STORE.
         """
         try:
             with self._stored():
@@ -76,7 +77,7 @@ class SeenIds:
                     self._prune()
                 self.connection.execute("COMMIT")
         except BaseException:
-            if self.connection.in_transaction:  # SQLite may have taken it back by itself
+            if self.connection.in_transaction:  # SQLite may have rolled back by itself
                 self.connection.execute("ROLLBACK")
             raise
 

@@ -1,7 +1,7 @@
-"""Keyed state of a transform: in memory, and in a compacted changelog topic that is written in the same transaction as the output.
+"""Keyed state of a transform: in memory and in a compacted changelog topic, which the transaction of the output also writes.
 
-A partition of the input has its own state, kept in the changelog's partition of the same number. It is read back when the partition
-comes to an instance, and is then exactly what the committed transactions left.
+Each input partition has its own state, in the changelog partition of the same number. An instance that gets a partition reads its state
+back. The restored state is exactly the result of the committed transactions.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _NONE: Final = object()
 
 
 class State:
-    """The state of one input partition: bytes by key. What a transaction changes is kept only if it commits."""
+    """The state of one input partition: bytes by key. Changes are kept only if their transaction commits."""
 
     def __init__(self, kept: dict[bytes, bytes]) -> None:
         self._kept = kept
-        self._changed: dict[bytes, bytes | None] = {}  # by the records of the open transaction
-        self._changing: dict[bytes, bytes | None] = {}  # by the present record
+        self._changed: dict[bytes, bytes | None] = {}  # changes by earlier records of the open transaction
+        self._changing: dict[bytes, bytes | None] = {}  # changes by the current record
 
     def __getitem__(self, key: bytes) -> bytes:
         for level in (self._changing, self._changed):
@@ -49,27 +49,27 @@ class State:
         self._changing[key] = value
 
     def __delitem__(self, key: bytes) -> None:
-        self[key]  # KeyError where there is none
+        self[key]  # KeyError if there is none
         self._changing[key] = None
 
     def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
-        """As a dict's."""
+        """Like `dict.get`."""
         try:
             return self[key]
         except KeyError:
             return default
 
     def take(self) -> None:
-        """The present record went well."""
+        """Accept the changes of the current record, which was processed."""
         self._changed |= self._changing
         self._changing.clear()
 
     def undo(self) -> None:
-        """The present record failed."""
+        """Discard the changes of the current record, which failed."""
         self._changing.clear()
 
     def keep(self) -> None:
-        """The transaction is committed."""
+        """Apply the changes of the committed transaction."""
         for key, value in self._changed.items():
             if value is None:
                 self._kept.pop(key, None)
@@ -78,13 +78,13 @@ class State:
         self._changed.clear()
 
     def changes(self, changelog: str, partition: int) -> Iterator[Outgoing]:
-        """The changelog's records of the open transaction: the last value of each key, null for a deleted one."""
+        """The changelog records of the open transaction: the last value per key, null for a deleted key."""
         for key, value in self._changed.items():
             yield Outgoing(changelog, value, key, partition=partition)
 
 
 class States:
-    """The states of the partitions that an instance owns, restored when first asked for."""
+    """The states of the partitions that an instance owns, each restored at its first use."""
 
     def __init__(self, kafka: KafkaOptions, changelog: str) -> None:
         self.changelog = changelog
@@ -97,7 +97,7 @@ class States:
         return self._by_partition[partition]
 
     def cleanup_policy(self) -> str | None:
-        """The changelog's; None where the broker does not tell us (it takes the right to describe its configuration)."""
+        """The changelog's cleanup.policy; None if the broker does not return it (this needs the right to describe its configuration)."""
         wanted = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=_TOPIC, resource_name=self.changelog, configuration_keys=["cleanup.policy"]
         )
@@ -106,24 +106,25 @@ class States:
         return next((str(each.value) for result in answer.results if result.error_code == 0 for each in result.configs), None)
 
     def forget(self, partitions: set[int] | None = None) -> None:
-        """Partitions went to others, or (None) a transaction did not commit: read them back when they are needed again."""
+        """Forget the state of revoked partitions, or (None) of all after a failed transaction; the next use restores it."""
         for partition in partitions if partitions is not None else set(self._by_partition):
             self._by_partition.pop(partition, None)
 
     def changes(self) -> Iterator[Outgoing]:
-        """What the open transaction has to write."""
+        """The changelog records that the open transaction has to write."""
         for partition, state in self._by_partition.items():
             yield from state.changes(self.changelog, partition)
 
     def keep(self) -> None:
-        """The transaction is committed."""
+        """Apply the changes of the committed transaction."""
         for state in self._by_partition.values():
             state.keep()
 
     def _restored(self, partition: int) -> dict[bytes, bytes]:
-        """Up to the very end, not only to the last stable offset: behind a dead owner's open transaction may lie the next one's work.
+        """Read the changelog partition to its end, not only to the last stable offset.
 
-        Waits for such a transaction to end, which its timeout bounds. Raises RunStopped STATE_NOT_RESTORED.
+        Committed records of a later owner can lie behind the open transaction of a dead one. So this waits until that transaction ends, at
+        most until its timeout. Raises RunStopped STATE_NOT_RESTORED.
         """
         place = TopicPartition(self.changelog, partition)
         kept: dict[bytes, bytes] = {}
@@ -145,9 +146,9 @@ class States:
                 if time.monotonic() - moved > _RESTORE_STALL_S:
                     raise RunStopped(
                         "STATE_NOT_RESTORED",
-                        f"{self.changelog}[{partition}] stands at offset {at} of {end} for {_RESTORE_STALL_S:g} s.",
+                        f"reading {self.changelog}[{partition}] has been at offset {at} of {end} for {_RESTORE_STALL_S:g} s.",
                         expected="a changelog that can be read to its end.",
-                        remedy="`ingest transactions` shows which transaction holds it up; start again when it has ended.",
+                        remedy="`ingest transactions` shows which transaction blocks it; start again when that one has ended.",
                     )
 
 

@@ -1,13 +1,13 @@
-"""The transactional producer: many records of several topics and partitions, and offsets of their input, visible together or never.
+"""The transactional producer: records of several topics and partitions, and their input offsets, become visible together or never.
 
     with TransactionalProducer(ExactlyOnce("billing-0"), "127.0.0.1:9092") as producer:
         with producer.transaction() as transaction:
             transaction.send("invoices", b"...", key=b"customer 7")
             transaction.send("audit", b"...")
 
-kafka-python 3.0.12 needs a guard here: when a batch of the transaction is given up (delivery timeout, or an epoch that the broker
-has raised after the transaction's own timeout), its commit_transaction() can return as if all were well, with records missing.
-So every record's acknowledgement is looked at before the commit is asked for.
+kafka-python 3.0.12 can give up a batch of the transaction: after the delivery timeout, or because the broker raised the epoch after the
+transaction timeout. Its commit_transaction() can then return without an error although records are missing. So this module checks the
+acknowledgement of every record before it requests the commit.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ingest.kafka.delivery.outgoing import Headers
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
-# Longer than request_timeout_ms, so that a slow broker is told from one that does not answer at all.
+# Longer than request_timeout_ms, to distinguish a slow broker from one that does not answer at all.
 COMMIT_WITHIN_S: Final = 45.0
 _FENCED: Final = (ProducerFencedError, InvalidProducerEpochError)
 
 
 class Transaction:
-    """An open transaction; made by TransactionalProducer.transaction."""
+    """An open transaction, created by TransactionalProducer.transaction."""
 
     def __init__(self, made: Any, in_flight: InFlight, within_s: float) -> None:
         self._made, self._in_flight, self._within_s = made, in_flight, within_s
@@ -53,10 +53,10 @@ class Transaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Any:
-        """Hand a record over; waits when too much is in flight. Records of one key, and of one partition, keep their order.
+        """Send a record; blocks while too many bytes are in flight. Records of one key, and of one partition, keep their order.
 
-        Returns kafka-python's future: after the commit its `get(timeout=0)` tells partition and offset. Raises
-        kafka.errors.KafkaError and TimeoutError, which abort the transaction on their way out.
+        Returns kafka-python's future; after the commit, its `get(timeout=0)` returns the partition and offset. Raises
+        kafka.errors.KafkaError and TimeoutError, which abort the transaction when they leave its block.
         """
         future = hand_over(self._made, topic, value, key, list(headers), partition, timestamp_ms)
         self._in_flight.add(future, len(value or b"") + len(key or b""), self._within_s)
@@ -64,9 +64,9 @@ class Transaction:
         return future
 
     def flush(self) -> None:
-        """Wait until the brokers have every record so far, which nobody sees before the commit; the commit itself does this too.
+        """Wait until the brokers have acknowledged every record so far. The records stay invisible until the commit, which also flushes.
 
-        Raises TransactionAborted when one was not acknowledged, and kafka.errors.KafkaError and TimeoutError as `send`.
+        Raises TransactionAborted if a record was not acknowledged, and kafka.errors.KafkaError and TimeoutError as `send` does.
         """
         self._made.flush(timeout=self._within_s)
         self._in_flight.drain(self._within_s)
@@ -75,21 +75,21 @@ class Transaction:
             raise TransactionAborted(f"{len(self._in_flight.errors)} record(s) were not acknowledged ({named(first)})")
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: ConsumerGroupMetadata) -> None:
-        """Commit the input's next offsets with this transaction, as the member of `group` that read it; of several calls, all of them.
+        """Commit the input's next offsets with this transaction, as the member of `group` that read it. Several calls add up.
 
-        `group` must be what the consumer was when it got the records: kafka-python forgets its membership when it learns that it was
-        thrown out, and the broker takes an empty one without asking (KIP-447 wants it for older clients). Raises GroupMovedOn.
+        `group` must be the consumer's metadata from when it got the records. kafka-python forgets its membership when it learns that the
+        group removed it, and the broker accepts empty metadata unchecked (KIP-447 allows it for older clients). Raises GroupMovedOn.
         """
         if group.generation_id < 0 or not group.member_id:
-            raise GroupMovedOn(f"the consumer is no member of the group {group.group_id} any more")
+            raise GroupMovedOn(f"the consumer is no longer a member of the group {group.group_id}")
         self._offsets.setdefault(group, {}).update({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})
 
 
 class TransactionalProducer:
-    """A producer that can only send inside of transactions. A context manager; not for several threads at once.
+    """A producer that sends only inside transactions. A context manager; not thread-safe.
 
-    `options` are kafka-python's, checked against the mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS, InvalidEnvironment
-    BROKER_UNREACHABLE.
+    `options` are kafka-python's and are checked against the mode. Raises GuaranteeBroken, InvalidInput CLIENT_OPTIONS,
+    InvalidEnvironment BROKER_UNREACHABLE.
     """
 
     def __init__(self, mode: ExactlyOnce, kafka: KafkaOptions | str, *, commit_within_s: float = COMMIT_WITHIN_S, **options: Any) -> None:
@@ -108,14 +108,14 @@ class TransactionalProducer:
         self.close()
 
     def close(self) -> None:
-        """End it; an open transaction is aborted by the next producer of this id, or by the broker after its timeout."""
+        """Close the producer. The next producer of this id aborts an open transaction, or the broker does after the timeout."""
         self._closed = True
         if self._made is not None:
             end(self._made)
             self._made = None
 
     def partitions(self, topic: str) -> int:
-        """How many partitions the topic has. Raises InvalidInput TOPIC_UNKNOWN."""
+        """Number of partitions of the topic. Raises InvalidInput TOPIC_UNKNOWN."""
         try:
             return len(self._open().partitions_for(topic))
         except KafkaError as error:
@@ -124,15 +124,15 @@ class TransactionalProducer:
 
     @contextmanager
     def transaction(self, on_step: Callable[[str], object] = lambda step: None) -> Iterator[Transaction]:
-        """A transaction: committed at the end of the block, aborted when an exception leaves it, which is raised on.
+        """A transaction: committed at the end of the block, or aborted if an exception leaves it; the exception is re-raised.
 
-        1 begin; then the block; 2 wait until the brokers have every record; 3 look at every acknowledgement; 4 offsets of the input,
-        if any; 5 commit. `on_step` hears `begun`, `flushed`, `offsets_sent` and, when all is over, `committed`: what it raises then
-        undoes nothing.
+        Steps: 1 begin; then the block; 2 wait until the brokers have every record; 3 check every acknowledgement; 4 send the offsets of
+        the input, if any; 5 commit. `on_step` is called with `begun`, `flushed`, `offsets_sent` and, after the commit, `committed`. An
+        exception that it raises at `committed` does not undo the commit.
 
-        Raises TransactionAborted (nothing is visible, send again), GroupMovedOn (the same, but the work belongs to others now),
-        OutcomeUnknown (5 was not answered; the producer was replaced), ProducerFenced (closed; never retry), InvalidEnvironment
-        BROKER_UNREACHABLE.
+        Raises TransactionAborted (nothing is visible; send again), GroupMovedOn (the same, but other members own the partitions now),
+        OutcomeUnknown (step 5 was not answered; the producer is replaced, if possible), ProducerFenced (closed; never retry),
+        InvalidEnvironment BROKER_UNREACHABLE.
         """
         made = self._open()
         if self._busy:
@@ -170,22 +170,22 @@ class TransactionalProducer:
                 expected="an open one.",
                 remedy="make a new producer; after ProducerFenced only if the other one is gone.",
             )
-        if self._made is None:  # it could not be replaced when it was lost
+        if self._made is None:  # _replace could not start a new producer then
             self._made = producer(self._kafka, self._options)
         return self._made
 
     def _fail(self, made: Any, error: BaseException, asked: Literal["nothing", "offsets", "commit"], *, late: bool) -> None:
-        """Leave no transaction open, and turn the client's error into what it means; returns if `error` shall be raised as it is."""
+        """Leave no transaction open and translate the client's error; returns if the caller is to raise `error` unchanged."""
         if self._is_fenced(made, error):
             self.close()
             raise ProducerFenced(self.mode.transactional_id, timed_out=late, commit_asked=asked == "commit") from error
         if asked == "commit" and isinstance(error, KafkaError | TimeoutError):
             settled = self._replace()
             raise OutcomeUnknown(self.mode.transactional_id, settled=settled, why=named(error)) from error
-        if asked == "commit":  # of a signal, in the midst of the wait: raised as it is, so that it ends what it was meant to end
-            error.add_note(f"The commit of a transaction of {self.mode.transactional_id} was asked for: it may be committed, or not.")
-        # A new producer aborts the open transaction for certain. Not so abort_transaction(): kafka-python keeps offsets that the broker
-        # refused and sends them again with the next transaction, behind the back of the partition's new owner.
+        if asked == "commit":  # a signal during the wait is raised unchanged, so that it still ends the process
+            error.add_note(f"The commit of a transaction of {self.mode.transactional_id} was requested: it may be committed, or not.")
+        # Only a new producer reliably aborts the open transaction. After abort_transaction(), kafka-python keeps offsets that the broker
+        # refused and sends them again with the next transaction, although the partition has a new owner.
         keep = asked == "nothing" and not isinstance(error, KafkaError | TimeoutError | TransactionAborted)
         if not (keep and self._aborted(made)):
             self._replace()
@@ -195,10 +195,10 @@ class TransactionalProducer:
             raise TransactionAborted(named(error)) from error
 
     def _aborted(self, made: Any) -> bool:
-        """Whether the producer can go on after an abort.
+        """Abort the open transaction; True if the producer can be used again.
 
-        Not with a record that was given up while it was on its way: the epoch stays the same, so that the broker would take it into the
-        next transaction if it came so late (before KIP-890's second part, which kafka-python 3.0.12 does not speak).
+        It cannot if the client gave up a record that may still arrive: the epoch stays the same, so the broker would add the late record to
+        the next transaction. KIP-890 part 2 prevents this, but kafka-python 3.0.12 does not implement it.
         """
         try:
             answered(made, methodcaller("begin_abort"), self._within_s)
@@ -210,7 +210,7 @@ class TransactionalProducer:
         return not self._in_flight.given_up()
 
     def _replace(self) -> bool:
-        """A new producer of the same id; False if none could be made now."""
+        """Replace the producer by a new one with the same id; False if none can be started now."""
         if self._made is not None:
             end(self._made)
         self._made = None
@@ -221,10 +221,10 @@ class TransactionalProducer:
         return True
 
     def _is_fenced(self, made: Any, error: BaseException) -> bool:
-        """Whether the broker has told us so, to whichever request.
+        """Whether the broker answered any request with a fencing error.
 
-        An epoch that is too old can also mean that the broker aborted our transaction after its timeout. From here the two look alike,
-        and to go on would take the id from a rightful owner: so both are the end of this producer.
+        An old epoch can also mean that the broker aborted our transaction after its timeout. The client cannot tell the two apart, and
+        to continue could take the id from its rightful owner. So both end this producer.
         """
         reason = made._transaction_manager.last_error
         return isinstance(error, _FENCED) or isinstance(reason, _FENCED) or self._in_flight.met(_FENCED)

@@ -1,13 +1,13 @@
-"""Consume, transform, produce: each input's effects exactly once, whenever and however often instances are killed.
+"""Consume, transform, produce: each input record takes effect exactly once, no matter when and how often instances are killed.
 
     def invoice(record):
         yield Outgoing("invoices", make(record.value), key=record.key)
 
     transform("orders", invoice, ["invoices"], ExactlyOnce("billing-0"), "billing", "127.0.0.1:9092", stop=stopping.is_set)
 
-The output, the changes of the state and the offsets of the input are one transaction. The offsets carry the group's generation, so
-that an instance that was away while its partitions went to others (a zombie) is refused by the broker. It is what Kafka Streams calls
-exactly_once_v2; Streams also has windows, joins, state on disk and standby copies of it: on the JVM, take it.
+One transaction contains the output, the state changes and the input offsets. The offsets carry the group's generation. So the broker
+refuses a zombie, an instance that was paused while its partitions went to others. Kafka Streams calls this exactly_once_v2. Streams also
+has windows, joins, state on disk and standby replicas; on the JVM, use it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
 _ATTEMPTS_MAX: Final = 5
-# Of the transaction's timeout: the other half is for the last record, for sending and for the commit.
+# Share of the transaction timeout. The rest is for the last record, for sending and for the commit.
 _WORK_SHARE: Final = 0.5
-# So long a run waits for brokers that do not answer the group: a restart of all of them takes less.
+# A run waits this long for brokers that do not answer. A restart of all brokers takes less.
 _BROKERS_WITHIN_S: Final = 60.0
 _PAUSE_S: Final = 0.5
-# All other members wait in a rebalance until we come to our next poll.
+# During a rebalance, all other members wait until this one polls again.
 _WORK_S_MAX: Final = 30.0
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Transformed:
-    """What a run did. `repeated` transactions were aborted, or unanswered, and their records taken from the committed offsets again."""
+    """Counts of a run. `repeated`: transactions that were aborted or unanswered; their records are re-read from the committed offsets."""
 
     records: int = 0
     transactions: int = 0
@@ -59,14 +59,17 @@ class Transformed:
 
 
 class Transform:
-    """One instance. A context manager; for one thread. Start as many as there are partitions, each with its own transactional id.
+    """One instance. A context manager; for one thread. Start up to one per partition, each with its own transactional id.
 
-    `function` takes a record (and its partition's State, where `changelog` names a compacted topic with as many partitions as the
-    source) and yields what to send to `sinks`. It may be called again for a record whose transaction did not commit, so what it does
-    besides is done at least once. `instance` makes it a static member. A transaction takes up to `records` of them, what has come in
-    `time_ms`, and no more than `input_buffer_max_bytes` hold (64 MB; called as in Kafka Streams), shared out evenly over the partitions,
-    and a fetch of each besides. Raises GuaranteeBroken, InvalidInput TOPIC_UNKNOWN, CHANGELOG_PARTITIONS, CHANGELOG_NOT_COMPACTED,
-    STATE_OF_SEVERAL, FUNCTION_UNFIT, GROUP_SIZE, INPUT_BUFFER, REBALANCE_UNKNOWN or CLIENT_OPTIONS, InvalidEnvironment BROKER_UNREACHABLE.
+    `function` takes a record and yields the records to send to `sinks`. If `changelog` is given, it also takes the State of the record's
+    partition; the changelog is a compacted topic with as many partitions as the source. The function may be called again for a record whose
+    transaction did not commit, so its side effects happen at least once. `instance` makes it a static member.
+
+    A transaction contains up to `records` records that arrived within `time_ms`. `input_buffer_max_bytes` (64 MB; named as in Kafka
+    Streams) limits them too, with an equal share per partition; one fetch per partition can exceed it.
+
+    Raises GuaranteeBroken, InvalidInput TOPIC_UNKNOWN, CHANGELOG_PARTITIONS, CHANGELOG_NOT_COMPACTED, STATE_OF_SEVERAL, FUNCTION_UNFIT,
+    GROUP_SIZE, INPUT_BUFFER, REBALANCE_UNKNOWN or CLIENT_OPTIONS, InvalidEnvironment BROKER_UNREACHABLE.
     """
 
     def __init__(
@@ -123,47 +126,47 @@ class Transform:
         self._producer.close()
 
     def run(self, *, stop: Callable[[], bool] = lambda: False, idle_s: float = float("inf")) -> Transformed:
-        """Work until `stop` says so or nothing has come for `idle_s`; the transaction at hand is ended first.
+        """Run until `stop` returns True or no record arrives for `idle_s`; the open transaction is finished first.
 
-        Raises ProducerFenced, PoisonRecord, InvalidInput FUNCTION_UNFIT or SINK_UNKNOWN, RunStopped STATE_NOT_RESTORED, TransactionAborted
-        or OutcomeUnknown after five in a row, and when the brokers have not answered for a minute InvalidEnvironment BROKER_UNREACHABLE or
-        kafka.errors.RetriableError. Of an unfinished transaction nothing is visible then (OutcomeUnknown: all or nothing); another run
-        goes on from the committed offsets.
+        Raises ProducerFenced, PoisonRecord, InvalidInput FUNCTION_UNFIT or SINK_UNKNOWN, and RunStopped STATE_NOT_RESTORED. Raises
+        TransactionAborted or OutcomeUnknown after five in a row. Raises InvalidEnvironment BROKER_UNREACHABLE or
+        kafka.errors.RetriableError if the brokers have not answered for a minute. Nothing of an unfinished transaction is visible then
+        (OutcomeUnknown: all or nothing). Another run continues from the committed offsets.
         """
-        came = answered = time.monotonic()
+        last_record_at = last_answer_at = time.monotonic()
         failures = 0
-        while not stop() and time.monotonic() - came < idle_s:
+        while not stop() and time.monotonic() - last_record_at < idle_s:
             try:
                 records = self._member.gather(self._records, self._time_s, stop)
                 if records:
                     self._transact(records)
-                    records.clear()  # not held while the next ones are gathered
-                    came, failures = time.monotonic(), 0
-                answered = time.monotonic()
+                    records.clear()  # frees them before the next ones are gathered
+                    last_record_at, failures = time.monotonic(), 0
+                last_answer_at = time.monotonic()
             except (TransactionAborted, OutcomeUnknown) as error:
-                # Whatever became of it, the committed offsets tell: the broker does not answer while a transaction holds some of them.
+                # The committed offsets show the outcome: the broker does not return them while a transaction holds some of them.
                 self.counts.repeated += 1
                 self._abandon()
-                came = time.monotonic()
+                last_record_at = time.monotonic()
                 failures += not isinstance(error, GroupMovedOn)
                 if failures >= _ATTEMPTS_MAX:
                     raise
-            except (RetriableError, InvalidEnvironment) as error:  # the group cannot be asked, or no new producer be had
+            except (RetriableError, InvalidEnvironment) as error:  # the group does not answer, or no new producer can be started
                 self._abandon()
-                if time.monotonic() - answered > _BROKERS_WITHIN_S:
+                if time.monotonic() - last_answer_at > _BROKERS_WITHIN_S:
                     raise
                 _log.info("no answer from the brokers, trying again: %r", error)
                 time.sleep(_PAUSE_S)
-                came = time.monotonic()  # this is no idleness
+                last_record_at = time.monotonic()  # a broker outage does not count as idle time
             except BaseException:
                 self._abandon()
                 raise
         return self.counts
 
     def _transact(self, records: list[Any]) -> None:
-        """1 restore state; 2 begin; 3 function and sends, record by record; 4 changelog; 5 offsets and commit (see transaction).
+        """Steps: 1 restore state; 2 begin; 3 call the function and send, record by record; 4 changelog; 5 offsets and commit.
 
-        When 3 takes too long, the rest waits for the next transaction.
+        If step 3 takes too long, the remaining records wait for the next transaction. See TransactionalProducer.transaction for step 5.
         """
         step = self._on_step
         if self._states is not None:
@@ -196,7 +199,7 @@ class Transform:
         step("kept")
 
     def _one(self, transaction: Transaction, record: Any) -> bool:
-        """Whether the record was put into the dead-letter topic."""
+        """Process one record; True if it went to the dead-letter topic."""
         attempts = self._dead_letter.attempts if self._dead_letter else 1
         state = self._states[record.partition] if self._states is not None else None
         failed: Exception | None = None
@@ -215,7 +218,7 @@ class Transform:
                 try:
                     _send(transaction, one)
                 except (MessageSizeTooLargeError, ValueError) as error:
-                    # No dead letter: what the transaction holds of this record could not be taken back.
+                    # No dead letter: the transaction may already contain other output of this record, which cannot be removed.
                     place = record.topic, record.partition, record.offset
                     raise PoisonRecord(*place, error, attempts, unsendable=True) from error
             return False
@@ -240,8 +243,8 @@ class Transform:
             raise InvalidInput(
                 "STATE_OF_SEVERAL",
                 f"a changelog and {len(topics)} source topics.",
-                expected="one source topic: partitions of one number can have several owners otherwise, and one state.",
-                remedy="write them into one topic first, with a transform of its own.",
+                expected="one source topic: otherwise partitions of the same number share one state but can have several owners.",
+                remedy="write them into one topic first, with a separate transform.",
             )
         have = self._producer.partitions(self._states.changelog)
         need = self._producer.partitions(topics[0])
@@ -253,12 +256,12 @@ class Transform:
             raise InvalidInput(
                 "CHANGELOG_NOT_COMPACTED",
                 f"{self._states.changelog} has cleanup.policy={policy}.",
-                expected="compact alone: what retention deletes from a changelog is state that is lost.",
+                expected="compact alone: records that retention deletes from a changelog are lost state.",
                 remedy=f"kafka-configs.sh --alter --topic {self._states.changelog} --add-config cleanup.policy=compact",
             )
 
     def _abandon(self) -> None:
-        """Back to the committed offsets, with the next poll; also of a second run, which would go on behind these records."""
+        """Go back to the committed offsets at the next poll, also in a second run, which would otherwise skip these records."""
         if self._states is not None:
             self._states.forget()
         self._member.forget()
@@ -272,8 +275,8 @@ def _partitions_differ(changelog: str, have: int, topic: str, need: int) -> Inva
     return InvalidInput(
         "CHANGELOG_PARTITIONS",
         f"{changelog} has {have} partitions and {topic} has {need}.",
-        expected="as many in both: the state of a partition is in the changelog's partition of the same number.",
-        remedy="create the changelog anew with that many partitions and cleanup.policy=compact, or add what it lacks; then start again.",
+        expected="the same number in both: the changelog's partition of the same number contains the state of a partition.",
+        remedy="recreate the changelog with that many partitions and cleanup.policy=compact, or add the missing ones; then start again.",
     )
 
 
@@ -296,6 +299,6 @@ def transform(
     idle_s: float = float("inf"),
     **more: Any,
 ) -> Transformed:
-    """Run one instance until `stop` says so or nothing has come for `idle_s`; `more` are Transform's. Raises as Transform and its run."""
+    """Run one instance until `stop` returns True or no record arrives for `idle_s`; `more` are Transform's. Raises the errors of both."""
     with Transform(source, function, sinks, mode, group_id, kafka, **more) as instance:
         return instance.run(stop=stop, idle_s=idle_s)

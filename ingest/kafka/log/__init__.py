@@ -1,1 +1,1 @@
-"""Kafka's log as the broker stores it: record batches, transaction markers, offset gaps. Only reads."""
+"""Kafka's log as the broker stores it: record batches, transaction markers, offset gaps. Read-only."""

@@ -1,8 +1,8 @@
-"""Raw fetches from the leaders of one topic's partitions, each question with a deadline.
+"""Raw fetches from the leaders of one topic's partitions. Every request has a deadline.
 
-A consumer hides what the proof is about: control batches, aborted records, the index of aborted transactions, the log's start and
-its last stable offset. They all stand in the reply to Kafka's Fetch request, so that one is sent itself, through kafka-python's own
-network client and protocol classes (its consumer's `_client` is the same one).
+A consumer hides what the check of I4 needs: control batches, aborted records, the index of aborted transactions, the log start offset
+and the last stable offset. The reply to Kafka's Fetch request contains all of them. So this module sends Fetch requests itself, with
+kafka-python's network client (the `_client` of its consumer) and protocol classes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ingest.kafka import kafka_errors
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
-# A cluster that answers at all answers in a second or two; a new leader is elected in less than this.
+# A reachable cluster answers in a second or two, and elects a new leader in less than this.
 ANSWER_WITHIN_S = 15.0
-# Few, large replies: each costs a round trip. A larger batch than this is sent whole all the same (KIP-74).
+# Large replies, because each costs a round trip. The broker sends a batch that is larger than this as a whole (KIP-74).
 FETCH_BYTES = 8 * 2**20
-# kafka-python's own limit of 1 MB for a reply would refuse them; that of its consumer is this.
+# kafka-python's network client limits a reply to 1 MB by default; this is the limit of its consumer.
 _REPLY_BYTES_MAX = 100_000_000
 _WAIT_MS = 500
 _RETRY_AFTER_MS = 50
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a partition holds: [log_start, high_watermark); transactions that begin below `last_stable` are decided."""
+    """The offsets of a partition: [log_start, high_watermark). Transactions that start below `last_stable` are decided."""
 
     log_start: int
     last_stable: int
@@ -48,10 +48,10 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The reply to one fetch: record batches as bytes, from the one that holds the offset on, the last one perhaps cut off.
+    """The reply to one fetch: `data` is record batches as bytes, starting with the batch that contains the offset.
 
-    `aborted` are (producer id, first offset) of the aborted transactions that the bytes may belong to (only when fetched as
-    committed).
+    The last batch may be cut off. `aborted` is (producer id, first offset) of each aborted transaction that the batches may belong to;
+    it is empty unless the fetch was `committed`.
     """
 
     data: bytes
@@ -60,10 +60,10 @@ class Fetched:
 
 
 class TopicReader:
-    """Reads one topic; a context manager. Raises InvalidEnvironment BROKER_UNREACHABLE, BROKER_REFUSED and TOPIC_UNKNOWN."""
+    """Reads one topic; a context manager. Raises InvalidEnvironment BROKER_UNREACHABLE, BROKER_REFUSED or TOPIC_UNKNOWN."""
 
     def __init__(self, kafka: KafkaOptions, topic: str, *, answer_within_s: float = ANSWER_WITHIN_S) -> None:
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it warns at every try; what matters is said once, by the error
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it warns at every attempt; our error reports the cause once
         self.topic = topic
         self._kafka = kafka
         self._answer_within_s = answer_within_s
@@ -83,29 +83,29 @@ class TopicReader:
         self.partitions = tuple(sorted(self._leaders))
 
     def bounds(self, partition: int) -> Bounds:
-        """Where the partition begins and ends. Raises InvalidInput PARTITION_UNKNOWN."""
+        """The start, last stable offset and end of a partition. Raises InvalidInput PARTITION_UNKNOWN."""
         start = self._offset(partition, OffsetSpec.EARLIEST, IsolationLevel.READ_UNCOMMITTED)
-        # In this order, so that the stable offset is never above the end.
+        # In this order, so that the last stable offset is never above the end.
         stable = self._offset(partition, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
         return Bounds(start, stable, self._offset(partition, OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED))
 
     def fetch(self, partition: int, offset: int, *, committed: bool, bytes_max: int = FETCH_BYTES) -> Fetched | None:
-        """The batches from `offset` on; None if the partition does not hold it (expired, or beyond the end).
+        """The batches from `offset` on; None if the partition does not contain the offset (expired, or beyond the end).
 
-        `committed` ends at the last stable offset and brings the index of aborted transactions; aborted records come all the same.
+        A `committed` fetch ends at the last stable offset and returns the index of aborted transactions. It still returns aborted records.
         """
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
         def request() -> Any:
             at = _FetchTopic.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max)
             topics = [_FetchTopic(topic=self.topic, partitions=[at])]
-            # From version 13 on a topic is named by its id; 5 brought the log's start.
+            # Version 5 added the log start offset. From version 13 on, a request names the topic by its id.
             return FetchRequest(
                 max_wait_ms=_WAIT_MS, min_bytes=1, max_bytes=bytes_max, isolation_level=level, topics=topics, min_version=5, max_version=12
             )
 
         def answer(reply: Any) -> tuple[int, Any]:
-            if reply.error_code or not reply.responses:  # no response at all: the broker throttles us
+            if reply.error_code or not reply.responses:  # no response at all means that the broker throttles us
                 return reply.error_code or errors.ThrottlingQuotaExceededError.errno, None
             found = reply.responses[0].partitions[0]
             return found.error_code, found
@@ -118,7 +118,7 @@ class TopicReader:
         return Fetched(found.records or b"", aborted, bounds)
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """Close the connections to the brokers."""
         self._client.close()
 
     def __enter__(self) -> TopicReader:
@@ -143,13 +143,16 @@ class TopicReader:
     def _ask(
         self, partition: int, request: Callable[[], Any], answer: Callable[[Any], tuple[int, T]], missing: int | None = None
     ) -> T | None:
-        """Ask the partition's leader, again where that may help, until the deadline; None if the answer is the error `missing`."""
+        """Send the request to the partition's leader. Retries retriable errors until the deadline.
+
+        Returns None if the answer is the error `missing`.
+        """
         if partition not in self.partitions:
-            there = f"{self.partitions[0]} to {self.partitions[-1]}" if self.partitions else "none"
+            existing = f"{self.partitions[0]} to {self.partitions[-1]}" if self.partitions else "none"
             raise InvalidInput(
                 "PARTITION_UNKNOWN",
                 f"topic {self.topic} has no partition {partition}.",
-                expected=f"one of its partitions: {there}.",
+                expected=f"one of its partitions: {existing}.",
                 remedy="correct --partition.",
             )
         deadline = time.monotonic() + self._answer_within_s
@@ -169,10 +172,10 @@ class TopicReader:
             if final or time.monotonic() >= deadline:
                 raise self._unreachable(error) if code == -1 else self._refused(error)
             self._leaders.pop(partition, None)
-            self._client.poll(timeout_ms=_RETRY_AFTER_MS)  # waits for the network, this long at most
+            self._client.poll(timeout_ms=_RETRY_AFTER_MS)  # waits for network events, at most this long
 
     def _find_leaders(self, deadline: float) -> None:
-        """Ask any broker who leads the partitions; never creates a topic (kafka-python's own look-up would)."""
+        """Ask the brokers in turn for the leaders. Never creates a topic, unlike kafka-python's own lookup."""
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
         brokers = [broker.node_id for broker in self._client.cluster.brokers()]
         error: errors.KafkaError = errors.BrokerNotAvailableError()
@@ -184,18 +187,18 @@ class TopicReader:
                 continue
             if found.error_code:
                 error = errors.for_code(found.error_code)()
-                # A topic whose partitions we know may be unknown to a broker that has only just started.
+                # A broker that has just started may not know a topic yet whose partitions we already know.
                 if not self.partitions and not isinstance(error, errors.LeaderNotAvailableError):
                     raise self._unknown(found.error_code)
                 continue
-            # A partition without a leader (-1) is asked for again when it is read.
+            # `_ask` looks up a partition without a leader (-1) again.
             self._leaders = {each.partition_index: each.leader_id for each in found.partitions}
             return
-        self._client.cluster.request_update()  # the brokers that we know are gone; there may be others
+        self._client.cluster.request_update()  # the known brokers failed; there may be others
         raise error
 
     def _unreachable(self, error: Exception) -> InvalidEnvironment:
-        # The kind of error only: some messages of the client repeat its settings.
+        # Only the error class: some messages of the client repeat its settings.
         return kafka_errors.unreachable(self._kafka.bootstrap_servers, type(error).__name__).environment_error()
 
     def _refused(self, error: Exception) -> InvalidEnvironment:
@@ -203,7 +206,7 @@ class TopicReader:
             "BROKER_REFUSED",
             f"{self._kafka.bootstrap_servers} refused to read topic {self.topic} ({type(error).__name__}).",
             expected="a partition that has a leader, and the right to read it.",
-            remedy="look into the state of the topic (kafka-topics.sh --describe), or grant Read.",
+            remedy="check the state of the topic (kafka-topics.sh --describe), or grant Read.",
         )
 
     def _unknown(self, code: int) -> InvalidEnvironment:

@@ -1,4 +1,4 @@
-"""A partition's log as Kafka holds it: where records are and why each other offset has none (I4)."""
+"""A partition's log as Kafka stores it: which offsets have a record, and why the others have none (I4)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ingest.kafka.log.partition_scan import Kind, PartitionScan
 from ingest.kafka.log.record_batch import Marker, Record, RecordBatch, read_batches
 from ingest.runtime.errors import InvalidEnvironment
 
-# Single records are looked up in small bites: most of what comes with one is not wanted.
+# Lookups of single records use small fetches, because most of a reply is not needed.
 _LOOKUP_BYTES = 2**20
 
 
 class Log(Protocol):
-    """One topic that answers fetches; TopicReader is the one over the network."""
+    """The log of one topic. TopicReader implements it for a broker."""
 
     @property
     def topic(self) -> str:
@@ -38,9 +38,9 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The offsets [start, end) of one kind, and the batch that they are in, if any.
+    """The offsets [start, end) of one kind, and their batch, if any.
 
-    A batch that compaction has thinned is one stretch of its kind; `batch.offsets()` tells which of its offsets are left.
+    A batch that compaction has thinned out is one stretch of its kind; `batch.offsets()` are the offsets that remain.
     """
 
     kind: Kind
@@ -50,10 +50,10 @@ class Stretch:
 
 
 def scan(reader: Log, partition: int, start: int, end: int) -> PartitionScan:
-    """Read [start, end) of a partition and say of each offset what it holds; records themselves are not decoded.
+    """Read [start, end) of a partition and classify each offset. Decodes data records only in batches that compaction has thinned out.
 
-    Raises ValueError unless 0 <= start <= end, InvalidInput PARTITION_UNKNOWN, InvalidEnvironment BROKER_UNREACHABLE, BROKER_REFUSED,
-    BATCH_CORRUPT, BATCH_FORMAT_OLD, CODEC_MISSING and LOG_UNREADABLE.
+    Raises ValueError unless 0 <= start <= end, InvalidInput PARTITION_UNKNOWN, and InvalidEnvironment BROKER_UNREACHABLE, BROKER_REFUSED,
+    BATCH_CORRUPT, BATCH_FORMAT_OLD, CODEC_MISSING or LOG_UNREADABLE.
     """
     if not 0 <= start <= end:
         raise ValueError(f"not a range of offsets: [{start}, {end})")
@@ -74,14 +74,14 @@ def scan(reader: Log, partition: int, start: int, end: int) -> PartitionScan:
 
 
 def stretches(reader: Log, partition: int, start: int, end: int) -> Iterator[Stretch]:
-    """What [start, end) of a partition holds, in order and without a gap between stretches: a batch, a hole, or nothing yet.
+    """The stretches of [start, end) of a partition, ascending and without gaps: batches, holes, and expired or unwritten offsets.
 
-    Raises what `scan` raises.
+    Raises what `scan` raises, except ValueError.
     """
     bounds = reader.bounds(partition)
-    position, patience = start, _Patience(partition)
+    position, progress = start, _Progress(partition)
     while position < end:
-        patience.at(position)
+        progress.at(position)
         if position < bounds.log_start:
             stop = min(end, bounds.log_start)
             yield Stretch(Kind.EXPIRED, position, stop)
@@ -92,7 +92,7 @@ def stretches(reader: Log, partition: int, start: int, end: int) -> Iterator[Str
             return
         stable = position < bounds.last_stable
         reply = reader.fetch(partition, position, committed=stable)
-        if reply is None:  # retention was quicker, or the log was cut back: look anew
+        if reply is None:  # retention removed the offset, or the log was truncated: read the bounds again
             bounds = reader.bounds(partition)
             continue
         bounds = reply.bounds
@@ -106,16 +106,16 @@ def stretches(reader: Log, partition: int, start: int, end: int) -> Iterator[Str
 
 
 def records_at(reader: Log, partition: int, offsets: Sequence[int] | ArrayLike) -> list[Record]:
-    """The records at these offsets, ascending, whatever became of their transactions; offsets that hold none are left out.
+    """The records at these offsets, ascending, whether their transactions were committed or not.
 
-    Control records are none. Raises what `scan` raises.
+    Offsets without a record are left out, and so are control records. Raises what `scan` raises, except ValueError.
     """
     wanted = [int(offset) for offset in np.unique(np.asarray(offsets, dtype=np.int64))]
     found: list[Record] = []
     bounds = reader.bounds(partition)
-    at, patience = 0, _Patience(partition)
+    at, progress = 0, _Progress(partition)
     while at < len(wanted) and wanted[at] < bounds.high_watermark:
-        patience.at(wanted[at])
+        progress.at(wanted[at])
         if wanted[at] < bounds.log_start:
             at += 1
             continue
@@ -136,7 +136,7 @@ def records_at(reader: Log, partition: int, offsets: Sequence[int] | ArrayLike) 
 
 
 def _of_reply(reply: Fetched, position: int, end: int, *, stable: bool) -> Iterator[Stretch]:
-    """The stretches of one reply from `position` on, ending at `end` at the latest."""
+    """The stretches of one reply in [position, end)."""
     aborted = _Aborted(reply.aborted)
     for batch in read_batches(reply.data):
         covered = aborted.covers(batch)
@@ -151,7 +151,7 @@ def _of_reply(reply: Fetched, position: int, end: int, *, stable: bool) -> Itera
             return
         stop = min(batch.last_offset + 1, end)
         if batch.record_count == 0:
-            kind = Kind.HOLE  # emptied by compaction, kept for its producer's sequence numbers
+            kind = Kind.HOLE  # compaction emptied the batch and kept it for its producer's sequence numbers
         elif batch.control:
             kind = Kind.ABORT_MARKER if batch.marker is Marker.ABORT else Kind.COMMIT_MARKER
         elif not stable:
@@ -163,9 +163,9 @@ def _of_reply(reply: Fetched, position: int, end: int, *, stable: bool) -> Itera
 
 
 def _begins_after(reader: Log, partition: int, position: int, stable: int) -> bool:
-    """Whether the first batch from `position` on begins at or above `stable`.
+    """Whether the first batch from `position` on starts at or above `stable`.
 
-    Only then is an empty reply a hole: compaction has emptied the log up to the first open transaction.
+    Only then an empty reply means a hole: compaction has emptied the log up to the first open transaction.
     """
     reply = reader.fetch(partition, position, committed=False, bytes_max=1)
     batches = read_batches(reply.data) if reply is not None else iter(())
@@ -174,10 +174,9 @@ def _begins_after(reader: Log, partition: int, position: int, stable: int) -> bo
 
 
 class _Aborted:
-    """Which batches of one reply belong to aborted transactions, as Kafka's own consumer decides it.
+    """Finds the batches of one reply that belong to aborted transactions, by the rule of Kafka's own consumer.
 
-    A transaction of a producer that was aborted covers the producer's transactional batches from its first offset to the abort
-    marker.
+    An aborted transaction covers its producer's transactional batches from its first offset to the abort marker.
     """
 
     def __init__(self, index: Iterable[tuple[int, int]]) -> None:
@@ -185,7 +184,7 @@ class _Aborted:
         self._producers: set[int] = set()
 
     def covers(self, batch: RecordBatch) -> bool:
-        """Call it for each batch, in order."""
+        """Whether an aborted transaction covers the batch. Call this for each batch of the reply, in order."""
         while self._coming and self._coming[-1][1] <= batch.last_offset:
             self._producers.add(self._coming.pop()[0])
         if batch.control and batch.producer_id in self._producers and batch.marker is Marker.ABORT:
@@ -193,8 +192,8 @@ class _Aborted:
         return batch.transactional and not batch.control and batch.producer_id in self._producers
 
 
-class _Patience:
-    """Ends a reading that makes no progress."""
+class _Progress:
+    """Stops a read that makes no progress."""
 
     def __init__(self, partition: int) -> None:
         self._partition = partition
@@ -202,27 +201,27 @@ class _Patience:
         self._until = 0.0
 
     def at(self, position: int) -> None:
-        """Say where the reading is. Raises InvalidEnvironment LOG_UNREADABLE if it has been there for too long."""
+        """Report the position of the read. Raises InvalidEnvironment LOG_UNREADABLE after ANSWER_WITHIN_S at the same position."""
         now = time.monotonic()
         if position != self._position:
             self._position, self._until = position, now + ANSWER_WITHIN_S
         elif now > self._until:
             raise InvalidEnvironment(
                 "LOG_UNREADABLE",
-                f"the broker sends nothing from offset {position} of partition {self._partition} on, though its log goes on.",
+                f"the broker sends nothing from offset {position} of partition {self._partition} on, though its log continues.",
                 expected=f"a record batch within {ANSWER_WITHIN_S:.0f} s.",
-                remedy="look into the broker's log; a quota, or a damaged segment, may be the cause.",
+                remedy="check the broker's log; a quota or a damaged segment may be the cause.",
             )
 
 
 class _Runs:
-    """Collects ascending intervals; a million of them are 16 MB."""
+    """Collects ascending intervals; a million of them take 16 MB."""
 
     def __init__(self) -> None:
         self._starts, self._ends = array("q"), array("q")
 
     def add(self, start: int, end: int) -> None:
-        """Add [start, end), which begins where the last one ended or later."""
+        """Add [start, end), which starts at or after the end of the last one."""
         if start >= end:
             return
         if self._ends and self._ends[-1] == start:
@@ -232,5 +231,5 @@ class _Runs:
             self._ends.append(end)
 
     def intervals(self) -> Intervals:
-        """What was collected."""
+        """The collected intervals."""
         return Intervals(np.array(self._starts, dtype=np.int64), np.array(self._ends, dtype=np.int64))

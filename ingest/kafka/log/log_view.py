@@ -1,4 +1,4 @@
-"""A stretch of a partition as lines to look at: batches, markers, holes, and what became of each transaction."""
+"""A range of a partition as lines to display: batches, markers, holes, and the outcome of each transaction."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ingest.runtime.errors import InvalidInput
 
 Transaction = Literal["committed", "aborted", "open"]
 
-# A first guess of how far back the last batches reach; the next ones follow from what was found.
+# A first guess of how many offsets the last lines span; later guesses use the number of lines found.
 _LOOK_BACK = 1000
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """The offsets first to last, both included, of one batch, or of what is no batch.
+    """One batch, or a range of offsets without a batch; `first` and `last` are both included.
 
-    `kind` is data, commit, abort (markers), hole or expired. `records` and `size_bytes` are 0 without a batch; fewer records than
-    offsets: compaction took the others. `time` is the latest record's, None without one. `producer` is `id:epoch` where the
-    producer is idempotent, `transaction` what became of the batch's transaction, None outside of one.
+    `kind` is data, commit, abort (markers), hole or expired. `records` and `size_bytes` are 0 without a batch. If there are fewer
+    records than offsets, compaction has removed the others. `time` is the time of the latest record, None without one. `producer` is
+    `id:epoch`, None if the producer is not idempotent. `transaction` is the outcome of the batch's transaction, None without one.
     """
 
     first: int
@@ -41,7 +41,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class PartitionView:
-    """Some lines of one partition, in order of their offsets; `more` says that the range asked for goes on behind them."""
+    """Lines of one partition, by ascending offset. `more`: the requested range has further lines."""
 
     partition: int
     bounds: Bounds
@@ -52,7 +52,7 @@ class PartitionView:
 def view(log: Log, partition: int, *, start: int | None = None, end: int | None = None, limit: int = 50) -> PartitionView:
     """Up to `limit` lines of [start, end): the first ones if `start` is given, else the last ones.
 
-    Raises InvalidInput PARTITION_UNKNOWN, RANGE_INVALID and OFFSET_BEYOND_END, and what `scan` raises.
+    Raises InvalidInput PARTITION_UNKNOWN, RANGE_INVALID or OFFSET_BEYOND_END, and the InvalidEnvironment errors of `scan`.
     """
     bounds = log.bounds(partition)
     stop = bounds.high_watermark if end is None else end
@@ -67,7 +67,7 @@ def view(log: Log, partition: int, *, start: int | None = None, end: int | None 
     if (start or 0) > stop or stop < 0 or (start or 0) < 0:
         raise InvalidInput(
             "RANGE_INVALID",
-            f"--from {start or 0} --to {stop} is no range of offsets.",
+            f"--from {start or 0} --to {stop} is not a range of offsets.",
             expected="0 ≤ from ≤ to; the offset at --to is not shown.",
             remedy="correct --from or --to.",
         )
@@ -82,7 +82,7 @@ def view(log: Log, partition: int, *, start: int | None = None, end: int | None 
 
 
 def _last(log: Log, partition: int, bounds: Bounds, end: int, limit: int) -> tuple[LogLine, ...]:
-    """A log can be read forwards only: look back further until there are enough batches."""
+    """The last `limit` lines before `end`. A log can only be read forwards, so start further back until there are enough lines."""
     back, begin = _LOOK_BACK, bounds.log_start if end > bounds.log_start else 0
     while True:
         start = max(begin, end - back)
@@ -102,7 +102,7 @@ def _line(stretch: Stretch) -> LogLine:
     batch = stretch.batch
     if batch is None:
         return LogLine(stretch.start, stretch.end - 1, "expired" if stretch.kind is Kind.EXPIRED else "hole")
-    # A whole batch is one line, also if the range begins or ends in the middle of it.
+    # A batch is one line, even if the range starts or ends in the middle of it.
     line = LogLine(
         batch.base_offset,
         batch.last_offset,
@@ -126,7 +126,11 @@ def _line(stretch: Stretch) -> LogLine:
 
 
 def _decided(log: Log, partition: int, bounds: Bounds, lines: list[LogLine]) -> tuple[LogLine, ...]:
-    """Above the last stable offset the index says nothing: the producer's next marker does, and it may stand behind the lines."""
+    """The lines with the outcomes of transactions above the last stable offset.
+
+    The index of aborted transactions does not cover these offsets, but the producer's next marker gives the outcome. It may lie after
+    the lines.
+    """
     undecided = [line for line in lines if line.transaction == "open"]
     if not undecided:
         return tuple(lines)
@@ -140,13 +144,13 @@ def _decided(log: Log, partition: int, bounds: Bounds, lines: list[LogLine]) -> 
 
 
 def _ended(line: LogLine, markers: dict[str, list[tuple[int, Transaction]]]) -> LogLine:
-    # A marker has the epoch that ended the transaction, which is a later one if the producer was fenced.
+    # Compare producer ids only: the marker of a fenced producer's transaction has a later epoch.
     coming = markers.get((line.producer or "").partition(":")[0], [])
     return replace(line, transaction=next((ending for offset, ending in coming if offset > line.last), "open"))
 
 
 def _time(stamp_ms: int) -> datetime | None:
-    """None for -1, which is no time, and for what producers make of a time that is none (microseconds, say)."""
+    """The time of a record; None for -1 (no time) and for values that are no valid time (a producer that sends microseconds, say)."""
     try:
         return datetime.fromtimestamp(stamp_ms / 1000, UTC) if stamp_ms >= 0 else None
     except (OverflowError, OSError, ValueError):

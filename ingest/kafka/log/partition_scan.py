@@ -1,4 +1,4 @@
-"""What each offset of a partition's range holds: eight classes, and every offset in exactly one of them (I4). Pure."""
+"""The classification of a partition's offsets: eight classes, and every offset is in exactly one of them (I4). No I/O."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 
 
 class Kind(Enum):
-    """What an offset holds, or why it holds no record."""
+    """The class of an offset: the kind of record at it, or the reason why there is none."""
 
     COMMITTED = "committed"
-    """A record outside of any transaction, or of a committed one."""
+    """A record of a committed transaction, or of no transaction."""
     ABORTED = "aborted"
-    """A record of an aborted transaction: read_committed does not see it."""
+    """A record of an aborted transaction, which read_committed does not return."""
     UNSTABLE = "unstable"
-    """A record at or above the last stable offset when it was read: its transaction may be open still."""
+    """A record at or above the last stable offset of its fetch: its transaction may still be open."""
     COMMIT_MARKER = "commit"
     """The control record that commits a transaction."""
     ABORT_MARKER = "abort"
     """The control record that aborts a transaction."""
     HOLE = "hole"
-    """No record any more, though the log goes on: compaction took it."""
+    """No record, although the log continues: compaction removed it."""
     EXPIRED = "expired"
-    """Below the log's start: retention or DeleteRecords took it. Whether it was a record cannot be told."""
+    """Below the log start offset: retention or DeleteRecords removed it. Whether it was a record is unknown."""
     BEYOND = "beyond"
-    """At or above the high watermark: not written yet, or not replicated."""
+    """At or above the high watermark: not written or not replicated yet."""
 
 
 @dataclass(frozen=True)
 class PartitionScan:
-    """What the offsets [start, end) of one partition hold: each is in exactly one of the eight classes (see Kind).
+    """The classes of the offsets [start, end) of one partition; each offset is in exactly one of the eight classes (see Kind).
 
-    `bounds` are the partition's own, as of the end of the reading. Raises ValueError if an offset is in no class, or in two.
+    `bounds` are the bounds of the whole partition at the end of the read. Raises ValueError if an offset is in no class or in two.
     """
 
     topic: str
@@ -61,7 +61,7 @@ class PartitionScan:
             raise ValueError(f"not every offset of [{self.start}, {self.end}) is in exactly one class: {self}")
 
     def classes(self) -> dict[Kind, Intervals]:
-        """The offsets by kind, all eight."""
+        """The offsets by kind; contains all eight kinds."""
         return {
             Kind.COMMITTED: self.committed,
             Kind.ABORTED: self.aborted,
@@ -74,12 +74,12 @@ class PartitionScan:
         }
 
     def read(self, isolation: Isolation) -> Intervals:
-        """The offsets whose records a reader of this isolation level gets."""
+        """The offsets whose records a reader of this isolation level receives."""
         if isolation == "read_committed":
             return self.committed
         return Intervals.union([self.committed, self.aborted, self.unstable])
 
     @property
     def unverifiable(self) -> Intervals:
-        """The offsets of which Kafka cannot say (any more) what they held."""
+        """The offsets whose content Kafka does not have, either no longer (expired) or not yet (beyond)."""
         return Intervals.union([self.expired, self.beyond])

@@ -1,7 +1,7 @@
 """Kafka's record batches (message format v2), read by kafka-python from the bytes of a fetch reply.
 
-The format is Kafka's "Record Batch" (kafka.apache.org/documentation/#recordbatch). Its header tells which offsets a batch spans,
-whose it is and how many records it holds; a million records are a few thousand headers. Records are decoded only where needed.
+The format is Kafka's "Record Batch" (kafka.apache.org/documentation/#recordbatch). A batch's header contains its offset span, its
+producer and its number of records; a million records have a few thousand headers. Records are decoded only where needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PACKAGES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 
 
 class Compression(Enum):
-    """How a batch's records are packed; the values are Kafka's."""
+    """The compression of a batch's records; the values are Kafka's."""
 
     NONE = 0
     GZIP = 1
@@ -33,14 +33,14 @@ class Compression(Enum):
 
 
 class Marker(Enum):
-    """What a control record says of the transaction of its producer; the values are Kafka's."""
+    """The outcome of the producer's transaction in a control record; the values are Kafka's."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class Record(NamedTuple):
-    """One record; the timestamp in milliseconds since 1970 UTC, -1 if it has none."""
+    """One record. The timestamp is in milliseconds since 1970 UTC, -1 if there is none."""
 
     offset: int
     timestamp_ms: int
@@ -51,10 +51,10 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """A batch's header and its bytes, `data`, which belong to the reply that it came in.
+    """A batch's header and its bytes; `data` is a view of the fetch reply's bytes.
 
-    It spans the offsets base_offset to last_offset, both included. Compaction takes records out and leaves the span, and may
-    leave a batch of no record. `producer_id` is -1 without an idempotent producer. Timestamps are milliseconds since 1970 UTC.
+    The batch spans the offsets base_offset to last_offset, both included. Compaction removes records but keeps the span, and may leave a
+    batch without records. `producer_id` is -1 without an idempotent producer. Timestamps are milliseconds since 1970 UTC.
     """
 
     base_offset: int
@@ -71,30 +71,37 @@ class RecordBatch:
 
     @property
     def dense(self) -> bool:
-        """Whether each offset of its span holds a record, so that none needs to be looked at."""
+        """Whether each offset of the span has a record, so that no record has to be decoded to find the offsets."""
         return self.record_count == self.last_offset - self.base_offset + 1
 
     @property
     def marker(self) -> Marker | None:
-        """What a control batch says; None for data, for an emptied batch and for control records of no transaction."""
+        """The marker in a control batch. None for data, for an emptied batch and for control records that are not markers.
+
+        Raises InvalidEnvironment BATCH_CORRUPT.
+        """
         if not self.control or self.record_count == 0:
             return None
         try:
             return Marker(next(iter(DefaultRecordBatch(self.data))).type)
         except CorruptRecordError as error:
             raise corrupt(self.base_offset, f"its marker cannot be read ({error})") from error
-        except (struct.error, TypeError, ValueError):  # another kind, or a key that is no marker's
+        except (struct.error, TypeError, ValueError):  # another type of control record, or a key that is not a marker's
             return None
 
     def offsets(self) -> Intervals:
-        """The offsets that hold a record. Raises InvalidEnvironment BATCH_CORRUPT, CODEC_MISSING (compacted and compressed)."""
+        """The offsets that have a record.
+
+        Raises InvalidEnvironment BATCH_CORRUPT or CODEC_MISSING, only for a batch that compaction has thinned out.
+        """
         if self.dense:
             return Intervals.of([(self.base_offset, self.last_offset + 1)])
         return Intervals.of_offsets([record.offset for record in self.records()])
 
     def records(self, wanted: Collection[int] | None = None) -> Iterator[Record]:
-        """Its records by ascending offset, only those at `wanted` offsets if given. Raises InvalidEnvironment BATCH_CORRUPT,
-        CODEC_MISSING.
+        """The records by ascending offset; only those at the `wanted` offsets if given.
+
+        Raises InvalidEnvironment BATCH_CORRUPT or CODEC_MISSING.
         """
         try:
             for one in DefaultRecordBatch(self.data):
@@ -104,18 +111,18 @@ class RecordBatch:
             name = self.compression.name.lower()
             raise InvalidEnvironment(
                 "CODEC_MISSING",
-                f"the records at offset {self.base_offset} are packed with {name}, and no Python package here unpacks it.",
-                expected=f"the package {_PACKAGES[name]}, where records have to be looked into (compacted topics, single records).",
+                f"the records at offset {self.base_offset} are compressed with {name}, and no installed Python package decompresses it.",
+                expected=f"the package {_PACKAGES[name]}, which is needed to decode records (compacted topics, single records).",
                 remedy=f"pip install {_PACKAGES[name]}",
             ) from error
-        except Exception as error:  # CorruptRecordError; and every codec has errors of its own
+        except Exception as error:  # CorruptRecordError, or an error of the codec
             raise corrupt(self.base_offset, f"its records cannot be read ({error})") from error
 
 
 def read_batches(reply: bytes) -> Iterator[RecordBatch]:
-    """The whole batches in the bytes of a fetch reply, their checksums compared; one that is cut off is left for the next fetch.
+    """The complete batches in the bytes of a fetch reply, with verified checksums. Skips a last batch that is cut off.
 
-    Raises InvalidEnvironment BATCH_CORRUPT, BATCH_FORMAT_OLD (formats v0 and v1, of before Kafka 0.11).
+    Raises InvalidEnvironment BATCH_CORRUPT or BATCH_FORMAT_OLD (formats v0 and v1, older than Kafka 0.11).
     """
     batches, at = MemoryRecords(reply), 0
     while batches.has_next():
@@ -124,25 +131,25 @@ def read_batches(reply: bytes) -> Iterator[RecordBatch]:
         try:
             batch = batches.next_batch()
         except (CorruptRecordError, struct.error) as error:
-            raise corrupt(base, f"it says to be {end - at} bytes long") from error
+            raise corrupt(base, f"its header says that it is {end - at} bytes long") from error
         if batch.magic != 2:
             raise InvalidEnvironment(
                 "BATCH_FORMAT_OLD",
-                f"the records at offset {base} have message format v{batch.magic}, of before Kafka 0.11.",
-                expected="format v2, the only one that Kafka 4 knows.",
+                f"the records at offset {base} have message format v{batch.magic}, which is older than Kafka 0.11.",
+                expected="format v2, the only one that Kafka 4 supports.",
                 remedy="let Kafka 3 rewrite the topic (compaction), or verify without --against-kafka.",
             )
         yield _checked(batch, memoryview(reply)[at:end])
         at = end
 
 
-def corrupt(base_offset: int, what: str) -> InvalidEnvironment:
-    """The error for a batch whose bytes are not what its format or its checksum says."""
+def corrupt(base_offset: int, problem: str) -> InvalidEnvironment:
+    """The error for a batch whose bytes violate the format or the checksum."""
     return InvalidEnvironment(
         "BATCH_CORRUPT",
-        f"the record batch at offset {base_offset} is damaged: {what}.",
+        f"the record batch at offset {base_offset} is damaged: {problem}.",
         expected="the bytes that the producer sent.",
-        remedy="look into the broker's disk (kafka-dump-log.sh --deep-iteration); another replica may hold them whole.",
+        remedy="check the broker's disk (kafka-dump-log.sh --deep-iteration); another replica may have them intact.",
     )
 
 

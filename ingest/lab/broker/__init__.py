@@ -1,1 +1,1 @@
-"""A Kafka broker of its own process, for demos and tests."""
+"""A Kafka broker in its own process, for demos and tests."""

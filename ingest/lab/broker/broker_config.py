@@ -1,4 +1,4 @@
-"""The settings of the embedded Kafka broker: one node that is broker and controller, made for tests, demos and a laptop."""
+"""Settings of the embedded Kafka broker: one node as broker and controller, for tests, demos and laptops."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 
-# A record of 10 MB has to fit, with its batch's and request's overhead; Kafka's own default is 1 MB.
+# Fits a 10 MB record with the overhead of its batch and request; Kafka's default is 1 MB.
 RECORD_BYTES_MAX = 12 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Listener:
-    """Where clients connect. `settings` are added as they are, for protocols that need more than a port (SASL_SSL)."""
+    """An address for clients. `settings` are added to server.properties unchanged, for protocols that need more than a port (SASL_SSL)."""
 
     port: int
     protocol: str = "PLAINTEXT"
@@ -30,7 +30,7 @@ class Listener:
 
 
 def server_properties(folder: Path, listeners: tuple[Listener, ...], controller_port: int) -> str:
-    """The text of server.properties for a broker whose data is in `folder`/data; the first listener is also the inner one."""
+    """The text of server.properties; data goes to `folder`/data, and the first listener is also the inter-broker listener."""
     protocols = ",".join(["CONTROLLER:PLAINTEXT", *(f"{one.protocol}:{one.protocol}" for one in listeners)])
     clients = ",".join(f"{one.protocol}://{one.address}" for one in listeners)
     settings = {
@@ -43,7 +43,7 @@ def server_properties(folder: Path, listeners: tuple[Listener, ...], controller_
         "listener.security.protocol.map": protocols,
         "inter.broker.listener.name": listeners[0].protocol,
         "log.dirs": str(folder / "data"),
-        # One node can hold one replica; few partitions make the first transaction and the first group quick.
+        # One node allows one replica. Few partitions make the first transaction and the first consumer group fast.
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.replication.factor": "1",
@@ -53,13 +53,13 @@ def server_properties(folder: Path, listeners: tuple[Listener, ...], controller_
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
-        # A misspelt topic has to be an error, not an empty new topic.
+        # A misspelt topic must be an error, not a new, empty topic.
         "auto.create.topics.enable": "false",
         "message.max.bytes": str(RECORD_BYTES_MAX),
         "replica.fetch.max.bytes": str(RECORD_BYTES_MAX),
-        # Retention goes by the records' timestamps: events of last year would vanish minutes after they were sent.
+        # Retention uses record timestamps: Kafka would delete last year's events minutes after they were sent.
         "log.retention.ms": "-1",
-        # A killed broker cannot register again before its old session has run out; Kafka's own 9 s would be waited at every restart.
+        # A killed broker cannot register again until its old session expires. With Kafka's default, every restart would wait 9 s.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         "num.network.threads": "2",
@@ -72,7 +72,7 @@ def server_properties(folder: Path, listeners: tuple[Listener, ...], controller_
 
 
 def log4j2_settings(folder: Path) -> str:
-    """The text of log4j2.properties: one rolling file, so that a broker that runs for weeks cannot fill the disk."""
+    """The text of log4j2.properties: rolling files of limited size, so a broker that runs for weeks cannot fill the disk."""
     return f"""status=error
 appender.file.type=RollingFile
 appender.file.name=file
@@ -91,5 +91,5 @@ rootLogger.appenderRef.file.ref=file
 
 
 def _escaped(value: str) -> str:
-    """A value for a Java properties file: a backslash starts an escape there."""
+    """Escape a value for a Java properties file, where a backslash starts an escape sequence."""
     return value.replace("\\", "\\\\")

@@ -1,4 +1,4 @@
-"""Short questions to a broker, each with a deadline: does it answer, and make this topic."""
+"""Short admin requests to a broker, each with a deadline: is it ready, create a topic."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kafka.errors import KafkaError
 
 
 def answers(bootstrap_servers: str, *, timeout_s: float) -> bool:
-    """Whether a broker there is ready for work: it answers and counts itself among the live brokers of its cluster."""
+    """Whether a broker there is ready: it answers and lists itself as a live broker of its cluster."""
     if not any(_accepts(server, timeout_s) for server in bootstrap_servers.split(",")):
-        return False  # asked first, because a Kafka client takes its time to give up
+        return False  # a plain connect fails fast; a Kafka client takes long to give up
     try:
         with admin(bootstrap_servers, timeout_s=timeout_s) as client:
             return len(client.describe_cluster()["brokers"]) > 0
@@ -24,7 +24,7 @@ def answers(bootstrap_servers: str, *, timeout_s: float) -> bool:
 
 
 def create_topic(bootstrap_servers: str, name: str, partitions: int, configs: Mapping[str, str], *, timeout_s: float = 30.0) -> None:
-    """Create a topic with one replica; returns when its leaders are known. Raises kafka.errors.TopicAlreadyExistsError."""
+    """Create a topic with one replica and wait until its leaders are known. Raises kafka.errors.TopicAlreadyExistsError."""
     with admin(bootstrap_servers, timeout_s=timeout_s) as client:
         client.create_topics(
             [NewTopic(name, num_partitions=partitions, replication_factor=1, topic_configs=dict(configs))], wait_for_metadata=True
@@ -33,7 +33,7 @@ def create_topic(bootstrap_servers: str, name: str, partitions: int, configs: Ma
 
 @contextmanager
 def admin(bootstrap_servers: str, *, timeout_s: float) -> Iterator[Any]:
-    """An admin client that gives up after `timeout_s` and keeps its complaints about a broker that is not there to itself."""
+    """An admin client that gives up after `timeout_s` and does not log warnings about a missing broker."""
     log = logging.getLogger("kafka")
     level, timeout_ms = log.level, int(timeout_s * 1000)
     log.setLevel(logging.CRITICAL)

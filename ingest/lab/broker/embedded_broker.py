@@ -1,4 +1,4 @@
-"""An embedded Kafka broker: one KRaft node as a child process, for the demo, the tests and a laptop without a Kafka."""
+"""An embedded Kafka broker: one KRaft node as a child process, for the demo, the tests and a laptop without Kafka."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ingest.runtime.jars import JarSet, ensure, exclusively
 START_DEADLINE_S = 60.0
 STOP_GRACE_S = 20.0
 
-# Kafka preallocates indexes of 10 MB for every active segment and stops for good on a full disk.
+# Kafka preallocates 10 MB of index for every active segment, and a full disk stops it for good.
 DISK_FREE_BYTES_MIN = 500 * 1024 * 1024
 
 _PORT_TRIES = 3
@@ -37,9 +37,9 @@ _HEAP = ("-Xms128m", "-Xmx512m")
 class Broker:
     """One broker for one data folder.
 
-    `port` 0 takes the port that the folder had before, else a free one. With `die_with_parent` the broker ends with this process
-    even if it is killed (start it from the main thread); without, it is a daemon that `stop` ends from any process. `beside` gives
-    another listener, asked for at each start. As a context manager it starts on entry and stops on exit.
+    `port` 0 reuses the folder's previous port, or takes a free one. With `die_with_parent` the broker ends with this process, even
+    if this process is killed (start the broker on the main thread). Without it, the broker is a daemon that any process can `stop`.
+    `beside`, called at each start, returns a second listener. As a context manager the broker starts on entry and stops on exit.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """Where clients connect; raises InvalidEnvironment BROKER_STOPPED if this folder never had a broker."""
+        """The port for clients; raises InvalidEnvironment BROKER_STOPPED if this folder never had a broker."""
         return self._known().port
 
     @property
@@ -75,9 +75,10 @@ class Broker:
         return f"{HOST}:{self.port}"
 
     def start(self) -> Broker:
-        """Start and wait until it answers; one that runs in this folder already is used as it is.
+        """Start the broker and wait until it answers; a broker that already runs in this folder is reused.
 
-        Raises InvalidEnvironment PORT_TAKEN, DISK_FULL or BROKER_FAILED, and the errors of java.find and jars.ensure.
+        Raises InvalidEnvironment PORT_TAKEN, DISK_FULL, BROKER_FAILED, BROKER_FOLDER, BROKER_STATE or BROKER_RUNNING (on another port),
+        and the errors of java.find and jars.ensure.
         """
         executable, jars = java.find().executable, ensure(JarSet.BROKER)
         with _folder_errors(self.folder), exclusively(self.folder / "start.lock"):
@@ -89,7 +90,7 @@ class Broker:
             if shutil.disk_usage(self.folder).free < DISK_FREE_BYTES_MIN:
                 raise _disk_full(self.folder)
             fixed_port = self._wanted_port or (state.port if state else 0)
-            # Native libraries are unpacked there; a broker that was killed has left them.
+            # The JVM unpacks native libraries here; a killed broker leaves them behind.
             scratch = self._without_scratch()
             scratch.mkdir()
             command = [str(executable), *_HEAP, f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
@@ -103,21 +104,21 @@ class Broker:
                     self._launch(command, port)
                     break
                 except InvalidEnvironment as error:
-                    # Somebody took a port between our look and Kafka's: another one, but for a port that was asked for.
+                    # Another process took a port between our check and Kafka's bind. Try another port, unless a fixed port is taken.
                     if error.code != "PORT_TAKEN" or tries_left == 0 or not (fixed_port == 0 or is_free(port)):
                         raise
         return self
 
     def stop(self) -> bool:
-        """Shut down in order, by force after STOP_GRACE_S; topics stay. False if none ran."""
+        """Shut down cleanly, by force after STOP_GRACE_S; topics are kept. False if no broker ran."""
         return self._end(STOP_GRACE_S)
 
     def kill(self) -> bool:
-        """SIGKILL, as a power cut would: for tests of what survives."""
+        """SIGKILL, for tests of what survives a crash. False if no broker ran."""
         return self._end(0)
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Create a topic and wait until it can be written; raises kafka.errors.TopicAlreadyExistsError where it is there."""
+        """Create a topic and wait until it can be written; raises kafka.errors.TopicAlreadyExistsError."""
         broker_probe.create_topic(self.bootstrap_servers, name, partitions, configs or {})
 
     def __enter__(self) -> Broker:
@@ -139,7 +140,7 @@ class Broker:
         state = self.state
         ended = state is not None and state.process.end(grace_s=grace_s)
         if self._child is not None:
-            self._child.wait()  # reap it, else it stays in the process table as a zombie of ours
+            self._child.wait()  # reap it, or it stays in the process table as our zombie
             self._child = None
             atexit.unregister(self.stop)
         if ended:
@@ -169,7 +170,7 @@ class Broker:
                 done = subprocess.run(format_it, stdin=subprocess.DEVNULL, stdout=console, stderr=console, timeout=deadline_s, check=False)
             if done.returncode != 0:
                 raise self._failure(port)
-        # The path of this folder's settings is the word by which its process is known again.
+        # The path of this folder's server.properties is the marker that identifies its process.
         self._child, process = launch(
             [*command, "kafka.Kafka", str(properties)],
             marker=str(properties),
@@ -195,7 +196,7 @@ class Broker:
             time.sleep(0.05)
 
     def _failure(self, port: int) -> InvalidEnvironment:
-        """Why it did not start, from what this start logged."""
+        """The reason of a failed start, from the output and log lines of this start."""
         console, log = self.folder / "console.log", self.folder / "server.log"
         text = _tail(console, 0) + _tail(log, self._logged_before)
         if "Address already in use" in text:
@@ -203,19 +204,19 @@ class Broker:
         if "No space left on device" in text:
             return _disk_full(self.folder)
         found = f"the embedded broker ended, or did not answer within {START_DEADLINE_S:.0f} s."
-        return InvalidEnvironment("BROKER_FAILED", found, expected=f"a broker at {HOST}:{port}.", remedy=f"look into {log} and {console}.")
+        return InvalidEnvironment("BROKER_FAILED", found, expected=f"a broker at {HOST}:{port}.", remedy=f"see {log} and {console}.")
 
 
 def _tail(log: Path, offset: int) -> str:
     if not log.exists():
         return ""
     with log.open("rb") as content:
-        content.seek(offset if log.stat().st_size >= offset else 0)  # it was rolled meanwhile
+        content.seek(offset if log.stat().st_size >= offset else 0)  # the log was rolled meanwhile
         return content.read().decode(errors="replace")
 
 
 def _cluster_id() -> str:
-    """A fresh id as Kafka writes them; a leading dash would be taken for an option."""
+    """A new cluster id in Kafka's format, without dashes: a leading one would be mistaken for an option."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
 
@@ -227,7 +228,7 @@ def _folder_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise _disk_full(folder) from error
-        expected, remedy = "a folder that this user may write.", "choose another one: ingest broker start --data <folder>"
+        expected, remedy = "a folder that this user can write.", "choose another one: ingest broker start --data <folder>"
         raise InvalidEnvironment(
             "BROKER_FOLDER", f"the broker's folder {folder} cannot be used ({error}).", expected=expected, remedy=remedy
         ) from error
@@ -243,5 +244,5 @@ def _disk_full(folder: Path) -> InvalidEnvironment:
 def _port_differs(folder: Path, has: int, wanted: int) -> InvalidEnvironment:
     found = f"the broker in {folder} runs on port {has}, not {wanted}."
     return InvalidEnvironment(
-        "BROKER_RUNNING", found, expected="one port a folder.", remedy=f"ingest broker stop --data {folder}, or use port {has}."
+        "BROKER_RUNNING", found, expected="one port per folder.", remedy=f"ingest broker stop --data {folder}, or use port {has}."
     )

@@ -1,7 +1,7 @@
-"""Events for any contract of format json: ids of their own, and bodies from a pool made once.
+"""Events for any contract of format json: new ids, with bodies from a pool that is made once.
 
-The bodies are those of a file of samples; else those of the shop (`ingest.lab.samples.shop`), where it knows the contract's
-columns; else made from the column types. An event is two pieces of text put together: quick enough for tens of thousands a second.
+Bodies come from a samples file if there is one, else from the shop (`ingest.lab.samples.shop`) if it has the contract's columns,
+else from the column types. An event joins two pieces of text, which is fast enough for tens of thousands of events per second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ingest.runtime.errors import InvalidInput
 
 POOL: Final = 2048
 PART_SEPARATOR: Final = "\x1f"
-# How many ids one source may give out before it would meet the next one's, by type.
+# By column type: the number of ids that one source can use before they collide with the next source's.
 ROOM: Final = {"INT": 10**7, "BIGINT": 10**10}
 INT_MAX: Final = {"TINYINT": 127, "SMALLINT": 32_767, "INT": 2**31 - 1, "BIGINT": 2**63 - 1}
 WORDS: Final = ("", "a", "Zürich", "Łódź", 'in "quotes"', "back\\slash", "line\nend", "🌻", "Cafe\u0301", "null", "0")
@@ -34,7 +34,7 @@ COMPARED: Final = ("STRING", "TINYINT", "SMALLINT", "INT", "BIGINT", "BOOLEAN", 
 
 @dataclass(frozen=True)
 class Bodies:
-    """What a contract's events hold besides their ids: texts without the braces; `origin` says where they come from."""
+    """A contract's event bodies without the id columns, as JSON text without braces; `origin` names their source."""
 
     contract: Contract
     texts: tuple[str, ...]
@@ -43,7 +43,7 @@ class Bodies:
 
 
 def refuse_unfit(contract: Contract) -> None:
-    """Raise InvalidInput CHAOS_CONTRACT for a contract whose rows the oracle cannot tell apart by the event's own columns."""
+    """Raise InvalidInput CHAOS_CONTRACT if the oracle cannot identify the contract's rows by columns of the event."""
     columns = {column.name: column for column in contract.columns}
     reason = ""
     if contract.source.format != "json" or contract.event_id.kind != "columns":
@@ -51,7 +51,7 @@ def refuse_unfit(contract: Contract) -> None:
     elif not any(_room(columns[name].sql_type) for name in contract.event_id.columns):
         reason = "an event id without a column that could tell millions of events apart"
     elif bad := [n for n in contract.event_id.columns if columns[n].sql_type.kind in ("TIMESTAMP", "BINARY")]:
-        reason = f"an event id that holds {', '.join(bad)}, whose text in JSON is not that in the table"
+        reason = f"an event id that contains {', '.join(bad)}, whose text in JSON differs from its text in the table"
     if reason:
         raise InvalidInput(
             "CHAOS_CONTRACT",
@@ -62,7 +62,7 @@ def refuse_unfit(contract: Contract) -> None:
 
 
 def bodies(contract: Contract, seed: str, samples: Path | None) -> Bodies:
-    """The pool of a contract. Raises InvalidInput CHAOS_SAMPLE for a file of samples that does not fit."""
+    """The pool of bodies for a contract. Raises InvalidInput CHAOS_SAMPLE for a samples file that does not fit it."""
     ids = set(contract.event_id.columns)
     file = samples / f"{contract.table}.jsonl" if samples else None
     if file is not None and file.exists():
@@ -78,20 +78,20 @@ def bodies(contract: Contract, seed: str, samples: Path | None) -> Bodies:
 
 
 def compared_columns(contract: Contract) -> tuple[str, ...]:
-    """The columns besides the event id whose values the oracle can compare with what was produced."""
+    """The columns, without the event id, whose values the oracle can compare with the produced ones."""
     found = [c.name for c in contract.columns if c.sql_type.kind in (*COMPARED, "DECIMAL") and c.name not in contract.event_id.columns]
     return tuple(found)
 
 
 def refused_kinds(contract: Contract) -> frozenset[str]:
-    """The kinds of broken events of ours that no contract lets in, though the id can be read."""
+    """Our kinds of broken events that no contract accepts although their id can be read."""
     return frozenset(name for name, id_readable, _ in _broken_kinds(contract) if id_readable)
 
 
 class Events:
-    """A source of events (`ingest.lab.samples.mix.Source`) over several contracts; `name` is a writer's number or `aborted/<number>`.
+    """A `SampleSource` (`ingest.lab.samples.mix`) over several contracts; `name` is a writer's number or `aborted/<number>`.
 
-    Two names never give the same id; the same name gives the same ids again, as an upstream system does that replays.
+    Different names never give the same id. The same name gives the same ids again, like an upstream system that replays.
     """
 
     def __init__(self, pools: Sequence[Bodies], seed: str, name: str) -> None:
@@ -113,7 +113,7 @@ class Events:
         number //= len(self._makers)
         kinds = [kind for kind in POISON_KINDS if kind.topic == maker.pool.shop_topic]
         if (*maker.pool.contract.event_id.columns,) != (f"{maker.pool.shop_topic}"[:-1] + "_id",):
-            kinds = []  # the shop's poison has the shop's ids
+            kinds = []  # the shop's poison has its id in the shop's own id column
         if kinds and number % 2:
             kind: PoisonKind = kinds[number // 2 % len(kinds)]
             return poison(kind, self._shop)._replace(topic=maker.pool.contract.name)
@@ -139,7 +139,7 @@ class _Maker:
         return SampleEvent(self.pool.contract.name, event_id, event_id.encode(), value.encode())
 
     def broken(self, number: int) -> Poison:
-        """An event of ours, broken by one change."""
+        """One of our events, broken by one change."""
         event = self.event(zlib.crc32(str(number).encode()))
         name, id_readable, change = self._broken[number % len(self._broken)]
         return Poison(name, event.topic, event.event_id if id_readable else None, event.key, change(event.value))
@@ -172,7 +172,7 @@ def _changed(column: str, put: object, value: bytes) -> bytes:
 
 
 def _id_maker(column: Column, slot: int) -> Callable[[int], tuple[str, str]]:
-    """A function from a count to the part's text and its JSON text."""
+    """A function from the event's count to this id column's text and its JSON text."""
     room = _room(column.sql_type)
     kind = column.sql_type.kind
     if kind == "STRING":
@@ -205,21 +205,21 @@ def _samples(file: Path, contract: Contract, ids: set[str]) -> list[Mapping[str,
         try:
             event = json.loads(line, parse_float=Number)
         except ValueError as error:
-            raise _sample_unfit(f"line {number} of {file} is no JSON: {error}") from error
+            raise _invalid_sample(f"line {number} of {file} is not JSON: {error}") from error
         missing = sorted(needed - event.keys()) if isinstance(event, dict) else ["an object"]
         if missing:
-            raise _sample_unfit(f"line {number} of {file} lacks {', '.join(missing)}")
+            raise _invalid_sample(f"line {number} of {file} lacks {', '.join(missing)}")
         events.append(event)
     if not events:
-        raise _sample_unfit(f"{file} holds no event")
+        raise _invalid_sample(f"{file} contains no events")
     return events
 
 
-def _sample_unfit(found: str) -> InvalidInput:
+def _invalid_sample(found: str) -> InvalidInput:
     return InvalidInput(
         "CHAOS_SAMPLE",
         f"{found}.",
-        expected="one JSON object a line, with a value for each column that is not null; ids are replaced.",
+        expected="one JSON object per line, with a value for each column that is not nullable; ids are replaced.",
         remedy="correct the file.",
     )
 
@@ -229,7 +229,7 @@ def _body(event: Mapping[str, Any], ids: set[str]) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON text; decimals keep their digits, which json.dumps cannot."""
+    """JSON text in which decimals keep their digits; json.dumps cannot do that."""
     if isinstance(value, Number):
         return f"{value:f}"
     if isinstance(value, dict):
@@ -240,7 +240,7 @@ def _json(value: Any) -> str:
 
 
 def _event(contract: Contract, random: Random) -> dict[str, Any]:
-    """An event made from the types; a column of a rule is never null."""
+    """An event made from the column types; a column that a rule names is never null."""
     ruled = " ".join(rule.check for rule in contract.rules)
     event: dict[str, Any] = {}
     for column in contract.columns:

@@ -1,6 +1,6 @@
-"""A chaos run: rounds until the time is up, each with a broker and a lake of its own, each ended by the oracle's verdict.
+"""A chaos run: rounds until the time is up, each with its own broker and lake, each ended by the oracle's verdict.
 
-Rounds, because what the oracle has to hold in memory and to count at every version grows with a round's records and batches.
+A run has rounds because the oracle's memory and its counts at every version grow with a round's records and batches.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from ingest.runtime.crash_points import SCRATCH
 
 ROUND_S: Final = 180.0
 BATCH_RECORDS: Final = 30_000
-# A million records take the oracle's plain consumer about a minute.
+# The oracle's plain consumer reads a million records in about a minute.
 READ_WITHIN_S: Final = 900.0
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is asked for; `rate` is records a second of the producer, 0 for as many as it can."""
+    """The options of a run; `rate` is the producer's records per second, 0 for as many as it can."""
 
     contracts: Sequence[Contract]
     minutes: float
@@ -55,9 +55,12 @@ class Options:
 
 @dataclass
 class ChaosReport:
-    """What a run came to. `seconds` are all, `dealt_s` those in which faults were dealt; `left_out` are faults that this machine
-    does not allow, each with the reason; `folder` is kept if not ok; `broken_off`: by Ctrl-C or a signal, so that only the rounds that
-    were judged by then are in it."""
+    """The result of a run.
+
+    `seconds` is the whole time, `dealt_s` the time in which faults were injected. `left_out` has the faults that this machine does not
+    allow, with the reasons. `folder` is set, and kept on disk, if the run is not ok. `broken_off`: Ctrl-C or a signal ended the run, so
+    the report contains only the rounds that had been judged by then.
+    """
 
     options: Options
     counts: SceneCounts = field(default_factory=SceneCounts)
@@ -73,11 +76,11 @@ class ChaosReport:
 
     @property
     def ok(self) -> bool:
-        """Whether neither the oracle nor the run itself found anything."""
+        """Whether neither the oracle nor the run itself has findings."""
         return not self.findings
 
     def add_round(self, number: int, dealt_s: float, scene: Scene, tables: Mapping[str, SceneCounts], notes: Sequence[str]) -> None:
-        """All at once: of a round that is broken off there is nothing in the report."""
+        """Add a finished round in one step, so that an interrupted round leaves nothing in the report."""
         self.dealt_s += dealt_s
         self.counts.add(scene.counts)
         for name, counts in tables.items():
@@ -87,12 +90,12 @@ class ChaosReport:
 
 
 def run(options: Options, say: Say) -> ChaosReport:
-    """Run to the end; `say(who, what)` tells the story. Nothing is left but, where something was found, the folder.
+    """Run all rounds; `say(who, what)` reports progress. Only the scratch folder is left behind, and only if there are findings.
 
-    Interrupted (Ctrl-C, SIGTERM, SIGHUP) it returns what the rounds judged by then came to; in the first one it raises KeyboardInterrupt.
-    An error of its own in the midst of a round is a finding.
+    If it is interrupted (Ctrl-C, SIGTERM, SIGHUP), it returns the report of the rounds judged so far; in the first round it raises
+    KeyboardInterrupt. An error of chaos itself during a round is a finding.
 
-    Raises InvalidInput CHAOS_CONTRACT and CHAOS_SAMPLE, and what Broker.start raises.
+    Raises InvalidInput CHAOS_CONTRACT and CHAOS_SAMPLE, and the errors of Broker.start.
     """
     for contract in options.contracts:
         refuse_unfit(contract)
@@ -100,7 +103,7 @@ def run(options: Options, say: Say) -> ChaosReport:
     report = ChaosReport(options)
     pools = [bodies(contract, str(options.seed), options.samples) for contract in options.contracts]
     for pool in pools:
-        say("chaos", f"events of {pool.contract.name} are made from {pool.origin}")
+        say("chaos", f"events of {pool.contract.name} come from {pool.origin}")
     with ExitStack() as stack:
         stack.enter_context(interrupted_by(signal.SIGTERM, signal.SIGHUP))
         folder = _folder(options.folder)
@@ -111,7 +114,7 @@ def run(options: Options, say: Say) -> ChaosReport:
         try:
             _rounds(report, folder, pools, guard, mark, say)
         except BaseException as error:
-            # Whoever was just being started when it was interrupted is known by the mark alone.
+            # A process that was just starting when the interrupt arrived is known only by the mark.
             clear(mark, str(folder), besides=guard.pid)
             if not (isinstance(error, KeyboardInterrupt) and report.rounds):
                 raise
@@ -163,14 +166,14 @@ def _round(report: ChaosReport, folder: Path, pools: Sequence[Bodies], number: i
         say("chaos", f"round {number}: {seconds:.0f} s of {', '.join(faults)}")
         try:
             dealt_s = _deal(scene, schedule(f"{options.seed}/{number}", faults), seconds, say)
-            say("chaos", "no more faults; all is read to the end")
+            say("chaos", "no more faults; reading everything to the end")
             scene.finish()
-            notes = ["not judged by the oracle, since not all was read"]
+            notes = ["not judged by the oracle: the topics were not read to the end"]
             tables: dict[str, SceneCounts] = {}
             if scene.read_to_the_end:
                 tables, notes = _judge(scene, pools, say)
             report.add_round(number, dealt_s, scene, tables, notes)
-        except Exception as error:  # it would take with it what the rounds before came to
+        except Exception as error:  # raising it would lose the results of earlier rounds
             say("chaos", traceback.format_exc())
             scene.findings.append(f"chaos itself ended: {type(error).__name__}: {error}")
             report.findings.append(f"round {number}: {scene.findings[-1]}")
@@ -178,7 +181,7 @@ def _round(report: ChaosReport, folder: Path, pools: Sequence[Bodies], number: i
 
 
 def _deal(scene: Scene, faults: Iterable[ScheduledFault], seconds: float, say: Say) -> float:
-    """Strike until the time is up or something is found; returns for how long, in seconds."""
+    """Inject faults until the time is up or there is a finding; returns the duration in seconds."""
     began = time.monotonic()
     for fault in faults:
         if time.monotonic() > began + seconds or scene.findings:
@@ -189,13 +192,13 @@ def _deal(scene: Scene, faults: Iterable[ScheduledFault], seconds: float, say: S
 
 
 def _keep(scene: Scene, folder: Path) -> None:
-    """What stands on a small disk goes with it; where something was found it is copied beside it first."""
+    """If there are findings, copy the content of the small disk next to it, because unmounting deletes it."""
     if scene.findings:
         shutil.copytree(scene.home, folder / "disk-kept", dirs_exist_ok=True)
 
 
 def _judge(scene: Scene, pools: Sequence[Bodies], say: Say) -> tuple[dict[str, SceneCounts], list[str]]:
-    """Ask the oracle about each table; returns what was counted of each, and the oracle's notes."""
+    """Let the oracle judge each table; returns the counts by table and the oracle's notes."""
     tables: dict[str, SceneCounts] = {}
     notes: list[str] = []
     contracts = {contract.name: contract for contract in scene.contracts}
@@ -204,7 +207,7 @@ def _judge(scene: Scene, pools: Sequence[Bodies], say: Say) -> tuple[dict[str, S
         say("oracle", f"reads {contract.name}: topic, target, quarantine, ledger and every version")
         try:
             verdict, counts = _verdict(scene, pool, contract)
-        except Exception as error:  # a finding is kept with all that led to it; an error would take that away
+        except Exception as error:  # raising it would lose the verdicts on the other tables; a finding keeps them
             scene.findings.append(f"the oracle cannot judge {contract.name}: {type(error).__name__}: {error}")
             continue
         say("oracle", f"{contract.name}: {counts.records:,} records, {counts.batches} batches, {len(verdict.findings)} findings")
@@ -228,7 +231,7 @@ def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[OracleVerd
         tuple(path for path in scene.manifests if path.exists()),
         excused_ids=frozenset(scene.excused[contract.name]),
         own_versions=frozenset(scene.own_versions[contract.name]),
-        # Made from the types alone, an event may break a rule; which ones do, only Spark could say.
+        # An event made from the column types may break a rule, and only Spark could tell which events do.
         valid_in_quarantine=bool(contract.rules) and pool.origin == "the column types",
         refused_kinds=refused_kinds(contract),
     )
@@ -239,12 +242,12 @@ def _verdict(scene: Scene, pool: Bodies, contract: Contract) -> tuple[OracleVerd
 
 
 def _allowed(report: ChaosReport, *, has_disk: bool, has_clock: bool) -> tuple[str, ...]:
-    """The chosen faults less those that this machine does not allow."""
+    """The chosen faults without those that this machine does not allow."""
     asked = report.options.faults
     if "disk-full" in asked and not has_disk:
-        report.left_out["disk-full"] = "no tmpfs can be mounted in a mount namespace of ours (root, or CAP_SYS_ADMIN, on Linux)"
+        report.left_out["disk-full"] = "cannot mount a tmpfs in a private mount namespace (needs Linux and root or CAP_SYS_ADMIN)"
     if "clock" in asked and not has_clock:
-        report.left_out["clock"] = "no C compiler (cc) is here, or this is no Linux"
+        report.left_out["clock"] = "needs Linux and a C compiler (cc)"
     return tuple(fault for fault in asked if fault not in report.left_out)
 
 

@@ -1,4 +1,4 @@
-"""A clock that is wrong, for one process and its children: by a small library (`clock_shift.c`) that the C compiler here makes."""
+"""A wrong clock for one process and its children, by a small preloaded library (`clock_shift.c`) that the local C compiler builds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPILE_WITHIN_S: Final = 60.0
 
 
 def library(folder: Path) -> Path | None:
-    """What moves a clock here, made in `folder`; None if no compiler is there, or no Linux."""
+    """Build the library in `folder`; None without a C compiler, on a failed build, or outside Linux."""
     compiler = shutil.which("cc") if sys.platform == "linux" else None
     if compiler is None:
         return None
@@ -26,10 +26,10 @@ def library(folder: Path) -> Path | None:
 
 
 def moved(preload: Path, chance: float) -> dict[str, str]:
-    """The environment of a process that lives up to a day behind (`chance` 0) or ahead (1)."""
+    """Environment variables that shift a process's clock, from a day behind (`chance` 0) to a day ahead (1)."""
     return shifted(preload, round((2 * chance - 1) * DAY_S))
 
 
 def shifted(preload: Path, shift_s: int) -> dict[str, str]:
-    """The environment of a process whose clock is so many seconds ahead (negative: behind); the monotonic clock stays."""
+    """Environment variables that put a process's clock `shift_s` seconds ahead (negative: behind). The monotonic clock is unchanged."""
     return {"LD_PRELOAD": str(preload), SHIFT: str(shift_s)}

@@ -1,4 +1,4 @@
-"""A small disk of our own, to be filled: a tmpfs, where the machine lets us mount one."""
+"""A small private disk to fill up: a tmpfs, if the machine lets us mount one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _CLONE_NEWNS: Final = 0x00020000
 _MS_REC, _MS_PRIVATE = 0x4000, 0x40000
 _MNT_DETACH: Final = 2
 DISK_BYTES: Final = 768 * 1024 * 1024
-# So little that no Parquet file of a batch fits, and no log entry of a few of them.
+# Too little for a batch's Parquet file, or for the log entry of a few of them.
 ROOM_LEFT_BYTES: Final = 16 * 1024
 
 
 class SmallDisk:
-    """A tmpfs in a mount namespace of this process and its children: it is gone with the last of them, however they end."""
+    """A tmpfs in a mount namespace of this process and its children; it disappears when the last of them ends, for any reason."""
 
     def __init__(self, folder: Path, size_bytes: int = DISK_BYTES) -> None:
-        """Raises OSError where the machine does not let us. Call it from the main thread, before anything is started."""
+        """Raises OSError if the machine does not allow the mount. Call it on the main thread, before starting any process."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._ballast = folder / ".ballast"
@@ -32,7 +32,7 @@ class SmallDisk:
         _try(libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={size_bytes},mode=755".encode()))
 
     def fill(self) -> None:
-        """Leave ROOM_LEFT_BYTES of room."""
+        """Fill the disk up to ROOM_LEFT_BYTES of free space."""
         with self._ballast.open("wb") as file:
             room = os.statvfs(self.folder)
             size = room.f_bavail * room.f_frsize - ROOM_LEFT_BYTES
@@ -40,20 +40,20 @@ class SmallDisk:
                 os.posix_fallocate(file.fileno(), 0, size)
 
     def clear(self) -> None:
-        """Room again."""
+        """Free the space that `fill` took."""
         self._ballast.unlink(missing_ok=True)
 
     def unmount(self) -> None:
-        """What it held is gone."""
+        """Unmount the disk; its content is lost."""
         ctypes.CDLL(None).umount2(os.fsencode(self.folder), _MNT_DETACH)
 
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
-    """A small disk at `folder`, or None where it cannot be made."""
+    """A small disk at `folder`, or None if it cannot be mounted."""
     try:
         disk = SmallDisk(folder)
-    except (OSError, AttributeError):  # AttributeError: no such call outside of Linux
+    except (OSError, AttributeError):  # AttributeError: these calls exist only on Linux
         yield None
         return
     try:
@@ -64,8 +64,11 @@ def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
 
 @cache
 def _own_namespace() -> None:
-    """Once a process: only the thread that asks moves into a new namespace, so that threads which a library (deltalake) keeps since the
-    first disk would stay behind in the old one and see no second disk."""
+    """Move into a new mount namespace, once per process.
+
+    Only the calling thread moves. With a new namespace for each disk, threads that a library (deltalake) has kept since the first disk
+    would stay in the old namespace and not see the second disk.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     _try(libc.unshare(_CLONE_NEWNS))
     _try(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None))

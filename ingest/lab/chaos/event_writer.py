@@ -1,8 +1,8 @@
-"""The producer of a chaos run: transactions without pause until SIGTERM.
+"""The producer of a chaos run: sends transactions without a pause until SIGTERM.
 
 `python -m ingest.lab.chaos.event_writer SETTINGS NUMBER MANIFEST`.
 
-All writers of a round have one transactional id, so that the next one ends what a killed one left open.
+All writers of a round share one transactional id, so the next writer ends the transaction that a killed one left open.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ingest.lab.samples.sample_producer import produce_sample
 from ingest.runtime.errors import IngestError
 
 TRANSACTION_RECORDS = 1000
-# An endless plan: what a writer of a round could never reach.
+# Practically endless: no writer reaches this within a round.
 EVENTS = 10**9
 POISON = EVENTS // 400
 DUPLICATE_SHARE = 0.08
 ABORTED_SHARE = 0.1
-# A broker that is killed or paused is back within seconds; Kafka's clients would wait for minutes.
+# A killed or paused broker is back within seconds; by default Kafka's clients would wait for minutes.
 COMMIT_TIMEOUT_S = 20.0
 KAFKA = {"request_timeout_ms": 15_000, "delivery_timeout_ms": 18_000, "max_block_ms": 15_000}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the writers of a round share; `rate` is records a second, 0 for as many as it can."""
+    """The settings that all writers of a round share; `rate` is records per second, 0 for as many as it can."""
 
     bootstrap_servers: str
     transactional_id: str
@@ -48,11 +48,11 @@ class Settings:
 
 
 class _Stop(Exception):
-    """Raised between two transactions."""
+    """Raised between two transactions to end the writer."""
 
 
 def write(settings: Settings, number: int, manifest: Path) -> None:
-    """Write until SIGTERM. Raises the errors of `produce_sample`."""
+    """Write transactions until SIGTERM. Raises the errors of `produce_sample`."""
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
     contracts = load_contracts(Path(settings.project))

@@ -1,7 +1,8 @@
-"""Waits beside a chaos run (`python -m ingest.lab.chaos.guard MARK FOLDER`) and clears up after one that was killed itself.
+"""A process that waits next to a chaos run (`python -m ingest.lab.chaos.guard MARK FOLDER`) and cleans up if the run is killed.
 
-Every process of a run carries a mark in its environment, by which it is found again whoever adopted it. A guard process
-outlives us: should we be killed ourselves, it ends what carries the mark, stopped ones too, and removes the scratch folder.
+Every process of a run has a mark in its environment, so it can be found even after another process has adopted it. The guard
+outlives the run. If the run is killed, the guard kills all processes with the mark, including stopped ones, and removes the scratch
+folder.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import psutil
 
 from ingest.lab.worker import GONE_WITHIN_S, MARK
 
-ROUNDS_MAX = 50  # a process that was just being started shows up in the next look
+ROUNDS_MAX = 50  # a process that is just starting is found in a later round
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """The processes that carry the mark, but for this one and zombies."""
+    """The processes with the mark, except this one and zombies."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -32,7 +33,7 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 class Guard:
-    """Ends what carries the mark and removes the folder if this process dies; `dismiss` it when all is in order."""
+    """Kills all processes with the mark and removes the folder if this process dies; `dismiss` it when nothing needs cleaning up."""
 
     def __init__(self, mark: str, folder: Path) -> None:
         command = [sys.executable, "-m", __name__, mark, str(folder)]
@@ -45,13 +46,13 @@ class Guard:
         return self._process.pid
 
     def dismiss(self) -> None:
-        """Nothing is left to guard."""
+        """End the guard without a clean-up."""
         with suppress(BrokenPipeError):
             self._process.communicate(b"done", timeout=GONE_WITHIN_S)
 
 
 def clear(mark: str, folder: str, *, besides: int = 0) -> None:
-    """SIGKILL to all that carry the mark, but for this process and `besides`, until a look finds none; then the folder goes."""
+    """SIGKILL all processes with the mark, except this one and `besides`, until none is left; then remove the folder."""
     for _ in range(ROUNDS_MAX):
         left = [process for process in marked(mark) if process.pid != besides]
         if not left:
@@ -64,6 +65,6 @@ def clear(mark: str, folder: str, *, besides: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    # The pipe ends with whoever holds its other end: by a word, or because they are dead.
+    # The pipe closes either after `done` was sent, or because the run is dead.
     if sys.stdin.buffer.read() != b"done":
         clear(sys.argv[1], sys.argv[2])

@@ -1,4 +1,4 @@
-"""What each fault does to a round: one function a name of `ingest.lab.chaos.schedule`."""
+"""The faults' effects on a round: one function for each fault name of `ingest.lab.chaos.schedule`."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from ingest.lab.proxy import Api
 from ingest.lab.worker import Worker, until
 from ingest.runtime.errors import Refused
 
-# A start takes 10 s on a quiet machine of two cores; what takes this long hangs.
+# A start takes 10 s on an idle machine with two cores; a driver that takes this long hangs.
 WORKING_WITHIN_S: Final = 600.0
 FENCED_WITHIN_S: Final = 120.0
 JVM_ENDS_WITHIN_S: Final = 60.0
 REMOVED_WITHIN_S: Final = 10.0
-# So often a strike on the driver waits for a batch first, lest a round be nothing but starts.
+# One driver fault in this many waits for a batch first, so that a round has more than starts.
 PROGRESS_EVERY: Final = 3
 REFUSED_WITHIN_S: Final = 120.0
-# These wait for a driver that has its locks; of the first ones some strike a start before.
+# All faults in ON_DRIVER wait until the driver has its locks. Some of those in AT_ANY_TIME hit a start before that.
 AT_ANY_TIME: Final = ("kill-driver", "kill-python", "kill-jvm", "lose-checkpoints")
 ON_DRIVER: Final = (*AT_ANY_TIME, "second-driver", "optimize", "delete", "clock", "disk-full")
 Injection = Callable[[Scene, ScheduledFault], None]
 
 
 def inject(scene: Scene, fault: ScheduledFault) -> None:
-    """Wait for what the blow waits for, let it fall, and count it; what it killed is started again by `scene.tend`."""
+    """Wait for the state that the fault needs, inject it and count it; `scene.tend` restarts what it killed."""
     scene.tend()
     if fault.name in ON_DRIVER and not (fault.starting and fault.name in AT_ANY_TIME) and not _at_work(scene, fault):
         return
@@ -48,12 +48,12 @@ def inject(scene: Scene, fault: ScheduledFault) -> None:
 
 def _at_work(scene: Scene, fault: ScheduledFault) -> bool:
     if not scene.wait(scene.working, WORKING_WITHIN_S):
-        scene.findings = scene.findings or [f"ingest run does not come to work within {WORKING_WITHIN_S:.0f} s"]
+        scene.findings = scene.findings or [f"ingest run did not start working within {WORKING_WITHIN_S:.0f} s"]
         return False
     if fault.number % PROGRESS_EVERY == 0:
         done = scene.batches_done()
         if not scene.wait(lambda: scene.batches_done() > done, WORKING_WITHIN_S):
-            scene.findings = scene.findings or [f"no batch was done within {WORKING_WITHIN_S:.0f} s"]
+            scene.findings = scene.findings or [f"no batch was committed within {WORKING_WITHIN_S:.0f} s"]
             return False
     return True
 
@@ -79,33 +79,33 @@ def _kill_python(scene: Scene, _: ScheduledFault) -> None:
     driver = _driver(scene)
     scene.counts.sigkills += 1
     os.kill(driver.pid, signal.SIGKILL)
-    # The JVM ends what it is about to write; the next start waits for its lock.
+    # The JVM completes its current write; the next start waits for its lock.
     until(lambda: driver.poll() is not None, JVM_ENDS_WITHIN_S)
     scene.driver = None
     scene.start_driver()
     if driver.ended(JVM_ENDS_WITHIN_S) is None:
-        scene.findings.append(f"its JVM outlives a killed ingest run by {JVM_ENDS_WITHIN_S:.0f} s ({driver.output.name})")
+        scene.findings.append(f"the JVM of a killed ingest run outlives it by {JVM_ENDS_WITHIN_S:.0f} s ({driver.output.name})")
         driver.kill()
 
 
 def _kill_jvm(scene: Scene, _: ScheduledFault) -> None:
     driver = _driver(scene)
     if not until(driver.jvms, 2.0):
-        _kill_all_of(scene, driver)  # it has none yet
+        _kill_all_of(scene, driver)  # it has no JVM yet
         return
     scene.counts.sigkills += 1
     for process in driver.jvms():
         with suppress(psutil.NoSuchProcess):
             process.kill()
     if driver.ended(WORKING_WITHIN_S) is None:
-        scene.findings.append(f"ingest run goes on {WORKING_WITHIN_S:.0f} s after its JVM was killed ({driver.output.name})")
+        scene.findings.append(f"ingest run still runs {WORKING_WITHIN_S:.0f} s after its JVM was killed ({driver.output.name})")
 
 
 def _lose_checkpoints(scene: Scene, fault: ScheduledFault) -> None:
-    """Beneath the run half of the times: it opens another epoch by itself. Else between two runs."""
+    """Delete all checkpoints: half of the time between two runs, else during a run, which opens another epoch by itself."""
     if fault.chance < 0.5:
         _kill_all_of(scene, _driver(scene))
-    # What Spark writes this very moment may bring a folder back.
+    # A concurrent write of Spark may recreate a folder.
     until(lambda: _removed(scene.checkpoints), REMOVED_WITHIN_S)
 
 
@@ -119,7 +119,7 @@ def _second_driver(scene: Scene, fault: ScheduledFault) -> None:
     driver.stop()
     try:
         began = time.monotonic()
-        # Only a table whose lock the stopped one holds refuses: in the midst of its start, or of its end, it holds some or none.
+        # A table refuses the second driver only if the stopped one holds its lock; while it starts or ends it may hold some or none.
         if all(scene.held(contract, driver) for contract in scene.contracts):
             _refused(scene, scene.another_driver())
         time.sleep(max(0.0, fault.hold_s - (time.monotonic() - began)))
@@ -132,7 +132,7 @@ def _refused(scene: Scene, second: Worker) -> None:
         code = second.ended(REFUSED_WITHIN_S)
         if code != Refused.exit_code or set(codes_of(second)) != {"LOCKED"}:
             scene.findings.append(
-                f"beside a stopped driver another one was not refused as LOCKED: {code} {last_of(second)} ({second.output.name})"
+                f"a second driver beside a stopped one was not refused as LOCKED: {code} {last_of(second)} ({second.output.name})"
             )
     finally:
         second.kill()
@@ -161,7 +161,7 @@ def _kill_producer(scene: Scene, fault: ScheduledFault) -> None:
 
 
 def _fence_producer(scene: Scene, _: ScheduledFault) -> None:
-    """Two of one id: one of them is told so and ends. As a rule it is the older; a reconnect can turn it about."""
+    """Run two producers with one transactional id: one is fenced and ends, usually the older; a reconnect can reverse that."""
     older = scene.writer
     newer = scene.start_writer()
     if older is None or older.poll() is not None:
@@ -173,7 +173,7 @@ def _fence_producer(scene: Scene, _: ScheduledFault) -> None:
             older.kill()
         else:
             scene.writer = older
-            # Its manifest is judged by what it says, whichever place it has among the others.
+            # The last manifest must be the live writer's; the oracle does not depend on their order.
             scene.manifests[-1], scene.manifests[-2] = scene.manifests[-2], scene.manifests[-1]
 
 
@@ -201,8 +201,10 @@ def _pick(scene: Scene, fault: ScheduledFault) -> int:
 
 
 def _beside(scene: Scene, work: Callable[[], None]) -> None:
-    """On a local disk two engines may not write at once, and ours keeps a lock for that: the driver is killed and, while the
-    next one waits for the lock, the other engine writes."""
+    """Kill the driver, and let the other engine write while the next driver waits for the lock.
+
+    On a local disk two engines must not write at the same time; our lock prevents that.
+    """
     _kill_all_of(scene, _driver(scene))
     with upkeep.locked(scene):
         scene.start_driver()

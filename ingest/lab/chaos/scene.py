@@ -1,4 +1,4 @@
-"""One round's processes and places: broker, proxy, producer, driver; whoever ends is started again until the round does."""
+"""One round's processes and folders: broker, proxy, producer and driver. A process that ends is restarted until the round ends."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from ingest.runtime.spark import ONE_COMPILER
 
 POLL_S: Final = 0.05
 PARTITIONS: Final = 3
-# Many JVMs that live for seconds: what the second compiler would give comes too late for all of them.
+# The JVMs live for seconds, too short for the second JIT compiler to pay off.
 JAVA_OPTIONS: Final = f"{ONE_COMPILER} -XX:+UseSerialGC"
-# A run that did nothing wrong may end so while a broker, a disk or its own JVM is taken away; every other end is a finding, also where
-# a run stopped by itself (exit 5): nobody restores a table here, and none of ours is another's.
+# A correct run may end with these exit and error codes when it loses its broker, its disk or its JVM. Any other end is a finding, even
+# if the run stopped by itself (exit 5): nobody restores a table here, and no two pipelines share one.
 ENDS: Final = (3, 4, 5)
 ALLOWED: Final = {"LOCKED", "BROKER_UNREACHABLE", "DISK_FULL", "NOT_WRITABLE", "SPARK_NOT_STARTED", "JVM_GONE", "CHECKPOINT_GONE"}
-# Of the second driver, which only has to see that the lock is held.
+# For the second driver, which only has to find that the lock is held.
 LOCK_WAIT_S: Final = 1.0
-# As often as that in a row without a batch in between, a run will not come up again by itself.
+# After this many starts in a row without a batch, a run does not recover by itself.
 FRUITLESS_MAX: Final = 12
-# What strikes last can end one driver that is asked to stop, and the one that has just been started; no third.
+# The last fault can end the driver that is asked to stop and the one that starts next, but not a third one.
 STOPS_MAX: Final = 3
 END_WITHIN_S: Final = 600.0
 
@@ -48,7 +48,7 @@ Say = Callable[[str, str], None]
 
 @dataclass
 class SceneCounts:
-    """What happened; `ends` are the exit codes and error codes with which drivers ended by themselves."""
+    """What happened, in numbers; `ends` counts the exit codes and error codes of drivers that ended by themselves."""
 
     injected: Counter[str] = field(default_factory=Counter)
     sigkills: int = 0
@@ -59,11 +59,11 @@ class SceneCounts:
     ends: Counter[str] = field(default_factory=Counter)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON (dataclasses.asdict makes nonsense of a Counter)."""
+        """A dict for JSON (dataclasses.asdict cannot copy a Counter)."""
         return {**vars(self), "injected": dict(self.injected), "ends": dict(self.ends)}
 
     def add(self, other: SceneCounts) -> None:
-        """Sum up rounds."""
+        """Add another round's counts."""
         self.injected += other.injected
         self.ends += other.ends
         for name in ("sigkills", "starts", "writers", "batches", "records"):
@@ -71,7 +71,7 @@ class SceneCounts:
 
 
 class Scene:
-    """A round at work. `findings` are wrongs seen while it lasted; the oracle adds its own after it."""
+    """A running round. `findings` are errors seen during the round; the oracle's findings are added after it."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Scene:
         clock_library: Path | None,
     ) -> None:
         self.folder, self.broker, self.proxy, self.say, self.disk = folder, broker, proxy, say, disk
-        self.home = disk.folder if disk else folder  # of lake and checkpoints
+        self.home = disk.folder if disk else folder  # contains the lake and the checkpoints
         self.project = folder / "project"
         self.counts = SceneCounts()
         self.findings: list[str] = []
@@ -125,11 +125,11 @@ class Scene:
         return Places(str(self.lake), str(self.checkpoints), contract.pipeline, contract.table)
 
     def batches_done(self) -> int:
-        """How many batches all targets hold."""
+        """The number of batches in all targets."""
         return sum(map(self.batches_done_of, self.contracts))
 
     def batches_done_of(self, contract: Contract) -> int:
-        """How many batches the log of one target tells of. It is asked often, so what was counted is remembered."""
+        """The number of batches in one target's log. Called often, so it counts only the commits since the last call."""
         log = self._logs.setdefault(contract.name, DeltaLog(LocalFiles(), self.places(contract).target))
         version, batches = self._counted.get(contract.name, (-1, 0))
         for commit in log.since(version):
@@ -139,7 +139,7 @@ class Scene:
         return batches
 
     def tend(self) -> None:
-        """Start again whoever has ended. Never blocks for long."""
+        """Restart every process that has ended. Never blocks for long."""
         if not self.broker.running:
             self.broker.start()
         if self.producing and (self.writer is None or self.writer.poll() is not None):
@@ -152,16 +152,16 @@ class Scene:
             self.start_driver()
 
     def pass_time(self, seconds: float) -> None:
-        """Let the round go on for so long."""
+        """Let the round run for `seconds`."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             self.tend()
             time.sleep(min(POLL_S, left))
 
-    def wait(self, look: Callable[[], object], within_s: float) -> bool:
-        """Tend until `look` returns something true; False if that takes too long or the round has failed."""
+    def wait(self, condition: Callable[[], object], within_s: float) -> bool:
+        """Tend until `condition` returns a true value; False after `within_s` or if the round has failed."""
         deadline = time.monotonic() + within_s
-        while not look():
+        while not condition():
             if self.findings or time.monotonic() > deadline:
                 return False
             self.tend()
@@ -169,32 +169,32 @@ class Scene:
         return True
 
     def working(self) -> bool:
-        """Whether the present driver's JVM has taken the lock of a table, and lives: its name stays in the lock of one that was killed."""
+        """Whether the current driver has taken a table's lock and its JVM is alive; a killed driver's name stays in the lock file."""
         driver = self.driver
         return driver is not None and any(self._named(each, driver) for each in self.contracts) and bool(driver.jvms())
 
     def held(self, contract: Contract, driver: Worker) -> bool:
-        """Whether this driver's JVM holds the lock of this table now."""
+        """Whether this driver's JVM currently holds this table's lock."""
         return self._named(contract, driver) and not is_free(self.lock(contract))
 
     def lock(self, contract: Contract) -> Path:
-        """The file of a table's lock."""
+        """A table's lock file."""
         return Path(self.places(contract).root) / "lock"
 
     def _named(self, contract: Contract, driver: Worker) -> bool:
         return f'"python_pid": {driver.pid}' in _text(self.lock(contract))
 
     def start_driver(self, *arguments: str) -> Worker:
-        """`ingest run` with these arguments, on this round's places, with the clock that it is to live with."""
+        """Start `ingest run` with these arguments on this round's folders, with the scene's clock."""
         self.counts.starts += 1
         self._done_at_start = self.batches_done()
-        # A run is seldom left alone for the minute after which the ledger is due: every other one appends to it after each batch.
+        # Few runs live for the minute after which the ledger is appended, so every other run appends to it after each batch.
         every = {"INGEST_LEDGER_EVERY_S": "60" if self.counts.starts % 2 else "0"}
         self.driver = self._run(arguments, f"{self.counts.starts:04d}", {**every, **self.clock})
         return self.driver
 
     def another_driver(self) -> Worker:
-        """A second one beside `driver`, which is to find the lock held; who starts it sees to its end."""
+        """Start a second driver beside `driver`, to find the lock held. The caller must end it."""
         return self._run((), f"{self.counts.starts:04d}-second", {"INGEST_LOCK_WAIT_S": f"{LOCK_WAIT_S}"})
 
     def _run(self, arguments: Sequence[str], name: str, more: Mapping[str, str]) -> Worker:
@@ -213,7 +213,7 @@ class Scene:
         return Worker([sys.executable, "-m", "ingest", *words], output=output, environment=environment)
 
     def start_writer(self, *, again: bool = False) -> Worker:
-        """The next producer; `again` sends what the one before it sent from its beginning, as after a replay upstream."""
+        """Start the next producer; `again` repeats the previous producer's stream from its start, as after a replay upstream."""
         number = len(self.manifests)
         seed = max(number - 1, 0) if again else number
         manifest = self.folder / f"manifest-{number}.jsonl"
@@ -224,7 +224,7 @@ class Scene:
         return self.writer
 
     def note_end(self, driver: Worker, code: int) -> None:
-        """Judge how a driver ended that nobody had killed as a whole."""
+        """Judge the end of a driver that was not killed as a whole group."""
         if self.batches_done() > self._done_at_start:
             self._fruitless = 0
         else:
@@ -233,7 +233,7 @@ class Scene:
             return
         codes = codes_of(driver)
         self.counts.ends[f"{code} {' '.join(sorted(set(codes))) or '-'}"] += 1
-        # At a start the broker that was just taken away is InvalidEnvironment (4), or the JVM that was just killed.
+        # During a start, a lost broker or a killed JVM is reported as InvalidEnvironment (4).
         if code in ENDS and codes and set(codes) <= ALLOWED:
             if self._fruitless >= FRUITLESS_MAX:
                 self.findings.append(
@@ -243,8 +243,10 @@ class Scene:
         self.findings.append(f"ingest run ended with exit code {code}, which no fault explains: {last_of(driver)} ({driver.output.name})")
 
     def finish(self) -> None:
-        """The producer stops, the driver stops in order, and what is left is read to the end, also after a finding: the oracle
-        can then tell whether data suffered. Adds to `findings`."""
+        """Stop the producer and the driver cleanly, then read the topics to the end; adds to `findings`.
+
+        It reads to the end even after a finding, so that the oracle can tell whether data was damaged.
+        """
         self._stop_writer()
         self._stop_driver()
         self.clock = {}
@@ -257,7 +259,7 @@ class Scene:
         self.driver = None
 
     def _stop_driver(self) -> None:
-        """In order; one that ends by what struck it last is followed by another, to which nothing more happens."""
+        """Stop the driver cleanly. If the last fault ends it first, stop the next one instead, which no fault hits."""
         ended = ""
         for _ in range(STOPS_MAX):
             if not self.findings:
@@ -279,22 +281,22 @@ class Scene:
         self.findings.append(ended)
 
     def _stop_writer(self) -> None:
-        """In order, so that no transaction is left open; one that was killed just now is followed by another."""
+        """Stop the producer cleanly, so that no transaction stays open. If it was just killed, start and stop another one."""
         self.producing = False
         for _ in range(5):
             writer = self.writer
             if writer is None or writer.poll() is not None:
                 writer = self.start_writer()
-            # A writer that was started just now has to end first what the one before it left open.
+            # A new writer must first end the transaction that the previous one left open.
             until(partial(_has_committed, writer, self.manifests[-1]), END_WITHIN_S)
             writer.signal(signal.SIGTERM)
             if writer.ended(END_WITHIN_S) == 0:
                 self.writer = None
                 return
-        self.findings.append(f"the producer does not come to an end; it said: {_tail(self.folder / 'writer.log', 400)}")
+        self.findings.append(f"the producer does not end; its last output: {_tail(self.folder / 'writer.log', 400)}")
 
     def close(self) -> None:
-        """Kill what is left; of use at any time."""
+        """Kill the remaining processes; may be called at any time."""
         for worker in (self.driver, self.writer):
             if worker is not None:
                 worker.signal_all(signal.SIGCONT)
@@ -302,7 +304,7 @@ class Scene:
         self.driver = self.writer = None
 
     def _write_project(self, contracts: Sequence[Contract], batch_records: int) -> None:
-        """The contracts as scratch: whatever depends on the user's own circumstances is set to what a judgement needs."""
+        """Write scratch copies of the contracts, with the settings that the oracle needs in place of the user's own."""
         (self.project / "tables").mkdir(parents=True)
         for folder in (self.lake, self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
@@ -311,27 +313,27 @@ class Scene:
             own = {"isolation_level": "read_committed", "starting_offsets": "earliest", "max_records_per_batch": batch_records}
             document["source"] |= own
             document["quarantine"] = {"max_share": 1.0, "min_records": 1000}
-            for key in ("suite", "layout", "quality"):  # another engine, which does the OPTIMIZE, cannot write clustered tables
+            for key in ("suite", "layout", "quality"):  # delta-rs, which runs the OPTIMIZE, cannot write clustered tables
                 document.pop(key, None)
             file = self.project / "tables" / f"{contract.pipeline}-{contract.table}.yml"
             file.write_text(json.dumps(document), encoding="utf-8")
 
 
 def _has_committed(writer: Worker, manifest: Path) -> bool:
-    """Whether it has, or never will."""
+    """Whether the writer has committed, or has ended and never will."""
     return writer.poll() is not None or '"committed"' in _tail(manifest)
 
 
 def codes_of(worker: Worker) -> list[str]:
-    """The codes of all errors that a process named."""
+    """The codes of all errors in a process's output."""
     return re.findall(r"^ingest: ([A-Z_]+):", worker.said, re.MULTILINE)
 
 
 def last_of(worker: Worker) -> str:
-    """The error that a process ended with."""
+    """The last error in a process's output, else its last line."""
     lines = [line for line in worker.said.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ingest: ")]
-    return (errors or lines or ["it said nothing"])[-1][:400]
+    return (errors or lines or ["no output"])[-1][:400]
 
 
 def _text(path: Path) -> str:

@@ -1,7 +1,7 @@
-"""Which fault strikes when: an endless sequence that depends on the seed and the chosen faults alone.
+"""The schedule of faults: an endless sequence that depends only on the seed and the chosen faults.
 
-What a strike hits (which batch is at work, what the broker was about to write) depends on the machine's speed as well; the
-sequence of faults and all their numbers come again with the seed.
+The same seed gives the same faults with the same numbers. The state that a fault meets (the current batch, the broker's next write)
+also depends on the machine's speed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from ingest.runtime.errors import InvalidInput
 
-# Weight: how often, beside the others. Kills of the driver come most often, because they meet the most states.
+# Relative frequencies. Driver kills are the most frequent, because they meet the most states.
 WEIGHTS: Final = {
     "kill-driver": 5,
     "kill-python": 3,
@@ -31,7 +31,7 @@ WEIGHTS: Final = {
     "clock": 1,
 }
 FAULTS: Final = tuple(WEIGHTS)
-# One strike on the driver in so many hits a start before it has its locks; the others wait for these first.
+# Share of the driver's faults that may hit a start before it has its locks. The others wait for the locks first.
 STARTING_SHARE: Final = 0.15
 WORK_S_MAX: Final = 6.0
 HOLD_S_MAX: Final = 6.0
@@ -39,8 +39,12 @@ HOLD_S_MAX: Final = 6.0
 
 @dataclass(frozen=True)
 class ScheduledFault:
-    """One blow. `wait_s` passes before it, counted from the state that it waits for; `hold_s` is how long a pause, an absence
-    or a full disk lasts; `chance` (0 to 1) decides what else is open (how a reply is lost, how far the clock is off)."""
+    """One fault to inject.
+
+    `starting` allows it to hit a driver that is still starting. `wait_s` seconds pass between the state that the fault waits for and
+    its injection. `hold_s` is the duration of a pause, an outage or a full disk in seconds. `chance` (0 to 1) decides the rest: how a
+    reply is lost, how far the clock is off.
+    """
 
     number: int
     name: str
@@ -51,9 +55,9 @@ class ScheduledFault:
 
 
 def schedule(seed: str, faults: Sequence[str]) -> Iterator[ScheduledFault]:
-    """Strikes without end."""
+    """An endless sequence of faults."""
     random = Random(f"chaos/{seed}")
-    names = [fault for fault in FAULTS if fault in faults]  # the order in which a user names them does not count
+    names = [fault for fault in FAULTS if fault in faults]  # the order in which the user names them does not matter
     weights = [WEIGHTS[name] for name in names]
     number = 0
     while True:
@@ -65,7 +69,7 @@ def schedule(seed: str, faults: Sequence[str]) -> Iterator[ScheduledFault]:
 
 
 def chosen(text: str | None) -> tuple[str, ...]:
-    """`kill-driver,clock` as names in their order; None: all. Raises InvalidInput CHAOS_FAULT."""
+    """The faults named in `kill-driver,clock`, in the order of FAULTS; None: all. Raises InvalidInput CHAOS_FAULT."""
     if text is None:
         return FAULTS
     asked = {part.strip() for part in text.split(",") if part.strip()}
@@ -73,8 +77,8 @@ def chosen(text: str | None) -> tuple[str, ...]:
     if unknown or not asked:
         raise InvalidInput(
             "CHAOS_FAULT",
-            f"--faults {text!r} names {'no fault' if not asked else 'no fault of ours: ' + ', '.join(unknown)}.",
-            expected=f"some of {', '.join(FAULTS)}, with commas between them.",
+            f"--faults {text!r} names {'no fault' if not asked else 'unknown faults: ' + ', '.join(unknown)}.",
+            expected=f"some of {', '.join(FAULTS)}, separated by commas.",
             remedy="correct --faults, or leave it out for all of them.",
         )
     return tuple(fault for fault in FAULTS if fault in asked)

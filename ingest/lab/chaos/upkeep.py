@@ -1,4 +1,4 @@
-"""Another engine at the tables: delta-rs compacts and deletes, under our locks, between two drivers."""
+"""Another engine on the tables: delta-rs compacts and deletes between two drivers, while it holds our locks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOCK_WITHIN_S: Final = 90.0
 
 @contextmanager
 def locked(scene: Scene) -> Iterator[None]:
-    """Hold the lock of every table (`ingest.pipeline.table_lock`), as every other writer on a local disk has to."""
+    """Hold the lock of every table (`ingest.pipeline.table_lock`), as any other writer on a local disk must."""
     with ExitStack() as stack:
         for contract in scene.contracts:
             path = scene.lock(contract)
@@ -45,12 +45,12 @@ def optimize(scene: Scene, number: int) -> None:
 
 
 def delete(scene: Scene, number: int, chance: float) -> None:
-    """Delete some rows; their ids are told to the oracle first."""
+    """Delete up to DELETED_IDS rows; `scene.excused` gets their ids, so the oracle excuses them."""
     from deltalake import DeltaTable
 
     contract = scene.contracts[number]
     target = Path(scene.places(contract).target)
-    # A driver that was killed while it made the table leaves a log without a commit.
+    # A driver that was killed while it created the table leaves a log without a commit.
     if not DeltaLog(LocalFiles(), str(target)).exists():
         return
     ids = contract.event_id.columns

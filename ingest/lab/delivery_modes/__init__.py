@@ -1,1 +1,1 @@
-"""What each delivery mode really costs and keeps: the same seeded faults and the same load for all, on an embedded broker."""
+"""Measures the guarantees and the cost of each delivery mode: all modes get the same seeded faults and load, on an embedded broker."""

@@ -1,4 +1,4 @@
-"""The four candidates that are compared, and how each of them writes."""
+"""The four candidates of the comparison and their delivery modes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ingest.kafka.delivery.mode import AtLeastOnce, AtMostOnce, ExactlyOnce
 Name: TypeAlias = Literal["at_most_once", "at_least_once", "idempotent", "exactly_once"]
 
 NAMES: Final[tuple[Name, ...]] = ("at_most_once", "at_least_once", "idempotent", "exactly_once")
-# A broker that is bounced is away for some seconds: nothing shall be aborted because of that alone.
+# A bounced broker is down for some seconds. That alone must not abort a transaction.
 TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
 def named(name: str) -> str:
-    """A candidate or a fault as people say it."""
+    """The display name of a candidate or a fault."""
     return name.replace("_", " ")
 
 
 def plain(name: str) -> AtMostOnce | AtLeastOnce:
-    """The mode of a candidate that has no transactions. `at_least_once` is what it was before idempotence: retries and nothing else."""
+    """The mode of a candidate without transactions. `at_least_once` only retries, as clients did before idempotence."""
     return AtMostOnce() if name == "at_most_once" else AtLeastOnce(idempotent=name == "idempotent")
 
 

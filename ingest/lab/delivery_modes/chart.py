@@ -1,4 +1,4 @@
-"""The charts of a run, drawn by Altair: what faults did, how fast each mode is, and how long its records take."""
+"""The charts of a run, drawn with Altair: the harm done by each fault, and the throughput and latency of each mode."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ from ingest.lab.delivery_modes.mode_result import ModeResult, Speed, Trial
 
 Chart: TypeAlias = alt.FacetChart | alt.LayerChart
 
-# Okabe and Ito's colours: told apart by eyes that see few, and on grey paper.
+# The Okabe-Ito palette: distinguishable for colour-blind readers and in greyscale print.
 COLORS: Final = {"at_most_once": "#999999", "at_least_once": "#e69f00", "idempotent": "#56b4e9", "exactly_once": "#0072b2"}
 HARMS: Final = {"lost": "#d55e00", "doubled": "#e69f00", "reordered": "#56b4e9"}
 NO_GROUPS: Final = "no groups"
-TRANSACTIONS: Final = "records in a group (exactly once: in a transaction)"
+TRANSACTIONS: Final = "records per group (exactly once: per transaction)"
 _WIDTH: Final = 580
 
 
 def charts(result: ModeResult) -> list[Chart]:
-    """What this run has data for."""
+    """All charts for which this run has data."""
     found: list[Chart] = [harm_chart(result.trials)] if result.trials else []
     if any(speed.group is not None for speed in result.speeds):
-        # In each title, since a picture is shown without the words around it.
+        # In each title, because a chart may be shown without the surrounding text.
         quick = " (quick run, no measurement)" if result.quick else ""
         found += [
             speed_chart(f"{title}{quick}", result.speeds, value)
             for title, value in (
-                ("Throughput, records a second", lambda speed: speed.records_per_s),
-                ("Throughput, as a part of at most once with the same groups", lambda speed: speed.of_same),
-                ("Latency, median of due to read, ms", lambda speed: speed.latency.p50_ms),
-                ("Latency, 99 of 100 records within, ms", lambda speed: speed.latency.p99_ms),
+                ("Throughput, records per second", lambda speed: speed.records_per_s),
+                ("Throughput, as a share of at most once with the same groups", lambda speed: speed.of_same),
+                ("Latency, median from due to read, ms", lambda speed: speed.latency.p50_ms),
+                ("Latency, 99th percentile from due to read, ms", lambda speed: speed.latency.p99_ms),
             )
         ]
     return found
 
 
 def picture(result: ModeResult) -> alt.VConcatChart:
-    """All charts in one."""
+    """All charts in one picture."""
     whole: alt.VConcatChart = alt.vconcat(*charts(result)).resolve_scale(color="independent")
     return whole
 
 
 def svg(chart: Chart) -> str:
-    """For a page; its texts are escaped."""
+    """The chart as SVG for a page, with escaped texts."""
     text = io.StringIO()
     chart.save(text, format="svg")
     return text.getvalue()
 
 
 def harm_chart(trials: Sequence[Trial]) -> Chart:
-    """A bar for each candidate and fault: records lost, doubled and reordered, of those that were to come in."""
+    """One bar per candidate and fault: how many of the offered records were lost, doubled and reordered."""
     rows = []
     for trial in trials:
         counts = {harm: getattr(trial.verdict, harm) for harm in HARMS}
@@ -70,7 +70,7 @@ def harm_chart(trials: Sequence[Trial]) -> Chart:
 
 
 def speed_chart(title: str, speeds: Sequence[Speed], value: Callable[[Speed], float]) -> Chart:
-    """The records of a group and, on a scale of logarithms, `value`; without groups stands at the right end."""
+    """`value` on a logarithmic scale by records per group; without groups is at the right end."""
     rows = [
         {"group": NO_GROUPS if speed.group is None else f"{speed.group:,}", "mode": named(speed.mode), "value": max(value(speed), 1e-3)}
         for speed in speeds

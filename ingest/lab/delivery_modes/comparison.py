@@ -1,4 +1,4 @@
-"""A whole run: every candidate under every fault, then all of them at speed, on an embedded broker of its own."""
+"""A whole run: every candidate under every fault, then the speed of all candidates, on a separate embedded broker."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ RECORDS_MIN: Final = 100
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done. `records` go into each trial in groups of `group`; each measurement takes `seconds`, in so many `rounds`.
-    `quick`: so short that its throughput and latency are no measurements.
+    """The size of a run: each trial offers `records` records in groups of `group`; speed is measured for `seconds` in `rounds` rounds.
 
-    Raises InvalidInput SEMANTICS_SIZE.
+    `sizes` are the group sizes of the speed measurement. `quick` marks a run that is too short for valid throughput and latency. Raises
+    InvalidInput SEMANTICS_SIZE.
     """
 
     records: int = 2_000
@@ -45,12 +45,12 @@ class Size:
             raise InvalidInput(
                 "SEMANTICS_SIZE",
                 f"{self.records} records in groups of {self.group}.",
-                expected=f"at least {RECORDS_MIN} records, and ten groups, so that a fault can strike in the middle.",
+                expected=f"at least {RECORDS_MIN} records and ten groups, so that a fault can strike in the middle.",
                 remedy="choose more --records, or a smaller --group.",
             )
 
     def of(self, records: int | None, group: int | None) -> Size:
-        """The same with other trials; groups that were not asked for shrink with the records."""
+        """The same size with other trials; a group size that is not given shrinks with the records."""
         wanted = records or self.records
         return replace(self, records=wanted, group=group or max(min(self.group, wanted // 10), 1))
 
@@ -60,7 +60,7 @@ QUICK: Final = Size(records=300, group=20, seconds=0.3, rounds=1, sizes=(1, 100,
 
 
 def chosen(names: Sequence[str]) -> tuple[ModeFault, ...]:
-    """The faults of these names, all of them for none. Raises InvalidInput FAULT_UNKNOWN."""
+    """The faults with these names, or all faults if no name is given. Raises InvalidInput FAULT_UNKNOWN."""
     known = {fault.name: fault for fault in FAULTS}
     for name in names:
         if name not in known:
@@ -70,9 +70,9 @@ def chosen(names: Sequence[str]) -> tuple[ModeFault, ...]:
 
 
 def run(size: Size, *, seed: int, faults: Sequence[ModeFault] = FAULTS, say: Callable[[str], object] = lambda text: None) -> ModeResult:
-    """Run it; `say` hears what is under way. From the main thread: the broker and all processes end with it.
+    """Run the comparison; `say` receives progress messages. Call it from the main thread: the broker and all processes end with it.
 
-    Raises RunStopped TRIAL_STUCK, InvalidEnvironment of the embedded broker, and the errors of the producers.
+    Raises RunStopped TRIAL_STUCK, the InvalidEnvironment errors of the embedded broker, and the errors of the producers.
     """
     with tempfile.TemporaryDirectory(prefix="oncelake-semantics-") as name, Broker(Path(name) / "broker") as broker:
         folder = Path(name)
@@ -90,7 +90,7 @@ def run(size: Size, *, seed: int, faults: Sequence[ModeFault] = FAULTS, say: Cal
 
 
 def _trial(broker: Broker, folder: Path, mode: str, fault: ModeFault, size: Size, seed: int, say: Callable[[str], object]) -> Trial:
-    chance, began = Random(f"{seed}/{fault.name}"), time.monotonic()  # not by mode: all meet the same
+    chance, began = Random(f"{seed}/{fault.name}"), time.monotonic()  # without the mode, so that all modes get the same faults
     with Stage(broker, folder, mode, size.records, size.group) as stage:
         struck = fault.play(stage, chance)
         verdict = stage.verdict(stage.source if fault.harms == "source" else stage.sink)

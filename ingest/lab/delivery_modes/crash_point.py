@@ -1,4 +1,4 @@
-"""A signal that a process sends to itself at a place that was chosen beforehand: SIGKILL to die there, SIGSTOP to stand still."""
+"""A signal that a process sends to itself at a step chosen beforehand: SIGKILL to die there, SIGSTOP to pause there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass
 class CrashPoint:
-    """Strikes once, at the first `step` at or after record `number`; without a step never."""
+    """Sends the signal `kind` once, at the first `step` at or after record `number`; never without a step."""
 
     step: str | None = None
     number: int = 0
@@ -18,11 +18,11 @@ class CrashPoint:
 
     @staticmethod
     def of(settings: dict[str, Any] | None) -> CrashPoint:
-        """From the settings of a process; None is none."""
+        """The crash point in the settings of a process; one that never strikes if they are None."""
         return CrashPoint(**settings) if settings else CrashPoint()
 
     def reached(self, step: str, number: int) -> None:
-        """To be called at every step, with how many records have come that far."""
+        """Call this at every step, with the number of records that have reached it."""
         if step == self.step and number >= self.number:
             self.step = None
             print(f"{self.kind} at {step} {number}", flush=True)

@@ -1,4 +1,4 @@
-"""A candidate under load: as fast as it goes, or at a given pace; then a record tells in its first 20 bytes when it was due."""
+"""A candidate under load, at full speed or at a given rate. The first 20 bytes of a paced record are its due time."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from ingest.lab.delivery_modes import candidate
 PARTITIONS: Final = 4
 RECORD_BYTES: Final = 226
 _STAMP_BYTES: Final = 20
-# The clock is looked at once in so many records where nothing else sets a rhythm.
-_LOOK_EVERY: Final = 50
+# Without groups, the clock is checked once per this many records.
+_CLOCK_EVERY: Final = 50
 
 
 @dataclass(frozen=True)
-class _Way:
-    """How a candidate takes a record and ends a group."""
+class _Writer:
+    """How a candidate sends a record and ends a group."""
 
     send: Callable[[bytes, int, bytes | None], object]
     end_group: Callable[[], object]
 
 
 class Load:
-    """Records of one candidate for one topic, in groups of `group` (None: no groups)."""
+    """Sends records of one candidate to one topic, in groups of `group` (None: no groups)."""
 
     def __init__(self, mode: str, group: int | None, servers: str, topic: str, seed: int) -> None:
         self.mode, self.group = mode, group
@@ -40,63 +40,63 @@ class Load:
         self._bodies = bodies(seed)
 
     def flat_out(self, seconds: float) -> float:
-        """Records a second, over at least `seconds` and one whole group; the clock stops when all of them are delivered."""
-        with self._way() as way:
-            way.send(self._record(0, 0), 0, None)  # connections, metadata and the first transaction are no part of it
-            way.end_group()
+        """Records per second, over at least `seconds` and one whole group; the clock stops when all records are delivered."""
+        with self._writer() as writer:
+            writer.send(self._record(0, 0), 0, None)  # connections, metadata and the first transaction are not measured
+            writer.end_group()
             began, number = time.perf_counter(), 0
             while time.perf_counter() - began < seconds:
-                for _ in range(self.group or _LOOK_EVERY):
-                    way.send(self._record(number, 0), number, None)
+                for _ in range(self.group or _CLOCK_EVERY):
+                    writer.send(self._record(number, 0), number, None)
                     number += 1
                 if self.group is not None:
-                    way.end_group()
-            way.end_group()
+                    writer.end_group()
+            writer.end_group()
             return number / (time.perf_counter() - began)
 
     def paced(self, per_s: float, records: int, key: bytes) -> None:
-        """`records` records with this key at `per_s` a second, each due at its own time whatever became of those before."""
-        with self._way() as way:
-            way.send(self._record(0, 0), 0, None)
-            way.end_group()
+        """Send `records` records with this key at `per_s` per second. A late record does not delay the due times of later ones."""
+        with self._writer() as writer:
+            writer.send(self._record(0, 0), 0, None)
+            writer.end_group()
             began_ns = time.monotonic_ns()
             for number in range(records):
                 due_ns = began_ns + int(number * 1e9 / per_s)
                 early_s = (due_ns - time.monotonic_ns()) / 1e9
                 if early_s > 0:
                     time.sleep(early_s)
-                way.send(self._record(number, due_ns), number, key)
+                writer.send(self._record(number, due_ns), number, key)
                 if self.group is not None and (number + 1) % self.group == 0:
-                    way.end_group()
-            way.end_group()
+                    writer.end_group()
+            writer.end_group()
 
     def _record(self, number: int, due_ns: int) -> bytes:
         return b"%020d" % due_ns + self._bodies[number % len(self._bodies)]
 
     @contextmanager
-    def _way(self) -> Iterator[_Way]:
+    def _writer(self) -> Iterator[_Writer]:
         if self.mode != "exactly_once":
             with Producer(candidate.plain(self.mode), self._servers) as producer:
-                yield _Way(self._sending(producer.send), producer.flush)
+                yield _Writer(self._sending(producer.send), producer.flush)
             return
         with TransactionalProducer(candidate.transactional(f"load-{uuid.uuid4().hex}"), self._servers) as transactional:
-            # Without groups as it comes; else by count alone.
+            # Without groups, Grouped's default limits apply; with groups, only the count.
             sizes: dict[str, int] = {} if self.group is None else {"records": self.group, "time_ms": 600_000}
             with Grouped(transactional, **sizes) as out:
-                # A full group is committed by the send that fills it.
-                yield _Way(self._sending(out.send), out.flush)
+                # The send that fills a group commits it.
+                yield _Writer(self._sending(out.send), out.flush)
 
     def _sending(self, send: Callable[..., object]) -> Callable[[bytes, int, bytes | None], object]:
         return lambda value, number, key: send(self._topic, value, key=key, partition=number % PARTITIONS)
 
 
 def due_ns(value: bytes) -> int:
-    """When a record of a paced load was due, on this machine's monotonic clock."""
+    """The due time of a paced record, in ns of this machine's monotonic clock."""
     return int(value[:_STAMP_BYTES])
 
 
 def bodies(seed: int) -> list[bytes]:
-    """Some hundred JSON texts, which with the stamp make records of about RECORD_BYTES bytes."""
+    """500 JSON texts; with the 20-byte stamp, each makes a record of about RECORD_BYTES bytes."""
     chance = Random(f"bodies/{seed}")
     return [
         json.dumps(

@@ -1,6 +1,6 @@
-"""The faults, each a small play: what is done to a candidate, at places drawn from the seed, the same for all.
+"""The faults. Each function plays one fault on a candidate, at points drawn from the seed, which are the same for all candidates.
 
-A play ends when everything that can still come has come; then the judge reads.
+It returns when no more records can arrive; then the judge reads the topic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REPLIES_LOST: Final = 3
 
 @dataclass(frozen=True)
 class ModeFault:
-    """A fault: what it is in words, which topic shows its harm, and how it is played; `play` returns how often it struck."""
+    """A fault: its description, the topic that shows its harm, and `play`, which returns how often the fault struck."""
 
     name: str
     words: str
@@ -29,11 +29,11 @@ class ModeFault:
 
 
 def reply_lost(stage: Stage, chance: Random) -> int:
-    """The broker has written a batch, and the connection breaks before its reply is through; with transactions a commit's, too."""
+    """The connection breaks after the broker has written a batch and before its reply arrives; with transactions also at a commit."""
     groups = max(stage.records // stage.group, 1)
     with Proxy(stage.servers) as proxy:
         places = sorted(chance.sample(range(groups), min(REPLIES_LOST, groups)))
-        # Each fault lets so many replies pass, and does not see those that one before it has taken.
+        # Each fault lets `skip` replies pass and does not count replies that an earlier fault has cut.
         lost = [proxy.cut_reply(Api.PRODUCE, skip=place - before) for before, place in enumerate(places)]
         lost.append(proxy.cut_reply(Api.END_TXN, skip=chance.randrange(groups)))
         job = replace(stage.sending, servers=proxy.bootstrap_servers)
@@ -42,7 +42,7 @@ def reply_lost(stage: Stage, chance: Random) -> int:
 
 
 def producer_killed(stage: Stage, chance: Random) -> int:
-    """SIGKILL in the middle of a group; then, after a restart, when a group is delivered and not yet noted; then it comes to its end."""
+    """SIGKILL in the middle of a group; after a restart again, when a group is delivered but not yet noted; then a run to the end."""
     middle = _within(stage, chance, 0.2, 0.45) + chance.randrange(1, max(stage.group, 2))
     for crash_point in ({"step": "handed", "number": middle}, {"step": "delivered", "number": _within(stage, chance, 0.55, 0.8)}):
         stage.killed(stage.start(replace(stage.sending, crash_point=crash_point)))
@@ -51,7 +51,7 @@ def producer_killed(stage: Stage, chance: Random) -> int:
 
 
 def consumer_killed(stage: Stage, chance: Random) -> int:
-    """SIGKILL when work is done and its offsets are not committed (at_most_once: committed, and not all of the work done)."""
+    """SIGKILL after the work and before the commit of its offsets (at_most_once: after the commit and before all work is done)."""
     stage.fill()
     crash_point = {"step": "worked", "number": _within(stage, chance, 0.3, 0.7) + stage.group // 2}
     stage.killed(stage.start(replace(stage.working, crash_point=crash_point)))
@@ -60,11 +60,11 @@ def consumer_killed(stage: Stage, chance: Random) -> int:
 
 
 def rebalance(stage: Stage, chance: Random) -> int:
-    """A consumer stands still (SIGSTOP) between work and commit until the group has given its partitions to another; then it wakes."""
+    """SIGSTOP pauses a consumer between work and commit until another has processed its partitions; then SIGCONT wakes it."""
     stage.fill()
     crash_point = {"step": "worked", "number": _within(stage, chance, 0.3, 0.7) + stage.group // 2, "kind": "SIGSTOP"}
     zombie = stage.start(replace(stage.working, crash_point=crash_point))
-    stage.until(lambda: any(line.startswith("SIGSTOP at") for line in stage.said()), "a worker stands still")
+    stage.until(lambda: any(line.startswith("SIGSTOP at") for line in stage.said()), "a worker is paused")
     job = replace(stage.working, instance=1)
     heir = stage.worked_off(stage.start(job), job)
     zombie.send_signal(signal.SIGCONT)
@@ -75,7 +75,7 @@ def rebalance(stage: Stage, chance: Random) -> int:
 
 
 def broker_bounced(stage: Stage, chance: Random) -> int:
-    """SIGKILL to the broker while a producer and a consumer are at work, and a start on the same data."""
+    """SIGKILL to the broker while a producer and a consumer work, then a restart on the same data."""
     job = replace(stage.sending, pause_s=_PAUSE_S)
     worker, sender = stage.start(stage.working), stage.start(job)
     number = _within(stage, chance, 0.3, 0.7)
@@ -98,5 +98,5 @@ FAULTS: Final = (
 
 
 def _within(stage: Stage, chance: Random, low: float, high: float) -> int:
-    """A number of record at the beginning of a group, in this stretch of the whole."""
+    """The number of the first record of a group, between the shares `low` and `high` of all records."""
     return round(chance.uniform(low, high) * stage.records / stage.group) * stage.group

@@ -1,4 +1,4 @@
-"""A run as one HTML file: tables and charts, all of it inside, nothing from the network."""
+"""A run as one self-contained HTML file with tables and charts; it loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ svg { max-width: 100%; height: auto; }
 
 
 def page(result: ModeResult) -> str:
-    """The whole document; every text of the run is escaped."""
+    """The whole document, with all texts of the run escaped."""
     machine = ", ".join(f"{name} {value}" for name, value in result.machine.items())
     parts = [
-        "<h1>What each delivery mode costs and keeps</h1>",
+        "<h1>Guarantees and cost of each delivery mode</h1>",
         f"<p>{escape(f'Seed {result.seed}; {machine}. Measured by `ingest semantics` on an embedded broker.')}</p>",
         *([f'<p class="broken">{escape(result.caveat[:1].upper() + result.caveat[1:])}.</p>'] if result.caveat else []),
         *(f'<figure class="wide">{svg(chart)}</figure>' for chart in charts(result)),

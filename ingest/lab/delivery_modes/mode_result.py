@@ -1,4 +1,4 @@
-"""What a run found: values that know how they are written as JSON, and which promise of a mode they break."""
+"""The results of a run: values that convert to JSON and know which promises of a mode were broken."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from ingest.lab.delivery_modes.mode_verdict import ModeVerdict
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate under a fault. `offered` records were to come in; `struck` is how often the fault hit, `restarts` how often one of
-    its processes failed by itself and was started again."""
+    """A candidate under a fault: `offered` records were to be sent.
+
+    `struck` counts how often the fault hit, `restarts` how often one of its processes failed by itself and was restarted.
+    """
 
     mode: str
     fault: str
@@ -23,7 +25,7 @@ class Trial:
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The promises of the mode that did not hold."""
+        """The broken promises of the mode, as texts."""
         found = []
         if self.mode != "at_most_once" and self.verdict.lost:
             found.append(f"{self.verdict.lost} lost")
@@ -32,18 +34,18 @@ class Trial:
         if self.mode == "exactly_once" and self.verdict.reordered:
             found.append(f"{self.verdict.reordered} reordered")
         if self.verdict.lost_though_reported:
-            found.append(f"{self.verdict.lost_though_reported} lost that were told as delivered")
+            found.append(f"{self.verdict.lost_though_reported} lost that were reported as delivered")
         return tuple(found)
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The trial for `--json`."""
         plain = {name: value for name, value in asdict(self).items() if name != "verdict"}
         return {**plain, **asdict(self.verdict), "broken": list(self.broken)}
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds from when a record was due to when a reader of committed records had it, at `offered_per_s` records a second."""
+    """Milliseconds from a record's due time until a read_committed reader had it, at `offered_per_s` records per second."""
 
     offered_per_s: float
     records: int
@@ -55,9 +57,12 @@ class Latency:
 
 @dataclass(frozen=True)
 class Speed:
-    """A candidate at full speed. `group` records are sent, then waited for (exactly_once: are a transaction); None: nobody waits but at
-    the end (exactly_once: `Grouped` as it comes, 1,000 records or 100 ms). `of_same` is relative to at_most_once with the same groups,
-    `of_forget` to at_most_once that never waits, both medians of rounds."""
+    """A candidate at full speed.
+
+    The sender waits after each `group` records (exactly_once: one transaction per group). With None it waits only at the end (exactly_once:
+    `Grouped` with its defaults, 1,000 records or 100 ms). `of_same` is the throughput relative to at_most_once with the same groups,
+    `of_forget` relative to at_most_once that never waits; both are medians over the rounds.
+    """
 
     mode: str
     group: int | None
@@ -69,7 +74,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Claim:
-    """What is written elsewhere about a mode's throughput, as a part of fire-and-forget, and what was measured (by a quick run: met)."""
+    """A published claim about a mode's throughput, as a share of fire-and-forget, and the measured share (in a quick run: not valid)."""
 
     mode: str
     group: int | None
@@ -89,7 +94,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class ModeResult:
-    """A whole run, with what is needed to repeat it."""
+    """A whole run, with the settings that are needed to repeat it."""
 
     seed: int
     records: int
@@ -103,28 +108,28 @@ class ModeResult:
 
     @property
     def broken(self) -> tuple[Trial, ...]:
-        """Trials in which a mode did not keep what it promises."""
+        """Trials in which a mode broke a promise."""
         return tuple(trial for trial in self.trials if trial.broken)
 
     @property
     def caveat(self) -> str | None:
-        """What keeps the throughput and latency of this run from being quoted; what was lost, doubled and reordered counts all the same."""
+        """Why the throughput and latency of a quick run must not be quoted, else None. The counts of lost records etc. are valid."""
         if not self.quick:
             return None
         return (
             f"quick run: throughput, latency and their ratios are no measurements ({self.rounds} round(s) of {self.seconds:g} s); "
-            "run without --quick for such as can be quoted"
+            "run without --quick for figures that can be quoted"
         )
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """The written claims, each beside what this run measured."""
+        """The published claims, each with the share that this run measured."""
         of = {(speed.mode, speed.group): speed.of_forget for speed in self.speeds}
         wanted = (("at_least_once", 0.8, 0.9), ("idempotent", 0.8, 0.9), ("exactly_once", 0.5, 0.7))
         return tuple(Claim(mode, None, low, high, of[mode, None], self.quick) for mode, low, high in wanted if (mode, None) in of)
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`: everything."""
+        """The whole result for `--json`."""
         return {
             **asdict(self),
             "caveat": self.caveat,

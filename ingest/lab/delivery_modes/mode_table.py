@@ -1,4 +1,4 @@
-"""The tables of a run, as titles and cells: for the terminal and for the page."""
+"""The tables of a run, as titles and cells, for the terminal and for the HTML page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ingest.runtime.printable import aligned
 
 @dataclass(frozen=True)
 class TextTable:
-    """`note` says below it how to read it."""
+    """A table with a title and, below it, a `note` that explains how to read it."""
 
     title: str
     heads: tuple[str, ...]
@@ -20,45 +20,45 @@ class TextTable:
     note: str
 
     def text(self) -> str:
-        """With aligned columns, the first two to the left."""
+        """The table as text with aligned columns, the first two left-aligned."""
         lines = aligned([self.heads, *self.rows], right=range(2, len(self.heads)))
         return "\n".join([self.title, "", *(f"  {line}" for line in lines), "", *(f"  {each}" for each in self.note.splitlines())])
 
 
 def tables(result: ModeResult) -> list[TextTable]:
-    """All of them, in the order in which they are read."""
+    """All tables, in reading order."""
     found = []
     caveat = f"{result.caveat}\n" if result.caveat else ""
     if result.trials:
         found.append(
             TextTable(
-                f"What faults do: {result.records:,} records in groups of {result.group}, seed {result.seed}",
+                f"Harm by fault: {result.records:,} records in groups of {result.group}, seed {result.seed}",
                 ("fault", "mode", "lost", "doubled", "reordered", "only uncommitted", "struck", "restarts", "promise"),
                 tuple(map(_trial, result.trials)),
-                "lost, doubled, reordered: as a reader of committed records sees it; reordered counts first copies behind a later record\n"
-                "only uncommitted: aborted records, which only a reader of uncommitted ones sees\n"
+                "lost, doubled, reordered: as a read_committed reader sees it; reordered counts first copies behind a later record\n"
+                "only uncommitted: aborted records, which only a read_uncommitted reader sees\n"
                 "struck: how often the fault hit; at_most_once gets no replies, so none can be lost\n"
-                "restarts: processes that failed by themselves and were started again",
+                "restarts: processes that failed by themselves and were restarted",
             )
         )
     found.append(
         TextTable(
-            f"What modes cost: median of {result.rounds} round(s) of {result.seconds:g} s, {result.machine['cores']} cores shared with "
+            f"Cost by mode: median of {result.rounds} round(s) of {result.seconds:g} s, {result.machine['cores']} cores shared with "
             "the broker",
             ("group", "mode", "records/s", "of at_most_once", "of fire-and-forget", "at/s", "p50 ms", "p95 ms", "p99 ms"),
             tuple(map(_speed, result.speeds)),
             caveat
-            + "group: records that are sent and then waited for (exactly_once: a transaction); none: nobody waits, and exactly_once\n"
+            + "group: records that are sent before the sender waits (exactly_once: a transaction); none: it never waits, and exactly_once\n"
             "  commits every 1,000 records or 100 ms\n"
-            "of at_most_once: with the same groups; of fire-and-forget: at_most_once that waits for nothing\n"
-            "latency: from when a record was due to when a reader of committed records had it, at half of the throughput (at/s)",
+            "of at_most_once: with the same groups; of fire-and-forget: at_most_once that never waits\n"
+            "latency: from a record's due time until a read_committed reader had it, at half of the throughput (at/s)",
         )
     )
     if result.claims:
         found.append(
             TextTable(
-                "What is written about it, as a part of fire-and-forget",
-                ("mode", "says", "claim", "here"),
+                "Published claims: throughput as a share of fire-and-forget",
+                ("mode", "result", "claim", "measured"),
                 tuple((named(each.mode), each.says, f"{each.low:.0%}–{each.high:.0%}", f"{each.measured:.0%}") for each in result.claims),
                 caveat + "without groups; exactly once in transactions of 1,000 records or 100 ms",
             )

@@ -1,4 +1,4 @@
-"""The judge: holds what plain consumers see in a topic against what was to come in, and against what the sender was told."""
+"""The judge: compares the records that plain consumers see with the records offered and with the outcomes that the sender logged."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ _READ_WITHIN_S: Final = 60.0
 
 @dataclass(frozen=True)
 class ModeVerdict:
-    """Counts of records. `lost` were to come in and no reader of committed records sees them; `doubled` are copies beyond the first;
-    `reordered` are first copies that stand behind a later record of their partition; `lost_though_reported` are lost ones that the sender
-    was told are delivered; `hidden` are records that only a reader of uncommitted ones sees."""
+    """Counts of records.
+
+    `lost`: offered, but no read_committed reader sees them. `doubled`: copies beyond the first. `reordered`: first copies behind a later
+    record of their partition. `lost_though_reported`: lost although the sender logged them as delivered. `hidden`: visible only to a
+    read_uncommitted reader.
+    """
 
     lost: int
     doubled: int
@@ -32,9 +35,9 @@ class ModeVerdict:
 def judge(
     offered: int, committed: Sequence[Sequence[int]], uncommitted: Sequence[Sequence[int]], reported: Iterable[Entry] = ()
 ) -> ModeVerdict:
-    """`committed` and `uncommitted` are what readers of the two levels see: by partition the records' numbers, in order of offset.
+    """Count the harm. `committed` and `uncommitted` are the record numbers seen at each isolation level, per partition in offset order.
 
-    Raises ValueError for a record that nobody offered.
+    `reported` are the entries of the sender's log. Raises ValueError for a record that nobody offered.
     """
     copies = Counter(number for partition in committed for number in partition)
     if strange := copies.keys() - set(range(offered)):
@@ -60,7 +63,7 @@ def _behind_a_later_one(partition: Iterable[int]) -> int:
 
 
 class Reader:
-    """A plain consumer without a group, of one topic at one isolation level. A context manager."""
+    """A plain consumer of one topic at one isolation level, without a group. A context manager."""
 
     def __init__(self, servers: str, topic: str, level: str) -> None:
         options = {"isolation_level": level, "enable_auto_commit": False, "metrics_enabled": False}
@@ -74,7 +77,7 @@ class Reader:
         self._consumer.close()
 
     def read(self) -> list[list[tuple[int, int]]]:
-        """(offset, number) by partition, from the beginning to what is now the end. Raises RunStopped TRIAL_STUCK."""
+        """Lists of (offset, record number) per partition, from the start to the current end. Raises RunStopped TRIAL_STUCK."""
         places = [TopicPartition(self._topic, number) for number in sorted(self._consumer.partitions_for_topic(self._topic))]
         self._consumer.assign(places)
         self._consumer.seek_to_beginning(*places)
@@ -90,7 +93,7 @@ class Reader:
 
 
 def stuck(what: str) -> RunStopped:
-    """A trial that came to no end, so that there is nothing to judge."""
+    """The error for a trial that does not end and so cannot be judged."""
     return RunStopped(
         "TRIAL_STUCK", f"{what}.", expected="a trial that ends.", remedy="run it again on a quieter machine, or with fewer --records."
     )

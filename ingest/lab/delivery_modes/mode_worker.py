@@ -1,7 +1,7 @@
-"""A consumer as a process of its own, which can be killed: `python -m ingest.lab.delivery_modes.mode_worker '{…}'`.
+"""A consumer in a separate process that can be killed: `python -m ingest.lab.delivery_modes.mode_worker '{…}'`.
 
-Its work on a record is to write it to another topic. At_most_once commits offsets before that, at_least_once and idempotent after it,
-exactly_once together with it. It works until SIGTERM.
+It copies each record to another topic. at_most_once commits offsets before that, at_least_once and idempotent after it, exactly_once
+together with it. It runs until SIGTERM.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ingest.kafka.delivery.transform import Transform
 from ingest.lab.delivery_modes import candidate
 from ingest.lab.delivery_modes.crash_point import CrashPoint
 
-# The shortest session that brokers allow by default: so long its partitions wait for a member that was killed.
+# The shortest session that brokers allow by default. The partitions of a killed member wait this long for a new owner.
 SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500}
 COMMIT_MS: Final = 500
 
 
 @dataclass(frozen=True)
 class Working:
-    """What a worker has to do; `instance` tells it from others of its group, `group` is how many records it takes at once."""
+    """The job of a worker. `instance` distinguishes workers of one group; `group` is the number of records it takes at once."""
 
     mode: str
     servers: str
@@ -40,7 +40,7 @@ class Working:
 
 
 def work(job: Working, stop: Callable[[], bool]) -> None:
-    """Until `stop` says so. Raises the errors of Consumer.run and Transform.run."""
+    """Work until `stop` returns True. Raises the errors of Consumer.run and Transform.run."""
     crash_point = CrashPoint.of(job.crash_point)
     (_in_transactions if job.mode == "exactly_once" else _one_by_one)(job, crash_point, stop)
 
@@ -67,7 +67,7 @@ def _in_transactions(job: Working, crash_point: CrashPoint, stop: Callable[[], b
     def on_step(step: str) -> None:
         nonlocal worked
         worked += step == "worked"
-        if step == "flushed":  # the output is in the log, its offsets are not: this is between work and commit
+        if step == "flushed":  # between work and commit: the log has the output, but not its offsets
             crash_point.reached("worked", worked)
 
     transform = Transform(

@@ -1,7 +1,7 @@
-"""A reader of committed records as a process of its own: `python -m ingest.lab.delivery_modes.reader <servers> <topic>`.
+"""A read_committed reader in a separate process: `python -m ingest.lab.delivery_modes.reader <servers> <topic>`.
 
-For each paced load, which is known by its key `<series>/<records>`, it prints one JSON line once it has all of its records: how long each
-took from when it was due. It reads until SIGTERM.
+It prints one JSON line per paced load when it has read all of its records: percentiles of the time from due to read. The key
+`<series>/<records>` identifies the load and its number of records. It reads until SIGTERM.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ingest.lab.delivery_modes.load import PARTITIONS, due_ns
 
 
 def read(servers: str, topic: str, stopping: threading.Event) -> None:
-    """See the module."""
+    """Read and print until `stopping` is set; see the module docstring."""
     options = {"isolation_level": "read_committed", "enable_auto_commit": False, "metrics_enabled": False, "fetch_max_wait_ms": 100}
     took_ms: dict[bytes, list[float]] = defaultdict(list)
     with KafkaConsumer(bootstrap_servers=servers, **options) as consumer:
@@ -41,7 +41,7 @@ def read(servers: str, topic: str, stopping: threading.Event) -> None:
 
 
 def summary(took_ms: Sequence[float]) -> dict[str, float]:
-    """Percentiles by nearest rank; `took_ms` must not be empty."""
+    """Count, nearest-rank percentiles and maximum of `took_ms`, which must not be empty."""
     ordered = sorted(took_ms)
 
     def rank(part: float) -> float:

@@ -1,7 +1,7 @@
-"""The log of a sender: what it began and what it was told, by number of record. It outlives the sender's death by SIGKILL.
+"""The log of a sender: which records it started to send and with which outcome. It survives a SIGKILL of the sender.
 
-It is the sender's own memory as well: a restarted one goes on where the log ends. Lines are `<word> <first> <end>`:
-`begun` before the first record of a group is handed over; then `delivered`, `failed`, `aborted` or `unknown`.
+A restarted sender also continues where the log ends. Lines are `<word> <first> <end>`: `begun` before the first record of a group is
+sent; then `delivered`, `failed`, `aborted` or `unknown`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Word: TypeAlias = Literal["begun", "delivered", "failed", "aborted", "unknown"]
 
 @dataclass(frozen=True)
 class Entry:
-    """Records `first` up to `end`, which is not one of them."""
+    """A word about the records from `first` up to, but not including, `end`."""
 
     word: Word
     first: int
@@ -28,7 +28,7 @@ class Entry:
 
 
 class Reported:
-    """The file. Not fsynced: it has to outlive a process, not the machine."""
+    """The log file. It is not fsynced: it must survive the process, not a crash of the machine."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,7 +36,7 @@ class Reported:
     def write(self, word: Word, first: int, end: int) -> None:
         entry = Entry(word, first, end)
         with self._path.open("ab", buffering=0) as file:
-            file.write(f"{entry.word} {entry.first} {entry.end}\n".encode())  # one call: a line is there or it is not
+            file.write(f"{entry.word} {entry.first} {entry.end}\n".encode())  # one call: a line is complete or missing
 
     def entries(self) -> list[Entry]:
         if not self._path.exists():
@@ -45,10 +45,10 @@ class Reported:
         return [Entry(cast(Word, word), int(first), int(end)) for word, first, end in found]
 
     def after(self, *words: Word) -> int:
-        """The number behind the last record of which one of these words was said; 0 if none was."""
+        """The highest `end` of entries with one of these words; 0 if there is none."""
         return max((entry.end for entry in self.entries() if entry.word in words), default=0)
 
 
 def numbers(entries: Iterable[Entry], word: Word) -> set[int]:
-    """The records of which this was said."""
+    """The numbers of all records with this word."""
     return {number for entry in entries if entry.word == word for number in range(entry.first, entry.end)}

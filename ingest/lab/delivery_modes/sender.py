@@ -1,10 +1,10 @@
-"""A producer as a process of its own, which can be killed: `python -m ingest.lab.delivery_modes.sender '{…}'`.
+"""A producer in a separate process that can be killed: `python -m ingest.lab.delivery_modes.sender '{…}'`.
 
-It brings the records 0, 1, 2, … into a topic, in groups, and goes on where it was when it is started again:
+It sends the records 0, 1, 2, … to a topic in groups. After a restart it continues from its last position:
 
-- at_most_once notes that a group is done, then sends it;
-- at_least_once and idempotent send a group, wait until it is acknowledged, then note it;
-- exactly_once writes how far it is into a topic of its own, in the transaction of the group, and looks there.
+- at_most_once logs a group as begun, then sends it;
+- at_least_once and idempotent send a group, wait until it is acknowledged, then log it;
+- exactly_once writes its position to a separate topic, in the group's transaction, and reads it from there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ingest.lab.delivery_modes.reported import Reported
 
 @dataclass(frozen=True)
 class Sending:
-    """What a sender has to do; `pause_s` rests between two groups, so that a fault finds it at work."""
+    """The job of a sender. It pauses `pause_s` between two groups, so that a fault hits it while it works."""
 
     mode: str
     servers: str
@@ -42,7 +42,7 @@ class Sending:
 
 
 def send(job: Sending) -> None:
-    """Bring in what is not yet in. Raises the errors of the producer of the mode."""
+    """Send the remaining records. Raises the errors of the mode's producer."""
     reported, crash_point = Reported(Path(job.reported)), CrashPoint.of(job.crash_point)
     if job.mode == "exactly_once":
         _in_transactions(job, reported, crash_point)
@@ -108,7 +108,7 @@ def _in_transactions(job: Sending, reported: Reported, crash_point: CrashPoint) 
 
 
 def _committed_position(job: Sending) -> int:
-    """How far the committed transactions have come. The producer was initialised before: none of them is open any more."""
+    """The position of the last committed transaction. No transaction is open, because the producer was initialised before."""
     with Reader(job.servers, job.position, "read_committed") as reader:
         return max((number for found in reader.read() for _, number in found), default=0)
 

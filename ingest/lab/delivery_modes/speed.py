@@ -1,4 +1,4 @@
-"""How fast each candidate is and how long its records take: side by side, in rounds, on one broker."""
+"""Measures the throughput and latency of all candidates, alternating in rounds, on one broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ingest.lab.delivery_modes.mode_verdict import stuck
 from ingest.lab.process import launch
 
 SIZES: Final = (1, 10, 100, 1_000, 10_000)
-# Latency is taken at half of what the candidate can do: at its limit it is the length of a queue, and nothing else.
+# Latency is measured at half of the candidate's throughput. At full throughput it would only show the length of a queue.
 LOAD_OF_LIMIT: Final = 0.5
 _READ_WITHIN_S: Final = 60.0
 
@@ -30,7 +30,7 @@ Combination: TypeAlias = tuple[str, int | None]
 def measure(
     broker: Broker, folder: Path, *, sizes: Sequence[int], seconds: float, rounds: int, seed: int, say: Callable[[str], object]
 ) -> tuple[Speed, ...]:
-    """All candidates with all sizes of group and without groups. The first round is short, warms up and does not count.
+    """Measure all candidates with all group sizes and without groups. The first round is a short warm-up and does not count.
 
     Raises RunStopped TRIAL_STUCK and the errors of the producers.
     """
@@ -58,7 +58,7 @@ def measure(
 
 
 def _ratio(rates: Sequence[float], base: Sequence[float]) -> float:
-    """Round by round, since the machine is not the same in all of them."""
+    """The median of the ratios of each round, because the machine's speed differs between rounds."""
     return round(statistics.median(one / other for one, other in zip(rates, base, strict=True)), 3)
 
 
@@ -73,7 +73,7 @@ def _latencies(
         _line(process, log, lambda line: line == "ready")
         for series, ((mode, group), limit) in enumerate(limits.items()):
             per_s = limit * LOAD_OF_LIMIT
-            # Two groups at least: in one alone every record would wait for the last.
+            # At least two groups: in a single one, every record would wait for the last.
             records = max(int(per_s * seconds), 2 * (group or 1), 20)
             records -= records % (group or 1)
             key = f"{series}/{records}"
@@ -94,11 +94,11 @@ def _line(process: subprocess.Popen[bytes], log: Path, wanted: Callable[[str], b
     deadline = time.monotonic() + _READ_WITHIN_S
     while True:
         text = log.read_text(encoding="utf-8", errors="replace")
-        lines = text[: text.rfind("\n") + 1].splitlines()  # what has no end yet is still being written
+        lines = text[: text.rfind("\n") + 1].splitlines()  # a line without an end is still being written
         if (line := next(filter(wanted, lines), None)) is not None:
             return line
         if process.poll() is not None or time.monotonic() > deadline:
-            raise stuck(f"the reader has not seen all records within {_READ_WITHIN_S:g} s; its last words: {' / '.join(lines[-2:])}")
+            raise stuck(f"the reader has not seen all records within {_READ_WITHIN_S:g} s; its last lines: {' / '.join(lines[-2:])}")
         time.sleep(0.02)
 
 

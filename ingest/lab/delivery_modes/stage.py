@@ -1,4 +1,4 @@
-"""What a trial is played on: its topics, its processes, and waiting for them with an end."""
+"""The environment of a trial: its topics, its processes, and waits with a deadline."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from ingest.lab.delivery_modes.sender import Sending
 from ingest.lab.process import launch
 
 PARTITIONS: Final = 2
-# A bounced broker is away for some seconds, a dead member's partitions for its session of 6 s.
+# A bounced broker is down for some seconds; a dead member's partitions stay unassigned for its session of 6 s.
 _WITHIN_S: Final = 90.0
-# A service that fails is started again, as a service manager would.
+# Failed processes are restarted, as a service manager would do.
 _RESTARTS_MAX: Final = 5
-_LOOK_EVERY_S: Final = 0.05
-# A member that was away comes to its next poll after one record, and is in the group again after one rebalance.
+_CHECK_EVERY_S: Final = 0.05
+# A woken member polls after one more record, and is in the group again after one rebalance.
 _QUIET_S: Final = 1.5
 
 
 class Stage:
-    """One candidate in one trial. A context manager: no process of it stays. To be used from the main thread."""
+    """One candidate in one trial. A context manager that ends all of its processes. Use it from the main thread."""
 
     def __init__(self, broker: Broker, folder: Path, mode: str, records: int, group: int) -> None:
         self.broker, self.mode, self.records, self.group = broker, mode, records, group
@@ -62,7 +62,7 @@ class Stage:
             process.wait(30)
 
     def start(self, job: Sending | Working) -> subprocess.Popen[bytes]:
-        """A sender or a worker in a process of its own."""
+        """Start a sender or a worker in a separate process."""
         module = type(job).__module__
         command = [sys.executable, "-m", module, json.dumps(asdict(job))]
         process, _ = launch(command, marker=module, output=self._log, cwd=Path.cwd(), die_with_parent=True)
@@ -70,21 +70,21 @@ class Stage:
         return process
 
     def killed(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until it has killed itself."""
+        """Wait until the process has killed itself."""
         self.until(lambda: process.poll() is not None, "a process kills itself")
         if process.returncode != -signal.SIGKILL:
-            raise stuck(f"a process ended with {process.returncode} before its fault: {self._last_words()}")
+            raise stuck(f"a process ended with {process.returncode} before its fault: {self._last_lines()}")
 
     def ended(self, process: subprocess.Popen[bytes], job: Sending) -> None:
-        """Wait until a sender has done all; one that fails is started again."""
+        """Wait until a sender has finished; restart it if it fails."""
         while True:
-            self.until(lambda: process.poll() is not None, "a sender comes to its end")  # noqa: B023
+            self.until(lambda: process.poll() is not None, "a sender ends")  # noqa: B023
             if process.returncode == 0:
                 return
             process = self._restarted(replace(job, crash_point=None), process.returncode)
 
     def worked_off(self, process: subprocess.Popen[bytes], job: Working) -> subprocess.Popen[bytes]:
-        """Wait until the group has committed all that the source shows; a worker that fails is started again. Returns the worker."""
+        """Wait until the group has committed all visible records of the source; restart a failed worker. Returns the current worker."""
         with Reader(self.servers, self.source, "read_committed") as reader:
             ends = {number: found[-1][0] + 1 for number, found in enumerate(reader.read()) if found}
         current = process
@@ -96,29 +96,29 @@ class Stage:
             committed = self.committed()
             return all(committed.get(number, 0) >= end for number, end in ends.items())
 
-        self.until(done, "all records are worked on")
+        self.until(done, "all records are processed")
         return current
 
     def stop(self, process: subprocess.Popen[bytes]) -> None:
-        """End a worker in order."""
+        """Stop a worker with SIGTERM."""
         process.send_signal(signal.SIGTERM)
-        self.until(lambda: process.poll() is not None, "a worker ends in order")
+        self.until(lambda: process.poll() is not None, "a worker ends after SIGTERM")
 
     def fill(self) -> None:
-        """Write the source without a fault, for trials of workers."""
+        """Fill the source without faults, for trials of workers."""
         with Producer(AtLeastOnce(), self.servers) as producer:
             for number in range(self.records):
                 producer.send(self.source, b"%d" % number, partition=number % PARTITIONS)
 
     def committed(self) -> dict[int, int]:
-        """The group's next offsets by partition, without those of open transactions."""
+        """The group's committed offsets by partition, without those of open transactions."""
         with KafkaConsumer(
             bootstrap_servers=self.servers, group_id=self.source, enable_auto_commit=False, isolation_level="read_committed"
         ) as reader:
             return {number: reader.committed(TopicPartition(self.source, number)) or 0 for number in range(PARTITIONS)}
 
     def seen(self, topic: str, level: str = "read_committed") -> list[list[int]]:
-        """The numbers that a reader of this level finds, by partition in order."""
+        """The record numbers that a reader of this isolation level sees, per partition in offset order."""
         with Reader(self.servers, topic, level) as reader:
             return [[number for _, number in found] for found in reader.read()]
 
@@ -141,18 +141,18 @@ class Stage:
         self.until(quiet, f"nothing more is written to {topic}")
 
     def verdict(self, topic: str) -> ModeVerdict:
-        """What became of the records in this topic."""
+        """The verdict on the records of this topic, after its transactions have ended."""
         self.settled(topic)
         reported = self.reported.entries() if topic == self.source else ()
         return judge(self.records, self.seen(topic), self.seen(topic, "read_uncommitted"), reported)
 
     def until(self, reached: Callable[[], bool], what: str) -> None:
-        """Look until it is so. Raises RunStopped TRIAL_STUCK."""
+        """Poll until `reached` returns True. Raises RunStopped TRIAL_STUCK."""
         deadline = time.monotonic() + _WITHIN_S
         while not reached():
             if time.monotonic() > deadline:
-                raise stuck(f"not within {_WITHIN_S:g} s for {self.mode}: {what}. Last words: {self._last_words()}")
-            time.sleep(_LOOK_EVERY_S)
+                raise stuck(f"not within {_WITHIN_S:g} s for {self.mode}: {what}. Last lines: {self._last_lines()}")
+            time.sleep(_CHECK_EVERY_S)
 
     @property
     def servers(self) -> str:
@@ -165,14 +165,14 @@ class Stage:
     def _restarted(self, job: Sending | Working, code: int) -> subprocess.Popen[bytes]:
         self.restarts += 1
         if self.restarts > _RESTARTS_MAX:
-            raise stuck(f"a process of {self.mode} failed {self.restarts} times, last with {code}: {self._last_words()}")
+            raise stuck(f"a process of {self.mode} failed {self.restarts} times, last with {code}: {self._last_lines()}")
         return self.start(job)
 
     def said(self) -> list[str]:
-        """The lines that its processes have printed."""
+        """The lines that the trial's processes have printed."""
         return self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
 
-    def _last_words(self) -> str:
+    def _last_lines(self) -> str:
         return " / ".join(self.said()[-3:]) or "nothing"
 
     def _ends(self, topic: str, level: str) -> dict[TopicPartition, int]:

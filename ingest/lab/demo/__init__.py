@@ -1,1 +1,1 @@
-"""`ingest demo`: two pipelines, the same kills, the same events; one is written by hand."""
+"""`ingest demo`: two pipelines read the same events and are killed in the same places. One of them is written by hand."""

@@ -1,8 +1,7 @@
-"""The pipeline that people write by hand, for `ingest demo` to compare with: what a tutorial shows, and nothing is added.
+"""The pipeline that a tutorial teaches, for `ingest demo` to compare with: from_json, append in foreachBatch, a Spark checkpoint.
 
-foreachBatch appends, from_json decodes, the checkpoint remembers. There is no pair (txnAppId, txnVersion), no MERGE, no
-isolation level and no quarantine: a batch that runs twice is appended twice, a record of an aborted transaction is a row,
-and what is no JSON becomes a row of NULLs. Only the way to die is ours; it is that of `ingest.runtime.crash_points`.
+It has no transaction id, no MERGE, no isolation level and no quarantine. A batch that runs twice is appended twice, a record of
+an aborted transaction becomes a row, and a record that is not JSON becomes a row of NULLs. We add nothing but the kill.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ingest.runtime.places import Places, spark_log
 
 
 def start(session: SparkSession, contract: Contract, places: Places, servers: str, cap: int, kill: int | None) -> StreamingQuery:
-    """Start one table's query; `cap` is maxOffsetsPerTrigger, `kill` the batch that dies right after its commit."""
+    """Start one table's query; `cap` is maxOffsetsPerTrigger; `kill` is the batch after whose commit driver and JVM are killed."""
     schema = ", ".join(f"{column.name} {column.type}" for column in contract.columns)
 
     def append(batch: DataFrame, number: int) -> None:
@@ -44,14 +43,14 @@ def start(session: SparkSession, contract: Contract, places: Places, servers: st
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run as `python -m ingest.lab.demo.by_hand`: reads what is in the topics, then ends."""
+    """Run as `python -m ingest.lab.demo.by_hand`: read the topics to their end, then exit."""
     parser = argparse.ArgumentParser(prog="python -m ingest.lab.demo.by_hand", description=__doc__)
-    parser.add_argument("tables", nargs="+", help="tables of the project's contracts, for their topics and columns")
+    parser.add_argument("tables", nargs="+", help="tables of the project, for their topics and columns")
     for name in ("project", "lake", "checkpoints", "bootstrap-servers"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--master", default="local[*]")
     parser.add_argument("--max-records-per-batch", type=int, required=True)
-    parser.add_argument("--kill", type=int, help="the batch, of whichever table comes first, that dies right after its commit")
+    parser.add_argument("--kill", type=int, help="kill the driver and its JVM after the commit of this batch")
     chosen = parser.parse_args(arguments)
     session = spark.start(chosen.master, spark_log(chosen.lake, "by-hand"), name="by hand")
     print("running: Spark is up", flush=True)

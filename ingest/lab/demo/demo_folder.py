@@ -1,4 +1,4 @@
-"""The folders of demo runs: a fresh one each, and what earlier demos left is removed unless one of them still works."""
+"""A new folder for each demo. The folders of earlier demos are removed, except those in use."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-# Its presence says that the folder is a demo's and may be deleted; its lock, that a demo works in it.
+# This file marks a folder that a demo made and may delete. A running demo locks it.
 IN_USE = ".demo-in-use"
 
 
 @contextmanager
 def run_folder(root: Path) -> Iterator[Path]:
-    """A new folder `root`/<UTC time>-<pid>, ours while the context lasts; it stays, for people to look at, until the next demo."""
+    """Make the folder `root`/<UTC time>-<pid> and lock it during the context. It is kept until the next demo."""
     root.mkdir(parents=True, exist_ok=True)
-    # Two demos that start at once must neither take one folder nor remove each other's before it is locked.
+    # Two demos that start at once must not use one folder, or remove each other's before it is locked.
     with (root / ".lock").open("w") as door:
         fcntl.flock(door, fcntl.LOCK_EX)
         for old in root.iterdir():
@@ -34,15 +34,20 @@ def run_folder(root: Path) -> Iterator[Path]:
         held.close()
 
 
+def shown(path: Path) -> str:
+    """The path as a user types it: relative if it is below the working folder."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
 def remove_unless_used(folder: Path) -> bool:
-    """Delete the folder of a demo that has ended; False for one at work and for any folder that is no demo's."""
+    """Delete the folder of a demo that has ended. Return False for a folder in use, and for one that no demo made."""
     try:
-        mark: IO[bytes] = (folder / IN_USE).open("r+b")
+        in_use: IO[bytes] = (folder / IN_USE).open("r+b")
     except (FileNotFoundError, NotADirectoryError):
         return False
-    with mark:
+    with in_use:
         try:
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         shutil.rmtree(folder, ignore_errors=True)

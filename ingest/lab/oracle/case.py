@@ -1,4 +1,4 @@
-"""What the oracle is asked, what it answers, and all that its checks look at."""
+"""The oracle's input (JudgedRun), its output (OracleVerdict) and the data that its checks read (Case)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from ingest.lab.oracle.sources import EventId, KafkaRecord, KafkaView, ManifestV
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run to be judged, and what the test itself did to it.
+    """A run to judge, and the changes that the test itself made to it.
 
-    `excused_ids` were deleted by the test, or lost in an accepted gap or with their topic. `own_versions` are commits of the test on the
-    target, `own_quarantine_versions` on the quarantine. `updated` is what the test's own UPDATE left: by event id, payload column → value.
-    `former` are earlier topics of this name that the test has deleted (`read_kafka`). `valid_in_quarantine` allows valid records there
-    (conflicting payloads); `refused_kinds` are the kinds of broken records, as manifests name them, that the contract never lets in though
-    their id can be read. `payload_columns` are top-level columns with the same name in event and table, of type string, integer, decimal,
-    boolean, double or timestamp.
+    - `payload_columns` are top-level columns with the same name in event and table, of type string, integer, decimal, boolean, double or
+      timestamp.
+    - `excused_ids` were deleted by the test, or lost in an accepted gap or with their topic.
+    - `own_versions` are the test's own commits on the target, `own_quarantine_versions` those on the quarantine.
+    - `updated` has the values that the test's own UPDATE wrote: by event id, payload column → value.
+    - `former` are earlier topics of this name that the test has deleted (from `read_kafka`).
+    - `valid_in_quarantine` allows valid records in the quarantine (conflicting payloads).
+    - `refused_kinds` are the kinds of broken records, as manifests name them, that the contract never accepts although their id can be
+      read.
     """
 
     lake: Path
@@ -46,7 +49,7 @@ class JudgedRun:
 
 @dataclass(frozen=True)
 class OracleVerdict:
-    """`findings` are wrongs, each a sentence; `notes` say what could not be checked and why."""
+    """`findings` are errors, one sentence each; `notes` name what could not be checked, and why."""
 
     findings: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -57,7 +60,7 @@ class OracleVerdict:
 
 @dataclass
 class Case:
-    """Everything read, once."""
+    """All data of the run, read once."""
 
     run: JudgedRun
     kafka: KafkaView
@@ -67,19 +70,19 @@ class Case:
 
     @cached_property
     def views(self) -> Mapping[str, KafkaView]:
-        """The topic and its predecessors of the same name, by topic id."""
+        """The topic and its deleted predecessors of the same name, by topic id."""
         return {view.topic_id: view for view in (*self.run.former, self.kafka)}
 
     @cached_property
     def records(self) -> Mapping[Position, KafkaRecord]:
-        """Every record that Kafka shows or showed."""
+        """Every record that is visible in Kafka, or was visible in a former topic."""
         return {Position(view.topic_id, *place): record for view in self.views.values() for place, record in view.records.items()}
 
     @cached_property
     def counts(self) -> Mapping[Place, Mapping[str, int]]:
-        """The counts in the marks of the target's batches."""
-        marks = [(batch.number, batch.metadata or {}) for batch in self.lake.batches]
-        return {(*number, int(partition)): counts for number, mark in marks for partition, counts in mark.get("counts", {}).items()}
+        """The batch counts in the userMetadata of the target's batches."""
+        batches = [(batch.number, batch.metadata or {}) for batch in self.lake.batches]
+        return {(*number, int(partition)): counts for number, data in batches for partition, counts in data.get("counts", {}).items()}
 
     def own_versions(self, table: str) -> Set[int]:
         """The test's own commits on target or quarantine."""

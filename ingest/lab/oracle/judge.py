@@ -1,7 +1,7 @@
-"""The oracle's verdict; its checks are (a) to (g).
+"""The oracle's verdict, from its checks (a) to (g).
 
-A run must be quiet: stopped, or nothing more to read, and its ledger completed. Tables of mode insert only: a row, once there, stays as
-it is.
+The run must be at rest: stopped, or with nothing left to read, and with a complete ledger. The oracle judges only tables of mode
+insert, whose rows never change.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ FINDINGS_A_CHECK_MAX: Final = 20
 
 
 def judge_live(run: JudgedRun, bootstrap_servers: str) -> OracleVerdict:
-    """Judge against a real broker."""
+    """Judge a run against the topic on a real broker."""
     return judge(run, read_kafka(bootstrap_servers, run.topic, run.id_columns, run.payload_columns))
 
 
 def judge(run: JudgedRun, kafka: KafkaView) -> OracleVerdict:
-    """Judge against a given view of Kafka."""
+    """Judge a run against a given view of Kafka; each check reports FINDINGS_A_CHECK_MAX findings at most."""
     lake = Lake.read(run.folder, run.id_columns, run.payload_columns)
     case = Case(run, kafka, read_manifests(run.manifests, run.topic), lake)
     findings: list[str] = []
@@ -45,7 +45,7 @@ def judge(run: JudgedRun, kafka: KafkaView) -> OracleVerdict:
 
 
 def check_ids(case: Case) -> Iterator[str]:
-    """(a) The ids of committed transactions, less those whose every copy is quarantined, are in the table, each once."""
+    """(a) Every id of a committed transaction is in the target exactly once, unless all its copies are in quarantine."""
     table, lake, manifest = case.run.table, case.lake, case.manifest
     for event_id, count in lake.target_ids.items():
         if count > 1:
@@ -66,7 +66,7 @@ def check_ids(case: Case) -> Iterator[str]:
             where = case.where(open_copies[0])
             yield f"{where}: id {event_id} was committed and is lost: not in the target, and this copy not in quarantine (a)"
     produced = manifest.committed.keys() | visible.keys() | manifest.poison_ids.keys()
-    # Once records expired, an unknown transaction cannot be settled by looking into Kafka.
+    # Once records have expired, Kafka no longer shows whether an unknown transaction was committed.
     possible = produced if whole else produced | manifest.unknown.keys()
     if manifest.given or whole:
         for event_id in lake.target_ids.keys() - possible - manifest.aborted_only:
@@ -77,7 +77,7 @@ def check_ids(case: Case) -> Iterator[str]:
 
 
 def check_positions(case: Case) -> Iterator[str]:
-    """(b) Every record is in exactly one of target and quarantine, or its id is in the target at another position."""
+    """(b) Every record is either in the target or in the quarantine, or its id is in the target at another position."""
     lake, manifest = case.lake, case.manifest
     settled = lake.target_ids.keys() | case.run.excused_ids
     for position, record in case.records.items():
@@ -110,14 +110,14 @@ def check_positions(case: Case) -> Iterator[str]:
 
 
 def check_aborted(case: Case) -> Iterator[str]:
-    """(c) Ids that occur in aborted transactions only are absent, also from the quarantine."""
+    """(c) Ids that occur only in aborted transactions are neither in the target nor in the quarantine."""
     for name, ids in (("target", case.lake.target_ids.keys()), ("quarantine", case.lake.quarantine_ids)):
         for event_id in case.manifest.aborted_only & ids:
             yield f"{case.run.table}: id {event_id} comes from an aborted transaction and is in the {name} (c)"
 
 
 def check_payloads(case: Case) -> Iterator[str]:
-    """(d) A row carries the id and the payload of the record at its position, and that record is one the producer sent."""
+    """(d) A row has the id and the payload of the record at its position, and the producer sent that record."""
     for position, row in case.lake.target.items():
         event_id, record = row.event_id, case.records.get(position)
         if record is None:
@@ -151,7 +151,7 @@ def _same(stored: Any, sent: Any) -> bool:
     if isinstance(stored, float):
         return stored == float(sent)
     if isinstance(stored, Decimal) and isinstance(sent, str):
-        return bool(re.fullmatch(r"-?\d+(\.\d+)?", sent)) and stored == Decimal(sent)  # many send money as text; a contract takes it
+        return bool(re.fullmatch(r"-?\d+(\.\d+)?", sent)) and stored == Decimal(sent)  # contracts accept money sent as text
     if isinstance(stored, int | Decimal):
         return not isinstance(sent, str | dict | list) and Decimal(stored) == Decimal(sent)
     return bool(stored == sent)

@@ -1,4 +1,4 @@
-"""(g), and the sums of (b): every row and record names its batch, and the ledger says what the target's log and the tables hold."""
+"""(g) and the sums of (b): every row and record names its batch, and the ledger agrees with the target's log and the tables."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from ingest.lab.oracle.case import Case
 from ingest.lab.oracle.oracle_tables import PLACES, Lake, OracleLedgerRow, Place, Position
 
-# End and topic id of a row; of an epoch also why, of a batch also the target's version.
-Said = tuple[int, str, str | int | None]
+# End and topic id of a ledger row, then the reason (`why`) of an epoch or the target's version of a batch.
+Content = tuple[int, str, str | int | None]
 
 
 def check_ledger(case: Case) -> Iterator[str]:
-    """(g) Ledger and target commits are one to one, and every count of a batch is what the tables hold."""
+    """(g) Ledger rows and target commits are one to one, and every count of a batch equals the content of the tables."""
     lake, expected = case.lake, _expected(case.lake)
     for key, count in sorted(Counter(row.key for row in lake.ledger).items()):
         if count > 1:
@@ -22,13 +22,13 @@ def check_ledger(case: Case) -> Iterator[str]:
         yield f"{case.run.table}: ledger, {key}: it is missing, the target's log says {expected[key]} (g)"
     for row in lake.ledger:
         what = f"{case.run.table}: ledger, {row.key}"
-        said = row.end_offset, row.topic_id, {"epoch": row.why, "batch": row.target_version}.get(row.kind)
+        content = row.end_offset, row.topic_id, {"epoch": row.why, "batch": row.target_version}.get(row.kind)
         if row.kind not in ("batch", "epoch", "gap_accepted"):
             yield f"{what}: nothing in this run writes rows of this kind (g)"
         elif row.key not in expected and row.target_version >= lake.first("target"):
             yield f"{what} names target version {row.target_version}, and no target commit of that is in the log (g)"
-        elif expected.get(row.key, said) != said:
-            yield f"{what} says {said}, the target's log {expected[row.key]} (g)"
+        elif expected.get(row.key, content) != content:
+            yield f"{what} says {content}, the target's log {expected[row.key]} (g)"
         if row.topic_id not in case.views:
             yield f"{what} names the topic id {row.topic_id!r}, which no topic of this name had (g)"
         if row.kind == "batch":
@@ -38,10 +38,10 @@ def check_ledger(case: Case) -> Iterator[str]:
     yield from _existing_rows(case)
 
 
-def _expected(lake: Lake) -> dict[tuple[str, int, int, int, int], Said]:
-    """Every row that seeks and batches in the target's log ask for, by its key."""
-    rows: dict[tuple[str, int, int, int, int], Said] = {}
-    # Of a seek that the log no longer has, the ledger tells.
+def _expected(lake: Lake) -> dict[tuple[str, int, int, int, int], Content]:
+    """The rows that the seeks and batches in the target's log require, by key."""
+    rows: dict[tuple[str, int, int, int, int], Content] = {}
+    # Seeks that the log no longer contains are taken from the ledger.
     sought = {row.epoch for row in lake.ledger if row.kind == "epoch" and row.batch == 1 and row.target_version < lake.first("target")}
     sought |= {seek.number[0] for seek in lake.commits("target", "seek")}
     for seek in lake.commits("target", "seek"):
@@ -81,7 +81,7 @@ def _counts(case: Case, row: OracleLedgerRow, what: str) -> Iterator[str]:
 
 
 def _existing_rows(case: Case) -> Iterator[str]:
-    """`stood` is how many rows of a batch both tables held when a seek that reads its range again had looked at them."""
+    """`stood` is a batch's row count in both tables, at the versions that a seek read before the batch's range was read again."""
     held: dict[Place, set[int]] = defaultdict(set)
     rows = [row for row in case.lake.ledger if row.stood is not None]
     for seek in case.lake.commits("target", "seek"):
@@ -89,7 +89,7 @@ def _existing_rows(case: Case) -> Iterator[str]:
         then = [case.lake.history.get((table, int((snapshots.get(table) or {}).get("version", -1)))) for table in PLACES]
         for row in rows:
             if row.epoch < seek.number[0] and row.topic_id == seek.topic_id and seek.starts.get(row.partition, 0) < row.end_offset:
-                # Where a version cannot be read any more, anything goes.
+                # Any number is accepted if a version can no longer be read.
                 held[row.place].add(row.stood or 0 if None in then else sum(each[row.place] for each in then if each))
     for row in rows:
         if row.stood not in held[row.place]:
@@ -98,7 +98,7 @@ def _existing_rows(case: Case) -> Iterator[str]:
 
 
 def check_batches(case: Case) -> Iterator[str]:
-    """(b) Each row and record is inside its batch's range, and of an uncommitted batch nothing is left that is read again (a)."""
+    """(b) Each row and record is inside its batch's range, and (a) no record of an uncommitted batch stays after its range is re-read."""
     lake = case.lake
     for table, held in (("target", lake.target), ("quarantine", lake.quarantine)):
         for position, row in held.items():
@@ -115,7 +115,7 @@ def check_batches(case: Case) -> Iterator[str]:
 
 
 def _left(lake: Lake, position: Position, epoch: int, what: str) -> Iterator[str]:
-    """Each epoch behind it, up to the next with a batch, rolls it back unless it reads another topic or begins behind the record."""
+    """Each later epoch, up to the next one with a batch, must roll it back unless it reads another topic or starts after the record."""
     began: dict[int, bool] = {}
     for commit in lake.commits("target", "seek", "batch"):
         if commit.number[0] > epoch:
@@ -124,5 +124,5 @@ def _left(lake: Lake, position: Position, epoch: int, what: str) -> Iterator[str
             if commit.kind == "batch":
                 break
     if not began:
-        yield f"{what}, nor has another epoch begun (g)"
+        yield f"{what}, and no later epoch has started (g)"
     yield from (f"{what}; epoch {later} reads it again and has not rolled it back (a)" for later, again in began.items() if again)

@@ -1,4 +1,4 @@
-"""(f) and the holes of (a): transaction ids, marks, writers and offset ranges in the logs of target and quarantine."""
+"""(f) and the holes of (a): transaction ids, userMetadata, writers and offset ranges in the logs of target and quarantine."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Final
 from ingest.lab.oracle.case import Case
 from ingest.lab.oracle.sources import OracleCommit
 
-# Kinds of commit with a transaction id, and the number of those that are no batch; batches begin at 2.
+# The kinds of commit that have a transaction id, and the numbers of those that are not batches; batches start at 2.
 KINDS: Final = {"target": ("epoch", "seek", "batch"), "quarantine": ("epoch", "rollback", "batch")}
 NUMBERS: Final = {"epoch": 0, "seek": 1, "rollback": 1}
 
 
 def check_log(case: Case) -> Iterator[str]:
-    """(f) Txn versions rise by app id, pairs and marks agree, each epoch has one writer and its fence, and ranges join."""
+    """(f) Txn versions rise per app id and agree with the userMetadata; an epoch has one writer and its fence; ranges have no holes."""
     for table in KINDS:
-        yield from _pairs(case, table)
+        yield from _transaction_ids(case, table)
     yield from (f"{case.run.table}: ledger version {c.version} has a transaction id (f)" for c in case.lake.logs["ledger"] if c.txns)
     yield from _writers(case)
     yield from _quarantine_first(case)
     yield from _ranges(case)
 
 
-def _pairs(case: Case, table: str) -> Iterator[str]:
+def _transaction_ids(case: Case, table: str) -> Iterator[str]:
     run, app_id, own = case.run, case.lake.app_id, case.own_versions(table)
     last: dict[str, tuple[int, int]] = {}
     fenced: set[int] = set()
@@ -34,20 +34,22 @@ def _pairs(case: Case, table: str) -> Iterator[str]:
             if app in last and version <= last[app][0]:
                 yield f"{what} has txn version {version} of {app}, version {last[app][1]} had {last[app][0]} already (f)"
             last[app] = version, commit.version
-        pair, mark = commit.pair(app_id), commit.metadata
-        if pair is None:
+        transaction_id, metadata = commit.transaction_id(app_id), commit.metadata
+        epoch, number = transaction_id or (0, 0)
+        if transaction_id is None:
             if commit.adds_data and not commit.removes_data and commit.version not in own:
-                yield f"{what} ({commit.operation}) adds data without a pair of {app_id} (f)"
-        elif mark is None:
-            yield f"{what} has the pair {pair} and no userMetadata of ours (f)"
-        elif commit.kind not in KINDS[table] or NUMBERS.get(commit.kind, max(2, pair[1])) != pair[1] or pair[0] < 1:
-            yield f"{what} has the pair {pair}, and its mark is of kind {commit.kind!r} (f)"
-        elif (commit.number, mark.get("pipeline"), mark.get("table")) != (pair, run.pipeline, run.table):
-            yield f"{what} has the pair {pair}, and its mark names {commit.number} of {mark.get('pipeline')}.{mark.get('table')} (f)"
+                yield f"{what} ({commit.operation}) adds data without a transaction id of {app_id} (f)"
+        elif metadata is None:
+            yield f"{what} has the transaction id {transaction_id} and no userMetadata of ours (f)"
+        elif commit.kind not in KINDS[table] or NUMBERS.get(commit.kind, max(2, number)) != number or epoch < 1:
+            yield f"{what} has the transaction id {transaction_id}, and its userMetadata has kind {commit.kind!r} (f)"
+        elif (commit.number, metadata.get("pipeline"), metadata.get("table")) != (transaction_id, run.pipeline, run.table):
+            named = f"{commit.number} of {metadata.get('pipeline')}.{metadata.get('table')}"
+            yield f"{what} has the transaction id {transaction_id}, and its userMetadata names {named} (f)"
         elif commit.kind == "epoch":
-            fenced.add(pair[0])
-        elif pair[0] not in fenced and case.lake.first(table) == 0:
-            yield f"{what} is of epoch {pair[0]}, and no fence of that comes before it (f)"
+            fenced.add(epoch)
+        elif epoch not in fenced and case.lake.first(table) == 0:
+            yield f"{what} is of epoch {epoch}, and no fence of that epoch comes before it (f)"
 
 
 def _writers(case: Case) -> Iterator[str]:
@@ -61,10 +63,10 @@ def _writers(case: Case) -> Iterator[str]:
 
 
 def _quarantine_first(case: Case) -> Iterator[str]:
-    """One process stamps both commits of a batch, so their own times tell which came first."""
-    put = {commit.number: commit for commit in case.lake.commits("quarantine", "batch")}
+    """A batch's quarantine commit precedes its target commit. One process stamps both, so their timestamps show the order."""
+    quarantined = {commit.number: commit for commit in case.lake.commits("quarantine", "batch")}
     for batch in case.lake.batches:
-        commit = put.get(batch.number, batch)
+        commit = quarantined.get(batch.number, batch)
         what = f"{case.run.table}: quarantine version {commit.version}"
         if commit.timestamp_ms > batch.timestamp_ms:
             yield f"{what} comes after target version {batch.version} of the same batch (f)"
@@ -73,7 +75,7 @@ def _quarantine_first(case: Case) -> Iterator[str]:
 
 
 def _ranges(case: Case) -> Iterator[str]:
-    """Batches of an epoch count from 2 without a hole, and each range begins where the one before it ended or where a seek says."""
+    """An epoch's batches count from 2 without a hole, and each range starts at the end of the previous one or at a seek's start."""
     ends: dict[int, int] | None = {} if case.lake.first("target") == 0 else None
     topic_id, last = "", (0, 1)
     read: list[OracleCommit] = []
@@ -89,7 +91,7 @@ def _ranges(case: Case) -> Iterator[str]:
         if topic_id and commit.topic_id != topic_id:
             yield f"{what} reads the topic id {commit.topic_id!r}, and no seek leads there from {topic_id!r} (f)"
         for partition, (start, end) in commit.ranges.items():
-            expected = start if ends is None else ends.get(partition, 0)  # a partition that came later begins at 0
+            expected = start if ends is None else ends.get(partition, 0)  # a partition that was added later starts at 0
             if start != expected or end < start:
                 yield f"{what}: partition {partition} has the range [{start}, {end}), expected to start at {expected} (f)"
         if missing := (ends or {}).keys() - commit.ranges.keys():
@@ -100,24 +102,27 @@ def _ranges(case: Case) -> Iterator[str]:
 
 
 def _seek(case: Case, seek: OracleCommit, read: Sequence[OracleCommit], what: str) -> Iterator[str]:
-    """It begins inside its topic, behind its gaps; what was read is no gap, but what the test took away may have expired since."""
+    """A seek starts inside its topic and after its gaps, and offsets that a batch has read are never a gap.
+
+    If the test itself removed rows, a gap may cover offsets that were read: their records may have expired since.
+    """
     topic_ends = case.views[seek.topic_id].end if seek.topic_id in case.views else {}
     for partition, offset in seek.starts.items():
         if offset > topic_ends.get(partition, 0):
             yield f"{what} begins at {offset} in partition {partition}, where its topic ends at {topic_ends.get(partition, 0)} (f)"
-    harmed = case.own_versions("target") or case.own_versions("quarantine")
+    rows_removed = case.own_versions("target") or case.own_versions("quarantine")
     for partition, start, end in seek.gaps:
         gap = f"{what} accepts the gap [{start}, {end}) in partition {partition}"
         if not start < end <= seek.starts.get(partition, 0):
             yield f"{gap}, and begins at {seek.starts.get(partition, 0)} (f)"
-        for batch in read if not harmed else ():
+        for batch in read if not rows_removed else ():
             low, high = batch.ranges.get(partition, (0, 0))
             if batch.topic_id == seek.topic_id and max(low, start) < min(high, end):
                 yield f"{gap}, and version {batch.version} has read [{low}, {high}) (f)"
 
 
 def check_gaps(case: Case) -> Iterator[str]:
-    """(a) Offsets that no batch has read are accepted as a gap: of each partition ranges and gaps leave no hole."""
+    """(a) Offsets that no batch has read are an accepted gap: ranges and gaps of a partition leave no hole."""
     lake = case.lake
     covered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for (epoch, _), ranges in lake.ranges.items():

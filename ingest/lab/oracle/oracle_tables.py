@@ -1,4 +1,4 @@
-"""Target, quarantine and ledger of a table, read once through deltalake and as plain values."""
+"""The target, quarantine and ledger of a table, read once through deltalake as plain values."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from deltalake import DeltaTable, QueryBuilder
 
 from ingest.lab.oracle.sources import EventId, Number, OracleCommit, id_text, plain_topic_id, read_log, value_hash
 
-# Columns of epoch, batch and partition.
+# The columns with epoch, batch and partition.
 PLACES = {"target": ("_epoch", "_batch", "_partition"), "quarantine": ("epoch", "batch", "partition")}
-# Epoch, batch and partition: of what rows are counted by.
+# Epoch, batch and partition: the key by which rows are counted.
 Place = tuple[int, int, int]
 
 
 class Position(NamedTuple):
-    """Where a record is in Kafka."""
+    """A record's position in Kafka."""
 
     topic_id: str
     partition: int
@@ -31,7 +31,7 @@ class Position(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of the target, and the batch that put it there."""
+    """A row of the target, with the batch that wrote it."""
 
     event_id: EventId
     payload: tuple[Any, ...]
@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 class Quarantined(NamedTuple):
-    """A record in quarantine, the hash of its bytes, and the batch that put it there."""
+    """A record in quarantine, with the hash of its bytes and the batch that wrote it."""
 
     state: str
     value_hash: str | None
@@ -47,7 +47,7 @@ class Quarantined(NamedTuple):
 
 
 class OracleLedgerRow(NamedTuple):
-    """One row of the ledger; offsets and counts as it states them."""
+    """One row of the ledger, with its offsets and counts as stored."""
 
     kind: str
     epoch: int
@@ -67,7 +67,7 @@ class OracleLedgerRow(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, int, int, int]:
-        """What the ledger's MERGE goes by."""
+        """The columns on which the ledger's MERGE matches."""
         return self.kind, self.epoch, self.batch, self.partition, self.start_offset
 
     @property
@@ -77,10 +77,10 @@ class OracleLedgerRow(NamedTuple):
 
 @dataclass
 class Lake:
-    """The three tables and their logs. `doubled` counts positions that a table holds more than once, `counted` its rows by place.
+    """The three tables and their logs. `doubled` counts positions that a table contains more than once, `counted` its rows by place.
 
-    (e) fills `history`, the rows of each version by place, `taken`, those that the test's own commits took away, and `blind`, the tables
-    of which not all of that can be read.
+    Check (e) fills the last three fields: `history` has the rows of each version by place, `taken` the rows that the test's own commits
+    removed, and `blind` the tables whose removed rows cannot all be read.
     """
 
     folder: Path
@@ -101,16 +101,16 @@ class Lake:
         return f"oncelake/{self.folder.parent.name}/{self.folder.name}"
 
     def commits(self, table: str, *kinds: str) -> list[OracleCommit]:
-        """Commits of these kinds that are the engine's own: with a mark and a transaction id."""
-        return [commit for commit in self.logs[table] if commit.kind in kinds and commit.pair(self.app_id) is not None]
+        """The engine's own commits of these kinds: they have its userMetadata and a transaction id."""
+        return [commit for commit in self.logs[table] if commit.kind in kinds and commit.transaction_id(self.app_id) is not None]
 
     def first(self, table: str) -> int:
-        """The oldest version that the log still has."""
+        """The oldest version that the log still contains."""
         return self.logs[table][0].version if self.logs[table] else 0
 
     @cached_property
     def standing(self) -> set[Position]:
-        """Positions that the quarantine accounts for; a replayed record is a row of the target."""
+        """Positions of open and dropped records in the quarantine; a replayed record is a row of the target instead."""
         return {position for position, kept in self.quarantine.items() if kept.state in ("open", "dropped")}
 
     @cached_property
@@ -119,18 +119,18 @@ class Lake:
 
     @cached_property
     def ranges(self) -> Mapping[Number, Mapping[int, tuple[int, int]]]:
-        """Offset ranges of every committed batch, by partition; of those that the log no longer has, as the ledger tells."""
-        told: dict[Number, dict[int, tuple[int, int]]] = {}
+        """The offset ranges of every committed batch, by partition; from the ledger if the log no longer contains the commit."""
+        from_ledger: dict[Number, dict[int, tuple[int, int]]] = {}
         for row in self.ledger:
             if row.kind == "batch" and row.target_version < self.first("target"):
-                told.setdefault((row.epoch, row.batch), {})[row.partition] = (row.start_offset, row.end_offset)
-        return {**told, **{commit.number: commit.ranges for commit in self.batches}}
+                from_ledger.setdefault((row.epoch, row.batch), {})[row.partition] = (row.start_offset, row.end_offset)
+        return {**from_ledger, **{commit.number: commit.ranges for commit in self.batches}}
 
     @cached_property
     def topics(self) -> dict[int, str]:
         """The topic id that each epoch reads."""
-        told = {row.epoch: row.topic_id for row in self.ledger}
-        return told | {commit.number[0]: commit.topic_id for commit in self.commits("target", "seek", "batch")}
+        from_ledger = {row.epoch: row.topic_id for row in self.ledger}
+        return from_ledger | {commit.number[0]: commit.topic_id for commit in self.commits("target", "seek", "batch")}
 
     @classmethod
     def read(cls, folder: Path, id_columns: Sequence[str], payload_columns: Sequence[str]) -> Lake:
@@ -160,19 +160,19 @@ class Lake:
         return lake
 
     def rows_at(self, table: str, version: int) -> Counter[Place]:
-        """Rows by place at this version; raises whatever deltalake does where files of it are gone."""
+        """The row counts by place at this version; raises deltalake's error if files of the version are gone."""
         delta = DeltaTable(str(self.folder / table), version=version)
         columns = ", ".join(PLACES[table])
         return Counter({(row[0], row[1], row[2]): row[3] for row in query(delta, f"SELECT {columns}, COUNT(*) FROM t GROUP BY {columns}")})
 
 
 def quarantined_id(text: str, columns: int) -> EventId:
-    """An event id as the quarantine names it: of several columns, a JSON array of their texts."""
+    """An event id from the quarantine's text; with several columns, the text is a JSON array of their values."""
     return (text,) if columns == 1 else tuple(map(str, json.loads(text)))
 
 
 def select(table: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """All rows; empty when the table does not exist. Decimals come exact, timestamps in UTC."""
+    """All rows; empty if the table does not exist. Decimals are exact, timestamps are in UTC."""
     if not (table / "_delta_log").is_dir():
         return []
     delta = DeltaTable(str(table))
@@ -197,7 +197,7 @@ def select(table: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def query(delta: DeltaTable, sql: str) -> list[tuple[Any, ...]]:
-    """Run SQL over the table, which is called t."""
+    """Run SQL over the table, which is named t in the query."""
     result = QueryBuilder().register("t", delta).execute(sql).read_all()
     return list(zip(*(column.to_pylist() for column in result.columns), strict=True))
 

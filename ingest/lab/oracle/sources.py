@@ -1,4 +1,4 @@
-"""What the oracle looks at, read by itself: manifests, Kafka, the Delta log. Nothing here is shared with the engine."""
+"""The oracle's own readers of manifests, Kafka and the Delta log. They share nothing with the engine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 EventId = tuple[str, ...]
-# Epoch and number: 0 is the fence, 1 a seek or a roll-back, batches begin at 2.
+# Epoch and number in the epoch: 0 is the fence, 1 a seek or a roll-back, batches start at 2.
 Number = tuple[int, int]
 
 
 class KafkaRecord(NamedTuple):
-    """One visible record: its id as the oracle decodes it (None: not decodable), payload columns as JSON gave them, hash."""
+    """One visible record: the id that the oracle decodes (None: not decodable), the payload columns as parsed from JSON, the hash."""
 
     event_id: EventId | None
     payload: tuple[Any, ...]
@@ -29,7 +29,7 @@ class KafkaRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class KafkaView:
-    """All that a read_committed consumer sees of one topic; `begin` and `end` (last stable offset) by partition."""
+    """Everything that a read_committed consumer sees of one topic; `begin` and `end` (last stable offset) are by partition."""
 
     topic: str
     topic_id: str
@@ -40,8 +40,11 @@ class KafkaView:
 
 @dataclass
 class ManifestView:
-    """What the producers say of one topic; `committed` and `unknown` map an id to the hashes of its valid payloads, `poison_ids` one that
-    can be read from a broken record to how that is broken."""
+    """The producers' manifests for one topic.
+
+    `committed` and `unknown` map an id to the hashes of its valid payloads. `poison_ids` maps an id that can be read from a broken record
+    to the record's poison kind.
+    """
 
     given: bool = False
     committed: dict[EventId, set[str]] = field(default_factory=dict)
@@ -56,10 +59,10 @@ class ManifestView:
 
 @dataclass(frozen=True)
 class OracleCommit:
-    """One version of a Delta table, from its JSON file in `_delta_log`; `replaces` is a RESTORE, a REPLACE TABLE or a full overwrite.
+    """One version of a Delta table, from its JSON file in `_delta_log`; `replaces`: a RESTORE, a REPLACE TABLE or a full overwrite.
 
-    `metadata` is the engine's mark, and from `kind` on what it says: a commit is the engine's only if it also has a `pair`. `gaps` are
-    partition, start and end of what a seek passes over.
+    `metadata` is the engine's userMetadata (its BatchCommit), and the fields from `kind` on are taken from it. A commit is the engine's
+    only if it also has a `transaction_id`. `gaps` are partition, start and end of the offsets that a seek skips.
     """
 
     version: int
@@ -77,20 +80,20 @@ class OracleCommit:
     starts: Mapping[int, int]
     gaps: Sequence[tuple[int, int, int]]
 
-    def pair(self, app_id: str) -> Number | None:
-        """Epoch and number of its transaction id under this app id."""
+    def transaction_id(self, app_id: str) -> Number | None:
+        """Epoch and number in the commit's transaction id for this app id; None if it has none."""
         return next((divmod(version, 2**32) for app, version in self.txns if app == app_id), None)
 
 
 def plain_topic_id(text: str | None) -> str:
-    """Kafka's 22 characters of base64url and the dashed form of a UUID are one id."""
+    """A topic id as a dashed UUID; Kafka also writes the same id as 22 characters of base64url."""
     if text and re.fullmatch(r"[A-Za-z0-9_-]{22}", text):
         return str(uuid.UUID(bytes=base64.urlsafe_b64decode(text + "==")))
     return text or ""
 
 
 def id_text(value: object) -> str | None:
-    """A part of an event id as text; None where a value is none."""
+    """A part of an event id as text; None if the value cannot be part of an id."""
     if value is None or isinstance(value, dict | list):
         return None
     if isinstance(value, bool):
@@ -99,12 +102,12 @@ def id_text(value: object) -> str | None:
 
 
 def value_hash(value: bytes) -> str:
-    """As manifests name a record's bytes."""
+    """The hash by which manifests identify a record's bytes."""
     return blake2b(value, digest_size=8).hexdigest()
 
 
 def decode(value: bytes | None, id_columns: Sequence[str], payload_columns: Sequence[str]) -> KafkaRecord:
-    """The oracle's own reading of a JSON value; decimals stay exact."""
+    """The oracle's own decoder of a JSON value; decimals stay exact."""
     if value is None:
         return KafkaRecord(None, (), None)
     digest = value_hash(value)
@@ -128,7 +131,7 @@ def read_kafka(
     timeout_s: float = 120.0,
     options: Mapping[str, Any] | None = None,
 ) -> KafkaView:
-    """Read the whole topic up to its last stable offset; raises TimeoutError when the broker does not deliver it."""
+    """Read the whole topic up to its last stable offset; raises TimeoutError if that takes longer than `timeout_s`."""
     from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
     common = {"bootstrap_servers": bootstrap_servers, **(options or {})}
@@ -142,7 +145,7 @@ def read_kafka(
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         group_id=None,
-        check_crcs=False,  # in Python, byte by byte
+        check_crcs=False,  # slow: pure Python, byte by byte
         max_poll_records=5000,
         **common,
     )
@@ -167,7 +170,10 @@ def read_kafka(
 
 
 def read_manifests(paths: Iterable[Path], topic: str) -> ManifestView:
-    """The last line of a killed producer may be torn; an attempt without an end is of unknown outcome."""
+    """Read the producers' manifests; an attempt without an end has an unknown outcome.
+
+    The last line of a killed producer may be torn. Raises ValueError for any other line that cannot be read.
+    """
     view = ManifestView()
     for path in paths:
         view.given = True
@@ -203,7 +209,7 @@ def _add(view: ManifestView, begun: Mapping[str, Any], ending: str, topic: str) 
 
 
 def read_log(table: Path) -> list[OracleCommit]:
-    """The commits whose JSON still exists, in order; empty when there is no table."""
+    """The commits whose JSON file still exists, in order; empty if there is no table."""
     files = sorted((table / "_delta_log").glob("*.json")) if (table / "_delta_log").is_dir() else []
     return [_commit(int(file.stem), file) for file in files if re.fullmatch(r"\d{20}", file.stem)]
 
@@ -213,7 +219,7 @@ def _commit(version: int, file: Path) -> OracleCommit:
     info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if action.get("commitInfo")), {})
     operation, metadata = str(info.get("operation", "")), _metadata(info.get("userMetadata"))
     overwrites = (info.get("operationParameters") or {}).get("mode") == "Overwrite"
-    mark = metadata or {}
+    batch_commit = metadata or {}
     return OracleCommit(
         version,
         operation,
@@ -223,12 +229,12 @@ def _commit(version: int, file: Path) -> OracleCommit:
         any(action.get("add", {}).get("dataChange") for action in actions),
         any(action.get("remove", {}).get("dataChange") for action in actions),
         operation == "RESTORE" or "REPLACE TABLE" in operation or overwrites,
-        str(mark.get("kind", "")),
-        (int(mark.get("epoch", -1)), int(mark.get("batch", -1))),
-        plain_topic_id(mark.get("topic_id")),
-        {int(p): (int(start), int(end)) for p, (start, end) in mark.get("ranges", {}).items()},
-        {int(p): int(offset) for p, offset in mark.get("starts", {}).items()},
-        [(int(p), int(start), int(end)) for p, gaps in mark.get("gaps", {}).items() for start, end in gaps],
+        str(batch_commit.get("kind", "")),
+        (int(batch_commit.get("epoch", -1)), int(batch_commit.get("batch", -1))),
+        plain_topic_id(batch_commit.get("topic_id")),
+        {int(p): (int(start), int(end)) for p, (start, end) in batch_commit.get("ranges", {}).items()},
+        {int(p): int(offset) for p, offset in batch_commit.get("starts", {}).items()},
+        [(int(p), int(start), int(end)) for p, gaps in batch_commit.get("gaps", {}).items() for start, end in gaps],
     )
 
 

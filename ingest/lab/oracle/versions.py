@@ -1,7 +1,7 @@
-"""(e) Time travel: at every version target and quarantine hold whole batches, and of the copies of an event the first one read is the row.
+"""(e) Time travel: every version of target and quarantine contains whole batches, and the first copy read of an event becomes its row.
 
-Every row names its epoch and batch. A batch's commit may change the rows of that batch only, and nothing else may change any; a
-roll-back may take away those of uncommitted batches. What the test's own commits take away is counted in `Lake.taken`.
+Every row names its epoch and batch. A batch's commit may change only the rows of that batch. A roll-back may remove rows of
+uncommitted batches. Nothing else may change rows. `Lake.taken` counts the rows that the test's own commits remove.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ingest.lab.oracle.sources import OracleCommit
 
 
 def check_versions(case: Case) -> Iterator[str]:
-    """(e) Every version of the target is a prefix by whole batches; in the quarantine only uncommitted batches are rolled back."""
+    """(e) Every version of the target is a prefix of whole batches; in the quarantine only uncommitted batches are rolled back."""
     for table in PLACES:
         yield from _walk(case, table)
 
@@ -30,7 +30,7 @@ def _walk(case: Case, table: str) -> Iterator[str]:
         what = f"{case.run.table}: {table} version {commit.version}"
         try:
             now = lake.rows_at(table, commit.version)
-        except Exception as error:  # deltalake has no common error for files that VACUUM or log clean-up removed
+        except Exception as error:  # deltalake has no single error for files that VACUUM or log clean-up has removed
             unread = f"{what} cannot be read any more: {str(error)[:120]}"
             if log[0].version > 0 or any(c.operation.startswith("VACUUM") for c in log if c.version > commit.version):
                 case.notes.append(unread)
@@ -41,17 +41,17 @@ def _walk(case: Case, table: str) -> Iterator[str]:
         kind = ours.get(commit.version, "replayed" if (table, commit.kind) == ("quarantine", "replayed") else commit.operation)
         own = commit.version in case.own_versions(table)
         owned += own and before is not None
-        # A batch that is read again opens quarantined records again, and writes their files anew: the counts below tell that none is gone.
+        # A re-read may reopen quarantined records, which rewrites their files; the counts below show that no record is gone.
         ours_may = kind in ("rollback", "replayed") or (table, kind) == ("quarantine", "batch")
         if commit.removes_data and not own and not ours_may:
-            yield f"{what} ({commit.operation}) takes rows away or changes them, and it is no commit of the test (e)"
+            yield f"{what} ({commit.operation}) removes or changes rows, but it is not a commit of the test (e)"
             own = True
         if before is not None and commit.removes_data and table == "target":
-            # Batches only add: what was doubled between two of them is still there at the last version before rows were taken away.
+            # Batches only add rows, so a duplicate is still there in the last version before a commit that removes rows.
             yield from _doubled(case, commit.version - 1)
         if before is not None and own:
             lake.taken[table].update(before)
-            lake.taken[table].subtract(now)  # what a RESTORE brings back is taken no more
+            lake.taken[table].subtract(now)  # rows that a RESTORE brings back are no longer taken
         elif before is not None:
             yield from _torn(case, commit, kind, before, now, what)
         lake.history[table, commit.version] = before = now
@@ -77,13 +77,13 @@ def _doubled(case: Case, version: int) -> Iterator[str]:
 
 
 def check_order(case: Case) -> Iterator[str]:
-    """(e) Of the copies that are not in quarantine the row is that of the earliest batch, inside it of the least partition and offset.
+    """(e) Of an event's copies outside the quarantine, the earliest batch's is the row; within a batch, the least partition and offset.
 
-    A later one in its place means that a batch lost a record, and that the producer happened to send it again. No count shows that.
+    A later copy in its place means that a batch lost a record and the producer happened to send it again. No count shows that.
     """
     lake = case.lake
     if lake.first("target") > 0:
-        return  # which batch was the first to read a record is not known
+        return  # the log no longer shows which batch read a record first
     readings: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
     for batch in lake.batches:
         for partition, (start, end) in batch.ranges.items():
@@ -101,7 +101,7 @@ def check_order(case: Case) -> Iterator[str]:
         copy_version, row_version = first_read(position), first_read(row)
         if not 0 <= copy_version <= row_version or (copy_version, *position[1:]) > (row_version, *row[1:]):
             continue
-        # The copy's own row may be gone since.
+        # The copy's own row may have been removed since.
         if any(c.version > copy_version and (c.replaces or (c.removes_data and c.version < row_version)) for c in lake.logs["target"]):
             continue
         yield (

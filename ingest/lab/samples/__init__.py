@@ -1,1 +1,1 @@
-"""Sample events of a shop, sent with duplicates, aborted transactions and poison records, and a manifest of what was sent."""
+"""Sample events of a shop, sent with duplicates, aborted transactions and poison records; a manifest records everything sent."""

@@ -1,15 +1,15 @@
-"""The producer's own record of what it did: JSON lines that an outside judge can check a finished run against.
+"""The producer's own log: JSON lines against which an independent judge can check a finished run.
 
 Lines, by `event`:
-- `sample`: first; `version`, `seed`, `topics` (partitions by topic) and `hash`: how values are hashed.
-- `begin`: before the first record of a transaction is sent. `txn`, `attempt`, `intent` (commit or abort), `topics`: by topic
-  the parallel lists `ids` (the parts of an id of several columns with U+001F between them), `hashes`, `partitions`, in the
-  order sent; `poison`: a list of
-  `{kind, topic, partition, id, hash}`, id null where none can be read, hash null for a tombstone.
-- `committed`, `aborted`, `unknown`: how that attempt ended; `poison_at`: `[kind, topic, partition, offset]` as delivered.
-- `done`: last, the summary. A begin without an end means that the producer died: its outcome is unknown.
+- `sample`: the first line. `version`, `seed`, `topics` (partition count by topic) and `hash` (how values are hashed).
+- `begin`: before the first record of a transaction is sent. `txn`, `attempt`, `intent` (commit or abort), `topics` and `poison`.
+  `topics` has three parallel lists per topic, in the order sent: `ids`, `hashes`, `partitions`. U+001F separates the parts of an id of
+  several columns. `poison` is a list of `{kind, topic, partition, id, hash}`; id is null if none can be read, hash for a tombstone.
+- `committed`, `aborted`, `unknown`: the outcome of that attempt; `poison_at`: `[kind, topic, partition, offset]` as delivered.
+- `done`: the last line, the summary.
 
-Every line is on disk (fsync) before the producer goes on.
+A `begin` without an outcome means that the producer died: the outcome is unknown. Every line is on disk (fsync) before the producer
+continues.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ PoisonAt = tuple[str, str, int, int]
 
 
 class Manifest:
-    """An open manifest file. Raises InvalidInput (MANIFEST_EXISTS) when the path holds something already."""
+    """An open manifest file. Raises InvalidInput (MANIFEST_EXISTS) if the file exists and is not empty."""
 
     def __init__(self, path: Path) -> None:
         if path.exists() and path.stat().st_size:
             raise InvalidInput(
                 "MANIFEST_EXISTS",
-                f"{path} holds the manifest of another run.",
-                expected="a path without a file, one for each run of the producer.",
+                f"{path} contains the manifest of another run.",
+                expected="a new path for each run of the producer.",
                 remedy="choose another --manifest or delete the file.",
             )
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,11 +50,11 @@ class Manifest:
         self._file.close()
 
     def sample(self, *, seed: int, topics: Mapping[str, int]) -> None:
-        """The first line: what the rest is about."""
+        """Write the first line: the seed and the topics."""
         self._write({"event": "sample", "version": 1, "seed": seed, "topics": dict(topics), "hash": "blake2b, 8 bytes, hex"})
 
     def begin(self, transaction: SampleTransaction, attempt: int) -> None:
-        """Before anything of the transaction is sent."""
+        """Record a transaction before any of it is sent."""
         topics: dict[str, dict[str, list[Any]]] = {}
         poison: list[dict[str, Any]] = []
         for topic, partition, _, value, event_id, kind in transaction.records:
@@ -80,11 +80,11 @@ class Manifest:
         )
 
     def end(self, transaction: SampleTransaction, attempt: int, ending: Ending, poison_at: Iterable[PoisonAt] = ()) -> None:
-        """After the broker answered, or did not."""
+        """Record the outcome, after the broker has answered or the wait has timed out."""
         self._write({"event": ending, "txn": transaction.number, "attempt": attempt, "poison_at": list(poison_at)})
 
     def done(self, summary: Mapping[str, Any]) -> None:
-        """The last line, of a producer that came to its end."""
+        """Write the last line of a producer that sent everything."""
         self._write({"event": "done", **summary})
 
     def _write(self, line: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Which record goes into which transaction: the sample with its retries, aborts and poison, decided before anything is sent.
+"""The plan of a sample: which record goes into which transaction, with retries, aborts and poison, before anything is sent.
 
-A plan depends on the seed alone, so a run can be repeated, and a test can reason about it without a broker.
+A plan depends only on the seed, so a run can be repeated, and a test can check it without a broker.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Final, Literal, NamedTuple, Protocol
 from ingest.lab.samples.poison_records import POISON_KINDS, Poison, poison
 from ingest.lab.samples.shop import PAYMENTS, SampleEvent, Shop
 
-# A retry comes at most this many transactions later: across micro-batches, but soon enough that small samples hold some.
+# A retry is sent at most this many transactions later: late enough to cross micro-batches, early enough for small samples.
 RETRY_DELAY_TRANSACTIONS_MAX: Final = 5
 
 
 class SampleTopic(NamedTuple):
-    """Where events of one sort go: the topic's name at the broker and its count of partitions."""
+    """The destination of one kind of event: the topic's name at the broker and its partition count."""
 
     name: str
     partitions: int
 
 
 class SampleRecord(NamedTuple):
-    """A record to send. `event_id` None: none can be read from it; `poison` is the kind's name or None for a valid event."""
+    """A record to send. `event_id` is None if none can be read from it; `poison` is the poison kind, or None for a valid event."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class SampleRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SampleTransaction:
-    """Records of one transaction; `alongside` is one that is to be open at the same time, from another producer."""
+    """The records of one transaction; `alongside` is a transaction that another producer keeps open at the same time."""
 
     number: int
     intent: Literal["commit", "abort"]
@@ -50,7 +50,7 @@ class SampleTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """How much of what. Shares are between 0 and 1, of events and of transactions; raises ValueError for nonsense."""
+    """The composition of a sample. Shares, of events or of transactions, are between 0 and 1; raises ValueError for values out of range."""
 
     events: int
     poison: int = 0
@@ -67,19 +67,19 @@ class Mix:
 
 
 class SampleSource(Protocol):
-    """Where events come from: endless, each of an id that comes nowhere else."""
+    """An endless source of events, each with an id that occurs nowhere else."""
 
     def events(self, count: int) -> Iterator[SampleEvent]:
-        """`count` events; a topic in one is a key of the plan's `topics`."""
+        """`count` events; each event's topic is a key of the plan's `topics`."""
         ...
 
     def poison(self, number: int) -> Poison:
-        """A broken record; `number` 0, 1, 2 … goes through all kinds in turn."""
+        """A broken record; numbers 0, 1, 2 … cycle through all kinds."""
         ...
 
 
 class ShopSource:
-    """Orders and payments of the shop; `kinds` are the topics wanted."""
+    """Orders and payments of the shop; the keys of `kinds` are the wanted topics."""
 
     def __init__(self, seed: int | str, kinds: Mapping[str, object], payment_share: float) -> None:
         self._shop = Shop(seed)
@@ -97,14 +97,14 @@ SourceOf = Callable[[str], SampleSource]
 
 
 def plan(mix: Mix, topics: Mapping[str, SampleTopic], seed: int, source_of: SourceOf | None = None) -> Iterator[SampleTransaction]:
-    """The transactions in the order in which they are to end; `topics` says where ORDERS and PAYMENTS (optional) go.
+    """Yield the transactions in the order in which they must end; `topics` maps ORDERS and, optionally, PAYMENTS to their topics.
 
-    `source_of(name)` gives other events than the shop's: one source for what is committed, one of other ids for what is aborted.
+    `source_of(name)` replaces the shop's events: one source for committed events, and one with other ids for aborted events.
 
-    Every one of `mix.events` distinct events is in at least one transaction meant to commit. `duplicate_share` of them come
-    again: a third in the same transaction, the others in a later one and half of those in another partition. Ids of aborted
-    transactions come nowhere else; they are not counted in `mix.events`. With any aborted_share above 0 the first commit has one
-    alongside, with 0 none has. Poison is spread evenly and goes through all kinds in turn.
+    Each of the `mix.events` distinct events is in at least one transaction with intent commit. `duplicate_share` of them are sent
+    again: a third in the same transaction, the others in a later one, half of these to another partition. Ids of aborted
+    transactions occur nowhere else and do not count in `mix.events`. With an aborted_share above 0 the first committed transaction
+    has an aborted one alongside; with 0 none has. Poison is spread evenly and cycles through all kinds.
     """
     random = Random(f"plan/{seed}")
     source_of = source_of or (lambda name: ShopSource(name, topics, mix.payment_share))
@@ -155,13 +155,13 @@ def _take(source: Iterator[SampleEvent], count: int) -> Iterator[SampleEvent]:
 
 
 def _record(event: SampleEvent, topics: Mapping[str, SampleTopic]) -> SampleRecord:
-    # Not Kafka's murmur2: in Python it costs 10 microseconds a key. What counts is that one key stays in one partition.
+    # CRC-32 instead of Kafka's murmur2, which costs 10 microseconds per key in Python. A key must only stay in one partition.
     name, partitions = topics[event.topic]
     return SampleRecord(name, zlib.crc32(event.key) % partitions, event.key, event.value, event.event_id, None)
 
 
 def _moved(record: SampleRecord, partitions: Mapping[str, int], random: Random) -> SampleRecord:
-    """Half of the late retries go to another partition, as after partitions were added to the topic."""
+    """Move half of the late retries to another partition, as happens after partitions are added to a topic."""
     count = partitions[record.topic]
     if count == 1 or random.random() < 0.5:
         return record

@@ -1,7 +1,7 @@
-"""Records that must not reach a table as they are: one kind for each way in which an event can be broken.
+"""Records that must not reach a table unchanged: one kind for each way in which an event can be broken.
 
-Every poison record is made of a fresh, valid event by one change, so that nothing but the named reason breaks it. Its event
-id, where one can be read, occurs nowhere else in the sample.
+Every poison record is a new, valid event with one change, so only the named reason breaks it. If its event id can be read, that id
+occurs nowhere else in the sample.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ingest.lab.samples.shop import ORDERS, PAYMENTS, SampleEvent, Shop
 class PoisonKind(NamedTuple):
     """A way to break an event.
 
-    `breaks` is the column that suffers, or `record` when nothing can be decoded. `id_readable` tells whether the event id can
-    still be decoded. `by_contract` marks what a contract may legally let in (numbers as text, the last of two equal keys).
+    `breaks` is the broken column, or `record` if nothing can be decoded. `id_readable`: the event id can still be decoded.
+    `by_contract`: a contract may accept the record (numbers as text, the last of two equal keys).
     """
 
     name: str
@@ -29,7 +29,7 @@ class PoisonKind(NamedTuple):
 
 
 class Poison(NamedTuple):
-    """A poison record as Kafka will hold it; `value` None is a tombstone, `event_id` None means that none can be read."""
+    """A poison record as Kafka stores it; `value` None is a tombstone, `event_id` None means that no id can be read."""
 
     kind: str
     topic: str
@@ -39,17 +39,17 @@ class Poison(NamedTuple):
 
 
 def poison(kind: PoisonKind, shop: Shop) -> Poison:
-    """A new record of this kind, broken out of the shop's next event of the kind's topic."""
+    """A new record of this kind: the shop's next event of the kind's topic, broken by the kind's change."""
     event: SampleEvent = next(shop.orders(1)) if kind.topic == ORDERS else shop.payment()
     return Poison(kind.name, kind.topic, event.event_id if kind.id_readable else None, event.key, kind.change(event.value))
 
 
-# What a column's value looks like in the sample: a flat object, a string without quotes in it, or a number, true, null.
+# A column's value in the sample: a flat object, a string without inner quotes, or a number, boolean or null.
 _VALUE: Final = r'(?:\{[^{}]*\}|"[^"]*"|[^,{}]+)'
 
 
 def _set(column: str, json_text: str) -> Callable[[bytes], bytes]:
-    """Replace the value of the first field of that name in the text."""
+    """Replace the value of the first field with this name."""
 
     def change(value: bytes) -> bytes:
         text, count = re.subn(f'"{column}":{_VALUE}', lambda _: f'"{column}":{json_text}', value.decode(), count=1)

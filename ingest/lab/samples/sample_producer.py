@@ -1,7 +1,7 @@
-"""The demo's producer: writes the sample into Kafka in transactions and keeps a manifest of what it did.
+"""The producer of the sample: writes it to Kafka in transactions and logs its actions in a manifest.
 
-It stands for an upstream system that does what real ones do: it retries, it aborts, it sends rubbish, and now and then it
-does not know whether its commit took place.
+It simulates a real upstream system: it retries, aborts, sends broken records, and sometimes does not know whether its commit
+succeeded.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ ATTEMPTS_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What a run of the producer did; counts of records but for the last four.
+    """The result of a producer run. The first four fields count records, the next three transaction attempts.
 
-    `events` are distinct events in committed transactions, `retries` more copies of them, `seconds` are wall time without
-    connecting. `unknown` transactions were sent again, so their events may be in Kafka once more than counted.
+    `events` are distinct events in committed transactions, `retries` further copies of them. `seconds` is wall time without
+    connecting. `unknown` transactions were sent again, so Kafka may contain their events once more than counted.
     """
 
     events: int
@@ -60,18 +60,19 @@ def produce_sample(
     progress: Callable[[int], None] | None = None,
     source_of: SourceOf | None = None,
 ) -> Produced:
-    """Write `events` distinct events and all that surrounds them (see `plan`) into existing topics.
+    """Write `events` distinct events, with retries, aborted events and poison (see `plan`), to existing topics.
 
-    `topics` names the topic for ORDERS and, if payments are wanted, for PAYMENTS; with `source_of` (see `plan`) for the kinds
-    that its events name. `kafka_options` are added to kafka-python's (security, say). `progress` is called after each commit
-    with the count of records sent so far.
+    `topics` maps ORDERS and, if payments are wanted, PAYMENTS to topic names; with `source_of` (see `plan`) its keys are the topics of
+    that source's events. `kafka_options` are added to kafka-python's (for example security). `progress` is called after each
+    commit with the number of records sent so far.
+
     Raises InvalidEnvironment (BROKER_UNREACHABLE), InvalidInput (MANIFEST_EXISTS, TOPIC_UNKNOWN, SAMPLE_MIX), RunStopped
     (PRODUCER_FENCED, PRODUCER_GAVE_UP).
     """
     try:
         mix = Mix(events, poison, duplicate_share, aborted_share, payment_share, transaction_records)
     except ValueError as error:
-        raise InvalidInput("SAMPLE_MIX", str(error), expected="a mix that can be made.", remedy="change the options named.") from error
+        raise InvalidInput("SAMPLE_MIX", str(error), expected="valid counts and shares.", remedy="change the options named.") from error
     name = transactional_id or f"oncelake-sample-{uuid.uuid4()}"
     options = dict(kafka_options or {})
     with (
@@ -87,7 +88,7 @@ def produce_sample(
 
 
 class _Run:
-    """One run: commits one transaction after the other, and aborts those alongside from a second producer."""
+    """One run: commits one transaction after the other, and aborts the ones alongside with a second producer."""
 
     def __init__(self, log: Manifest, line: Sender, aborting: Sender, progress: Callable[[int], None] | None) -> None:
         self._log, self._line, self._aborting, self._progress = log, line, aborting, progress
@@ -99,7 +100,7 @@ class _Run:
         waiting = iter(transactions)
         following = [next(waiting, None)]
         while (transaction := following.pop()) is not None:
-            # The next transaction is planned while the broker answers: planning costs as much as that takes.
+            # Plan the next transaction while the broker answers: planning takes about as long.
             self._commit(transaction, lambda: following.append(next(waiting, None)))
         good = self._sent - self._retries - self._poison
         committed, aborted, unknown = self._endings.values()
@@ -107,7 +108,7 @@ class _Run:
         return Produced(good, self._retries, self._poison, self._aborted_records, committed, aborted, unknown, seconds)
 
     def _commit(self, transaction: SampleTransaction, meanwhile: Callable[[], None]) -> None:
-        """Commit, with what is to be aborted open around it."""
+        """Commit a transaction, inside its aborted one if it has one alongside."""
         lost = transaction.alongside
         if lost is None:
             self._until_committed(transaction, meanwhile)
@@ -124,7 +125,7 @@ class _Run:
             self._progress(self._sent)
 
     def _until_committed(self, transaction: SampleTransaction, meanwhile: Callable[[], None]) -> None:
-        """In as many attempts as it takes: after an unknown outcome or an error all records are sent again."""
+        """Try up to ATTEMPTS_MAX times: after an abort or an unknown outcome, send all records again."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             self._log.begin(transaction, attempt)
             ending, poison_at = self._line.transact(transaction.records, meanwhile if attempt == 1 else lambda: None)
@@ -135,7 +136,7 @@ class _Run:
             "PRODUCER_GAVE_UP",
             f"transaction {transaction.number} did not commit in {ATTEMPTS_MAX} attempts.",
             expected="a broker that answers.",
-            remedy="see to the broker, then run the producer again with a new manifest and another seed.",
+            remedy="repair the broker, then run the producer again with a new manifest and another seed.",
         )
 
     def _end(self, transaction: SampleTransaction, attempt: int, ending: Ending, poison_at: Iterable[PoisonAt]) -> None:

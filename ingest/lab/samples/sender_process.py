@@ -1,4 +1,7 @@
-"""The sample's transactions, sent by `ingest.kafka.delivery`: each ends as `committed`, `aborted` or `unknown`; a few are left open."""
+"""Sends the sample's transactions with `ingest.kafka.delivery`, and keeps some open to abort them.
+
+Each transaction ends as `committed`, `aborted` or `unknown`.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from ingest.kafka.delivery import ExactlyOnce, OutcomeUnknown, Transaction, Tran
 from ingest.lab.samples.manifest import Ending, PoisonAt
 from ingest.lab.samples.mix import SampleRecord
 
-# Kafka's own default: what is abandoned stays open while another transaction is tried again and again.
+# Kafka's default. An abandoned transaction must stay open while another one is tried several times.
 TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
 class Sender:
     """A transactional producer of the sample. A context manager.
 
-    `options` are added to kafka-python's. Raises InvalidEnvironment (BROKER_UNREACHABLE), also later when it cannot be replaced.
+    `options` are added to kafka-python's. Raises InvalidEnvironment (BROKER_UNREACHABLE), also later if the producer cannot be replaced.
     """
 
     def __init__(self, bootstrap_servers: str, transactional_id: str, options: dict[str, Any], commit_timeout_s: float) -> None:
@@ -33,14 +36,14 @@ class Sender:
         self._producer.close()
 
     def partitions(self, topic: str) -> int:
-        """How many partitions the topic has; raises InvalidInput (TOPIC_UNKNOWN)."""
+        """The topic's partition count; raises InvalidInput (TOPIC_UNKNOWN)."""
         return self._producer.partitions(topic)
 
     def transact(self, records: Sequence[SampleRecord], meanwhile: Callable[[], None]) -> tuple[Ending, list[PoisonAt]]:
         """Send the records and commit; `meanwhile` runs while the broker works.
 
-        Returns `aborted` when nothing of it will ever be seen, and `unknown` when the commit was asked for and not answered; the
-        producer was replaced then. Raises ProducerFenced.
+        Returns `aborted` if no reader will ever see the records, and `unknown` if the broker did not answer the commit request; the
+        producer has been replaced in that case. Raises ProducerFenced.
         """
         futures: list[tuple[str, Any]] = []
         asked: Future[None] | None = None
@@ -63,7 +66,7 @@ class Sender:
 
     @contextmanager
     def abandoned(self, records: Sequence[SampleRecord]) -> Iterator[None]:
-        """A transaction around the block that is aborted at its end: half of its records are in the log before, half after it."""
+        """Keep a transaction open around the block and abort it: half of its records are written before the block, half after it."""
         half, met = len(records) // 2, False
         try:
             with self._producer.transaction() as transaction:
@@ -76,17 +79,17 @@ class Sender:
                 raise _AbandonedError
         except _AbandonedError:
             pass
-        except TransactionAborted:  # by itself, which is what it was for
+        except TransactionAborted:  # it aborted by itself; an abort is the goal anyway
             if not met:
                 yield
 
 
 class _AbandonedError(Exception):
-    """Aborts a transaction on its way out."""
+    """Raised inside a transaction to abort it."""
 
 
 def _send(transaction: Transaction, records: Sequence[SampleRecord]) -> list[tuple[str, Any]]:
-    """Returns the kinds and futures of poison records: the manifest says where those are."""
+    """Send the records; returns the kinds and futures of the poison records, whose positions the manifest lists."""
     futures = []
     for topic, partition, key, value, _, kind in records:
         future = transaction.send(topic, value, key=key, partition=partition)
@@ -96,12 +99,12 @@ def _send(transaction: Transaction, records: Sequence[SampleRecord]) -> list[tup
 
 
 def _options() -> dict[str, Any]:
-    """What is another for a sample of a given size than for a service."""
+    """Options that differ between a sample of known size and a service."""
     return {
-        # A transaction's records of one partition are one batch; the commit sends at once what lingers.
+        # A transaction's records of one partition fit one batch; the commit flushes lingering records at once.
         "batch_size": 256 * 1024,
         "linger_ms": 50,
-        # Without the C library kafka-python computes each batch's CRC-32C byte by byte in Python; over a quarter of the
-        # bytes that takes less time than gzip does (12,400 records/s plain, 21,300 gzip; with the library 33,000 plain).
+        # Without the crc32c C library kafka-python computes each batch's CRC-32C byte by byte in Python. gzip leaves a quarter of the
+        # bytes, which saves more time than it costs (12,400 records/s plain, 21,300 gzip; with the library 33,000 plain).
         "compression_type": None if importlib.util.find_spec("crc32c") else "gzip",
     }

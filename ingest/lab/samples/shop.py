@@ -1,8 +1,8 @@
 """Seeded events of a shop: orders and their payments, for the demo, the benchmarks and the tests.
 
-The same seed and base time give the same bytes on any machine; the wall clock is never read. Values are JSON in UTF-8 whose
-decimals are numbers with exact text (`19.90`, never a float). Speed comes from pools made once for each seed: an event is
-one formatted string, since json.dumps of a dict would take longer than everything else that a producer does.
+The same seed and base time give the same bytes on any machine; the wall clock is never read. Values are JSON in UTF-8. Decimals are
+numbers with exact text (`19.90`, never a float). For speed, addresses and order lines are made once per seed, and an event is one
+formatted string: json.dumps of a dict would take longer than everything else that a producer does.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 
 ORDERS: Final = "orders"
 PAYMENTS: Final = "payments"
-# 2025-01-01T00:00:00Z: a fixed day, so that a sample does not depend on when it was made.
+# 2025-01-01T00:00:00Z: fixed, so that a sample does not depend on the time of its creation.
 BASE_TIME_MS: Final = 1_735_689_600_000
 
 _STATUSES: Final = ("placed", "paid", "paid", "shipped", "shipped", "cancelled")
 _CHANNELS: Final = ("web", "web", "app", "store")
 _CURRENCIES: Final = ("EUR", "EUR", "EUR", "USD", "GBP", "PLN")
 _COUPONS: Final = (*("",) * 6, ',"coupon":null', ',"coupon":"WELCOME10"', ',"coupon":"ÉTÉ25"', ',"coupon":"free shipping"')
-# Street and town carry non-ASCII text on purpose, one of them in decomposed form and one beyond the basic plane.
+# Streets and towns contain non-ASCII text on purpose: one in decomposed form, one outside the Basic Multilingual Plane.
 _STREETS: Final = ("Hauptstraße", "Rue de l’Église", "ul. Świętokrzyska", "Baker Street", "Calle Mayor", "Cafe\u0301 Lane", "🌻 Allee")
 _TOWNS: Final = (
     ("Berlin", "10115", "DE"),
@@ -38,7 +38,7 @@ _METADATA: Final = (
     '{"gateway":"us-2","note":"paid \\"in full\\""}',
     '{"bank":"Sparkasse Köln","reference":""}',
 )
-# Fields that no contract names: one payment in five has one, as after an upstream release nobody was told of.
+# Fields that no contract declares. One payment in five has some, as after an unannounced upstream release.
 _UNKNOWN: Final = (
     *("",) * 12,
     ',"loyalty_points":120',
@@ -48,7 +48,7 @@ _UNKNOWN: Final = (
 
 
 class SampleEvent(NamedTuple):
-    """One event as Kafka will hold it: topic (ORDERS or PAYMENTS), event id, key (the order id in UTF-8), value (JSON, UTF-8)."""
+    """One event as Kafka stores it: topic (ORDERS or PAYMENTS), event id, key (the order id in UTF-8), value (JSON, UTF-8)."""
 
     topic: str
     event_id: str
@@ -59,9 +59,9 @@ class SampleEvent(NamedTuple):
 class Shop:
     """An endless, reproducible source of events.
 
-    `base_time_ms` is the time of the first order in milliseconds since 1970-01-01 UTC; orders follow each other by 40 ms on
-    average, and one in a hundred tells of a time hours before (a till that was offline). Ids are UUIDv7 of the shop's own
-    time and never repeat within a seed but by design of the caller.
+    `base_time_ms` is the time of the first order in milliseconds since 1970-01-01 UTC. Orders are 40 ms apart on average, and one in a
+    hundred has an `ordered_at` hours earlier (an offline till). Ids are UUIDv7 of the shop's own clock. Within a seed
+    they never repeat, unless the caller repeats an event on purpose.
     """
 
     def __init__(self, seed: int | str, base_time_ms: int = BASE_TIME_MS) -> None:
@@ -73,14 +73,14 @@ class Shop:
         self._second_text = ""
 
     def orders(self, count: int) -> Iterator[SampleEvent]:
-        """`count` orders, each of another order id."""
+        """`count` orders with distinct order ids."""
         for _ in range(count):
             yield self._order()[0]
 
     def events(self, count: int, payment_share: float = 0.4) -> Iterator[SampleEvent]:
-        """`count` events, of which about `payment_share` are payments: each pays an order that came before it.
+        """`count` events, about `payment_share` of them payments; each payment follows the order that it pays.
 
-        Raises ValueError unless 0 <= payment_share <= 0.5 (an order is paid once at most).
+        Raises ValueError unless 0 <= payment_share <= 0.5 (an order is paid at most once).
         """
         if not 0 <= payment_share <= 0.5:
             raise ValueError(f"payment_share is {payment_share}; expected 0 to 0.5.")
@@ -96,12 +96,12 @@ class Shop:
                 yield self._payment(order, cents, currency)
 
     def payment(self) -> SampleEvent:
-        """A payment of an order that is not itself returned."""
+        """A payment for an order that is not returned itself."""
         return self._payment(*self._order())
 
     def _order(self) -> tuple[SampleEvent, int, str]:
         draw = self._random.getrandbits
-        bits = draw(56)  # one draw, cut into pieces: faster than a draw for each choice
+        bits = draw(56)  # one draw cut into pieces is faster than one draw per choice
         self._now_ms += bits % 80
         order_id = self._uuid7()
         ordered_ms = self._now_ms - (3_600_000 * (1 + (bits >> 8) % 20) if bits % 101 == 0 else 0)
@@ -149,7 +149,7 @@ class Shop:
         return f'{{"street":"{street}","city":"{city}","postal_code":"{postal_code}","country":"{country}"}}'
 
     def _order_lines(self) -> tuple[str, int]:
-        """One to three lines as JSON, and their sum in cents: what the order's amount has to be."""
+        """One to three order lines as JSON, and their sum in cents, which is the order's amount."""
         pick, total, lines = self._random, 0, []
         for _ in range(pick.choice((1, 1, 1, 2, 2, 3))):
             quantity, cents = pick.choice((1, 1, 1, 2, 3, 10)), pick.randint(99, 49_999)

@@ -1,1 +1,1 @@
-"""Templates of the Data Docs that need no network (docs/decisions/data-docs.md); where one is missing, Great Expectations' own serves."""
+"""Templates of the Data Docs that need no network (docs/decisions/data-docs.md). For all others, GX's own are used."""

@@ -1,6 +1,6 @@
 -- The biggest gaps in the offsets
--- Where most offsets held no record. A few in each batch are transaction markers, hundreds are an aborted transaction or compaction.
--- `ingest verify TABLE --against-kafka` says why each one is a gap. The kind gap_accepted is a range that a seek left out on purpose.
+-- The 20 ranges in which the most offsets had no record. A few per batch are transaction markers; hundreds are an aborted transaction or
+-- compaction. `ingest verify TABLE --against-kafka` explains each gap. The kind gap_accepted is a range that a seek skipped on purpose.
 SELECT kind, topic, `partition`, epoch, batch, start_offset, end_offset, gap, records_read, committed_at
 FROM {ledger}
 WHERE gap > 0

@@ -1,7 +1,7 @@
 -- Delay from event to lake, by hour
--- How long after it happened (the contract's event_time) an event was in the table: the delay that half of the hour's rows
--- stayed within, nine in ten, 99 in 100, and the longest. The hour is the one in which the rows were ingested; only rows since
--- the time given by --since (24 hours ago without it). Rows without an event time are left out.
+-- The delay from an event (the contract's event_time) to its row in the table, per hour in which the rows were ingested: the delay within
+-- which half of the rows arrived, nine in ten, 99 in 100, and the longest delay. Only rows ingested since the time given by --since
+-- (default: 24 hours ago). Rows without an event time are left out.
 WITH delays AS (
   SELECT date_trunc('hour', _ingested_at) AS hour, _ingested_at - {event_time} AS delay
   FROM {target}

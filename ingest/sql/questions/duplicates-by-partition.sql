@@ -1,6 +1,6 @@
 -- Duplicates by partition
--- Which partitions of the topic bring events that the table holds already, and in how many batches. One partition far above
--- the others points at one producer that sends again.
+-- The partitions of the topic with events that the table already contains, and the number of batches with such events. One partition far
+-- above the others points to one producer that sends events again.
 SELECT topic, `partition`,
        sum(records_read) AS records_read,
        sum(duplicate) AS duplicate,

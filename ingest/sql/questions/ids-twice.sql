@@ -1,5 +1,5 @@
 -- Events that are in the table twice
--- Event ids that more than one row has. There must be none: that is what `ingest` promises. It looks at every row.
+-- Event ids that more than one row has. `ingest` guarantees that there are none. The query reads every row.
 SELECT {event_id}, count(*) AS row_count, min(_ingested_at) AS first_ingested, max(_ingested_at) AS last_ingested
 FROM {target}
 GROUP BY {event_id}

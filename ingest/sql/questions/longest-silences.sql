@@ -1,6 +1,6 @@
 -- The longest silences
--- Per partition the longest times between one row's record and the next one's, by Kafka's timestamps: when nothing was sent, or
--- nothing that became a row. Only rows ingested since the time given by --since (24 hours ago without it).
+-- Per partition, the longest times between the records of two successive rows, by Kafka's timestamps: nothing was sent, or nothing that
+-- became a row. Only rows ingested since the time given by --since (default: 24 hours ago).
 WITH times AS (
   SELECT _partition, _offset, _kafka_timestamp AS until,
          lag(_kafka_timestamp) OVER (PARTITION BY _partition ORDER BY _kafka_timestamp, _epoch, _offset) AS since

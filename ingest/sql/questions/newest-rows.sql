@@ -1,6 +1,6 @@
 -- The newest rows
--- The 20 rows that came last, whole, with where each came from (_partition, _offset), when Kafka got it (_kafka_timestamp), and the
--- batch that inserted it (_epoch, _batch; planned at _ingested_at).
+-- The 20 newest rows with all columns: the position that each row was read from (_partition, _offset), the time when Kafka received it
+-- (_kafka_timestamp), and the batch that inserted it (_epoch, _batch; planned at _ingested_at).
 SELECT *
 FROM {target}
 ORDER BY _epoch DESC, _batch DESC, _partition, _offset DESC

@@ -1,6 +1,7 @@
 -- How far each partition is
--- Per partition: the offset that is read next, how many batches had records of it, records and gaps so far, and when a record last
--- came. A partition whose last record is much older than the others' is idle or stuck; `ingest status` asks the broker for the lag.
+-- Per partition: the next offset to read, the number of batches with its records, records and gaps so far, and the time when its last
+-- record was committed. A partition whose last record is much older than the others' is idle or stuck; `ingest status` asks the broker
+-- for the lag.
 WITH ranked AS (
   SELECT topic, topic_id, `partition`, end_offset, records_read, gap, committed_at,
          row_number() OVER (PARTITION BY topic_id, `partition` ORDER BY epoch DESC, batch DESC) AS place

@@ -1,6 +1,6 @@
 -- Quarantine by reason, with examples
 -- Why records did not become rows, how often, since when, how many are still open, and the positions (partition:offset) of the
--- first three of each kind; the question quarantined-records shows what they held. docs/reference/contracts.md explains every reason.
+-- first three of each kind. The question quarantined-records shows their contents. docs/reference/contracts.md explains every reason.
 WITH ranked AS (
   SELECT reason_code, reason_detail, state, kafka_timestamp,
          concat(CAST(`partition` AS STRING), ':', CAST(`offset` AS STRING)) AS position_in_topic,

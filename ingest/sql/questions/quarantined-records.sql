@@ -1,6 +1,6 @@
 -- Records in quarantine, with their text
--- The 20 newest records that did not become rows: where each stands in the topic, why, and its value as text, NULL where it is none.
--- A table cuts long texts; `--format csv` has them whole. They are what producers sent, personal data too.
+-- The 20 newest records that did not become rows: the position in the topic, the reason, and the value as text (NULL if it is not text).
+-- A table cuts long texts; `--format csv` shows them whole. The values are as the producers sent them, including personal data.
 SELECT kafka_timestamp, `partition`, `offset`, reason_code, reason_detail, state,
        CASE WHEN reason_code <> 'not_utf8' THEN TRY_CAST(value AS STRING) END AS text
 FROM {quarantine}

@@ -1,7 +1,7 @@
 -- Rows and duplicates by hour
--- How many records each hour's batches read, and what became of them: rows added to the table, duplicates (their event id was there
--- already, or they were read a second time), and records that went to quarantine. The hour is that of the batch's commit.
--- read = inserted + duplicate + quarantined.
+-- How many records each hour's batches read, and their outcomes: rows added to the table, duplicates (their event id was already there, or
+-- they were read a second time), and records that went to quarantine. The hour is that of the batch's commit.
+-- records_read = inserted + duplicate + quarantined.
 SELECT date_trunc('hour', committed_at) AS hour,
        sum(records_read) AS records_read,
        sum(inserted) AS inserted,

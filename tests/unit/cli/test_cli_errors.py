@@ -1,4 +1,4 @@
-"""The command's edges: help without Spark, exit codes, one message and no stack trace, one JSON document and nothing else."""
+"""The command line: help imports no Spark; a failure ends with its exit code and one message without a trace, or one JSON document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import types as T
 
-from ingest.cli.app import main
+from ingest.cli import VERBS
+from ingest.cli.app import main, print_error
 from ingest.cli.run import seconds
 from ingest.delta.table_definitions import LEDGER_FIELDS
 from ingest.runtime.errors import InvalidInput
@@ -38,7 +39,7 @@ Ingest = Callable[..., Done]
 
 @pytest.fixture
 def ingest(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ingest:
-    """Runs a command in this process, from the project's folder."""
+    """Runs a command in this process, in the project's folder."""
 
     def run(*words: str) -> Done:
         monkeypatch.chdir(PROJECT)
@@ -56,7 +57,7 @@ def ingest(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def process(program: str, *words: str) -> Done:
-    """Runs a command in a process of its own."""
+    """Runs a command in its own process."""
     command = [sys.executable, "-c", program, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=PROJECT, env=ENVIRONMENT)
     return Done(done.returncode, done.stdout, done.stderr)
@@ -71,7 +72,7 @@ def document(done: Done) -> dict[str, Any]:
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """A port at which nothing listens."""
+    """A port on which nothing listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -93,7 +94,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_status_imports_no_spark(tmp_path: Path, silent_port: int) -> None:
-    """Nor kafka-python, which is loaded beside it: each takes a good part of its half second; also where there is a ledger to be read."""
+    """Nor kafka-python, which another process loads: each takes a good part of the command's half second. The lake has a ledger."""
     log = tmp_path / "shop" / "orders" / "ledger" / "_delta_log"
     log.mkdir(parents=True)
     table = {"id": "0", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [], "configuration": {}}
@@ -161,7 +162,7 @@ def test_a_broker_that_does_not_answer_exits_4_before_spark_with_one_message_a_t
     words += ["--checkpoints", str(tmp_path / "checkpoints"), *(["--json"] if as_json else [])]
     done = process(program, *words)
     assert done.returncode == 4, done.stderr
-    assert list(tmp_path.iterdir()) == [], "nothing was made"
+    assert list(tmp_path.iterdir()) == [], "nothing was created"
     if not as_json:
         assert [line.split(":")[0].strip() for line in done.stderr.splitlines()] == ["ingest", "expected", "to mend"]
         assert "BROKER_UNREACHABLE" in done.stderr and f"127.0.0.1:{silent_port}" in done.stderr
@@ -176,7 +177,7 @@ def test_ctrl_c_exits_130_without_a_trace(tmp_path: Path) -> None:
         words = ["run", "orders", "--bootstrap-servers", f"127.0.0.1:{mute.getsockname()[1]}", "--lake", str(tmp_path)]
         running = subprocess.Popen([*MAIN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PROJECT, env=ENVIRONMENT)
         mute.settimeout(60)
-        with mute.accept()[0]:  # now it waits 15 s for an answer
+        with mute.accept()[0]:  # the command now waits up to 15 s for an answer
             running.send_signal(signal.SIGINT)
             out, error = running.communicate(timeout=30)
     assert running.returncode == 130, error
@@ -191,7 +192,7 @@ def test_an_error_without_a_name_is_a_bug_of_ours_and_exits_70(ingest: Ingest, m
     done = ingest("run", "--json")
     assert done.returncode == 70
     assert document(done)["error"]["code"] == "UNEXPECTED"
-    assert "Traceback" in done.stderr, "who reports it needs it"
+    assert "Traceback" in done.stderr, "a bug report needs the traceback"
 
 
 @pytest.mark.parametrize("text, expected", [("5s", 5), ("500ms", 0.5), ("2m", 120), ("1h", 3600), ("0s", 0), ("1.5s", 1.5), ("7", 7)])
@@ -218,3 +219,29 @@ def test_a_folder_that_cannot_be_written_is_the_environments_error(ingest: Inges
 def test_a_folder_where_semantics_shall_write_a_file_is_refused_before_minutes_of_work(ingest: Ingest, tmp_path: Path, option: str) -> None:
     done = ingest("semantics", option, str(tmp_path))
     assert done.returncode == 2 and "directory" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_help_has_every_verb_in_a_group_with_a_whole_sentence_of_one_line() -> None:
+    out = subprocess.run([*MAIN, "--help"], env={**ENVIRONMENT, "COLUMNS": "100"}, capture_output=True, text=True, check=True).stdout
+    lines = [line for line in out.partition("Pipeline:")[2].splitlines() if line.startswith("  ")]
+    assert [line.split()[0] for line in lines] == [verb for group in VERBS.values() for verb in group]
+    assert all(line.endswith(".") and "..." not in line and "…" not in line and len(line) <= 100 for line in lines)
+
+
+def test_a_shell_completes_verbs() -> None:
+    words = {"_INGEST_COMPLETE": "complete_bash", "COMP_WORDS": "ingest ver", "COMP_CWORD": "1"}
+    command = [str(Path(sys.executable).with_name("ingest"))]
+    assert subprocess.run(command, env={**ENVIRONMENT, **words}, capture_output=True, text=True, check=True).stdout.split() == ["verify"]
+
+
+def test_an_error_fits_a_terminal_and_its_command_is_not_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "`ingest seek shop.orders --to table --accept-gap --bootstrap-servers broker1:9092,broker2:9092`"
+    error = InvalidInput("A_CODE", "found " * 30, expected="this.", remedy=f"put the table back, or run {command} now.")
+    print_error(error)
+    assert len(capsys.readouterr().err.splitlines()) == 3, "a log gets one line for each part"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    print_error(error)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 3 and max(map(len, lines)) <= 108 and any(command in line for line in lines)

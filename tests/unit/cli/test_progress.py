@@ -1,4 +1,4 @@
-"""What a run shows: one plain line a batch, or nothing; lag and rate from what is known."""
+"""The progress display of a run: one line per batch, a panel or nothing, also when its reader has closed the pipe."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_line_says_what_became_of_the_batch(capsys: pytest.CaptureFixture[str]
         "running: shop.orders · Spark's output: lake/logs/spark.log",
         f"10:00:00Z shop.orders batch 3: {became} · lag 5 · version 4",
         f"10:00:00Z shop.orders batch 4: {became} · lag unknown · version 4",
-        "stopping: the batch at hand is ended first",
+        "stopping: finishing the current batch first",
     ]
 
 
@@ -80,7 +80,7 @@ from tests.unit.cli.test_progress import report
 from ingest.cli.progress import Lines, unread
 lines = Lines()
 lines.ready(["shop.orders"], __import__("pathlib").Path("spark.log"))
-sys.stdin.readline()  # until the reader is gone
+sys.stdin.readline()  # until the reader has closed the pipe
 assert not lines.gone
 lines.batch(report(), 5)
 lines.batch(report(), 4)
@@ -91,7 +91,7 @@ with unread(sys.stdout, sys.stderr):
 
 
 def test_a_reader_that_goes_away_is_noticed_and_nothing_is_raised() -> None:
-    """`ingest run | head -1` ended as a bug of ours; Python itself must not complain either when it ends."""
+    """`ingest run | head -1` once ended as an internal bug. Python must not report the broken pipe at exit either."""
     command = [sys.executable, "-c", HEAD]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdin is not None and process.stderr is not None
@@ -109,7 +109,7 @@ import sys
 from ingest.cli import app, register
 
 register()
-app.app = lambda **_: print("a line")  # a verb that only shows something
+app.app = lambda **_: print("a line")  # a verb that prints and has no verdict
 sys.argv = ["ingest", "log"]
 app.main()
 """
@@ -125,7 +125,7 @@ app.main()
     ],
 )
 def test_a_verb_ends_with_its_verdict_or_error_though_nobody_reads(command: list[str], errors_too: bool, code: int, tmp_path: Path) -> None:
-    """Of `ingest check | head -1` the 1 is the check's: the pipe must neither give nor take one."""
+    """Exit code 1 of `ingest check | head -1` comes from the check. A broken pipe must not change the exit code of a verdict or error."""
     reader, writer = os.pipe()
     os.close(reader)
     places = {"INGEST_LAKE": f"{tmp_path}/lake", "INGEST_CHECKPOINTS": f"{tmp_path}/checkpoints", "INGEST_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
@@ -138,7 +138,7 @@ def test_a_verb_ends_with_its_verdict_or_error_though_nobody_reads(command: list
 
 @pytest.mark.parametrize(("words", "code"), [(["status", "--help"], 0), (["plan", "--json"], 2), (["plan"], 2)])
 def test_closed_streams_are_no_error(words: list[str], code: int, tmp_path: Path) -> None:
-    """`ingest run >&-` was a bug of ours when all was done."""
+    """`ingest run >&-` once did its work and then ended as an internal bug."""
     command = [sys.executable, "-m", "ingest", *words, *(["--project", str(tmp_path)] if words[0] == "plan" else [])]
     for closing in (">&-", ">&- 2>&-"):
         shell = ["sh", "-c", f'exec "$@" {closing}', "sh", *command]

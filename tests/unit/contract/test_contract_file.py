@@ -70,8 +70,8 @@ def test_the_good_contracts_of_these_tests_are_good(tmp_path: Path) -> None:
         (GOOD + "evnt_time: ordered_at\n", "14 evnt_time", "unknown key 'evnt_time'", "did you mean event_time?"),
         (changed("topic: orders", "tpic: x\n  topic: orders"), "4 source.tpic", "unknown key", "topic, format, isolation_level"),
         (changed("type: TIMESTAMP", "typ: X, type: TIMESTAMP"), "9 columns[2].typ", "unknown key", "name, type, nullable, comment"),
-        (changed("type: TIMESTAMP", "type: TIMESTAMP, comment: a, b"), "9 columns[2].b", "unknown key 'b'", "comma goes in quotes"),
-        (changed("pipeline: shop\n", ""), "1 pipeline", "'pipeline' is missing", "begins with a letter"),
+        (changed("type: TIMESTAMP", "type: TIMESTAMP, comment: a, b"), "9 columns[2].b", "unknown key 'b'", "comma needs quotes"),
+        (changed("pipeline: shop\n", ""), "1 pipeline", "'pipeline' is missing", "starts with a letter"),
         (changed("  topic: orders\n", ""), "3 source.topic", "'topic' is missing", "Kafka topic"),
         (GOOD + "rules:\n  - {name: a}\n", "15 rules[0].check", "'check' is missing", "predicate"),
         # wrong kinds
@@ -99,20 +99,20 @@ def test_the_good_contracts_of_these_tests_are_good(tmp_path: Path) -> None:
         (changed("topic: orders", "topic: my orders"), "4 source.topic", "'my orders'", "1 to 249 of a-z A-Z 0-9 . _ -"),
         (changed("topic: orders", f"topic: {'x' * 250}"), "4 source.topic", "xxx...'", "1 to 249"),
         (changed("topic: orders", "topic: .."), "4 source.topic", "'..'", "not . or .."),
-        (changed("name: maybe", "name: may-be"), "11 columns[4].name", "'may-be'", "begins with a letter"),
-        (changed("name: maybe", "name: _offset"), "11 columns[4].name", "reserved for provenance", "begins with a letter"),
+        (changed("name: maybe", "name: may-be"), "11 columns[4].name", "'may-be'", "starts with a letter"),
+        (changed("name: maybe", "name: _offset"), "11 columns[4].name", "reserved for provenance", "starts with a letter"),
         (changed("name: maybe", "name: Amount"), "11 columns[4].name", "differs from 'amount' only by its case", "Delta ignores case"),
-        (changed("name: maybe", "name: amount"), "11 columns[4].name", "is there twice", "differ by more than their case"),
+        (changed("name: maybe", "name: amount"), "11 columns[4].name", "appears twice", "differ by more than their case"),
         # types
         (changed("STRUCT<sku: STRING>", "STRUCT<sku: STRING, SKU: INT>"), "12 columns[5].type", "'sku' and 'SKU'", "more than their case"),
-        (changed("maybe, type: STRING", "maybe, type: VARCHAR(9)"), "11 columns[4].type", "VARCHAR is not taken", "pad"),
+        (changed("maybe, type: STRING", "maybe, type: VARCHAR(9)"), "11 columns[4].type", "VARCHAR is not supported", "pad"),
         (changed("maybe, type: STRING", "maybe, type: 'STRUCT<a: INT NOT NULL>'"), "11 columns[4]", "maybe.a is NOT NULL", "not null too"),
         # event id
         (changed("event_id: [order_id]", "event_id: [ordr_id]"), "13 event_id[0]", "no column 'ordr_id'", "order_id"),
         (changed("event_id: [order_id]", "event_id: [maybe]"), "13 event_id[0]", "'maybe' may be null", "nullable: false at column maybe"),
         (changed("event_id: [order_id]", "event_id: [ratio]"), "13 event_id[0]", "'ratio' is DOUBLE", "STRING, TINYINT"),
         (changed("event_id: [order_id]", "event_id: [lines]"), "13 event_id[0]", "not a nested one", "STRING, TINYINT"),
-        (changed("event_id: [order_id]", "event_id: order_id"), "13 event_id", "'order_id' is no event id", "is written [order_id]"),
+        (changed("event_id: [order_id]", "event_id: order_id"), "13 event_id", "'order_id' is not an event id", "is written [order_id]"),
         (changed("event_id: [order_id]", "event_id: []"), "13 event_id", "a list", "a list of columns"),
         (changed("event_id: [order_id]", "event_id: 'header:'"), "13 event_id", "'header:'", "header:<name>"),
         (changed("event_id: [order_id]", "event_id: [order_id, order_id]"), "13 event_id", "same column twice", "once"),
@@ -141,7 +141,7 @@ def test_the_good_contracts_of_these_tests_are_good(tmp_path: Path) -> None:
         # suite
         (GOOD + "suite: /etc/orders.json\n", "14 suite", "below the project", "relative path"),
         (GOOD + "suite: ../orders.json\n", "14 suite", "below the project", "relative path"),
-        (GOOD + "suite: orders.yml\n", "14 suite", "no path of a suite", "ends in .json"),
+        (GOOD + "suite: orders.yml\n", "14 suite", "not a path of a suite", "ends in .json"),
     ],
 )  # fmt: skip
 def test_a_wrong_contract_is_refused_with_its_line_and_what_is_allowed(
@@ -182,9 +182,9 @@ def test_a_property_that_breaks_a_promise_is_refused(tmp_path: Path, key: str) -
     [
         ("", 1, "the file is empty", "pipeline, table, source"),
         ("# a comment alone\n", 1, "the file is empty", "pipeline, table, source"),
-        ("- a\n- b\n", 1, "no mapping", "pipeline: ..."),
-        ("pipeline: shop\ntable: [a\nsource: b\n", 3, "this is not YAML", "goes in quotes"),
-        ("pipeline: shop\ntable: @a\n", 2, "this is not YAML", "goes in quotes"),
+        ("- a\n- b\n", 1, "not a mapping", "pipeline: ..."),
+        ("pipeline: shop\ntable: [a\nsource: b\n", 3, "this is not YAML", "needs quotes"),
+        ("pipeline: shop\ntable: @a\n", 2, "this is not YAML", "needs quotes"),
         ("pipeline: shop\nsource:\n\ttopic: a\n", 3, "a tab", "spaces"),
         ("pipeline: a\n---\npipeline: b\n", 2, "a second document", "one contract in a file"),
         ("pipeline: &a shop\ntable: *a\n", 2, "the alias *a", "the value itself"),
@@ -251,7 +251,7 @@ def test_two_contracts_of_one_table_are_refused_and_both_files_named(tmp_path: P
     with pytest.raises(ContractInvalid) as caught:
         load_contracts(write(tmp_path, orders=GOOD, orders_again=GOOD))
     assert caught.value.code == "CONTRACT_DUPLICATE"
-    assert caught.value.found == "tables/orders_again.yml:1: shop.orders is described in tables/orders.yml already."
+    assert caught.value.found == "tables/orders_again.yml:1: shop.orders is already described in tables/orders.yml."
 
 
 def test_one_table_name_in_two_pipelines_must_be_asked_for_by_its_full_name(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_one_table_name_in_two_pipelines_must_be_asked_for_by_its_full_name(tmp_
 
 
 def test_a_project_without_tables_is_refused(tmp_path: Path) -> None:
-    for found in ("no folder tables/", "tables/ holds no contract"):
+    for found in ("no folder tables/", "tables/ contains no contract"):
         with pytest.raises(InvalidInput) as caught:
             load_contracts(tmp_path)
         assert caught.value.code == "CONTRACT_NOT_FOUND" and found in caught.value.found

@@ -54,7 +54,7 @@ def changed(batch_commit: BatchCommit = BATCH, **fields: object) -> str:
 OTHERS = [None, "", "somebody's own note", "{}", "[]", "1", "null", '{"oncelake":1}', BATCH.to_json()[:-1]]
 OTHERS += ['{"oncelake":1,"kind":"created","pipeline":"shop","table":"orders","contract_hash":"x"}', '{"a":' * 100_000]
 OTHERS += [changed(oncelake=2), changed(kind="rebase"), changed(batch=-1), changed(batch=None), changed(batch="7"), changed(batch=2**32)]
-OTHERS += [changed(epoch=-1), changed(epoch=1.5), changed(snapshots={}), changed(snapshots={"target": {}})]
+OTHERS += [changed(epoch=-1), changed(epoch=1.5), changed(looked={}), changed(looked={"target": {}})]
 OTHERS += [changed(ranges={"0": [9, 5]}), changed(ranges={"x": [0, 1]}), changed(ranges={"0": [1]}), changed(ranges=[])]
 OTHERS += [changed(counts={"0": {"read": 1, "quarantined": 2, "duplicate_in_batch": 0}}), changed(counts={"0": {"unknown": 1}})]
 OTHERS += [changed(SEEK, starts=None), changed(SEEK, gaps={"0": [[2, 1]]})]

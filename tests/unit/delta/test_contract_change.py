@@ -81,7 +81,7 @@ def test_what_decides_rows_and_not_the_table_holds_from_the_next_batch_on() -> N
     one = contract([ID, N])
     now = contract([ID, N], rules=[{"name": "large", "check": "n > 5"}])
     (change,) = changes(now, table(one), one.hash)
-    assert (change.what, change.effect, change.required) == ("rules, limits or reading", "next batch", False)
+    assert (change.what, change.effect, change.required) == ("rules, limits or read options", "next batch", False)
     assert changes(one, table(one), one.hash) == changes(one, table(one)) == []
 
 

@@ -96,7 +96,7 @@ def verification(code: int) -> Exception:
     [
         (SaslAuthenticationFailedError(f"invalid credentials {SECRET}"), True, "KAFKA_AUTHENTICATION", "refused the user 'ann'"),
         (UnsupportedSaslMechanismError(), True, "KAFKA_AUTHENTICATION", "does not offer"),
-        (IllegalSaslStateError(), True, "KAFKA_AUTHENTICATION", "takes no login"),
+        (IllegalSaslStateError(), True, "KAFKA_AUTHENTICATION", "accepts no login"),
         (ValueError("Server sent wrong signature!"), True, "KAFKA_AUTHENTICATION", "refused the user 'ann'"),
         (KafkaConnectionError("socket disconnected"), True, "KAFKA_AUTHENTICATION", "refused the user 'ann'"),
         (KafkaConnectionError("socket disconnected"), False, "BROKER_UNREACHABLE", "closed the connection"),

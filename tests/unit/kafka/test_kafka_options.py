@@ -78,7 +78,7 @@ def test_scram_is_passed_on_and_the_host_name_is_checked_by_default() -> None:
     ("option", "value", "told"),
     [
         ("SASL_MECHANISM", "GSSAPI", "sasl.mechanism is GSSAPI"),
-        ("SASL_JAAS_CONFIG", 'some.Module required password="s3cret";', "gives no username and password"),
+        ("SASL_JAAS_CONFIG", 'some.Module required password="s3cret";', "contains no username and password"),
         ("SSL_TRUSTSTORE_TYPE", "JKS", "a store of type JKS"),
         ("SSL_KEYSTORE_CERTIFICATE_CHAIN", "-----BEGIN CERTIFICATE-----", "certificates themselves"),
     ],

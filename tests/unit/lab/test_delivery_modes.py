@@ -83,7 +83,7 @@ def test_a_sender_goes_on_where_its_log_ends(tmp_path: Path) -> None:
         ("at_most_once", {"lost": 3, "reordered": 1}, ()),
         ("at_most_once", {"doubled": 1}, ("1 doubled",)),
         ("at_least_once", {"doubled": 9}, ()),
-        ("at_least_once", {"lost": 2, "lost_though_reported": 1}, ("2 lost", "1 lost that were told as delivered")),
+        ("at_least_once", {"lost": 2, "lost_though_reported": 1}, ("2 lost", "1 lost that were reported as delivered")),
         ("idempotent", {"doubled": 9, "hidden": 1}, ()),
         ("exactly_once", {"hidden": 50}, ()),
         ("exactly_once", {"lost": 1, "doubled": 2, "reordered": 3}, ("1 lost", "2 doubled", "3 reordered")),
@@ -111,7 +111,7 @@ def test_the_json_of_a_run_holds_all_of_it(result: ModeResult) -> None:
 def test_the_throughput_is_drawn_as_a_part_of_at_most_once_too(result: ModeResult) -> None:
     """With the same groups, so that at_most_once is one everywhere."""
     twice = tuple(replace(each, of_same=2.0) if each.mode == "exactly_once" else each for each in result.speeds)
-    (chart,) = (each for each in charts(replace(result, speeds=twice)) if "part of at most once" in str(each.to_dict()))
+    (chart,) = (each for each in charts(replace(result, speeds=twice)) if "share of at most once" in str(each.to_dict()))
     dots = set(re.findall(r'value: ([\d.]+); mode: ([\w ]+)" role="graphics-symbol"', svg(chart)))
     assert dots == {("1", "at most once"), ("1", "at least once"), ("1", "idempotent"), ("2", "exactly once")}, "whatever records/s say"
 
@@ -166,7 +166,7 @@ def test_the_page_is_whole_without_a_network_and_escapes_what_it_shows(result: M
 def test_the_picture_of_a_run_has_every_chart(result: ModeResult, quick: bool, tmp_path: Path) -> None:
     picture(replace(result, quick=quick)).save(tmp_path / "charts.svg")
     texts = set(re.findall(r">([^<>]+)</text>", (tmp_path / "charts.svg").read_text(encoding="utf-8")))
-    throughput = f"Throughput, records a second{' (quick run, no measurement)' * quick}"
+    throughput = f"Throughput, records per second{' (quick run, no measurement)' * quick}"
     assert {"Harm by fault, records", throughput, "exactly once", "no groups", "7 lost"} <= texts
 
 

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from ingest.cli import demo
 from ingest.lab.demo.demo_folder import IN_USE, run_folder
-from ingest.lab.demo.demo_pipeline import Killed
+from ingest.lab.demo.demo_run import DemoResult
+from ingest.lab.demo.demo_screen import WIDTH, print_report
 from ingest.lab.demo.demo_sent import Sent, measure, read_manifest
+from ingest.lab.demo.story import Mode, Story
 
 pytestmark = pytest.mark.unit
 
@@ -89,23 +89,54 @@ def test_the_next_demo_removes_folders_of_demos_that_have_ended_and_no_others(tm
     assert (tmp_path / "busy").exists()
 
 
-@pytest.mark.parametrize(("verify_exit", "said"), [(0, "every record is accounted for"), (1, "the balance does NOT hold")])
-def test_the_kill_the_lost_checkpoints_and_the_balance_are_told_in_one_line(verify_exit: int, said: str) -> None:
-    kills = [Killed("by hand", 1, 2, 3.0, 4, ()), Killed("oncelake", 1, 2, 3.0, 31, ())]
-    line = demo.survived(SimpleNamespace(kills=kills, verify_exit=verify_exit))  # type: ignore[arg-type]
-    assert "SIGKILL" in line and "whole checkpoints folder (31 files) was deleted" in line and said in line and "\n" not in line
+VERIFIED = ["shop.payments: BALANCED (5 batches of 3 epochs)", "  offsets  9 = read 8 + gap 1", "  read  8 = inserted 8", "  in target  8"]
+RAN = ["12:00:00Z shop.payments batch 2: read 9", "shop.payments: FAILED (1 of 2)", "  ! critical: a set", "      page: file:///p.html"]
 
 
-def test_what_the_check_said_is_shown_and_the_questions_so_that_they_can_be_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
-    output = ["12:00:00Z shop.payments batch 2: read 9", "shop.payments: FAILED (1 of 2)", "  ! critical: a set"]
-    ours = SimpleNamespace(exit_code=1, output=output, contracts=[SimpleNamespace(name="shop.payments")])
-    command = "ingest sql --question failed-expectations --table payments --lake demo/[1]/oncelake/lake"
-    console = Console(width=demo.WIDTH, highlight=False, soft_wrap=True)
-    demo._print_quality(console, SimpleNamespace(pipelines={"oncelake": ours}, answers={command: ["1 row"]}))  # type: ignore[arg-type]
-    assert capsys.readouterr().out.splitlines()[2:] == [
-        "  shop.payments: FAILED (1 of 2)",
-        "    ! critical: a set",
-        "",
-        f"`{command}`:",
-        "  1 row",
+def report(verify_exit: int = 0) -> Any:
+    """A report of one table, as far as it is printed."""
+    outcome = measure(SENT, Counter({"a": 1, "b": 1, "c": 1}), [(0, 5), (0, 6), (1, 2)])
+    worse = measure(SENT, Counter({"a": 3, "b": 1}), [])
+    ours = SimpleNamespace(
+        exit_code=1, output=RAN, contracts=[SimpleNamespace(name="shop.payments")], lake=Path("demo/[1]/lake"), checkpoints=Path("c")
+    )
+    return SimpleNamespace(
+        results=[DemoResult("shop.payments", "oncelake", outcome), DemoResult("shop.payments", "by hand", worse)],
+        sent_to=lambda table: SENT,
+        pipelines={"oncelake": ours},
+        verify_exit=verify_exit,
+        verify_output=VERIFIED,
+        answer=("ingest sql ...", ["payments", "3", "1 row"]),
+        seconds={"broker": 1.0},
+        ok=verify_exit == 0,
+    )
+
+
+def test_the_last_screen_says_what_was_sent_what_each_holds_the_balance_the_check_and_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    print_report(report(), 88.4, full=False)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    table = [line.split() for line in lines[:7] if "payments" in line or line.startswith("  ")]
+    assert table[0] == ["shop.payments", "sent", "3", "0", "0", "0", "0", "3"]
+    assert [row[-6:] for row in table[1:]] == [["3", "0", "0", "0", "0", "3"], ["4", "2", "1", "0", "0", "0"]]
+    assert [line for line in lines if "BALANCED" in line or "offsets" in line or "read  8" in line] == [
+        f"  {line}" for line in VERIFIED[:3]
     ]
+    assert "  shop.payments: FAILED (1 of 2)" in lines and "    ! critical: a set" in lines and "  3" in lines
+    assert lines[-1] == "Oncelake holds every committed event exactly once. 88 s."
+    # Two tables need two more rows, and three more lines of balance: with the story below forty.
+    assert len(lines) <= 21 and max(map(len, lines)) <= WIDTH
+
+
+def test_a_balance_that_does_not_hold_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    print_report(report(verify_exit=1), 88.4, full=True)
+    out = capsys.readouterr().out
+    assert "exit code 1)" in out and "NOT EXACT" in out and "page: file:///p.html" in out and "in target  8" in out
+
+
+def test_the_story_has_one_line_an_event_and_details_only_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    modes: tuple[Mode, ...] = ("lines", "full", "silent")
+    for mode in modes:
+        with Story(mode) as story:
+            story.say("oncelake", "KILLED")
+            story.say("oncelake", "batch 2", detail=True)
+    assert [line.split("  ")[-1] for line in capsys.readouterr().out.splitlines()] == ["KILLED", "KILLED", "batch 2"]

@@ -28,6 +28,8 @@ from tests.unit.lab.oracle_scene import (
     value,
 )
 
+WITHOUT = "adds data without a transaction id"
+
 OTHER = "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"
 # The good scene's ledger: two beginnings, then two batches of two partitions.
 OF_2, OF_3 = 2, 4
@@ -209,21 +211,33 @@ PLANTS: dict[str, tuple[Plant, *tuple[str, ...]]] = {
     ),
     "pair of another batch": (
         lambda s: s.target[3].alter(txn_version=2**32 + 7),
-        "target version 3 has the pair (1, 7), and its mark names (1, 3) of shop.orders (f)",
+        "target version 3 has the transaction id (1, 7), and its userMetadata names (1, 3) of shop.orders (f)",
     ),
     "mark of another table": (
         lambda s: s.target[3].alter(mark={"table": "payments"}),
-        "has the pair (1, 3), and its mark names (1, 3) of shop.payments (f)",
+        "has the transaction id (1, 3), and its userMetadata names (1, 3) of shop.payments (f)",
     ),
     "seek in quarantine": (
         lambda s: s.quarantine[1].alter(kind="seek"),
-        "quarantine version 1 has the pair (1, 2), and its mark is of kind 'seek' (f)",
+        "quarantine version 1 has the transaction id (1, 2), and its userMetadata has kind 'seek' (f)",
     ),
-    "batch with the number of a seek": (numbers_swapped, "target version 3 has the pair (1, 1), and its mark is of kind 'batch' (f)"),
-    "no pair": (lambda s: s.target[3].alter(app_id=None), "target version 3 (WRITE) adds data without a pair of oncelake/shop/orders (f)"),
-    "pair of another table": (lambda s: s.target[3].alter(app_id="oncelake/shop/payments"), "adds data without a pair of oncelake/shop"),
-    "no mark": (lambda s: s.target[3].alter(mark=None), "target version 3 has the pair (1, 3) and no userMetadata of ours (f)"),
-    "no pair in quarantine": (lambda s: s.quarantine[1].alter(app_id=None), "quarantine version 1 (WRITE) adds data without a pair"),
+    "batch with the number of a seek": (
+        numbers_swapped,
+        "target version 3 has the transaction id (1, 1), and its userMetadata has kind 'batch' (f)",
+    ),
+    "no pair": (
+        lambda s: s.target[3].alter(app_id=None),
+        f"target version 3 (WRITE) {WITHOUT} of oncelake/shop/orders (f)",
+    ),
+    "pair of another table": (
+        lambda s: s.target[3].alter(app_id="oncelake/shop/payments"),
+        f"{WITHOUT} of oncelake/shop",
+    ),
+    "no mark": (lambda s: s.target[3].alter(mark=None), "target version 3 has the transaction id (1, 3) and no userMetadata of ours (f)"),
+    "no pair in quarantine": (
+        lambda s: s.quarantine[1].alter(app_id=None),
+        f"quarantine version 1 (WRITE) {WITHOUT}",
+    ),
     "another writer": (
         lambda s: s.target[3].alter(mark={"writer": "another"}),
         "epoch 1 has the writers another, writer of epoch 1, one expected (f)",
@@ -232,8 +246,11 @@ PLANTS: dict[str, tuple[Plant, *tuple[str, ...]]] = {
         lambda s: s.quarantine[1].alter(mark={"writer": "another"}),
         "epoch 1 has the writers another, writer of epoch 1, one expected (f)",
     ),
-    "no fence": (lambda s: s.target.pop(0), "target version 0 is of epoch 1, and no fence of that comes before it (f)"),
-    "no fence in quarantine": (lambda s: s.quarantine.pop(0), "quarantine version 0 is of epoch 1, and no fence of that comes before it"),
+    "no fence": (lambda s: s.target.pop(0), "target version 0 is of epoch 1, and no fence of that epoch comes before it (f)"),
+    "no fence in quarantine": (
+        lambda s: s.quarantine.pop(0),
+        "quarantine version 0 is of epoch 1, and no fence of that epoch comes before it",
+    ),
     "batch left out": (lambda s: s.target[3].alter(number=4), "target version 3 is batch 4 of epoch 1, expected batch 3 (f)"),
     "epoch that begins with its second batch": (
         lambda s: epoch_2(s, batch((2, 3), {0: [9, 9], 1: [3, 3]})),

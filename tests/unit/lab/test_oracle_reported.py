@@ -87,7 +87,7 @@ def test_rows_that_another_commit_than_the_tests_own_takes_away_are_found(good: 
     good.write(tmp_path)
     DeltaTable(str(tmp_path / "shop/orders/target")).delete("order_id = 'D'")
     found = good.ask(tmp_path, excused_ids=frozenset({D})).findings
-    assert found == ("orders: target version 4 (DELETE) takes rows away or changes them, and it is no commit of the test (e)",)
+    assert found == ("orders: target version 4 (DELETE) removes or changes rows, but it is not a commit of the test (e)",)
     good.ask(tmp_path, excused_ids=frozenset({D}), own_versions=frozenset({4})).assert_clean()
     assert any("id ('D',) was committed and is lost" in each for each in good.ask(tmp_path, own_versions=frozenset({4})).findings)
 
@@ -152,7 +152,7 @@ def emptied(scene: Scene, lake: Path, *, read_again: bool) -> None:
 def test_what_the_test_took_from_the_quarantine_is_reckoned_with(good: Scene, tmp_path: Path) -> None:
     emptied(good, tmp_path, read_again=True)
     good.ask(tmp_path, own_quarantine_versions=frozenset({2})).assert_clean()
-    taken = "orders: quarantine version 2 (DELETE) takes rows away or changes them, and it is no commit of the test (e)"
+    taken = "orders: quarantine version 2 (DELETE) removes or changes rows, but it is not a commit of the test (e)"
     assert good.ask(tmp_path).findings == (taken,)
 
 
@@ -166,7 +166,7 @@ def test_what_the_test_took_from_the_quarantine_and_nobody_read_again_is_found(g
 def test_a_quarantine_whose_rows_somebody_has_changed_is_found(good: Scene, tmp_path: Path) -> None:
     good.write(tmp_path)
     DeltaTable(str(tmp_path / "shop/orders/quarantine")).update({"state": "'dropped'"})
-    found = "orders: quarantine version 2 (UPDATE) takes rows away or changes them, and it is no commit of the test (e)"
+    found = "orders: quarantine version 2 (UPDATE) removes or changes rows, but it is not a commit of the test (e)"
     assert good.ask(tmp_path).findings == (found,)
 
 

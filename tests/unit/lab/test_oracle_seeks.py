@@ -164,14 +164,14 @@ NOT_ROLLED_BACK: dict[str, tuple[Plant, str]] = {
         lambda scene: scene.quarantine[-2].alter(where="epoch < 2"),
         "quarantine version 4 (rollback) changes epoch 1 batch 2 in partition 0 from 1 to 0 rows",
     ),
-    "nobody's DELETE": (lambda scene: scene.quarantine[-2].alter(app_id=None), "quarantine version 4 (DELETE) takes rows away"),
+    "nobody's DELETE": (lambda scene: scene.quarantine[-2].alter(app_id=None), "quarantine version 4 (DELETE) removes or changes rows"),
     "a DELETE of another kind": (
         lambda scene: scene.quarantine[-2].alter(mark={"kind": "maintenance"}),
-        "quarantine version 4 (DELETE) takes rows away",
+        "quarantine version 4 (DELETE) removes or changes rows",
     ),
     "no epoch begins behind it": (
         lambda scene: ([scene.target.pop() for _ in range(2)], [scene.quarantine.pop() for _ in range(3)]),
-        "offset 7: the quarantine names epoch 1 batch 3, and no target commit of that is in the log, nor has another epoch begun (g)",
+        "offset 7: the quarantine names epoch 1 batch 3, and no target commit of that is in the log, and no later epoch has started (g)",
     ),
     "a record of another batch is put back": (
         lambda scene: scene.quarantine[-1].rows[0].update(epoch=1, batch=3),
@@ -265,7 +265,7 @@ def test_what_a_restore_took_away_and_a_later_epoch_reads_again_is_clean(good: S
     sought(good, tmp_path, 5, [row((0, 5), "C", AGAIN), row((0, 8), "D", AGAIN)])
     good.ask(tmp_path, **told).assert_clean()
     without = good.ask(tmp_path).findings
-    assert without == ("orders: target version 4 (RESTORE) takes rows away or changes them, and it is no commit of the test (e)",)
+    assert without == ("orders: target version 4 (RESTORE) removes or changes rows, but it is not a commit of the test (e)",)
 
 
 def test_a_seek_behind_a_restore_that_begins_too_late_is_found(good: Scene, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def rows(header: str) -> list[list[str]]:
 
 
 def matrix() -> list[list[str]]:
-    return rows("| # | fault | what is expected | in `make test` | in `make faults` | said plainly |")
+    return rows("| # | fault | expected result | in `make test` | in `make faults` | note |")
 
 
 def named(cell: str) -> list[tuple[str, str]]:

@@ -274,7 +274,7 @@ def test_every_problem_is_said_at_once(tmp_path: Path) -> None:
     assert found.startswith("4 problems")
     assert "no column idd (is id meant?)" in found
     assert "no column home.town" in found
-    assert "'rows_of_yesterday' is none" in found
+    assert "unknown parameter 'rows_of_yesterday'" in found
 
 
 def test_a_file_that_is_no_suite_is_refused(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_a_start_goes_on_at_the_tables_ends_and_with_a_new_partition_at_0_whatev
 def test_exact_ranges_are_told() -> None:
     refused = list(refusals_of(broker(p0=(22, 25), p1=(0, 5))(GOOD)))
     assert "partition 0 [20, 22): 2 offsets" in refused[0].found
-    assert "partition 1 ends at 5, shop.orders stands at 7" in refused[1].found
+    assert "partition 1 ends at 5, but shop.orders continues at 7" in refused[1].found
 
 
 @pytest.mark.parametrize(

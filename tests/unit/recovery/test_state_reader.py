@@ -173,7 +173,7 @@ def test_a_target_that_was_put_back_is_told_by_what_quarantine_and_newest_batch_
     shutil.move(copy, read.places.target)
     assert "its version 5 is missing" in (read.start_state().target.copy or "")
     read.rows([77])
-    assert "or another than was seen" in (read.start_state().target.copy or "")
+    assert "or differs from the one that was recorded" in (read.start_state().target.copy or "")
     shutil.rmtree(read.places.target)
     read.rows(())
     assert "its table id is" in (read.start_state().target.copy or "")

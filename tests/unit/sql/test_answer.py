@@ -78,6 +78,10 @@ def test_a_table_is_aligned_with_numbers_to_the_right_and_steers_no_terminal() -
     write_table(answer({"name": pa.array(["\x1b[31m[red]" + "x" * 100])}), out, 80)
     assert "\x1b" not in out.getvalue() and "[red]" in out.getvalue() and "x…" in out.getvalue()
     out = io.StringIO()
+    write_table(answer({"id": pa.array(["i" * 36]), "page": pa.array(["p" * 50]), "n": pa.array([123456])}), out, 60)
+    cut = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert cut[2] == f"{'i' * 23}…   {'p' * 23}…   123456" and max(map(len, cut)) <= 60, "text is cut so that the table fits"
+    out = io.StringIO()
     write_lines(answer({"plan": pa.array(["a\n  b"])}), out)
     assert out.getvalue() == "a\n  b\n"
 

@@ -65,9 +65,9 @@ def test_a_time_means_each_tables_last_commit_at_or_before_it(known: Catalog, mi
 def test_what_was_not_there_yet_is_absent_with_its_reason(known: Catalog) -> None:
     then = at_time(known, BEGAN, FILES)
     reasons = dict(then.absent)
-    assert reasons["p.orders__ledger"] == "it was made at 2025-01-02T03:05:05Z"
+    assert reasons["p.orders__ledger"] == "it was created at 2025-01-02T03:05:05Z"
     assert reasons["p.payments"] == "its log reaches back to 2025-01-02T03:19:05Z only"
-    assert "it was made at" in then.unknown("orders__ledger").found
+    assert "it was created at" in then.unknown("orders__ledger").found
     assert at_time(known, BEGAN - timedelta(milliseconds=1), FILES).tables == ()
 
 

@@ -256,7 +256,7 @@ def test_rows_that_were_lost_and_came_back_with_a_re_read_balance_again(lake: La
     lake.take(5)
     (found,) = lake.findings()
     assert (found.code, found.epoch, found.batch) == ("ROWS_DIFFER", 1, 2)
-    assert "of 8 rows and quarantined records that stood" in found.what
+    assert "had 8 rows and quarantined records when it was read again or left out" in found.what
     lake.seek(0)
     lake.batch(0, 20, (5,), gap=1)
     assert lake.codes() == []

@@ -1,11 +1,11 @@
-"""The demo: one broker, one producer, two pipelines on the same topics that lose the same, and what both made of it."""
+"""The demo: one broker, one producer, and two pipelines that read the same topics and lose the same processes and files."""
 
 from __future__ import annotations
 
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +13,11 @@ from pathlib import Path
 
 from ingest.contract.definition import Contract, load_contracts
 from ingest.lab.broker.embedded_broker import Broker
-from ingest.lab.demo.demo_folder import run_folder
-from ingest.lab.demo.demo_pipeline import Killed, Name, Pipeline
-from ingest.lab.demo.demo_quality import METHOD, answers, send_odd
+from ingest.lab.demo.demo_folder import run_folder, shown
+from ingest.lab.demo.demo_pipeline import Name, Pipeline
+from ingest.lab.demo.demo_quality import METHOD, answer, send_odd
 from ingest.lab.demo.demo_sent import Outcome, Sent, ids_of, measure, quarantined_of, read_manifest
+from ingest.lab.demo.story import Say
 from ingest.lab.interrupt import apart, interrupted_by, uninterrupted
 from ingest.lab.samples.sample_producer import Produced, produce_sample
 from ingest.lab.samples.shop import ORDERS, PAYMENTS
@@ -26,8 +27,8 @@ from ingest.runtime.errors import InvalidInput
 TABLES = (ORDERS, PAYMENTS)
 PARTITIONS = 3
 POISON = 50
-# About three micro-batches of orders and two of payments, so that the kill has some before it and some behind it.
-BATCHES = 4
+# Two micro-batches of orders and one of payments: each further batch and start would cost seconds.
+BATCHES = 2
 POLL_S = 0.1
 
 
@@ -42,56 +43,52 @@ class DemoResult:
 
 @dataclass
 class DemoReport:
-    """All that a demo measured; `seconds` by phase, in the order in which they began; `answers` by the command line that asked."""
+    """All that a demo measured. `seconds` are by phase, in the order in which they began; `answer` is a command and its output."""
 
     folder: Path
     produced: Produced
     sent: dict[str, Sent]
-    kills: list[Killed]
     results: list[DemoResult]
     verify_exit: int
     verify_output: list[str]
     seconds: dict[str, float]
     pipelines: dict[Name, Pipeline]
     project: Path
-    answers: dict[str, list[str]]
+    answer: tuple[str, list[str]]
 
     def sent_to(self, table: str) -> Sent:
-        """What was sent for `table` (`pipeline.table`)."""
+        """The events sent for `table` (`pipeline.table`)."""
         contracts = self.pipelines["oncelake"].contracts
         return self.sent[next(contract.source.topic for contract in contracts if contract.name == table)]
 
     @property
     def ok(self) -> bool:
-        """Whether ours kept its promise: a balanced verify, and every committed event exactly once, nothing else."""
+        """Whether Oncelake kept its promise: verify balances, and the tables hold every committed event once and nothing else."""
         return self.verify_exit == 0 and all(result.outcome.exact for result in self.results if result.pipeline == "oncelake")
 
 
-Say = Callable[[str, str], None]
-
-
 def run(root: Path, project: Path, events: int, seed: int, say: Say) -> DemoReport:
-    """Run the demo in a new folder below `root`; `say(who, what)` tells the story. All processes have ended when it returns or raises.
+    """Run the demo in a new folder below `root`. All its processes have ended when it returns or raises.
 
-    Raises the errors of Broker.start, produce_sample and load_contracts, and RunStopped DEMO_FAILED for a pipeline that
-    ends other than told.
+    Raises the errors of Broker.start, produce_sample and load_contracts, and RunStopped DEMO_FAILED for a pipeline that ends in
+    another way than planned.
     """
     contracts = _contracts(project)
     seconds: dict[str, float] = {}
     with ExitStack() as stack:
         stack.enter_context(interrupted_by(signal.SIGTERM, signal.SIGHUP))
         folder = stack.enter_context(run_folder(root.absolute()))
-        say("demo", f"this run's folder: {folder} (kept until the next demo here)")
+        say("demo", "oncelake and a pipeline by hand (append in foreachBatch) read the same topics")
         with _timed(seconds, "broker"):
             broker = stack.enter_context(Broker(folder / "broker"))
             for contract in contracts:
                 apart(partial(broker.create_topic, contract.source.topic, PARTITIONS))
-        say("broker", f"Kafka answers at {broker.bootstrap_servers} (pid {broker.pid}) after {seconds['broker']:.1f} s")
+        say("broker", f"Kafka answers at {broker.bootstrap_servers}; files: {shown(folder)}")
         with _timed(seconds, "producer"):
             produced = apart(lambda: _produce(broker, contracts, events, seed, folder / "manifest.jsonl", say))
             payments = next(contract.source.topic for contract in contracts if contract.table == PAYMENTS)
             odd = apart(lambda: send_odd(broker.bootstrap_servers, payments))
-            say("producer", f"{len(odd)} payments by {METHOD!r}: right by the contract, wrong by expectations/payments.json")
+            say("producer", f"{len(odd)} payments by {METHOD!r}: valid by the contract, wrong by expectations/payments.json", detail=True)
         cap = max(1, events // BATCHES)
         names: tuple[Name, Name] = ("oncelake", "by hand")
         pipelines = {
@@ -100,17 +97,16 @@ def run(root: Path, project: Path, events: int, seed: int, say: Say) -> DemoRepo
         }
         with _timed(seconds, "pipelines"):
             verify_exit, verify_output = _race(pipelines, say, stack)
-        with _timed(seconds, "measuring"):
+        with _timed(seconds, "counting"):
             sent = read_manifest(folder / "manifest.jsonl")
             sent[payments].ids |= odd
             results = [_result(contract, pipeline, sent) for contract in contracts for pipeline in pipelines.values()]
-            answered = answers(pipelines["oncelake"])
+            answered = answer(pipelines["oncelake"])
         with _timed(seconds, "stopping"):
             for pipeline in pipelines.values():
                 shutil.rmtree(pipeline.folder / "tmp", ignore_errors=True)
             broker.stop()
-    kills = [pipeline.killed for pipeline in pipelines.values() if pipeline.killed is not None]
-    return DemoReport(folder, produced, sent, kills, results, verify_exit, verify_output, seconds, pipelines, project, answered)
+    return DemoReport(folder, produced, sent, results, verify_exit, verify_output, seconds, pipelines, project, answered)
 
 
 def _contracts(project: Path) -> tuple[Contract, ...]:
@@ -119,8 +115,8 @@ def _contracts(project: Path) -> tuple[Contract, ...]:
         if contract.event_id.kind != "columns" or len(contract.event_id.columns) != 1:
             raise InvalidInput(
                 "DEMO_CONTRACT",
-                f"the contract {contract.name} has another event id than the one column that the sample has.",
-                expected="the contracts of orders and payments as this repository has them.",
+                f"the event id of the contract {contract.name} is not the one column that the sample events have.",
+                expected="the contracts of orders and payments of this repository.",
                 remedy="run the demo with --project on a fresh clone of the repository.",
             )
     return contracts
@@ -128,27 +124,26 @@ def _contracts(project: Path) -> tuple[Contract, ...]:
 
 def _produce(broker: Broker, contracts: Sequence[Contract], events: int, seed: int, manifest: Path, say: Say) -> Produced:
     topics = {contract.table: contract.source.topic for contract in contracts}
-    told_at = [time.monotonic()]
+    reported_at = [time.monotonic()]
 
     def progress(records: int) -> None:
-        if time.monotonic() - told_at[0] >= 4:
-            told_at[0] = time.monotonic()
-            say("producer", f"{records:,} records are committed")
+        if time.monotonic() - reported_at[0] >= 4:
+            reported_at[0] = time.monotonic()
+            say("producer", f"{records:,} records are committed", detail=True)
 
     produced = produce_sample(
         broker.bootstrap_servers, events=events, manifest=manifest, poison=POISON, seed=seed, topics=topics, progress=progress
     )
     say(
         "producer",
-        f"{produced.events:,} events in {produced.committed} transactions within {produced.seconds:.0f} s; besides them "
-        f"{produced.retries:,} retries of the same events, {produced.aborted_records:,} records in {produced.aborted} transactions that "
-        f"were aborted, {produced.poison} poison records",
+        f"{produced.events:,} events, {produced.retries:,} sent twice; {produced.aborted_records:,} aborted records, "
+        f"{produced.poison} broken ones",
     )
     return produced
 
 
 def _race(pipelines: dict[Name, Pipeline], say: Say, stack: ExitStack) -> tuple[int, list[str]]:
-    """Both pipelines side by side, which keeps two cores busy; verify follows as soon as ours has read everything."""
+    """Run both pipelines side by side, which keeps two cores busy, and verify as soon as ours has read everything."""
     for pipeline in pipelines.values():
         stack.callback(pipeline.end)
     verify: Worker | None = None
@@ -156,7 +151,7 @@ def _race(pipelines: dict[Name, Pipeline], say: Say, stack: ExitStack) -> tuple[
         for pipeline in pipelines.values():
             pipeline.step()
         if verify is None and pipelines["oncelake"].done:
-            say("verify", "`ingest verify` compares ledger, commits and rows of Oncelake's tables")
+            say("verify", "`ingest verify` counts Oncelake's tables", detail=True)
             with uninterrupted():
                 verify = pipelines["oncelake"].verify()
                 stack.callback(verify.kill)
