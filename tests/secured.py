@@ -135,12 +135,12 @@ class Door:
 
     def login(self, password: str = CANARY, **changes: str) -> dict[str, str]:
         """The environment of a run that comes through the secured listener."""
-        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
         return {
             "INGEST_BOOTSTRAP_SERVERS": self.secure.bootstrap_servers,
             "INGEST_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
             "INGEST_KAFKA_SASL_MECHANISM": MECHANISM,
-            "INGEST_KAFKA_SASL_JAAS_CONFIG": f'{module} required username="{USER}" password="{password}";',
+            "INGEST_KAFKA_SASL_USERNAME": USER,
+            "INGEST_KAFKA_SASL_PASSWORD": password,
             "INGEST_KAFKA_SSL_TRUSTSTORE_TYPE": "PEM",
             "INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION": str(self.secure.authority),
             **changes,

@@ -77,7 +77,7 @@ def authentication(kafka: KafkaOptions, server: str, how: str = "") -> KafkaFail
         "KAFKA_AUTHENTICATION",
         f"the Kafka broker {server} refused {who}{how}",
         "a user, password and mechanism that the broker accepts.",
-        "correct INGEST_KAFKA_SASL_JAAS_CONFIG, INGEST_KAFKA_SASL_MECHANISM and INGEST_KAFKA_SECURITY_PROTOCOL.",
+        "correct INGEST_KAFKA_SASL_USERNAME, INGEST_KAFKA_SASL_PASSWORD, INGEST_KAFKA_SASL_MECHANISM and INGEST_KAFKA_SECURITY_PROTOCOL.",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingest.kafka.jaas import Login
+from ingest.runtime import databricks
 from ingest.runtime.errors import InvalidInput
 
 PREFIX = "INGEST_KAFKA_"
@@ -16,7 +16,9 @@ PREFIX = "INGEST_KAFKA_"
 OWNED: tuple[str, ...] = ("group.id", "auto.offset.reset", "enable.auto.commit", "isolation.level", "bootstrap.servers")
 OWNED += ("key.deserializer", "value.deserializer", "key.serializer", "value.serializer", "interceptor.classes")
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+# Each mechanism and the login module of Kafka's Java client.
+MECHANISMS = {"PLAIN": "plain.PlainLoginModule", "SCRAM-SHA-256": "scram.ScramLoginModule", "SCRAM-SHA-512": "scram.ScramLoginModule"}
+USERNAME, PASSWORD, JAAS = "sasl.username", "sasl.password", "sasl.jaas.config"
 # Options whose values must never be shown.
 SECRET = re.compile(r"password|secret|token|jaas|keystore[.]key", re.IGNORECASE)
 SECRET_LETTERS_MIN = 5
@@ -24,7 +26,7 @@ SECRET_LETTERS_MIN = 5
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """The bootstrap servers, and client options by their Java names (`security.protocol`, `sasl.jaas.config`, …)."""
+    """The bootstrap servers, and client options by their Java names (`security.protocol`, …), plus `sasl.username` and `sasl.password`."""
 
     bootstrap_servers: str
     options: dict[str, str] = field(default_factory=dict, repr=False)
@@ -46,16 +48,26 @@ class KafkaOptions:
                     expected=f"no value for {name}: the engine sets it, because its guarantees depend on it.",
                     remedy="unset it; isolation level and starting offsets belong in the contract, brokers in --bootstrap-servers.",
                 )
+        if JAAS in found:
+            raise InvalidInput(
+                "KAFKA_OPTION_OWNED",
+                f"the environment sets {PREFIX}SASL_JAAS_CONFIG.",
+                expected=f"{PREFIX}SASL_USERNAME and {PREFIX}SASL_PASSWORD: the engine builds {JAAS} from them.",
+                remedy="set these two instead.",
+            )
         return KafkaOptions(bootstrap_servers, found)
 
     def for_spark(self) -> dict[str, str]:
-        """The options for Spark's Kafka source."""
-        return {"kafka.bootstrap.servers": self.bootstrap_servers, **{f"kafka.{name}": value for name, value in self.options.items()}}
+        """The options for Spark's Kafka source. Raises InvalidInput KAFKA_OPTION_UNUSABLE for an incomplete login."""
+        options = {name: value for name, value in self.options.items() if name not in (USERNAME, PASSWORD)}
+        if self.protocol.startswith("SASL"):
+            options[JAAS] = self._jaas()
+        return {"kafka.bootstrap.servers": self.bootstrap_servers, **{f"kafka.{name}": value for name, value in options.items()}}
 
     @property
     def user(self) -> str | None:
         """The user's name, for error messages; None without a SASL login."""
-        return self._login.username if self.protocol.startswith("SASL") else None
+        return self.options.get(USERNAME) if self.protocol.startswith("SASL") else None
 
     @property
     def protocol(self) -> str:
@@ -83,15 +95,19 @@ class KafkaOptions:
             text = text.replace(secret, "[hidden]")
         return text
 
-    @property
-    def _login(self) -> Login:
-        return Login.parse(self.options.get("sasl.jaas.config", ""))
+    def _jaas(self) -> str:
+        """The login as the JAAS text that Kafka's Java client expects."""
+        mechanism, username, password = self._login()
+        # Databricks renames the packages of its Kafka client.
+        shaded = "kafkashaded." if databricks.runtime() is not None else ""
+        module = f"{shaded}org.apache.kafka.common.security.{MECHANISMS[mechanism]}"
+        return f'{module} required username="{_escaped(username)}" password="{_escaped(password)}";'
 
     def _secrets(self) -> set[str]:
         named = {value for name, value in self.options.items() if SECRET.search(name)}
-        within = {value for name, value in self._login.options.items() if name != "username"}
+        named |= {_escaped(value) for value in named}  # as in the JAAS text
         # Shorter values ("true", "p") occur in ordinary text.
-        return {value for value in named | within if len(value) >= SECRET_LETTERS_MIN and value.lower() != "false"}
+        return {value for value in named if len(value) >= SECRET_LETTERS_MIN and value.lower() != "false"}
 
     def _tls(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -114,12 +130,27 @@ class KafkaOptions:
         return found
 
     def _sasl(self) -> dict[str, Any]:
-        mechanism, login = self.options.get("sasl.mechanism", "GSSAPI"), self._login
+        mechanism, username, password = self._login()
+        return {"sasl_mechanism": mechanism, "sasl_plain_username": username, "sasl_plain_password": password}
+
+    def _login(self) -> tuple[str, str, str]:
+        mechanism = self.options.get("sasl.mechanism", "GSSAPI")
         if mechanism not in MECHANISMS:
             raise _unusable(f"sasl.mechanism is {mechanism}", f"one of {', '.join(MECHANISMS)}")
-        if login.username is None or login.password is None:
-            raise _unusable("sasl.jaas.config contains no username and password", '`<login module> required username="…" password="…";`')
-        return {"sasl_mechanism": mechanism, "sasl_plain_username": login.username, "sasl_plain_password": login.password}
+        username, password = self.options.get(USERNAME), self.options.get(PASSWORD)
+        if username is None or password is None:
+            raise InvalidInput(
+                "KAFKA_OPTION_UNUSABLE",
+                f"{self.protocol} needs a login, and {PREFIX}SASL_USERNAME or {PREFIX}SASL_PASSWORD is not set.",
+                expected="both.",
+                remedy="set them; docs/how-to/secure-kafka.md has an example.",
+            )
+        return mechanism, username, password
+
+
+def _escaped(value: str) -> str:
+    """The value inside the double quotes of a JAAS text."""
+    return value.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _unusable(found: str, expected: str) -> InvalidInput:

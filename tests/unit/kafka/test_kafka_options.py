@@ -14,7 +14,8 @@ JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required usernam
 ENVIRONMENT = {
     "INGEST_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
     "INGEST_KAFKA_SASL_MECHANISM": "PLAIN",
-    "INGEST_KAFKA_SASL_JAAS_CONFIG": JAAS,
+    "INGEST_KAFKA_SASL_USERNAME": "ann",
+    "INGEST_KAFKA_SASL_PASSWORD": 's3"cr\\et; =',
     "INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION": "/etc/ca.pem",
     "INGEST_KAFKA_SSL_TRUSTSTORE_TYPE": "PEM",
     "INGEST_LAKE": "lake",
@@ -34,7 +35,7 @@ def test_options_reach_spark_under_their_java_names() -> None:
     }
 
 
-def test_the_same_connection_for_kafka_python_with_user_and_password_out_of_the_jaas_text() -> None:
+def test_the_same_connection_for_kafka_python() -> None:
     assert KafkaOptions.from_environment("a:1,b:2", ENVIRONMENT).for_python() == {
         "bootstrap_servers": ["a:1", "b:2"],
         "security_protocol": "SASL_SSL",
@@ -78,7 +79,6 @@ def test_scram_is_passed_on_and_the_host_name_is_checked_by_default() -> None:
     ("option", "value", "told"),
     [
         ("SASL_MECHANISM", "GSSAPI", "sasl.mechanism is GSSAPI"),
-        ("SASL_JAAS_CONFIG", 'some.Module required password="s3cret";', "contains no username and password"),
         ("SSL_TRUSTSTORE_TYPE", "JKS", "a store of type JKS"),
         ("SSL_KEYSTORE_CERTIFICATE_CHAIN", "-----BEGIN CERTIFICATE-----", "certificates themselves"),
     ],
@@ -91,10 +91,25 @@ def test_what_only_javas_client_could_use_is_refused_with_what_would_do(option: 
 
 
 def test_secrets_are_blotted_out_of_a_text_and_short_words_are_not() -> None:
-    environment = {"INGEST_KAFKA_SASL_JAAS_CONFIG": JAAS, "INGEST_KAFKA_SSL_KEY_PASSWORD": "of the key"}
-    options = KafkaOptions.from_environment("a:1", environment)
+    options = KafkaOptions.from_environment("a:1", {**ENVIRONMENT, "INGEST_KAFKA_SSL_KEY_PASSWORD": "of the key"})
     text = options.without_secrets(f'it is true: {JAAS} and s3"cr\\et; = and of the key of ann')
-    assert text == "it is true: [hidden] and [hidden] and [hidden] of ann"
+    hidden = JAAS.partition("password=")[0] + 'password="[hidden]";'
+    assert text == f"it is true: {hidden} and [hidden] and [hidden] of ann"
+
+
+def test_a_jaas_text_is_refused_and_a_login_needs_both_parts() -> None:
+    with pytest.raises(InvalidInput, match="KAFKA_OPTION_OWNED") as refused:
+        KafkaOptions.from_environment("a:1", {"INGEST_KAFKA_SASL_JAAS_CONFIG": JAAS})
+    assert "INGEST_KAFKA_SASL_USERNAME" in refused.value.expected and "cr" not in refused.value.found.partition("CONFIG")[2]
+    without = {name: value for name, value in ENVIRONMENT.items() if name != "INGEST_KAFKA_SASL_PASSWORD"}
+    for needed in (KafkaOptions.for_spark, KafkaOptions.for_python):
+        with pytest.raises(InvalidInput, match="KAFKA_OPTION_UNUSABLE"):
+            needed(KafkaOptions.from_environment("a:1", without))
+
+
+def test_on_databricks_the_login_module_is_that_of_its_own_kafka_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    assert KafkaOptions.from_environment("a:1", ENVIRONMENT).for_spark()["kafka.sasl.jaas.config"] == f"kafkashaded.{JAAS}"
 
 
 @pytest.mark.parametrize("name", OWNED)

@@ -112,10 +112,12 @@ def test_all_jobs_mean_the_same_lake_and_checkpoints_and_targets_do_not_share_th
 def test_credentials_come_from_the_secret_scope_and_stand_in_no_parameter(target: str) -> None:
     for name, job in bundle.jobs(target).items():
         (cluster,) = job["job_clusters"]
-        assert cluster["new_cluster"]["spark_env_vars"]["INGEST_KAFKA_SASL_JAAS_CONFIG"] == "{{secrets/kafka/kafka-jaas}}", name
+        variables = cluster["new_cluster"]["spark_env_vars"]
+        for part in ("username", "password"):
+            assert variables[f"INGEST_KAFKA_SASL_{part.upper()}"] == f"{{{{secrets/kafka/kafka-{part}}}}}", name
         assert "secrets" not in yaml.safe_dump(job["tasks"]), name
-    variables = " ".join(bundle.load()["variables"])
-    assert not any(word in variables for word in ("password", "jaas", "token"))
+    settings = " ".join(bundle.load()["variables"])
+    assert not any(word in settings for word in ("password", "jaas", "token"))
 
 
 def test_what_a_running_session_cannot_take_is_given_to_the_cluster() -> None:
