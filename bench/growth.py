@@ -104,9 +104,14 @@ def _figures(found: list[tuple[Cost, list[BatchReport]]]) -> dict[str, Any]:
     }
 
 
+def ratio(result: dict[str, Any]) -> float:
+    """A batch into the large table, of one into the small table."""
+    few, many = result["tables"].values()
+    return float(many["batch_s"] / few["batch_s"])
+
+
 def page(result: dict[str, Any]) -> str:
     """The page for docs/benchmarks/, with the command that measured."""
-    few, many = result["tables"].values()
     lines = [
         f"# Growth\n\n`python -m bench.growth --rounds {result['rounds']} --json docs/benchmarks/growth.json`\n",
         f"Batches of {BATCH:,} records with event ids that rise with time, into a table with so many rows; {result['rounds']} warm rounds "
@@ -115,7 +120,7 @@ def page(result: dict[str, Any]) -> str:
     ]
     for rows, each in result["tables"].items():
         lines.append(f"| {int(rows):,} | {each['batches']} | {each['batch_s']} | {each['merge_s']} | {each['processor_s_a_round']} |")
-    return "\n".join([*lines, f"\nA batch takes {many['batch_s'] / few['batch_s']:.2f} times as long.\n"])
+    return "\n".join([*lines, f"\nA batch takes {ratio(result):.2f} times as long.\n"])
 
 
 def main() -> None:

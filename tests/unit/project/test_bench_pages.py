@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import decoders, latency, producer, quality, rivals, start, throughput, verify
+from bench import decoders, growth, latency, producer, quality, rivals, scale, start, throughput, verify
 
 pytestmark = pytest.mark.unit
 
@@ -30,6 +30,8 @@ def result_of(name: str) -> dict[str, Any]:
         ("decoders", decoders.page),
         ("latency", latency.page),
         ("start", start.page),
+        ("scale", scale.page),
+        ("growth", growth.page),
         ("verify", verify.markdown),
         ("producer", producer.page),
         ("quality", quality.page),
@@ -54,6 +56,16 @@ def test_what_the_page_of_costs_says_of_ours_is_what_was_measured() -> None:
     speeds = ["{:.2f} ({:.2f} to {:.2f})".format(*ours["speed_of"][name]) for name in (rivals.NATIVE, rivals.SAME_COLUMNS, rivals.MERGE)]
     said = f"comes to {speeds[0]} of the speed of Delta's own sink, {speeds[1]} of one that writes the same columns, {speeds[2]} of a MERGE"
     assert said in " ".join((PROJECT / "docs" / "decisions" / "cost-of-a-batch.md").read_text(encoding="utf-8").split())
+
+
+def test_what_is_said_of_scale_and_growth_was_measured() -> None:
+    said = " ".join((PROJECT / "docs" / "decisions" / "cost-of-a-batch.md").read_text(encoding="utf-8").split())
+    points = {(each["factor"], each["value"]): each for each in result_of("scale")["points"]}
+    cost = {value: points["batch", value]["processor_us_a_record"] for value in ("10,000", "500,000", "2,000,000")}
+    assert "{:.0f} µs of CPU in batches of 10,000, {:.0f} µs in batches of 500,000 and {:.0f} µs".format(*cost.values()) in said
+    twenty, one = points["tables", "20"], points["tables", "1"]
+    assert f"take {int(twenty['processor_s'])} CPU seconds instead of {one['processor_s']:.0f}" in said
+    assert f"a batch takes {growth.ratio(result_of('growth')):.2f} times as long at 100 million rows" in said
 
 
 def test_what_the_page_of_quality_says_of_a_check_is_what_was_measured() -> None:
