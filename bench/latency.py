@@ -32,7 +32,8 @@ from deltalake import DeltaTable
 from bench.events import PARTITIONS, TOPIC, order
 from bench.result import about, keep
 from bench.verify import contract
-from ingest.delta.delta_log import Commit, DeltaLog, Logs
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import At, DataFusion
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.runtime.places import Places

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ingest.contract.columns import target_columns
 from ingest.contract.definition import Contract
 from ingest.contract.sql_type import DeltaType, field_to_delta, text_of
-from ingest.delta.delta_log import TableState
+from ingest.delta.table_state import TableState
 from ingest.runtime.errors import Refused
 
 # The table keeps these columns when the contract no longer asks for them. New rows have NULL in them.

@@ -9,113 +9,18 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from ingest.delta import log_errors
-from ingest.delta.batch_commit import BatchCommit, Snapshot
+from ingest.delta.commit import Commit, parse_commit
+from ingest.delta.table_state import TableState
 from ingest.runtime.files import Files, files_of
 from ingest.runtime.places import Places
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# A data file and its deletion vector (empty if it has none). Together they determine which rows are read.
-FileKey = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class AddedFile:
-    """A data file that a commit added. `records` is None if the writer stored no statistics."""
-
-    path: str
-    records: int | None
-    partition_values: dict[str, str] = field(default_factory=dict)
-    vector: str = ""
-
-    @property
-    def key(self) -> FileKey:
-        """The file with its deletion vector."""
-        return self.path, self.vector
-
-
-@dataclass(frozen=True)
-class Commit:
-    """One version of a Delta table."""
-
-    version: int
-    committed_at: datetime
-    operation: str
-    transactions: dict[str, int]
-    user_metadata: str | None
-    added: tuple[AddedFile, ...] = ()
-    removed: tuple[FileKey, ...] = ()
-    parameters: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def batch_commit(self) -> BatchCommit | None:
-        """Our BatchCommit, or None. The commit must contain both our metadata and the matching transaction id (I1)."""
-        batch_commit = BatchCommit.from_json(self.user_metadata)
-        return (
-            batch_commit if batch_commit is not None and self.transactions.get(batch_commit.app_id) == batch_commit.id.txn_version else None
-        )
-
-    @property
-    def deleted_rows(self) -> int:
-        """The number of rows that a DELETE reports as deleted. Delta and delta-rs name this metric differently."""
-        return int(self.metrics.get("numDeletedRows") or self.metrics.get("num_deleted_rows") or 0)
-
-
-@dataclass(frozen=True)
-class TableState:
-    """A table's metadata at its newest version, as its log records it.
-
-    `transactions` maps txnAppId to txnVersion. `stamp` identifies the newest commit (see `DeltaLog.stamp`); it is empty if the commit's
-    file is gone. `cluster_by` are the clustering columns.
-    """
-
-    version: int
-    id: str = ""
-    schema: str = ""
-    properties: dict[str, str] = field(default_factory=dict)
-    partition_by: tuple[str, ...] = ()
-    comment: str = ""
-    transactions: dict[str, int] = field(default_factory=dict)
-    stamp: str = ""
-    cluster_by: tuple[str, ...] = ()
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """Id, version and stamp."""
-        return Snapshot(self.id, self.version, self.stamp)
-
-    def after(self, actions: Iterable[dict[str, Any]]) -> TableState:
-        """The state after these actions. The caller sets `version` and `stamp`."""
-        metadata: dict[str, Any] = {}
-        transactions: dict[str, int] = {}
-        cluster_by = self.cluster_by
-        for action in actions:
-            metadata = action.get("metaData") or metadata
-            if txn := action.get("txn"):
-                transactions[txn["appId"]] = int(txn["version"])
-            if (domain := action.get("domainMetadata")) and domain["domain"] == "delta.clustering":
-                configuration = {} if domain.get("removed") else json.loads(domain["configuration"] or "{}")
-                cluster_by = tuple(".".join(names) for names in configuration.get("clusteringColumns", ()))
-        state = replace(self, transactions=self.transactions | transactions, cluster_by=cluster_by)
-        if not metadata:
-            return state
-        return replace(
-            state,
-            id=str(metadata.get("id", "")),
-            schema=str(metadata.get("schemaString", "")),
-            properties=dict(metadata.get("configuration") or {}),
-            partition_by=tuple(metadata.get("partitionColumns") or ()),
-            comment=str(metadata.get("description") or ""),
-        )
 
 
 class DeltaLog:
@@ -321,41 +226,6 @@ class Logs:
         """The logs of one table. A local lake needs no session."""
         files = files_of(places.lake, session)
         return Logs(*(DeltaLog(files, path) for path in (places.target, places.quarantine, places.ledger)))
-
-
-def parse_commit(version: int, actions: list[dict[str, Any]]) -> Commit:
-    """Build a commit from its actions."""
-    info: dict[str, Any] = {}
-    transactions: dict[str, int] = {}
-    added: list[AddedFile] = []
-    removed: list[FileKey] = []
-    for action in actions:
-        if "commitInfo" in action:
-            info = action["commitInfo"]
-        elif "txn" in action:
-            transactions[action["txn"]["appId"]] = int(action["txn"]["version"])
-        elif "add" in action:
-            add = action["add"]
-            stats = json.loads(add.get("stats") or "{}")
-            added.append(AddedFile(unquote(add["path"]), stats.get("numRecords"), add.get("partitionValues") or {}, _vector(add)))
-        elif "remove" in action:
-            removed.append((unquote(action["remove"]["path"]), _vector(action["remove"])))
-    return Commit(
-        version,
-        datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC),
-        str(info.get("operation", "")),
-        transactions,
-        info.get("userMetadata"),
-        tuple(added),
-        tuple(removed),
-        info.get("operationParameters") or {},
-        info.get("operationMetrics") or {},
-    )
-
-
-def _vector(file: dict[str, Any]) -> str:
-    vector = file.get("deletionVector")
-    return f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}" if vector else ""
 
 
 def _stamp_in(actions: list[dict[str, Any]], data: bytes) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ingest.delta.delta_log import Commit, DeltaLog, FileKey
+from ingest.delta.commit import Commit, FileKey
+from ingest.delta.delta_log import DeltaLog
 
 # The names of Delta and delta-rs in commitInfo. CLONE into an existing table replaces it.
 REPLACING = ("REPLACE TABLE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "CREATE OR REPLACE TABLE AS SELECT", "CLONE")

@@ -23,7 +23,8 @@ from pyspark.sql import types as T
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import BatchCommit, BatchId
-from ingest.delta.delta_log import Commit, DeltaLog
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog
 from ingest.delta.table_definitions import LEDGER_FIELDS, QUALITY_FIELDS, TableDefinition, definitions, quality_definition
 from ingest.runtime.errors import Bug, RunStopped
 from ingest.runtime.files import LocalFiles, is_local, local_path

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId
-from ingest.delta.delta_log import Commit, DeltaLog
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import Engine, Unreadable
 from ingest.delta.stored_rows import found
 from ingest.kafka.intervals import Intervals

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId, Snapshots
-from ingest.delta.delta_log import Commit, DeltaLog
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, asked
 from ingest.delta.reachable import reverts
 from ingest.kafka.topic_state import TopicId

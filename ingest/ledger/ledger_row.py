@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ingest.delta.batch_commit import BatchCommit, BatchId, Counts
-from ingest.delta.delta_log import Commit
+from ingest.delta.commit import Commit
 from ingest.delta.delta_sql import At, DataFusion, Spark
 from ingest.kafka.offsets import OffsetRange
 from ingest.runtime.files import is_local, local_path

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit
-from ingest.delta.delta_log import Commit, DeltaLog, Logs
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import asked, quoted
 from ingest.ledger.batch_history import with_existing_rows
 from ingest.ledger.ledger_reader import LedgerState, cut_since, ledger_rows, unledgered

@@ -21,7 +21,7 @@ from ingest.contract.definition import Contract
 from ingest.decode.decoder import BatchSource, decode
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId, Counts
-from ingest.delta.delta_log import Commit
+from ingest.delta.commit import Commit
 from ingest.kafka.offsets import OffsetRange, Planned, planned
 from ingest.ledger.ledger_row import inserted_by_partition
 from ingest.pipeline.batch_counts import BatchCounts, count_batch, kept, rank

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ingest.delta.delta_log import Commit
+from ingest.delta.commit import Commit
 from ingest.delta.reachable import reverts
 
 # They remove or move rows, and add none.

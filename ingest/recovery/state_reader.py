@@ -9,9 +9,11 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ingest.delta.batch_commit import BatchId, Snapshot, app_id
-from ingest.delta.delta_log import Commit, DeltaLog, Logs, TableState
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import Unreadable, asked
 from ingest.delta.reachable import reverts
+from ingest.delta.table_state import TableState
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_reader import LedgerState, Newest, read_ledger
 from ingest.recovery import refusals

@@ -16,7 +16,8 @@ import numpy as np
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import BatchId
-from ingest.delta.delta_log import Commit, DeltaLog
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, Unreadable, unreadable
 from ingest.delta.reachable import deletes
 from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns, in_quarantine, in_target, positions

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ingest.delta.delta_log import Commit, DeltaLog
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, Unreadable
 from ingest.delta.reachable import deletes
 from ingest.delta.stored_rows import NONE, Columns, Key, groups

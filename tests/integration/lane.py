@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import BatchCommit
-from ingest.delta.delta_log import Commit, DeltaLog
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import DataFusion
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state

@@ -16,7 +16,7 @@ from ingest.contract.columns import target_fields
 from ingest.decode.decoder import BatchSource, decode
 from ingest.delta import writer
 from ingest.delta.batch_commit import BatchCommit
-from ingest.delta.delta_log import Commit
+from ingest.delta.commit import Commit
 from ingest.runtime.errors import Bug
 from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.gate import Gate

@@ -13,7 +13,7 @@ from ingest.contract.columns import target_columns
 from ingest.contract.definition import Contract
 from ingest.contract.sql_type import field_to_delta
 from ingest.delta.contract_change import EVENT_ID_PROPERTY, changes, event_id_text, refuse
-from ingest.delta.delta_log import TableState
+from ingest.delta.table_state import TableState
 from ingest.runtime.errors import Refused
 
 

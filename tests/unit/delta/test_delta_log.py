@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ingest.delta.batch_commit import BatchCommit, BatchId, Snapshot, Snapshots, app_id
-from ingest.delta.delta_log import AddedFile, DeltaLog
+from ingest.delta.commit import AddedFile
+from ingest.delta.delta_log import DeltaLog
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.runtime.errors import Refused

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.delta.batch_commit import BatchCommit, BatchId, Counts, Snapshot, Snapshots
-from ingest.delta.delta_log import Commit
+from ingest.delta.commit import Commit
 from ingest.delta.table_definitions import LEDGER_FIELDS
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId

@@ -8,7 +8,7 @@ import pytest
 
 from ingest.cli.check import print_checked
 from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId, Kind, Snapshot, Snapshots
-from ingest.delta.delta_log import AddedFile, Commit
+from ingest.delta.commit import AddedFile, Commit
 from ingest.quality.scope import Last, Scope, Slice, decide, joined
 from ingest.quality.validation import Checked
 

@@ -16,7 +16,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from ingest.delta import contract_change
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import SEEK, BatchCommit, BatchId, Snapshots
-from ingest.delta.delta_log import Commit, DeltaLog, Logs
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import At, DataFusion
 from ingest.delta.reachable import deletes
 from ingest.kafka.offsets import OffsetRange
