@@ -73,9 +73,6 @@ def write_pages(
     store.set(key, whole)
     for old in sorted(store.list_keys(), key=lambda each: each.run_id.run_time, reverse=True)[PAGES_KEPT:]:
         store.remove_key(old)
-    # GX removes the page of a suite that it does not know; a table of the same name in another pipeline has its suite in this folder.
-    for other in sorted({each.expectation_suite_identifier.name for each in store.list_keys()} - {name}):
-        context.suites.add(great_expectations.ExpectationSuite(name=other))
     site = {
         "class_name": "SiteBuilder",
         "show_how_to_buttons": False,

@@ -98,7 +98,7 @@ def _table_rewound(state: StartState) -> Refused | None:
         if epoch > target.epoch:
             found = f"{source} has epoch {epoch}, but the table has {target.epoch or 'none'}"
         elif in_ledger is not None and (target.txn is None or in_ledger.id > target.txn):
-            found = f"the ledger has batch {in_ledger.id}, but the table ends at {target.txn}"
+            found = f"the ledger has batch {in_ledger.id}, but the table ends at {target.txn or 'no batch'}"
         elif newest is None and state.was_read and target.whole_log:
             found = "it has no batch, although records were read before"
         elif state.count is not None and state.count.missing:

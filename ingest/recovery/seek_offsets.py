@@ -129,4 +129,4 @@ def refuse(state: StartState, aim: Aim) -> None:
 
 def _invalid(found: str, broker: TopicState) -> InvalidInput:
     bounds = ", ".join(f"{p}:{first}..{end}" for p, (first, end) in sorted(broker.bounds.items()))
-    return InvalidInput("OFFSETS_INVALID", f"{found}.", expected=f"offsets that the topic contains: {bounds}.", remedy="correct --to.")
+    return InvalidInput("OFFSETS_INVALID", f"{found}.", expected=f"offsets of the topic, or its end: {bounds}.", remedy="correct --to.")

@@ -12,6 +12,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -166,9 +167,12 @@ class Broker:
             cluster_id = _cluster_id()
             format_it = [*command, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
             with output.open("ab") as console:
-                deadline_s = START_DEADLINE_S
-                done = subprocess.run(format_it, stdin=subprocess.DEVNULL, stdout=console, stderr=console, timeout=deadline_s, check=False)
-            if done.returncode != 0:
+                run = partial(subprocess.run, format_it, stdin=subprocess.DEVNULL, stdout=console, stderr=console, check=False)
+                try:
+                    formatted = run(timeout=START_DEADLINE_S).returncode == 0
+                except subprocess.TimeoutExpired:
+                    formatted = False
+            if not formatted:
                 raise self._failure(port)
         # The path of this folder's server.properties is the marker that identifies its process.
         self._child, process = launch(

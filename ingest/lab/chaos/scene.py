@@ -101,6 +101,7 @@ class Scene:
         self.producing = True
         self.read_to_the_end = False
         self._fruitless = 0
+        self._writer_seed = 0
         self._done_at_start = 0
         self._logs: dict[str, DeltaLog] = {}
         self._counted: dict[str, tuple[int, int]] = {}
@@ -215,7 +216,7 @@ class Scene:
     def start_writer(self, *, again: bool = False) -> Worker:
         """Start the next producer; `again` repeats the previous producer's stream from its start, as after a replay upstream."""
         number = len(self.manifests)
-        seed = max(number - 1, 0) if again else number
+        seed = self._writer_seed = self._writer_seed if again else number
         manifest = self.folder / f"manifest-{number}.jsonl"
         self.manifests.append(manifest)
         self.counts.writers += 1

@@ -7,6 +7,7 @@ It prints one JSON line per paced load when it has read all of its records: perc
 from __future__ import annotations
 
 import json
+import math
 import signal
 import sys
 import threading
@@ -45,7 +46,7 @@ def summary(took_ms: Sequence[float]) -> dict[str, float]:
     ordered = sorted(took_ms)
 
     def rank(part: float) -> float:
-        return round(ordered[min(int(part * len(ordered)), len(ordered) - 1)], 3)
+        return round(ordered[max(math.ceil(part * len(ordered)) - 1, 0)], 3)
 
     return {"records": len(ordered), "p50_ms": rank(0.5), "p95_ms": rank(0.95), "p99_ms": rank(0.99), "max_ms": round(ordered[-1], 3)}
 
