@@ -34,7 +34,7 @@ check: setup  ## lint, types and the unit tests (under a minute)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/pytest -q tests/unit
+	@$(BIN)/pytest -q tests/unit $(WORKERS)
 
 faults: setup  ## the tests marked slow: every refusal, mutants, kills at random (about an hour)
 	@$(BIN)/pytest -m slow $(WORKERS)

@@ -108,9 +108,11 @@ def page(result: dict[str, Any]) -> str:
     """The page for docs/benchmarks/, with the command that measured."""
     lines = [
         f"# Decoders\n\n`python -m bench.decoders --rounds {result['rounds']} --json docs/benchmarks/decoders.json`\n",
-        f"Processor seconds, the median of {result['rounds']} warm rounds in one session, {result['cores']} cores, commit "
-        f"{result['commit']} beside column expressions as of {BEFORE}.\n",
-        f"| records | {READ} | {READ}, {PLAIN} | {READ}, {OLD} | {READ}, {NEW} | {OLD} over {NEW}, without the reading | with it |",
+        f"CPU seconds to read a topic and decode it: median of {result['rounds']} warm rounds in one Spark session on {result['cores']} "
+        f"cores, commit {result['commit']}.\n*{NEW}* is the current decoder, *{OLD}* its predecessor (commit {BEFORE}). *{PLAIN}* is "
+        "Spark's own function,\nwhich is [not exact](../decisions/decoding-json.md). All columns of seconds include reading from Kafka. "
+        f"The ratios divide {OLD} by {NEW}.\n",
+        f"| records | {READ} only | {PLAIN} | {OLD} | {NEW} | ratio without reading | ratio with reading |",
         "|---|---|---|---|---|---|---|",
     ]
     for topic, found in result["topics"].items():

@@ -216,17 +216,18 @@ def page(result: dict[str, Any]) -> str:
         [
             "# Latency\n",
             f"`python -m bench.latency --rate {result['rate']} --minutes {result['minutes']} --json docs/benchmarks/latency.json`\n",
-            f"{result['rate']:,} records a second of about 226 bytes, in a transaction every tenth of a second, for {result['minutes']} "
-            f"minutes after one that is left out; {result['cores']} cores, which broker and producer share; commit {result['commit']}. "
-            "From the return of the producer's commit to the commit in the target's log.\n",
-            "| p50, s | p95, s | p99, s | most, s | batches | processor s of the run |\n|---|---|---|---|---|---|",
+            "Latency of a record: from the return of its producer's commit to the commit in the target's log. The producer sends "
+            f"{result['rate']:,} records\nof about 226 bytes per second, in ten transactions per second, for {result['minutes']} minutes "
+            f"after a minute of warm-up. {result['cores']} cores, which broker and\nproducer share; commit {result['commit']}.\n",
+            "| p50, s | p95, s | p99, s | max, s | batches | CPU s of the run |\n|---|---|---|---|---|---|",
             "| {p50_s} | {p95_s} | {p99_s} | {max_s} | {batches} | {processor_s} |".format(**result),
-            f"\nBy minute, p50 / p99: {by_minute}.\n",
-            "By third of the run, its memory took {}, {} and {} MB".format(*result["memory_mb"])
-            + " and its blocks on the disk {}, {} and {} MB.\n".format(*result["scratch_mb"]),
-            f"Then the table has {result['files']} files and {result['log_entries']} entries in its log. A question that reads all of it "
-            f"(`{QUESTION.replace('{t}', 't')}`) takes {result['question_processor_s']} processor s; of a copy compacted to "
-            f"{result['files_compacted']} files {result['question_compacted_processor_s']}: {ratio:.1f} times as much.\n",
+            f"\np50 / p99 of each minute, in seconds:\n{by_minute}.\n",
+            "Medians of the run's three thirds: {}, {} and {} MB of memory".format(*result["memory_mb"])
+            + ", and {}, {} and {} MB of disk for Spark's blocks.\n".format(*result["scratch_mb"]),
+            f"After the run, the table has {result['files']} files, and its log folder {result['log_entries']}. This query reads the whole "
+            f"table:\n`{QUESTION.replace('{t}', 't')}`.\nIt takes {result['question_processor_s']} CPU seconds. On a copy compacted to "
+            f"{result['files_compacted']} files it takes {result['question_compacted_processor_s']}: small files make it {ratio:.1f} "
+            "times as expensive.\n\nWhat limits latency: [cost of a batch](../decisions/cost-of-a-batch.md#latency).\n",
         ]
     )
 

@@ -120,10 +120,11 @@ def measure(broker: Broker, records: Records, rounds: int, codec: str | None) ->
 def markdown(result: dict[str, Any]) -> str:
     """The table for docs/benchmarks/."""
     lines = [
-        f"{result['records']:,} records of about 226 bytes, {result['rounds']} rounds, {result['cores']} cores that broker and producer "
-        f"share, Python {result['python']}.",
+        f"{result['records']:,} records of about 226 bytes, {result['rounds']} rounds after a warm-up, {result['cores']} cores that broker "
+        f"and producer share, Python {result['python']}.\nThe last column divides by the speed of kafka-python's own idempotent producer "
+        "in the same round (median).",
         "",
-        "| producer | codec | records/s (median) | of kafka-python's plain idempotent one |",
+        "| producer | compression | records/s (median) | relative speed |",
         "|---|---|---|---|",
     ]
     lines += [f"| {row['rival']} | {row['codec']} | {row['records_per_s']:,} | {row['of_plain']} |" for row in result["rivals"]]
@@ -140,7 +141,8 @@ def profile(broker: Broker, records: Records) -> None:
 
 def page(result: dict[str, Any]) -> str:
     """The page for docs/benchmarks/."""
-    head = f"`python -m bench.producer --rounds {result['rounds']}`: producers side by side, in one run on one broker.\n\n"
+    head = f"`python -m bench.producer --rounds {result['rounds']}` compares the producers of `ingest.kafka.delivery`\n"
+    head += "([tutorial](../tutorial/delivery.md)) with kafka-python's own. They take turns on one broker.\n\n"
     return f"# The transactional producer\n\n{head}{markdown(result)}"
 
 

@@ -135,25 +135,27 @@ def markdown(result: dict[str, Any]) -> str:
     rows, new = f"{result['rows']:,}", f"{result['new_rows']:,}"
     expectations = result["expectations"]
     lines = [
-        f"{rows} rows, {expectations} expectations, {result['master']}, Great Expectations {result['great_expectations']}, load average "
-        f"{result['load_before_and_after'][0]} before and {result['load_before_and_after'][1]} after.",
+        f"{rows} rows, {expectations} expectations, Spark {result['master']}, Great Expectations (GX) {result['great_expectations']}, load "
+        f"average {result['load_before_and_after'][0]} before\nand {result['load_before_and_after'][1]} after. The first round is cold; "
+        "the others are warm.",
         "",
-        "| validation run | seconds | Spark's jobs | GX and the rest |",
+        "| validation run | seconds in all | in Spark jobs | in GX and Python |",
         "|---|---|---|---|",
         line("all rows, cold", result["whole"][:1]),
         line("all rows, warm", result["whole"][1:]),
-        line(f"after {new} new rows: {result['of_all_rows']} expectations of all rows, the rest of the new ones", result["new"][1:]),
-        line(f"the same in a run that goes on: {expectations - result['of_all_rows']} of the new rows alone", result["at_work"][1:]),
+        line(f"after {new} new rows: {result['of_all_rows']} expectations on all rows, the others on the new rows", result["new"][1:]),
+        line(f"during `ingest run --check`: only the {expectations - result['of_all_rows']} on the new rows", result["at_work"][1:]),
         "",
-        f"A page takes {result['page_s']} s, a suite of `ingest suggest` on this table {result['suggest_s']} s. A verb also starts Python, "
-        "GX and Spark.",
+        f"Writing a Data Docs page takes {result['page_s']} s; `ingest suggest` takes {result['suggest_s']} s on this table. These times "
+        "leave out the start of\nPython, GX and Spark, which a command adds.",
     ]
     return "\n".join([*lines, ""])
 
 
 def page(result: dict[str, Any]) -> str:
     """The page for docs/benchmarks/."""
-    head = f"`python -m bench.quality --rounds {len(result['whole'])}{' --persist' * result['persist']}`: the validation of `ingest check`."
+    head = f"`python -m bench.quality --rounds {len(result['whole'])}{' --persist' * result['persist']}` measures the validation in "
+    head += "[`ingest check`](../how-to/quality.md)."
     return f"# Quality checks\n\n{head}\n\n{markdown(result)}"
 
 

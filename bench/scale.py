@@ -133,15 +133,16 @@ def measure(rounds: int, chosen: list[Point], folder: Path) -> list[dict[str, An
 def page(result: dict[str, Any]) -> str:
     """The page for docs/benchmarks/, with the command that measured."""
     base = f"{BASE.partitions} partitions, {BASE.cores} cores, batches of {BASE.batch:,}, records of {BASE.size} bytes, "
-    base += f"{BASE.duplicates:.0%} sent again, one table"
+    base += f"{BASE.duplicates:.0%} duplicates, one table"
     lines = [
         f"# Scale\n\n`python -m bench.scale --rounds {result['rounds']} --json docs/benchmarks/scale.json`\n",
-        f"One thing changes at a time; the rest is {base}. The median of {result['rounds'] - 1} warm rounds on a machine with "
-        f"{result['cores']} cores, which the broker shares; commit {result['commit']}.\n",
-        "| | | records | wall, s | processor, s | µs a record | records/s | MB/s and core | memory, GB |",
+        f"Each row changes one factor of the base case: {base}.\nMedian of {result['rounds'] - 1} warm rounds on a machine with "
+        f"{result['cores']} cores, which the broker shares; commit {result['commit']}. "
+        "[What this means](../decisions/cost-of-a-batch.md#scale).\n",
+        "| factor | value | records | wall, s | CPU, s | CPU µs per record | records/s | MB per CPU s | memory, GB |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    names = {"size": "bytes a record", "batch": "records a batch", "duplicates": "records sent again"}
+    names = {"size": "bytes per record", "batch": "records per batch"}
     for row in result["points"]:
         first = (
             f"| {names.get(row['factor'], row['factor'])} | {row['value']} | {row['records']:,} | {row['wall_s']} | {row['processor_s']} "

@@ -120,15 +120,16 @@ def page(result: dict[str, Any]) -> str:
     """The page for docs/benchmarks/, with the command that measured."""
     lines = [
         f"# Starts\n\n`python -m bench.start --rounds {result['rounds']} --json docs/benchmarks/start.json`\n",
-        f"`ingest run --once` as a user starts it, from the command to its end: the median of {result['rounds']} rounds on "
-        f"{result['cores']} cores, and in brackets the spread; commit {result['commit']}. A first start makes the tables, too; 5 % of its "
-        "events are sent twice. Later starts by the commits in the target's log.\n",
-        "| commits | start | wall, s | processor, s |\n|---|---|---|---|",
+        f"Time of the whole command `ingest run --once`, from its start to its exit: median and range of {result['rounds']} rounds on "
+        f"{result['cores']} cores, commit {result['commit']}.\nA first start also creates the tables; 5 % of its events are sent twice. "
+        "The last four rows are later starts, by the number of commits\nin the target's log. Where the time goes: [the cost of a start]"
+        "(../decisions/cost-of-a-batch.md#the-cost-of-a-start).\n",
+        "| commits | start | wall, s | CPU, s |\n|---|---|---|---|",
     ]
     for commits, found in ({"": result["first"]} | result["seconds"]).items():
         for what, every in found.items():
             walls, cpus = zip(*every[1:], strict=True)
-            lines.append(f"| {f'{int(commits):,}' if commits else ''} | {what} | {_median(walls)} | {_median(cpus)} |")
+            lines.append(f"| {f'{int(commits):,}' if commits else '–'} | {what} | {_median(walls)} | {_median(cpus)} |")
     return "\n".join([*lines, ""])
 
 

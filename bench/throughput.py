@@ -33,6 +33,16 @@ from ingest.runtime import spark
 ROUNDS = 5
 # What a run's speed is set against.
 AGAINST = (NATIVE, SAME_COLUMNS, MERGE)
+LEGEND = """\
+- **read and from_json**: reads and decodes; writes nothing.
+- **native Delta sink**: Delta's own streaming sink. It appends; it neither deduplicates nor quarantines.
+- **native, our columns and fetches**: the same, with Oncelake's provenance columns and Kafka fetch sizes.
+- **append in foreachBatch**: an append that is idempotent by txnAppId and txnVersion; no deduplication.
+- **dropDuplicatesWithinWatermark**: Spark's deduplication, which forgets an id after ten minutes, into Delta's own sink.
+- **MERGE in foreachBatch**: deduplicates each batch, then a MERGE on the event id, as tutorials show it.
+- **oncelake**: `ingest run --once`, with quarantine, counts and ledger.
+- **oncelake, conflicts: table**: the same, and compares the payloads of duplicates with the table.
+"""
 
 
 def measure(rivals: Sequence[Rival], rounds: int, folder: Path, meter: Meter) -> None:
@@ -92,11 +102,13 @@ def page(result: dict[str, Any]) -> str:
     lines = [
         f"# Throughput\n\n`python -m bench.throughput --rounds {rounds} --json docs/benchmarks/throughput.json` (`make bench` runs it with "
         f"{ROUNDS} rounds)\n",
-        f"{result['records']:,} records of about {RECORD_BYTES} bytes, batches of {result['batch']:,}, {rounds} rounds of which the "
-        f"first is cold and counts only in its own column, {result['cores']} cores, Spark {result['spark']}, commit {result['commit']}. "
-        "Processor seconds are those of the JVM and of Python together, without the broker.\n",
-        "| | wall, s (spread) | cold, s | processor, s | of them Python | µs a record | records/s | records/s and core | MB/s and core | "
-        "memory, GB |",
+        f"These pipelines move the same {result['records']:,} records of about {RECORD_BYTES} bytes from one topic into a new table, in "
+        f"turn:\n\n{LEGEND}",
+        f"Batches of {result['batch']:,}; {rounds} rounds, of which the first is cold and counts only in its own column; {result['cores']} "
+        f"cores, Spark {result['spark']}, commit {result['commit']}.\nCPU seconds are those of the JVM and Python together, without the "
+        "broker. What they mean: [cost of a batch](../decisions/cost-of-a-batch.md#compared-with-deltas-own-sink).\n",
+        "| pipeline | wall, s (range) | cold, s | CPU, s | of that Python | CPU µs per record | records/s | records per CPU s | "
+        "MB per CPU s | memory, GB |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in result["rivals"]:
@@ -106,14 +118,18 @@ def page(result: dict[str, Any]) -> str:
             f"{statistics.median(own):.1f} | {statistics.median(python):.1f} | {row['processor_us_a_record']} | {row['records_per_s']:,} | "
             f"{row['records_per_processor_s']:,} | {row['mb_per_processor_s']} | {row['memory_bytes'] / 1e9:.1f} |"
         )
-    for field, title in (("speed_of", "Speed (wall time), of the rival above it"), ("processor_time_of", "Processor time, of that of")):
+    titles = {
+        "speed_of": "Speed (by wall time) relative to the pipeline at the top of the column. Higher is faster",
+        "processor_time_of": "CPU time relative to the pipeline at the top of the column. Lower is cheaper",
+    }
+    for field, title in titles.items():
         heads = list(result["rivals"][0][field])
-        lines += [f"\n{title}, by round: the median and the spread.\n", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+        lines += [f"\n{title}. Median and range of the rounds.\n", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
         for row in result["rivals"]:
             cells = " | ".join("{:.2f} ({:.2f} to {:.2f})".format(*row[field][head]) for head in heads)
             lines.append(f"| {row['rival']} | {cells} |")
     parts = ", ".join(f"{step} {seconds:.2f} s" for step, seconds in result["steps_s"].items())
-    return "\n".join([*lines, f"\nA full warm batch of ours by step, wall time: {parts}.\n"])
+    return "\n".join([*lines, f"\nWall time of the steps of a full warm Oncelake batch: {parts}.\n"])
 
 
 def main() -> None:

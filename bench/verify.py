@@ -177,14 +177,14 @@ def measure(events: int, rounds: int, many: int) -> dict[str, Any]:
 def markdown(result: dict[str, Any]) -> str:
     """The page for docs/benchmarks/."""
     lines = [
-        "# The proofs",
+        "# Verify",
         "",
-        "`make bench` runs `bench/verify.py`: each verb as a process of its own, with all that it starts.",
+        "`python -m bench.verify --json docs/benchmarks/verify.json` times each command as a process of its own, from start to exit.",
         "",
-        f"{result['records']:,} records, {result['cores']} cores, commit {result['commit']}. The yardstick is a Python that does nothing",
-        f"but `{YARDSTICK}`, run between the verbs: {result['libraries_median_s']} s.",
+        f"{result['records']:,} records, {result['cores']} cores, commit {result['commit']}. The last column compares with the time that",
+        f"Python takes for `{YARDSTICK}` alone: {result['libraries_median_s']} s.",
         "",
-        "| verb | s (median) | min–max | yardsticks |",
+        "| command | s (median) | min–max | multiple of the imports |",
         "|---|---|---|---|",
         *(
             f"| `ingest {row['verb']}` | {row['median_s']} | {row['min_s']}–{row['max_s']} | {row['yardsticks']} |"
@@ -195,8 +195,9 @@ def markdown(result: dict[str, Any]) -> str:
     if many is not None:
         lines += [
             "",
-            f"`ingest verify` over {many['rows']:,} rows with random UUIDs as event ids, written by deltalake: {many['s']} s with",
-            f"{many['processor_s']} s of processor and {many['memory_gb']} GB of memory at most: counts, and unique ids and positions.",
+            f"On a table of {many['rows']:,} rows with random UUIDs as event ids, `ingest verify` takes {many['s']} s,",
+            f"{many['processor_s']} CPU seconds and at most {many['memory_gb']} GB of memory. It counts the rows, and checks that event",
+            "ids and positions are unique.",
         ]
     return "\n".join([*lines, ""])
 

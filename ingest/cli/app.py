@@ -7,11 +7,13 @@ import json
 import os
 import re
 import select
+import shutil
 import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
@@ -97,10 +99,11 @@ def print_error(error: IngestError) -> None:
 
 
 def _wrapped(head: str, text: str) -> str:
-    """Wrap the text at WIDTH. A command in backticks stays on one line, so that it can be copied."""
-    commands = re.sub("`[^`]*`", lambda command: command.group().replace(" ", "\0"), text)
-    wrapped = textwrap.fill(head + commands, WIDTH, subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False)
-    return wrapped.replace("\0", " ")
+    """Wrap each line at WIDTH, or at the terminal's width if that is less. A command in backticks is not broken, so it can be copied."""
+    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 0)).columns)
+    commands = re.sub("`[^`]*`", lambda command: command.group().replace(" ", "\0"), head + text)
+    wrap = partial(textwrap.fill, width=width, subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(map(wrap, commands.splitlines())).replace("\0", " ")
 
 
 def main() -> None:

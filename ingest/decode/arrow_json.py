@@ -2,7 +2,7 @@
 
 docs/reference/contracts.md has the rules. A typed decoder (msgspec) reads nearly every record. It accepts some records that break the
 rules; checks on the columns and on the text find them. exact_json.py reads these records again, and those that the typed decoder refuses.
-It alone decides what is wrong with a record. So the typed decoder may accept too few records, never too many.
+It alone decides what is wrong with a record. So the typed decoder and its checks may accept too few records, never too many.
 """
 
 from __future__ import annotations

@@ -105,9 +105,12 @@ class KafkaOptions:
 
     def _secrets(self) -> set[str]:
         named = {value for name, value in self.options.items() if SECRET.search(name)}
-        named |= {_escaped(value) for value in named}  # as in the JAAS text
-        # Shorter values ("true", "p") occur in ordinary text.
-        return {value for value in named if len(value) >= SECRET_LETTERS_MIN and value.lower() != "false"}
+        named |= {_escaped(value) for value in named}
+        # Shorter values ("true", "p") occur in ordinary text. The JAAS text must not show them either.
+        hidden = {value for value in named if len(value) >= SECRET_LETTERS_MIN and value.lower() != "false"}
+        if PASSWORD in self.options:
+            hidden.add(f'password="{_escaped(self.options[PASSWORD])}"')
+        return hidden
 
     def _tls(self) -> dict[str, Any]:
         found: dict[str, Any] = {}

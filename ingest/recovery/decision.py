@@ -1,4 +1,4 @@
-"""The decision of a start: continue, and at which offsets, or refuse. The table of DESIGN section 5, in its order (I2, I6).
+"""The decision of a start: continue, and at which offsets, or refuse. The table of docs/reference/errors.md, in its order (I2, I6).
 
 Pure: no Spark, no files, no broker. The first of several refusals is reported. The checkpoints never decide where a start continues.
 """

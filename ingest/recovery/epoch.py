@@ -1,4 +1,4 @@
-"""Opening an epoch: the one operation behind a first start, every later start and a seek (I8, DESIGN section 5).
+"""Opening an epoch: the one operation behind a first start, every later start and a seek (I8, docs/reference/guarantees.md).
 
 1. Read the start state and decide. A start that is refused fences nobody.
 2. Fence the target with (epoch, 0).
@@ -86,7 +86,7 @@ class Epoch:
     @property
     def fence(self) -> BatchCommit:
         """The BatchCommit of its fence."""
-        return self.writer.batch_commit("epoch", FENCE, self.look_back.seen)
+        return self.writer.batch_commit("epoch", FENCE, self.look_back.snapshots)
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class _Opening:
         look_back.again()
 
         # 7. Create the folder of the new checkpoint.
-        checkpoint = self._make_checkpoint(writer, look_back.seen.target.table_id)
+        checkpoint = self._make_checkpoint(writer, look_back.snapshots.target.table_id)
         crash_points.at("start_checkpoint", 0)
         reached, epochs = _read_before(state, ledger, writer)
         return Epoch(writer, beginning.starts, reached, epochs, checkpoint, look_back, ledger, beginning.sought, tuple(healed))

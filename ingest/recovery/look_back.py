@@ -17,14 +17,14 @@ class LookBack:
     name: str
     target: DeltaLog
     quarantine: DeltaLog
-    seen: Snapshots
+    snapshots: Snapshots
 
     def again(self) -> Snapshots:
         """Check both tables and return their new snapshots. Raises RunStopped TABLE_REWOUND or QUARANTINE_REWOUND."""
-        target = self._since(self.target, self.seen.target, "TABLE_REWOUND")
-        quarantine = self._since(self.quarantine, self.seen.quarantine, "QUARANTINE_REWOUND")
-        self.seen = Snapshots(target, quarantine)
-        return self.seen
+        target = self._since(self.target, self.snapshots.target, "TABLE_REWOUND")
+        quarantine = self._since(self.quarantine, self.snapshots.quarantine, "QUARANTINE_REWOUND")
+        self.snapshots = Snapshots(target, quarantine)
+        return self.snapshots
 
     def _since(self, log: DeltaLog, seen: Snapshot, code: str) -> Snapshot:
         newest = log.newest()

@@ -23,7 +23,7 @@ EVENTS = 20_000
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "ingest", "demo", "--project", str(PROJECT), "--folder", str(folder), "--events", str(EVENTS), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=folder)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ _PIECE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```text\n(?P<printed>.*?)`
 
 def test_every_piece_of_the_page_runs_and_prints_what_it_says(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
-    monkeypatch.chdir(PAGE.parents[1])
+    monkeypatch.chdir(PAGE.parents[2])
     text = PAGE.read_text(encoding="utf-8")
     pieces = list(_PIECE.finditer(text))
     assert len(pieces) >= 12 and sum(piece["printed"] is not None for piece in pieces) == text.count("```text\n")

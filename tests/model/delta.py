@@ -1,6 +1,7 @@
 """Delta tables: versions, transaction ids, what others do to them, and their logs as the engine's own functions read them.
 
-Of Delta's rules only those that the design rests on (DESIGN section 5): a statement whose transaction id is not above the table's is
+Of Delta's rules only those that the design rests on (docs/reference/guarantees.md): a statement whose transaction id is not above the
+table's is
 skipped when it begins, and fails when a commit of its app id came while it was in flight; a statement that reads fails when files
 changed beneath it; RESTORE, overwrite and REPLACE keep transaction ids and log entries.
 """

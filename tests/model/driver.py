@@ -238,7 +238,7 @@ class Driver:
         yield
         if world.topic is not topic:
             raise Stopped("TOPIC_RECREATED", "beneath the run")
-        base = replace(self._mark("batch", self.number, self.look_back.seen), ranges=ranges)
+        base = replace(self._mark("batch", self.number, self.look_back.snapshots), ranges=ranges)
         read = Counter(p for p, _, _ in records)
         stored: Counter[int] = Counter()
         if failed and not self.mutations.quarantine_last:
@@ -375,8 +375,8 @@ class Driver:
         if self.mutations.never_looks_back:
             now = [log.state() for log in self.logs[:LEDGER]]
             if None not in now:
-                self.look_back.seen = Snapshots(*(each.snapshot for each in now))
-            return self.look_back.seen
+                self.look_back.snapshots = Snapshots(*(each.snapshot for each in now))
+            return self.look_back.snapshots
         return self.look_back.again()
 
     def _commit(

@@ -42,8 +42,8 @@ class Setting:
 
 class World:
     """`tables` are target, quarantine and ledger; `drivers` are by number; `error` is what the last one was ended by; `refused` the codes
-    of all. `limit_met`: a limit that DESIGN accepts was met, a replacement that Delta cleaned from the log; `beneath`: a driver went on
-    after a copy had been put back beneath it."""
+    of all. `limit_met`: a limit that docs/reference/guarantees.md accepts was met, a replacement that Delta cleaned from the log;
+    `beneath`: a driver went on after a copy had been put back beneath it."""
 
     def __init__(self, setting: Setting = Setting(), mutations: Mutations = Mutations()) -> None:
         self.setting, self.mutations, self.limit = setting, mutations, setting.limit

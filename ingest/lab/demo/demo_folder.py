@@ -39,6 +39,11 @@ def shown(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
+def words(project: Path, lake: Path) -> list[str]:
+    """The options that name a project and a lake, as a user types them; no project if it is the working folder."""
+    return [*([] if project == Path.cwd() else ["--project", shown(project)]), "--lake", shown(lake)]
+
+
 def remove_unless_used(folder: Path) -> bool:
     """Delete the folder of a demo that has ended. Return False for a folder in use, and for one that no demo made."""
     try:

@@ -153,14 +153,13 @@ class Pipeline:
             return
         if code != -signal.SIGKILL:
             raise self._failed(f"should have been killed, but ended with exit code {code}")
-        files, deleted = 0, ""
+        self.say(self.name, f"KILLED {self._to_kill[0][1]}")
+        files = 0
         if len(self._to_kill) == 1:
             files = sum(path.is_file() for path in self.checkpoints.rglob("*"))
             shutil.rmtree(self.checkpoints)
-            deleted = f"; {files} checkpoint files DELETED"
-        where = self._to_kill[0][1]
+            self.say(self.name, f"DELETED the folder of its checkpoints, {files} files")
         self.kills.append(Killed(self.name, child.pid, self._jvm_pid, now - self._started_at, files))
-        self.say(self.name, f"KILLED {where}{deleted}")
 
     def _common(self) -> list[str]:
         words = [contract.name for contract in self.contracts]

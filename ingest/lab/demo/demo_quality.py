@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from contextlib import ExitStack
@@ -10,7 +11,7 @@ from contextlib import ExitStack
 from kafka import KafkaProducer
 
 from ingest.contract import event_id
-from ingest.lab.demo.demo_folder import shown
+from ingest.lab.demo.demo_folder import words
 from ingest.lab.demo.demo_pipeline import Pipeline
 from ingest.lab.interrupt import uninterrupted
 from ingest.lab.worker import Worker
@@ -47,4 +48,4 @@ def answer(pipeline: Pipeline) -> tuple[str, list[str]]:
             stack.callback(child.kill)
         while child.poll() is None:
             time.sleep(POLL_S)
-        return f'ingest sql "{QUESTION}" --lake {shown(pipeline.lake)}', child.lines()
+        return shlex.join(["ingest", "sql", QUESTION, *words(pipeline.project, pipeline.lake)]), child.lines()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ingest.lab.demo.demo_folder import shown
+from ingest.lab.demo.demo_folder import words
 from ingest.lab.demo.demo_quality import METHOD
 
 if TYPE_CHECKING:
@@ -38,9 +40,10 @@ def print_report(report: DemoReport, seconds: float, *, full: bool) -> None:
         console.print(f"  {line}" if full or len(line) < WIDTH - 2 else f"  {line[: WIDTH - 3]}…")
     command, answer = report.answer
     console.print(f"SQL (`{command}`):" if full else "SQL (`ingest sql`, no Spark):", style="bold")
-    for line in answer[:-1]:  # less the count of rows
-        console.print(f"  {line}")
-    console.print(f"Try next, with --lake {shown(ours.lake)}:", style="bold")
+    for line in answer:
+        if not re.fullmatch(r"\d+ rows?", line):
+            console.print(f"  {line}")
+    console.print(f"Try next, with {shlex.join(words(ours.project, ours.lake))}:", style="bold")
     console.print("  ingest sql --question quarantine-by-reason --table orders")
     console.print("  ingest verify orders payments")
     console.print("  docs/tutorial/first-table.md leads to a table of your own; `ingest demo --full` shows every batch")
@@ -53,7 +56,7 @@ def _table(report: DemoReport) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)  # 80 columns
     for title in ("table", "", "rows", "duplicates", "lost", "aborted", "broken", "quarantined"):
         table.add_column(title, justify="left" if title in ("table", "") else "right")
     shown_table = ""

@@ -54,16 +54,17 @@ class Story:
         elif self._live is not None:
             self._latest[who] = self.seconds, what
             if not detail:
-                self._live.console.print(f"{self.seconds:5.0f} s  {who:<8}  {what}", highlight=False, soft_wrap=True)
+                self._live.console.print(f"{self.seconds:5.0f} s  {who:<8}  {what}", highlight=False, markup=False, soft_wrap=True)
 
     def _table(self) -> Table:
         from rich import box
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(box=box.SIMPLE, title=f"{self.seconds:.0f} s", title_justify="left")
         table.add_column("")
         table.add_column("since", justify="right")
         table.add_column("now", no_wrap=True, overflow="ellipsis")
         for who, (at, what) in self._latest.items():
-            table.add_row(who, f"{at:.0f} s", what)
+            table.add_row(who, f"{at:.0f} s", Text(what))  # a Text, because an output line may contain [brackets]
         return table

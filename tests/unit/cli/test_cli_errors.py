@@ -245,3 +245,14 @@ def test_an_error_fits_a_terminal_and_its_command_is_not_broken(
     print_error(error)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) > 3 and max(map(len, lines)) <= 108 and any(command in line for line in lines)
+
+
+def test_each_problem_of_a_list_stays_a_line_of_its_own_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_error(InvalidInput("A_CODE", "2 problems:\n   1. one\n   2. " + "two " * 30, expected="this.", remedy="mend it."))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["ingest: A_CODE: 2 problems:", "   1. one"] and lines[2].startswith("   2. two")
+    assert len(lines) == 6 and max(map(len, lines)) <= 80

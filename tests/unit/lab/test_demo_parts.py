@@ -5,13 +5,16 @@ from __future__ import annotations
 import fcntl
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from ingest.lab.demo.demo_folder import IN_USE, run_folder
+from ingest.lab.demo.demo_folder import IN_USE, run_folder, words
+from ingest.lab.demo.demo_pipeline import KILLS
 from ingest.lab.demo.demo_run import DemoResult
 from ingest.lab.demo.demo_screen import WIDTH, print_report
 from ingest.lab.demo.demo_sent import Sent, measure, read_manifest
@@ -98,7 +101,7 @@ def report(verify_exit: int = 0) -> Any:
     outcome = measure(SENT, Counter({"a": 1, "b": 1, "c": 1}), [(0, 5), (0, 6), (1, 2)])
     worse = measure(SENT, Counter({"a": 3, "b": 1}), [])
     ours = SimpleNamespace(
-        exit_code=1, output=RAN, contracts=[SimpleNamespace(name="shop.payments")], lake=Path("demo/[1]/lake"), checkpoints=Path("c")
+        exit_code=1, output=RAN, contracts=[SimpleNamespace(name="shop.payments")], lake=Path("demo/[old]/lake"), project=Path.cwd()
     )
     return SimpleNamespace(
         results=[DemoResult("shop.payments", "oncelake", outcome), DemoResult("shop.payments", "by hand", worse)],
@@ -122,15 +125,58 @@ def test_the_last_screen_says_what_was_sent_what_each_holds_the_balance_the_chec
         f"  {line}" for line in VERIFIED[:3]
     ]
     assert "  shop.payments: FAILED (1 of 2)" in lines and "    ! critical: a set" in lines and "  3" in lines
+    assert "1 row" not in "".join(lines) and "Try next, with --lake 'demo/[old]/lake':" in lines
     assert lines[-1] == "Oncelake holds every committed event exactly once. 88 s."
     # Two tables need two more rows, and three more lines of balance: with the story below forty.
     assert len(lines) <= 21 and max(map(len, lines)) <= WIDTH
+
+
+def test_the_table_of_the_demo_as_it_is_fits_a_terminal_of_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = report()
+    sent = Sent(ids={str(number) for number in range(66_000)}, poison={(0, number): "tombstone" for number in range(33)})
+    worse = replace(measure(sent, Counter(), []), rows=172_345, duplicates=100_345, lost=0, aborted=5_123, quarantined=33)
+    shown.results, shown.sent_to = [DemoResult("shop.payments", "by hand", worse)], lambda table: sent
+    print_report(shown, 88.4, full=False)
+    lines = capsys.readouterr().out.splitlines()[1:5]
+    assert lines[0].split()[-6:] == ["rows", "duplicates", "lost", "aborted", "broken", "quarantined"]
+    assert lines[3].split()[-6:] == ["172,345", "100,345", "0", "5,123", "0", "33"] and max(len(line.rstrip()) for line in lines) <= 80
+
+
+def test_an_answer_that_is_an_error_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = report()
+    shown.answer = ("ingest sql ...", ["ingest: SQL_FAILED: no", "  expected: yes", "  to mend:  so"])
+    print_report(shown, 88.4, full=False)
+    assert "to mend:  so" in capsys.readouterr().out
+
+
+def test_the_options_of_a_demo_elsewhere_name_its_project_and_full_paths(tmp_path: Path) -> None:
+    assert words(tmp_path, tmp_path / "a lake") == ["--project", str(tmp_path), "--lake", str(tmp_path / "a lake")]
+    assert words(Path.cwd(), Path.cwd() / "demo") == ["--lake", "demo"]
 
 
 def test_a_balance_that_does_not_hold_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
     print_report(report(verify_exit=1), 88.4, full=True)
     out = capsys.readouterr().out
     assert "exit code 1)" in out and "NOT EXACT" in out and "page: file:///p.html" in out and "in target  8" in out
+
+
+def test_a_line_of_the_story_about_a_kill_fits_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    with Story("lines") as story:
+        for who, kills in KILLS.items():
+            for _, words_of_it in kills:
+                story.say(who, f"KILLED {words_of_it}")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and max(map(len, lines)) <= WIDTH
+
+
+def test_the_live_story_shows_brackets_as_they_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with Story("live") as story:
+        story.say("broker", "files: demo/[old]/1")
+        story.say("oncelake", "note: [/tmp/x] is gone", detail=True)
+        Console(markup=True).print(story._table())
+    out = capsys.readouterr().out
+    assert out.count("demo/[old]/1") >= 2 and "note: [/tmp/x] is gone" in out
 
 
 def test_the_story_has_one_line_an_event_and_details_only_in_full(capsys: pytest.CaptureFixture[str]) -> None:

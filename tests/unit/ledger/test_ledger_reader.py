@@ -174,7 +174,7 @@ def test_a_lost_ledger_is_made_again_from_the_log(scene: Scene, merged: list[tup
 def test_what_stood_when_a_seek_looked_is_counted_then(
     scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]], kept: bool
 ) -> None:
-    """DESIGN: also of batches that the ledger lacks yet, and not what stands when it is appended."""
+    """Also of batches that the ledger lacks yet, and not what stands when it is appended."""
     before = known(scene) if kept else LedgerState()
     scene.target.delete('"_offset" IN (31, 32, 33)')
     scene.seek(30)

@@ -1,4 +1,4 @@
-"""What a start does: each row of the table in DESIGN section 5, each of its clauses, and which is told first (I2, I6)."""
+"""What a start does: each row of the table in docs/reference/errors.md, each of its clauses, and which is told first (I2, I6)."""
 
 from __future__ import annotations
 

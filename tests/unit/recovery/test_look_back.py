@@ -69,13 +69,13 @@ def test_who_takes_committed_batches_out_of_a_table_stops_the_run(scene: Scene, 
 
 def test_what_others_may_do_is_seen_and_looked_at_no_more(scene: Scene) -> None:
     looking = look_back(scene)
-    before = looking.seen
+    before = looking.snapshots
     assert looking.again() == before
     scene.rows([77])
     scene.target.delete("id = 77")
     scene.records([78])
     scene.quarantine.optimize.compact()
-    assert looking.again() == looking.seen == Snapshots(scene.snapshots(), scene.snapshots("quarantine")) != before
+    assert looking.again() == looking.snapshots == Snapshots(scene.snapshots(), scene.snapshots("quarantine")) != before
 
 
 def test_a_log_that_was_cleaned_up_meanwhile_is_no_loss(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Where a seek begins, what it leaves out and what it reads again (I6, DESIGN section 5)."""
+"""Where a seek begins, what it leaves out and what it reads again (I6, docs/reference/guarantees.md)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_every_hole_that_is_left_out_is_a_gap_of_its_own() -> None:
 
 
 def test_where_nobody_knows_what_lies_before_the_earliest_is_read() -> None:
-    """DESIGN: rows of batches that neither ledger nor log has."""
+    """Rows of batches that neither ledger nor log has."""
     assert plan(state(), TABLE, covered(0, 20, (0, 20), known=False), accept_gap=False).starts == {0: 0}
 
 

@@ -163,7 +163,7 @@ def quarantine(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_roll_back_takes_what_no_commit_has_and_will_be_read_again(
     quarantine: str, newest: BatchId, earliest: dict[int, int], topic_id: str
 ) -> None:
-    """I7, DESIGN section 5: above (E, B), below this epoch, of this topic, as far as Kafka has it."""
+    """I7: above (E, B), below this epoch, of this topic, as far as Kafka has it."""
     undone = RollBack(5, newest, topic_id, earliest)
     found = DataFusion().ask(f"SELECT * FROM {{q}} WHERE {undone.condition}", q=At(quarantine))
     expected = {

@@ -1,4 +1,4 @@
-"""The facts of a start, out of real logs that deltalake wrote: who vouches for what, and what is gone (DESIGN section 5)."""
+"""The facts of a start, out of real logs that deltalake wrote: who vouches for what, and what is gone (docs/reference/guarantees.md)."""
 
 from __future__ import annotations
 
