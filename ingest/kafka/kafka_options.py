@@ -153,7 +153,7 @@ class KafkaOptions:
 
 def _escaped(value: str) -> str:
     """The value inside the double quotes of a JAAS text."""
-    return value.replace("\\", "\\\\").replace('"', '\\"')
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _unusable(found: str, expected: str) -> InvalidInput:
