@@ -113,6 +113,11 @@ def test_a_jaas_text_is_refused_and_a_login_needs_both_parts() -> None:
             needed(KafkaOptions.from_environment("a:1", without))
 
 
+def test_a_line_break_in_a_password_does_not_end_the_jaas_text() -> None:
+    options = KafkaOptions.from_environment("a:1", {**ENVIRONMENT, "INGEST_KAFKA_SASL_PASSWORD": "one\ntwo"})
+    assert options.for_spark()["kafka.sasl.jaas.config"].endswith(' password="one\\ntwo";')
+
+
 def test_on_databricks_the_login_module_is_that_of_its_own_kafka_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     assert KafkaOptions.from_environment("a:1", ENVIRONMENT).for_spark()["kafka.sasl.jaas.config"] == f"kafkashaded.{JAAS}"
