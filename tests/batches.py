@@ -1,4 +1,4 @@
-"""Record batches as bytes, as brokers store them, and a log of them in memory that answers fetches as a broker does."""
+"""Kafka record batches as bytes, as brokers store them, and an in-memory log of them that answers fetches like a broker."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ def batch(
     compression: Compression = Compression.NONE,
     marker: Marker | None = None,
 ) -> bytes:
-    """A batch at offset `base` with records at these distances to it (a number: that many in a row) in a span of offsets.
+    """A batch at offset `base`. `deltas` are the records' distances from it; a number means that many consecutive records.
 
-    Record n has the key `n`, the value `value n`, a header and the time TIME_MS + n, n being its offset.
+    `span` is the number of offsets that the batch covers. The record at offset n has the key `n`, the value `value n`, a header and the
+    time TIME_MS + n.
     """
-    where = list(range(deltas)) if isinstance(deltas, int) else list(deltas)
+    distances = list(range(deltas)) if isinstance(deltas, int) else list(deltas)
     epoch, sequence = (0, 0) if producer != NOBODY else (-1, -1)
     builder = DefaultRecordBatchBuilder(2, compression.value, transactional, producer, epoch, sequence, 1 << 30)
-    for delta in where:
+    for delta in distances:
         n = base + delta
         if marker is not None:
             builder.append(delta, TIME_MS + n, struct.pack(">hh", 0, marker.value), struct.pack(">hi", 0, 0), [])
@@ -49,14 +50,14 @@ def batch(
 
 
 def sealed(made: bytearray) -> bytes:
-    """With the right checksum."""
+    """The batch with its checksum corrected."""
     struct.pack_into(">I", made, DefaultRecordBatch.CRC_OFFSET, calc_crc32c(memoryview(made)[DefaultRecordBatch.ATTRIBUTES_OFFSET :]))
     return bytes(made)
 
 
 @dataclass
 class MemoryLog:
-    """One partition in memory. `aborted` has (producer, first offset, offset of the abort marker), `batches` (last offset, bytes)."""
+    """One partition in memory. `aborted` contains (producer, first offset, offset of the abort marker), `batches` (last offset, bytes)."""
 
     bounds_: Bounds
     batches: list[tuple[int, bytes]]
@@ -72,10 +73,10 @@ class MemoryLog:
         if not bounds.log_start <= offset <= bounds.high_watermark:
             return None
         end = bounds.last_stable if committed else bounds.high_watermark
-        held = [data for last, data in self.batches if last >= offset and int.from_bytes(data[:8], "big") < end]
-        data = b"".join(held)
-        # A broker cuts in the middle of a batch, but for the first one.
+        found = [data for last, data in self.batches if last >= offset and int.from_bytes(data[:8], "big") < end]
+        data = b"".join(found)
+        # A broker may cut off a reply in the middle of a batch, but always sends the first batch whole.
         limit = min(bytes_max, self.reply_bytes_max)
-        data = data[: max(limit, len(held[0]) if held else 0)]
+        data = data[: max(limit, len(found[0]) if found else 0)]
         index = [(producer, first) for producer, first, marker in self.aborted if marker >= offset] if committed else []
         return Fetched(data, tuple(index), bounds)

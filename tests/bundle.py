@@ -1,4 +1,4 @@
-"""The Databricks bundle as values: databricks.yml with resources/*.yml, merged for a target, its variables put in by hand."""
+"""The Databricks bundle as values: databricks.yml with resources/*.yml, merged for a target, with its variables resolved here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[1]
-# What the command line asks for and what the platform knows.
+# GIVEN: the variables of the command line. PLATFORM: the values that Databricks supplies.
 GIVEN = {"catalog": "main", "brokers": "broker1:9092,broker2:9092", "secret_scope": "kafka", "node_type": "m5d.large"}
 PLATFORM = {
     "bundle.name": "oncelake",
@@ -22,7 +22,7 @@ _REFERENCE = re.compile(r"\$\{([^}]+)\}")
 
 @dataclass(frozen=True)
 class Call:
-    """What a python_wheel_task calls: the entry point of the package, with these arguments."""
+    """The call of a python_wheel_task: the package's entry point, with these arguments."""
 
     job: str
     package: str
@@ -33,14 +33,14 @@ class Call:
 
 
 def load() -> dict[str, Any]:
-    """databricks.yml with the jobs of every included file under resources.jobs. Raises ValueError for two jobs of one name."""
+    """databricks.yml with the jobs of all included files under resources.jobs. Raises ValueError if two jobs have the same name."""
     bundle: dict[str, Any] = yaml.safe_load((ROOT / "databricks.yml").read_text(encoding="utf-8"))
     jobs: dict[str, Any] = {}
     for pattern in bundle["include"]:
         for file in sorted(ROOT.glob(pattern)):
             included = yaml.safe_load(file.read_text(encoding="utf-8"))
             if set(included) != {"resources"} or set(included["resources"]) != {"jobs"}:
-                raise ValueError(f"{file.name} holds something else than jobs: {included.keys()}")
+                raise ValueError(f"{file.name} contains more than jobs: {included.keys()}")
             if twice := jobs.keys() & included["resources"]["jobs"].keys():
                 raise ValueError(f"{twice} in {file.name} and in another file")
             jobs |= included["resources"]["jobs"]
@@ -48,25 +48,25 @@ def load() -> dict[str, Any]:
 
 
 def jobs(target: str) -> dict[str, dict[str, Any]]:
-    """The jobs as `bundle deploy --target` would send them. Raises KeyError for a reference to what there is not."""
+    """The jobs as `bundle deploy --target` would send them. Raises KeyError for an unknown reference."""
     bundle = load()
     chosen = bundle["targets"][target]
     overrides = chosen.get("resources", {}).get("jobs", {})
     if missing := overrides.keys() - bundle["resources"]["jobs"].keys():
-        raise KeyError(f"target {target} overrides jobs that there are not: {missing}")
+        raise KeyError(f"target {target} overrides unknown jobs: {missing}")
     values = dict(PLATFORM, **{"bundle.target": target})
     for name, variable in bundle["variables"].items():
         default = {"default": variable["default"]} if "default" in variable else {}
-        taken = {**default, **({"default": GIVEN[name]} if name in GIVEN else {})}
+        chosen_default = {**default, **({"default": GIVEN[name]} if name in GIVEN else {})}
         if name in chosen.get("variables", {}):
-            taken = {"default": chosen["variables"][name]}
-        if taken:
-            values[f"var.{name}"] = taken["default"]
+            chosen_default = {"default": chosen["variables"][name]}
+        if chosen_default:
+            values[f"var.{name}"] = chosen_default["default"]
     return {name: resolve(_merged(job, overrides.get(name, {})), values) for name, job in bundle["resources"]["jobs"].items()}
 
 
 def resolve(value: Any, values: dict[str, Any]) -> Any:
-    """Put in what `${…}` stands for; a text that is one reference becomes its value, of whatever type. Raises KeyError."""
+    """Replace each `${…}` by its value. A text that is a single reference becomes the value itself, of any type. Raises KeyError."""
     if isinstance(value, dict):
         return {key: resolve(each, values) for key, each in value.items()}
     if isinstance(value, list):
@@ -79,7 +79,7 @@ def resolve(value: Any, values: dict[str, Any]) -> Any:
 
 
 def calls(target: str = "prod") -> list[Call]:
-    """Every python_wheel_task of the bundle, its parameters taken apart into verb, options and their values."""
+    """Every python_wheel_task of the bundle, with its parameters split into verb, options and their values."""
     found = []
     for job, settings in jobs(target).items():
         for task in settings["tasks"]:

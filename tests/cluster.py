@@ -1,6 +1,6 @@
-"""A Spark standalone cluster on this machine: a master and workers as processes, from pyspark's own jars, on loopback.
+"""A Spark standalone cluster on this machine's loopback address: a master and workers as processes, from pyspark's own jars.
 
-For seeing a job on more than one JVM: `ingest run --master` takes its `master_url`. Executors are children of their worker.
+It runs a job on more than one JVM: pass `master_url` to `ingest run --master`. Executors are children of their worker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 @dataclass
 class _Member:
-    """A master or worker, the leader of a process group that its executors belong to."""
+    """A master or worker. It leads the process group of its executors."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -51,10 +51,10 @@ class _Member:
 
 
 class Cluster:
-    """A master and `workers` workers of `cores` cores and `memory_mb` for executors each; everything they write is in `folder`.
+    """A master and `workers` workers, each with `cores` cores and `memory_mb` MB for executors. They write only to `folder`.
 
-    A context manager: starts on entry and waits until all workers are known to the master, kills on exit. Start it from the main
-    thread; it dies with this process.
+    A context manager: on entry it starts all processes and waits until the master knows every worker; on exit it kills them. Start it
+    from the main thread; it dies with this process.
     """
 
     def __init__(self, folder: Path, *, workers: int = 2, cores: int = 1, memory_mb: int = 1024) -> None:
@@ -66,7 +66,7 @@ class Cluster:
 
     @property
     def master_url(self) -> str:
-        """What --master takes."""
+        """The value for --master."""
         return f"spark://{HOST}:{self._port}"
 
     def __enter__(self) -> Cluster:
@@ -75,7 +75,7 @@ class Cluster:
         self._page_port = free_port(besides=self._port)
         try:
             self._master = self._start("master", ["--port", str(self._port), "--webui-port", str(self._page_port)])
-            self._await(lambda: self.told() is not None, "an answer of the master")
+            self._await(lambda: self.told() is not None, "an answer from the master")
             for _ in range(self._wanted):
                 self.start_worker()
         except BaseException:
@@ -87,41 +87,41 @@ class Cluster:
         self.end()
 
     def start_worker(self) -> None:
-        """One more worker; returns once the master knows it."""
+        """Start another worker. Returns once the master knows it."""
         name = f"worker-{len(list(self.folder.glob('worker-*.log')))}"
         known = self._alive()
         words = ["--port", str(free_port(besides=self._port)), "--webui-port", str(free_port(besides=self._port))]
         words += ["--cores", str(self._cores), "--memory", f"{self._memory_mb}m", "--work-dir", str(self.folder / name)]
         self.workers.append(self._start("worker", [*words, self.master_url], name))
-        self._await(lambda: self._alive() > known, f"{name} at the master")
+        self._await(lambda: self._alive() > known, f"{name} registered with the master")
 
     def executors(self) -> list[psutil.Process]:
-        """The executors of all applications, in the order of their workers."""
+        """The executors of all applications, in the order of their workers' start."""
         found = []
         for worker in self.workers:
             for process in worker.processes():
                 with suppress(psutil.NoSuchProcess):
-                    # A child that an executor has just forked still has its command line.
+                    # A child that an executor has just forked still has the executor's command line.
                     if EXECUTOR in process.cmdline() and process.ppid() == worker.process.pid:
                         found.append(process)
         return found
 
     def kill_worker(self, number: int) -> None:
-        """SIGKILL to a worker and its executors, as when its machine dies."""
+        """Send SIGKILL to a worker and its executors, as if its machine died."""
         self.workers.pop(number).kill()
 
     def end(self) -> None:
-        """Kill all; harmless if nothing runs."""
+        """Kill all processes. Harmless if none are running."""
         for member in (*self.workers, *([self._master] if self._master else [])):
             member.kill()
         self.workers.clear()
         self._master = None
 
     def told(self) -> dict[str, Any] | None:
-        """What the master's page tells as JSON: workers, applications; None if it does not answer."""
+        """The master's status page as JSON (workers, applications). None if it does not answer."""
         with suppress(OSError, ValueError), urllib.request.urlopen(f"http://{HOST}:{self._page_port}/json/", timeout=2) as answer:
-            told = json.load(answer)
-            return told if isinstance(told, dict) else None
+            status = json.load(answer)
+            return status if isinstance(status, dict) else None
         return None
 
     def _alive(self) -> int:
@@ -143,7 +143,7 @@ class Cluster:
             "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
             "SPARK_DAEMON_JAVA_OPTS": f"-Djava.io.tmpdir={local} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
-        # What is set for pipelines (a mark, a fault) is the driver's, not the cluster's.
+        # INGEST_* settings of a test (such as an injected fault) are meant for the driver, not for the cluster.
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("INGEST_")}
         process, _ = launch(command, marker=command[0], output=log, cwd=self.folder, die_with_parent=True, env={**inherited, **own})
         return _Member(process, log)

@@ -1,4 +1,4 @@
-"""Fixtures that every layer may use: one embedded broker for the whole test session, and topics with names of their own."""
+"""Fixtures for every test layer: one embedded broker per test session, and topics with unique names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TopicFactory = Callable[..., str]
 
-# How long an example takes is the machine's affair, not the code's. In CI the examples are the same each time, as hypothesis has it there.
+# The time per example depends on the machine, not on the code. In CI the examples are always the same, as in hypothesis's own profile.
 _SLOW = [HealthCheck.too_slow]
 settings.register_profile("any machine", deadline=None, suppress_health_check=_SLOW, derandomize="CI" in os.environ)
 settings.load_profile("any machine")
@@ -25,8 +25,8 @@ settings.load_profile("any machine")
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A running broker on a free port, shared by the session: make topics in it, never stop or kill it (start one of your own)."""
-    from ingest.lab.broker.embedded_broker import Broker  # here, so that the unit tests need not wait for a Kafka client
+    """A running broker on a free port, shared by the session. Create topics in it, but never stop or kill it (start your own)."""
+    from ingest.lab.broker.embedded_broker import Broker  # imported here, so that unit tests do not load a Kafka client
 
     with Broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
@@ -34,7 +34,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    """A broker of this module's own, with a secured listener."""
+    """A broker for this module only, with a secured listener."""
     from tests.secured import opened
 
     with opened(tmp_path_factory.mktemp("secured")) as made:
@@ -43,7 +43,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
 
 @pytest.fixture
 def topic(broker: Broker, request: pytest.FixtureRequest) -> TopicFactory:
-    """`topic(partitions=1, **configs)` makes a fresh topic and returns its name; configs as `retention_ms="1000"`."""
+    """`topic(partitions=1, **configs)` creates a topic and returns its name; a config is given as `retention_ms="1000"`."""
     numbers = itertools.count(1)
     test = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[:80]
 

@@ -1,4 +1,4 @@
-"""A broker with a secured listener, a user of it, and the search for a password where none may be."""
+"""A broker with a secured listener, its user, and a search for leaked passwords in files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.broker.ports import free_port
 
 MECHANISM = "SCRAM-SHA-256"
-# What a reader needs: offsets and metadata, and the records.
+# A reader needs DESCRIBE for offsets and metadata, and READ for the records.
 READING = (ACLOperation.DESCRIBE, ACLOperation.READ)
 WRITING = (ACLOperation.DESCRIBE, ACLOperation.WRITE)
 USER = "ann"
@@ -45,10 +45,10 @@ WRONG = f"canary{uuid.uuid4().hex}"
 
 
 class Secure:
-    """A listener SASL_SSL with SCRAM-SHA-256, for `Broker(folder, beside=Secure(...).listener)`.
+    """A SASL_SSL listener with SCRAM-SHA-256, for `Broker(folder, beside=Secure(...).listener)`.
 
-    Who comes through the plain listener is a super user; through the secured one a user may do nothing that was not allowed. The
-    certificate is one of an authority of its own, and valid for `days` from `since_days` days ago.
+    Clients of the plain listener are super users. Through the secured listener, a user may do only what was allowed explicitly. The
+    certificate is issued by a new authority. It is valid for `days` days, starting `since_days` days ago.
     """
 
     def __init__(self, folder: Path, days: int = 3650, since_days: int = 0) -> None:
@@ -73,7 +73,7 @@ class Secure:
         return f"{HOST}:{self._port}"
 
     def listener(self) -> Listener:
-        """The same one at every start of the broker."""
+        """The listener, the same at every start of the broker."""
         settings = {
             "sasl.enabled.mechanisms": MECHANISM,
             f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": (
@@ -90,7 +90,7 @@ class Secure:
 
 
 class Access:
-    """Users of a secured broker and what each may do, said through its plain listener."""
+    """Users of a secured broker and their permissions, managed through its plain listener."""
 
     def __init__(self, plain_servers: str) -> None:
         self._servers = plain_servers
@@ -108,14 +108,14 @@ class Access:
     def allow(
         self, user: str, name: str, operations: tuple[ACLOperation, ...] = READING, *, kind: ResourceType = ResourceType.TOPIC
     ) -> None:
-        """Let a user read a topic, or do what is named with a topic, a group or a transactional id."""
+        """Allow a user to read a topic, or to do `operations` on a topic, a group or a transactional id."""
         resource = ResourcePattern(kind, name)
         with self._admin() as client:
             granted = [ACL(f"User:{user}", "*", operation, ACLPermissionType.ALLOW, resource) for operation in operations]
             assert not client.create_acls(granted)["failed"]
 
     def forbid(self, user: str, topic: str) -> None:
-        """Take back all that `allow` gave a user on a topic."""
+        """Revoke everything that `allow` granted a user on a topic."""
         resource = ResourcePatternFilter(ResourceType.TOPIC, topic, ACLResourcePatternType.LITERAL)
         with self._admin() as client:
             given = ACLFilter(f"User:{user}", "*", ACLOperation.ANY, ACLPermissionType.ANY, resource)
@@ -124,7 +124,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Door:
-    """A broker with a secured listener and a user who may do nothing yet."""
+    """A broker with a secured listener, and a user without permissions so far."""
 
     broker: Broker
     secure: Secure
@@ -134,7 +134,7 @@ class Door:
         return Access(self.broker.bootstrap_servers)
 
     def login(self, password: str = CANARY, **changes: str) -> dict[str, str]:
-        """The environment of a run that comes through the secured listener."""
+        """The environment of a run that connects through the secured listener."""
         return {
             "INGEST_BOOTSTRAP_SERVERS": self.secure.bootstrap_servers,
             "INGEST_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
@@ -149,7 +149,7 @@ class Door:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Door]:
-    """A broker in `folder` with a secured listener, as long as this lasts, and the user who may do nothing yet."""
+    """A running broker in `folder` with a secured listener, and a user without permissions so far. Stopped on exit."""
     secure = Secure(folder / "tls")
     with Broker(folder, beside=secure.listener) as broker:
         made = Door(broker, secure)
@@ -158,7 +158,7 @@ def opened(folder: Path) -> Iterator[Door]:
 
 
 def holding(words: str, *folders: Path) -> list[Path]:
-    """The files that hold these words, as they are or in base64."""
+    """The files that contain `words`, as plain text or in base64."""
     forms = [words.encode(), base64.b64encode(words.encode()).rstrip(b"=")]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     return [path for path in files if any(form in path.read_bytes() for form in forms)]

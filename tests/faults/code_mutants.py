@@ -1,6 +1,7 @@
-"""Bugs planted in a copy of the engine, each with what must find it: a run under the oracle, or a test of the repository.
+"""Mutants: bugs inserted into a copy of the engine. A run under the oracle, or a test of the repository, must find each one.
 
-To add one: a line in MUTANTS (scenario, the oracle's words) or CAUGHT (a test that fails), and its row in docs/explanation/faults.md.
+To add one, add an entry to MUTANTS (with the scenario and the oracle's words) or to CAUGHT (with a test that fails), and add its row to
+docs/explanation/faults.md.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.faults.pipeline import Pipeline
 
 
 def plain(lake: Pipeline) -> None:
-    """Read all, with retries, poison and aborted transactions in it."""
+    """Read the whole topic, including retries, poison and aborted transactions."""
     run(lake)
 
 
@@ -31,7 +32,7 @@ def killed_after_quarantine(lake: Pipeline) -> None:
 
 
 def killed_during_target(lake: Pipeline) -> None:
-    """Judged as the kill left it: what is in the ledger must be in the target at any time."""
+    """Judged in the state that the kill left: every batch in the ledger must be in the target at any time."""
     run(lake, fault="during_target:kill@3")
 
 
@@ -40,14 +41,14 @@ def raised_after_quarantine(lake: Pipeline) -> None:
 
 
 def read_again(lake: Pipeline) -> None:
-    """A seek to the earliest reads everything once more, poison too."""
+    """A seek to the earliest offset re-reads everything, poison included."""
     run(lake)
     end(lake.command("seek", "orders", "--to", "earliest"))
     run(lake)
 
 
 def read_again_strictly(lake: Pipeline) -> None:
-    """The same under a rule that refuses some of the rows."""
+    """Re-read everything under a rule that rejects some of the rows."""
     run(lake)
     least_amount(lake, 100)
     end(lake.command("seek", "orders", "--to", "earliest"))
@@ -55,7 +56,7 @@ def read_again_strictly(lake: Pipeline) -> None:
 
 
 def read_again_kindly(lake: Pipeline) -> None:
-    """The same under one that takes what another has refused."""
+    """Re-read everything under a rule that accepts records which an earlier rule rejected."""
     least_amount(lake, 100)
     run(lake)
     least_amount(lake, 0)
@@ -64,14 +65,14 @@ def read_again_kindly(lake: Pipeline) -> None:
 
 
 def sought(lake: Pipeline) -> None:
-    """Most of the topic is unread; a seek to where the table ends, and the rest."""
+    """Most of the topic is unread. Seek to the table's end and read the rest."""
     run(lake, fault="after_target:kill@2")
     end(lake.command("seek", "orders", "--to", "table"))
     run(lake)
 
 
 def least_amount(lake: Pipeline, amount: int) -> None:
-    """What the rule asks for; a batch may put more into quarantine than usual."""
+    """Set the least amount that the rule allows, and raise the quarantine limit."""
     lake.write_contracts(max_share=0.9)
     contract = lake.project / "tables" / "orders.yml"
     contract.write_text(contract.read_text(encoding="utf-8").replace("amount >= 0", f"amount >= {amount}"), encoding="utf-8")
@@ -82,14 +83,14 @@ def run(lake: Pipeline, *arguments: str, fault: str | None = None) -> None:
 
 
 def end(driver: Driver) -> None:
-    """However it ends."""
+    """Wait until the driver has ended, with any exit code."""
     driver.died()
     driver.gone()
 
 
 @dataclass(frozen=True)
 class Change:
-    """(old, new) once or more in one file of the package; `promise` is what it breaks."""
+    """One or more (old, new) replacements in one file of the package. `promise` is the invariant that they break."""
 
     promise: str
     file: str
@@ -98,7 +99,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Mutant(Change):
-    """One that a run under the oracle shows; `found` is a part of what the oracle must say, `mix` what is produced otherwise."""
+    """A mutant that a run under the oracle finds. `found` is part of the expected finding; `mix` changes what is produced."""
 
     scenario: Callable[[Pipeline], None]
     found: str
@@ -107,18 +108,18 @@ class Mutant(Change):
 
 @dataclass(frozen=True)
 class Caught(Change):
-    """One that a test of the repository, `path::name` below tests/, must fail on."""
+    """A mutant on which a test of the repository (`path::name`, relative to tests/) must fail."""
 
     test: str
 
 
 def one(promise: str, file: str, old: str, new: str, scenario: Callable[[Pipeline], None], found: str, **mix: Any) -> Mutant:
-    """A bug of one change for the oracle."""
+    """A mutant of one replacement, for the oracle."""
     return Mutant(promise, file, ((old, new),), scenario, found, mix)
 
 
 def by(test: str, promise: str, file: str, *changed: str) -> Caught:
-    """A bug for a test; old and new in turn."""
+    """A mutant for a test; `changed` alternates between old and new text."""
     return Caught(promise, file, tuple(zip(changed[::2], changed[1::2], strict=True)), test)
 
 
@@ -168,7 +169,7 @@ BYTES = 'F.col("__value").alias("value")'
 ORDER, LAST_FIRST = 'sort_by([(name, "ascending")', 'sort_by([(name, "descending")'
 STRICT, LEVEL = '"kafka.isolation.level": source.isolation_level', '"kafka.isolation.level": "read_uncommitted"'
 TWICE, OPEN_TOO = "in the target 2 times", "and, open, in the quarantine"
-# Without copies and aborted records every offset but a transaction's marker holds a record that is nowhere else.
+# Without copies and aborted records, every offset except a transaction's marker contains a record that exists only there.
 LONELY = {"aborted_share": 0, "duplicate_share": 0, "poison": 0}
 MUTANTS = {
     "no transaction id is set": Mutant(
@@ -179,8 +180,8 @@ MUTANTS = {
         WITHOUT,
     ),
     "no batch commit is set": one("I1", COMMIT, SET_MARK, SET_MARK[SET_MARK.index("try") :], plain, "no userMetadata of ours"),
-    "the transaction id on the session outside of the batch": one("I1", COMMIT, SET_TRANSACTION_ID[0], OUTER, plain, WITHOUT),
-    "an app id that is not tied to the table": one(
+    "the transaction id is set on the wrong Spark session": one("I1", COMMIT, SET_TRANSACTION_ID[0], OUTER, plain, WITHOUT),
+    "the app id does not name the table": one(
         "I1",
         "delta/batch_commit.py",
         APP_ID,
@@ -188,33 +189,37 @@ MUTANTS = {
         plain,
         f"{WITHOUT} of oncelake/shop/orders",
     ),
-    "ranges begin one late": one("I1", "kafka/offsets.py", RANGE, RANGE.replace("0), end", "-1) + 1, end"), plain, "expected to start"),
-    "ranges taken from the data": one("I1", BATCH, PLAN, PLAN_FROM_DATA, plain, "expected to start"),
-    "a start behind where the table ends": one(
+    "offset ranges start one too late": one(
+        "I1", "kafka/offsets.py", RANGE, RANGE.replace("0), end", "-1) + 1, end"), plain, "expected to start"
+    ),
+    "offset ranges are taken from the data": one("I1", BATCH, PLAN, PLAN_FROM_DATA, plain, "expected to start"),
+    "a start skips the first offset after the table's end": one(
         "I2", "recovery/decision.py", START, START.replace("0) for", "-1) + 1 for"), killed_after_target, "expected to start"
     ),
-    "no dedup inside a batch": one("I3", BATCH, '"__rank = 1"', '"__rank >= 1"', plain, TWICE),
-    "no look into the target": one("I3", COMMIT, ALL + BY_ID, NONE + BY_ID, plain, TWICE),
-    "bounds by the wall clock": one("I3", COMMIT, BOUNDS, RECENT, plain, TWICE),
+    "no deduplication inside a batch": one("I3", BATCH, '"__rank = 1"', '"__rank >= 1"', plain, TWICE),
+    "the MERGE does not search the target": one("I3", COMMIT, ALL + BY_ID, NONE + BY_ID, plain, TWICE),
+    "the MERGE is bounded by the wall clock": one("I3", COMMIT, BOUNDS, RECENT, plain, TWICE),
     "the last copy of a batch wins": one("I3", "pipeline/batch_counts.py", ORDER, LAST_FIRST, plain, "was read by version"),
     "aborted records are read": one("I4", QUERY, STRICT, LEVEL, plain, "aborted transaction"),
-    "a row is quarantined when it is read again": one(
+    "a row is quarantined when it is re-read": one(
         "I4", BATCH, "if reread and (checks or batch_counts.failed):", "if False:", read_again_strictly, OPEN_TOO
     ),
-    "what becomes a row stays open in the quarantine": one(
+    "a record that becomes a row stays open in the quarantine": one(
         "I4", BATCH, "replay(records.sparkSession, table.places, batch_commit)", "pass", read_again_kindly, OPEN_TOO
     ),
     "poison is dropped": one("I5", BATCH, QUARANTINE, NO_QUARANTINE, plain, "dropped"),
     "an exception is swallowed": one("I5", QUERY, RAISE, RAISE[18:], raised_after_quarantine, "is lost"),
-    "no look into the quarantine": one("I5", COMMIT, ALL + BY_POSITION, NONE + BY_POSITION, read_again, "in the quarantine 2 times"),
-    "no rule is asked": one("I5", "decode/decoder.py", "for rule in contract.rules:", "for rule in ():", plain, "its record was broken"),
+    "the MERGE does not search the quarantine": one(
+        "I5", COMMIT, ALL + BY_POSITION, NONE + BY_POSITION, read_again, "in the quarantine 2 times"
+    ),
+    "no rule is checked": one("I5", "decode/decoder.py", "for rule in contract.rules:", "for rule in ():", plain, "its record was broken"),
     "the quarantine keeps no bytes": one(
         "I5", BATCH, BYTES, 'F.lit(None).cast("binary").alias("value")', plain, "other bytes than Kafka holds"
     ),
-    "a seek begins one late": one(
+    "a seek starts one offset too late": one(
         "I6", "recovery/seek_offsets.py", "starts[partition] = start\n", "starts[partition] = start + 1\n", sought, "is lost", **LONELY
     ),
-    "quarantine after the target": Mutant(
+    "the quarantine is written after the target": Mutant(
         "I7",
         BATCH,
         ((QUARANTINE, NO_QUARANTINE), (AFTER_TARGET, f"{AFTER_TARGET}\n        {QUARANTINE}")),
@@ -222,22 +227,22 @@ MUTANTS = {
         "is in neither target nor quarantine",
     ),
     "no roll-back": one("I7", EPOCH, UNDONE, f"{UNDONE} and False", killed_after_quarantine, "has not rolled it back"),
-    "ledger ahead of the target": one("I7", BATCH, MERGE, LEDGER_FIRST, killed_during_target, "no target commit of that"),
+    "the ledger is written before the target": one("I7", BATCH, MERGE, LEDGER_FIRST, killed_during_target, "no target commit of that"),
 }
 
 COMMITS, STARTS = "integration/test_commit.py::test_", "unit/recovery/test_start_mutants.py::test_"
-LEFT_SET = f"{COMMITS}a_commit_holds_transaction_id_and_mark_and_leaves_nothing_for_the_next_statement"
-BELIEVED = f"{COMMITS}a_store_that_reports_an_error_after_each_commit_is_believed_by_its_log"
-ANEW = f"{COMMITS}a_commit_of_somebody_else_in_between_is_met_by_reading_the_table_anew"
-LATE = "integration/test_event_ids.py::test_late_and_out_of_order_nothing_is_lost_and_a_copy_with_another_time_is_the_same_event"
+LEFT_SET = f"{COMMITS}a_commit_has_transaction_id_and_metadata_and_leaves_no_session_setting_behind"
+BELIEVED = f"{COMMITS}if_the_store_reports_an_error_after_a_commit_the_log_decides"
+ANEW = f"{COMMITS}a_merge_that_conflicts_with_a_foreign_commit_is_retried_on_the_new_version"
+LATE = "integration/test_event_ids.py::test_late_events_are_not_lost_and_a_copy_with_another_time_is_the_same_event"
 EXPIRE = "integration/test_batch.py::test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_written"
-LOCKED_OUT = "faults/test_two_drivers.py::test_a_second_driver_is_locked_out_and_a_lock_whose_holder_was_killed_is_free"
-MADE_AGAIN = "faults/test_made_again.py::test_a_topic_made_again_shorter_and_then_longer_is_refused_each_time_and_a_seek_reads_all_of_it"
+LOCKED_OUT = "faults/test_two_drivers.py::test_a_second_driver_is_locked_out_until_the_holder_of_the_lock_is_killed"
+MADE_AGAIN = "faults/test_recreated_topic.py::test_a_recreated_topic_shorter_or_longer_is_refused_and_a_seek_reads_all_of_it"
 DRIFT = "faults/test_schema_drift.py::test_each_event_is_ignored_kept_or_quarantined_as_the_contract_says"
-SETTLED = f"{STARTS}a_restore_before_a_start_is_refused_and_no_fence_settles_it"
-TAKES = f"{STARTS}a_roll_back_takes_what_no_commit_has_and_will_be_read_again"
-BEHIND = f"{STARTS}what_counts_is_what_is_seen_behind_the_fences"
-REFUSED = f"{STARTS}what_a_person_must_decide_is_refused"
+SETTLED = f"{STARTS}a_restore_before_a_start_is_refused_until_a_seek_and_no_fence_settles_it"
+TAKES = f"{STARTS}a_roll_back_removes_uncommitted_records_that_will_be_re_read"
+BEHIND = f"{STARTS}a_start_decides_from_the_state_that_it_reads_after_its_fences"
+REFUSED = f"{STARTS}recreated_topics_expired_records_and_expiring_transaction_ids_are_refused"
 FOUND = "            if (commit := _own(log, batch_commit, before)) is not None:\n                return commit\n"
 OWN = "(there.id, there.writer) == (batch_commit.id, batch_commit.writer)"
 REVERTS = "if reverts(each)), None)) is not None:"
@@ -248,60 +253,66 @@ RETENTION = "if state is not None and RETENTION in state.properties)"
 FOLDER = "    return Path(places.root) if is_local(places.lake) else None\n"
 CAUGHT = {
     "the transaction id is left set on the session": by(LEFT_SET, "I1", COMMIT, "            session.conf.unset(key)", "            pass"),
-    "an error of the store is taken for no commit": by(BELIEVED, "I1", COMMIT, FOUND, ""),
-    "a commit is taken for one's own without its writer": by(
-        f"{STARTS}another_writers_commit_of_the_same_batch_is_not_ones_own", "I1", COMMIT, OWN, "there.id == batch_commit.id"
+    "a store's error is mistaken for a failed commit": by(BELIEVED, "I1", COMMIT, FOUND, ""),
+    "another writer's commit is mistaken for its own": by(
+        f"{STARTS}another_writers_commit_of_the_same_batch_is_not_mistaken_for_our_own", "I1", COMMIT, OWN, "there.id == batch_commit.id"
     ),
-    "no look back": by(
-        f"{STARTS}a_restore_beneath_a_run_is_seen_at_its_next_look",
+    "a RESTORE during a run is not noticed": by(
+        f"{STARTS}a_restore_during_a_run_stops_it_at_its_next_check",
         "I1",
         "recovery/look_back.py",
         REVERTS,
         f"{REVERTS[:-1]} and False:",
     ),
     "a RESTORE is ignored": by(SETTLED, "I2", "delta/reachable.py", 'return commit.operation == "RESTORE" or (', "return ("),
-    "a fence settles a RESTORE": by(SETTLED, "I2", LOOK, '.kind in ("batch", "seek"):', '.kind in ("batch", "seek", "epoch"):'),
-    "the ends of the highest version": by(
-        f"{STARTS}the_ends_are_those_of_the_highest_epoch_wherever_its_commit_stands",
+    "a fence hides a RESTORE": by(SETTLED, "I2", LOOK, '.kind in ("batch", "seek"):', '.kind in ("batch", "seek", "epoch"):'),
+    "the ends come from the highest version, not the highest epoch": by(
+        f"{STARTS}the_end_offsets_come_from_the_highest_epoch_not_from_the_highest_version",
         "I2",
         LOOK,
         "or batch_commit.id > newest.id or (",
         "or (",
     ),
     "a conflict ends the run": by(ANEW, "I3", COMMIT, "tries < TRIES_MAX and (outrun or isinstance(error, CONFLICTS))", "False"),
-    "bounds by the event's time": by(LATE, "I3", COMMIT, BOUNDS, TIMES),
-    "our roll-back counts as removed": by(
-        f"{STARTS}our_own_roll_back_removes_nothing_of_a_batch",
+    "the MERGE is bounded by the event's time": by(LATE, "I3", COMMIT, BOUNDS, TIMES),
+    "our own roll-back counts as removed rows": by(
+        f"{STARTS}our_own_roll_back_does_not_count_as_a_delete",
         "I4",
         "delta/reachable.py",
         '"DELETE" and commit.batch_commit is None',
         '"DELETE"',
     ),
-    "records that expire meanwhile are passed over": by(EXPIRE, "I5", QUERY, '"failOnDataLoss": "true"', '"failOnDataLoss": "false"'),
-    "fields that no contract names are let in": by(
+    "records that expire during a batch are skipped": by(EXPIRE, "I5", QUERY, '"failOnDataLoss": "true"', '"failOnDataLoss": "false"'),
+    "fields that the contract does not name are accepted": by(
         DRIFT, "I5", "decode/exact_json.py", 'if others and self._unknown == "quarantine":', "if False:"
     ),
     "the topic's id is not compared": by(REFUSED, "I6", "recovery/decision.py", "if now.id != before.id else None", "if False else None"),
     "expired records are not noticed": by(REFUSED, "I6", "recovery/decision.py", "if at < broker.bounds[p][0]]", "if False]"),
-    "transaction ids that would expire are let be": by(REFUSED, "I6", LOOK, RETENTION, "if False)"),
-    "a topic made again under a run is read on": by(MADE_AGAIN, "I6", "kafka/topic.py", 'if now.id in ("", topic.id):', "if True:"),
-    "a roll-back by offsets": by(TAKES, "I7", "recovery/roll_back.py", "AND (epoch > {e} OR (epoch = {e} AND batch > {b})) ", ""),
-    "a roll-back of a committed batch": by(TAKES, "I7", "recovery/roll_back.py", "batch > {b}", "batch >= {b}"),
+    "transaction ids that would expire are accepted": by(REFUSED, "I6", LOOK, RETENTION, "if False)"),
+    "a run continues on a recreated topic": by(MADE_AGAIN, "I6", "kafka/topic.py", 'if now.id in ("", topic.id):', "if True:"),
+    "a roll-back selects by offsets only": by(
+        TAKES, "I7", "recovery/roll_back.py", "AND (epoch > {e} OR (epoch = {e} AND batch > {b})) ", ""
+    ),
+    "a committed batch is rolled back": by(TAKES, "I7", "recovery/roll_back.py", "batch > {b}", "batch >= {b}"),
     "no fence on the target": by(BEHIND, "I8", EPOCH, FENCES, ONLY_QUARANTINE),
     "no fence on the quarantine": by(BEHIND, "I8", EPOCH, FENCES, ONLY_TARGET),
-    "decided before the fence": by(BEHIND, "I8", EPOCH, LOOK_AGAIN, "        fenced", PASSED, ""),
-    "the epoch is not compared": by(f"{STARTS}an_epoch_that_another_start_has_passed_is_given_up", "I8", EPOCH, PASSED, ""),
-    "an epoch that may repeat": by(
-        f"{STARTS}an_epoch_is_greater_than_any_that_anybody_knows", "I8", "recovery/start_state.py", HIGHEST, "self.target.epoch"
+    "a start decides before it fences": by(BEHIND, "I8", EPOCH, LOOK_AGAIN, "        fenced", PASSED, ""),
+    "the epoch is not compared": by(f"{STARTS}an_epoch_is_given_up_if_another_start_has_opened_a_later_one", "I8", EPOCH, PASSED, ""),
+    "an epoch may repeat": by(
+        f"{STARTS}a_new_epoch_is_greater_than_any_epoch_found_anywhere", "I8", "recovery/start_state.py", HIGHEST, "self.target.epoch"
     ),
-    "a statement that was skipped passes for done": by(
-        f"{STARTS}a_statement_that_delta_skipped_is_fenced", "I8", COMMIT, SKIPPED, "    return commit or log.commit(log.newest())\n"
+    "a skipped statement is mistaken for a commit": by(
+        f"{STARTS}a_statement_that_delta_skipped_is_reported_as_fenced",
+        "I8",
+        COMMIT,
+        SKIPPED,
+        "    return commit or log.commit(log.newest())\n",
     ),
     "no lock is taken": by(LOCKED_OUT, "I8", "pipeline/table_lock.py", FOLDER, "    return None\n"),
 }
 
 
-# What a test of a fault takes out of a copy of the engine, or puts in, to get at what lies behind: the test names why.
+# Changes to a copy of the engine that let a fault test reach code behind a check, or provoke a failure. The test says why.
 FAILING = """def _failing(records: DataFrame) -> DataFrame:
     from pyspark import TaskContext
     from pyspark.sql import functions as F
@@ -329,18 +340,17 @@ BYPASSED = {
 
 
 def copy_with(bug: Change, folder: Path) -> Path:
-    """A copy of the package with the bug in it."""
+    """Copy the package and insert the bug."""
     shutil.copytree(REPOSITORY / "ingest", folder / "ingest", ignore=shutil.ignore_patterns("__pycache__"))
     plant(bug, folder)
     return folder
 
 
 def plant(bug: Change, folder: Path) -> None:
-    """Put the bug into the copy there, beside what is made already; fails if a place is no longer found, so that no bug is lost in
-    silence."""
+    """Insert the bug into an existing copy. Fails if the old text no longer exists, so that no mutant is lost silently."""
     file = folder / "ingest" / bug.file
     for old, new in bug.changes:
         text = file.read_text(encoding="utf-8")
-        assert old in text, f"{bug.file} no longer holds {old!r}: plant this bug anew"
+        assert old in text, f"{bug.file} no longer contains {old!r}: update this mutant"
         file.write_text(text.replace(old, new), encoding="utf-8")
         compile(text.replace(old, new), file, "exec")

@@ -1,4 +1,4 @@
-"""Fixtures of the fault tests; `faults` marks all of them."""
+"""Fixtures of the fault tests. Every test in this folder gets the mark `faults`."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def _factory(folder: Path, broker: Broker, quick: Mapping[str, str], made: list[
 
 @pytest.fixture(scope="session")
 def quick() -> Mapping[str, str]:
-    """The environment of quick JVMs."""
+    """The environment of JVMs that start fast."""
     return with_jvm()
 
 
 @pytest.fixture
 def pipeline(tmp_path: Path, broker: Broker, quick: Mapping[str, str]) -> Iterator[PipelineFactory]:
-    """`pipeline(partitions=2, **settings)` makes a scratch lake with a topic of its own; its processes end with the test."""
+    """`pipeline(partitions=2, **settings)` creates a scratch lake with its own topic. Its processes end with the test."""
     made: list[Pipeline] = []
     yield _factory(tmp_path, broker, quick, made)
     for each in made:
@@ -54,7 +54,7 @@ def pipeline(tmp_path: Path, broker: Broker, quick: Mapping[str, str]) -> Iterat
 
 @pytest.fixture(scope="module")
 def shared_pipeline(tmp_path_factory: pytest.TempPathFactory, broker: Broker, quick: Mapping[str, str]) -> Iterator[PipelineFactory]:
-    """As `pipeline`, for a scenario that several tests of a module look at."""
+    """Like `pipeline`, for a scenario that several tests of a module share."""
     made: list[Pipeline] = []
     yield _factory(tmp_path_factory.mktemp("faults"), broker, quick, made)
     for each in made:
@@ -62,7 +62,7 @@ def shared_pipeline(tmp_path_factory: pytest.TempPathFactory, broker: Broker, qu
 
 
 def broker_killed(own: Broker, lake: Pipeline) -> Driver:
-    """A driver that is to go on in the middle of its second batch and finds its broker gone."""
+    """Start a driver, pause it in its second batch, kill the broker and let the driver continue."""
     driver = lake.start("--every", "0s", fault="after_offset_log:hang@3")
     driver.stopped()
     own.kill()
@@ -71,24 +71,27 @@ def broker_killed(own: Broker, lake: Pipeline) -> Driver:
 
 
 def broker_back(own: Broker, lake: Pipeline, driver: Driver, commits: int) -> bool:
-    """The broker comes back: whether the driver has gone on, past so many commits, and ended on SIGTERM; else it has stopped by name."""
+    """Restart the broker. True if the driver continued past `commits` batches and ended on SIGTERM.
+
+    False if it had stopped with BROKER_UNREACHABLE.
+    """
     own.start()
     until(
         lambda: driver.process.poll() is not None or len(lake.batches()) > commits,
-        lambda: f"batches after the broker came back; {driver.said}",
+        lambda: f"a new batch after the broker restarted; output:\n{driver.said}",
     )
     if driver.process.poll() is None:
         driver.signal(signal.SIGTERM)
         driver.ended(0)
         return True
-    said = driver.ended(5)
-    assert "ingest: BROKER_UNREACHABLE: " in said and "Traceback" not in said, said
+    output = driver.ended(5)
+    assert "ingest: BROKER_UNREACHABLE: " in output and "Traceback" not in output, output
     return False
 
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[tuple[Broker, Pipeline]]:
-    """A broker that the test may kill, and a lake that reads its topic."""
+    """A broker that the test may kill, and a lake that reads from it."""
     with Broker(tmp_path / "broker") as own:
         own.create_topic("orders", 2)
         lake = Pipeline(tmp_path / "pipeline", own.bootstrap_servers, "orders", batch=1500)

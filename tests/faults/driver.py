@@ -1,7 +1,7 @@
-"""One `ingest run` as a real process: started, watched, struck, and gone without a trace.
+"""One `ingest run` as a real process: tests start it, watch it, kill it, and check that no process is left.
 
-Nothing here sleeps to wait for a state: every wait looks for the state itself, with a deadline. A driver carries a mark in its
-environment, which its JVM and all their children inherit: by it a test proves that none of them is left.
+Nothing here sleeps to wait for a state: every wait polls for the state itself, with a deadline. A driver has a mark in its environment,
+which its JVM and all their children inherit. By this mark, a test proves that none of them is left.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from tests import polling
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARK = "INGEST_TEST_MARK"
-# Generous: a start costs 10 s on a quiet machine of two cores; a loaded one must not fail a test.
+# Generous: a start takes 10 s on an idle machine with two cores, and a loaded machine must not fail a test.
 DEADLINE_S = 300.0
 
 T = TypeVar("T")
 
 
 def until(look: Callable[[], T], what: str | Callable[[], str], deadline_s: float = DEADLINE_S) -> T:
-    """polling.until, with the patience that drivers need."""
+    """polling.until with a deadline that suits drivers."""
     return polling.until(look, what, deadline_s)
 
 
 class Driver:
-    """A run of the command in a session of its own; `log` is all that it says, stdout and stderr.
+    """A run of the command in its own session. `log` receives stdout and stderr.
 
-    `code` is the folder that holds the package `ingest`: this repository, or a copy with a bug planted in it. `reader` is a command that
-    reads its stdout through a pipe; the process is then the shell that holds both, and ends with the run's exit code.
+    `code` is the folder that contains the package `ingest`: this repository, or a copy with a mutant. `reader` is a command that reads
+    the run's stdout through a pipe. The process is then the shell that runs both, and it ends with the run's exit code.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Driver:
 
     @property
     def pid(self) -> int:
-        """The Python process."""
+        """The process id of Python."""
         return self.process.pid
 
     @property
@@ -70,21 +70,21 @@ class Driver:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def died(self, deadline_s: float = DEADLINE_S) -> int:
-        """Wait for the end of the Python process; its return code."""
+        """Wait for the Python process to end; return its exit code."""
         try:
             return self.process.wait(deadline_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running after {deadline_s:.0f} s; it said:\n{self.said}") from None
+            raise AssertionError(f"still running after {deadline_s:.0f} s; output:\n{self.said}") from None
 
     def ended(self, expected: int) -> str:
-        """Wait for the end of the Python process and of all its children; what it said."""
+        """Wait for the Python process and all its children to end; check the exit code and return the output."""
         found = self.died()
         self.gone()
-        assert found == expected, f"exit code {found}, expected {expected}; it said:\n{self.said}"
+        assert found == expected, f"exit code {found}, expected {expected}; output:\n{self.said}"
         return self.said
 
     def left(self) -> list[psutil.Process]:
-        """The processes of this driver that are still there, stopped ones too."""
+        """The processes of this driver that still exist, including stopped ones."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -93,7 +93,7 @@ class Driver:
         return found
 
     def jvms(self) -> list[psutil.Process]:
-        """The Java processes of this driver: one, once Spark has started, and its launcher before."""
+        """The Java processes of this driver: the launcher first, then, once Spark has started, one JVM."""
         found = []
         for process in self.left():
             with suppress(psutil.NoSuchProcess):
@@ -102,28 +102,28 @@ class Driver:
         return found
 
     def gone(self) -> None:
-        """Wait until neither the Python process nor any child of it, JVM or other, is left."""
+        """Wait until the Python process and all its children, JVM or other, are gone."""
         self.process.poll()
-        until(lambda: not self.left(), lambda: f"the end of all processes of the driver; left: {self.left()}")
+        until(lambda: not self.left(), lambda: f"all processes of the driver have ended; left: {self.left()}")
 
     def stopped(self) -> None:
-        """Wait until the fault `hang` has stopped Python and JVM."""
+        """Wait until the fault `hang` has stopped Python and the JVM."""
 
         def both() -> bool:
-            assert self.process.poll() is None, f"ended with {self.process.returncode}; it said:\n{self.said}"
-            # Spark's launcher is a JVM too, gone soon after the start.
+            assert self.process.poll() is None, f"ended with {self.process.returncode}; output:\n{self.said}"
+            # Spark's launcher is a JVM too, and ends soon after the start.
             return [_stopped(process) for process in (psutil.Process(self.pid), *self.jvms())] == [True, True]
 
-        until(both, "Python and JVM stopped by the fault")
+        until(both, "the fault has stopped Python and the JVM")
 
     def proceed(self) -> None:
-        """SIGCONT for Python and JVM."""
+        """Send SIGCONT to Python and the JVM."""
         for process in self.left():
             with suppress(psutil.NoSuchProcess):
                 process.resume()
 
     def signal(self, number: int) -> None:
-        """Send to the Python process alone, as `kill` does."""
+        """Send a signal to the Python process alone, as `kill` does."""
         os.kill(self.pid, number)
 
     def interrupt(self) -> None:
@@ -131,7 +131,7 @@ class Driver:
         os.killpg(self.pid, signal.SIGINT)
 
     def kill_all(self) -> None:
-        """SIGKILL for all processes of this driver, as when the machine dies; harmless if they are gone."""
+        """SIGKILL all processes of this driver, as if the machine had died. Harmless if they are gone."""
         for process in self.left():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -146,13 +146,13 @@ def _stopped(process: psutil.Process) -> bool:
 
 
 def holder(lock: Path) -> tuple[int, int]:
-    """The process ids of Python and JVM that the lock file names."""
-    told = json.loads(lock.read_text(encoding="utf-8"))
-    return told["python_pid"], told["jvm_pid"]
+    """The process ids of Python and the JVM that the lock file names."""
+    content = json.loads(lock.read_text(encoding="utf-8"))
+    return content["python_pid"], content["jvm_pid"]
 
 
 def left(folder: Path) -> list[str]:
-    """Processes, but for zombies, whose command line or environment names the folder."""
+    """Processes, except zombies, whose command line or environment names the folder."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):

@@ -1,4 +1,4 @@
-"""A scratch lake with its contracts, topic, checkpoints and manifests: everything of one scenario, in one folder."""
+"""A scratch lake with its contracts, topic, checkpoints and manifests: everything that one scenario needs, in one folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ingest.runtime.crash_points import FIRST_BATCH
 from ingest.runtime.spark import ONE_COMPILER
 from tests.faults.driver import REPOSITORY, Driver
 
-# Few columns, so that a batch takes a moment.
+# Few columns, so that a batch is fast.
 CONTRACT = """\
 pipeline: shop
 table: {table}
@@ -43,7 +43,7 @@ quarantine: {{max_share: {max_share}, min_records: 100}}
 """
 KINDS = ("target", "quarantine", "ledger")
 PAYLOAD = ("customer_id", "status", "currency", "amount", "ordered_at")
-# Of the sample's broken records those whose id can be read, and which this contract and the repository's own refuse.
+# The sample's broken records whose id can be read and which both this contract and the repository's own reject.
 REFUSED = frozenset(
     kind.name for kind in POISON_KINDS if kind.topic == ORDERS and kind.id_readable and not kind.by_contract and kind.breaks in PAYLOAD
 )
@@ -52,8 +52,8 @@ REFUSED = frozenset(
 def with_jvm(*options: str) -> dict[str, str]:
     """The environment of a run whose JVM has these options.
 
-    The JVM's second compiler pays off after minutes, not in a batch of two thousand records: half the processor time without. Without it
-    the JVM also keeps a fifth of the room for compiled code, which a run of three tables has filled up: its end, with exit code 50.
+    The JVM's second compiler pays off after minutes, not in a batch of two thousand records; without it, a run takes half the CPU time.
+    But without it the JVM also reserves only a fifth of the code cache. A run of three tables filled that up and ended with exit code 50.
     """
     quick = (ONE_COMPILER, "-XX:+UseSerialGC", *options)
     return {"INGEST_DRIVER_JAVA_OPTIONS": " ".join(quick), "INGEST_DRIVER_MEMORY": "1g", "INGEST_MASTER": "local[2]"}
@@ -68,7 +68,7 @@ def _without_rows(path: Path) -> bool:
 
 @dataclass
 class Pipeline:
-    """One scenario. `tables` all read `topic`; the first is the one that most methods mean."""
+    """One scenario. All `tables` read `topic`; most methods default to the first table."""
 
     folder: Path
     bootstrap_servers: str
@@ -100,7 +100,7 @@ class Pipeline:
         return self.folder / "project"
 
     def write_contracts(self, **changes: Any) -> None:
-        """Write the contracts, with `changes` of this pipeline's settings first."""
+        """Apply `changes` to this pipeline's settings, then write the contracts."""
         for name, value in changes.items():
             setattr(self, name, value)
         for table in self.tables:
@@ -108,18 +108,18 @@ class Pipeline:
             (self.project / "tables" / f"{table}.yml").write_text(text, encoding="utf-8")
 
     def produce(self, events: int, *, poison: int = 0, seed: int = 1, **mix: Any) -> Produced:
-        """Write orders into the topic: transactions, a quarter as many aborted, one event in ten sent again."""
+        """Produce orders in transactions. By default one event in ten is sent again, and aborted transactions add a quarter."""
         manifest = self.folder / f"manifest-{len(self.manifests)}.jsonl"
         self.manifests.append(manifest)
         mix = {"transaction_records": 500, "aborted_share": 0.25, "duplicate_share": 0.1, "topics": {ORDERS: self.topic}, **mix}
         return produce_sample(self.bootstrap_servers, events=events, poison=poison, seed=seed, manifest=manifest, **mix)
 
     def start(self, *arguments: str, fault: str | None = None, environment: Mapping[str, str] | None = None) -> Driver:
-        """`ingest run` with these arguments (`--once` if none are given) and this fault."""
+        """Start `ingest run` with these arguments (default: `--once`) and this fault."""
         return self.command("run", *(arguments or ("--once",)), fault=fault, environment=environment)
 
     def command(self, *words: str, fault: str | None = None, environment: Mapping[str, str] | None = None, reader: str = "") -> Driver:
-        """`ingest` with these words, on this scenario's places; `reader` as in Driver."""
+        """Start `ingest` with these words in this scenario's folders. `reader` as in Driver."""
         more = {"INGEST_FAULT": fault} if fault else {}
         places = {
             "INGEST_PROJECT": str(self.project),
@@ -130,7 +130,7 @@ class Pipeline:
         log = self.folder / f"run-{len(self.drivers)}.log"
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
-        # A Python that is killed cannot tidy up; what it leaves goes with the scenario's folder. What its JVM leaves is in the lake.
+        # A killed Python cannot delete its temporary files; they go with the scenario's folder. The JVM's temporary files are in the lake.
         outside = {"TMPDIR": str(temporary)}
         settings = {**with_jvm(), **places, **outside, **self.environment, **more, **(environment or {})}
         driver = Driver(list(words), settings, log, self.code, reader)
@@ -138,11 +138,11 @@ class Pipeline:
         return driver
 
     def complete(self) -> str:
-        """Run without a fault until all is read; what the run said."""
+        """Run without a fault until everything is read; return the output."""
         return self.start().ended(0)
 
     def refused(self, code: str) -> str:
-        """A start is refused with this code, and writes nothing; what it says mends it."""
+        """Check that a start is refused with this code and writes nothing; return the remedy that it names."""
         before = [len(self.commits(kind)) for kind in KINDS]
         error = json.loads(self.start("--once", "--json").ended(3))["tables"][0]["error"]
         assert error["code"] == code, error
@@ -150,54 +150,54 @@ class Pipeline:
         return str(error["remedy"])
 
     def verified(self) -> list[dict[str, Any]]:
-        """What `ingest verify` says of each table; fails if it finds anything."""
-        said = json.loads(self.command("verify", "--json").ended(0))
-        assert said["ok"] is True, said
-        return list(said["tables"])
+        """The report of `ingest verify` for each table; fails if it finds anything."""
+        report = json.loads(self.command("verify", "--json").ended(0))
+        assert report["ok"] is True, report
+        return list(report["tables"])
 
     def seek(self, *to: str, table: str = "orders") -> str:
-        """`ingest seek` to where the table ends, or as these words say; what it said."""
+        """`ingest seek` to the table's end, or as these words say; return the output."""
         return self.command("seek", table, "--to", *(to or ("table",))).ended(0)
 
     def crash(self, fault: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Driver:
-        """Run until the fault kills it; neither Python nor JVM is left."""
+        """Run until the fault kills the driver; neither Python nor the JVM is left."""
         driver = self.start(*arguments, fault=fault, environment=environment)
         driver.ended(-9)
         return driver
 
     def close(self) -> None:
-        """End what a failed test left behind."""
+        """Kill the drivers that a failed test left behind."""
         for driver in self.drivers:
             driver.kill_all()
 
     def root(self, table: str | None = None) -> Path:
-        """The folder of a table's Delta tables."""
+        """The folder of a table's target, quarantine and ledger."""
         return self.lake / "shop" / (table or self.tables[0])
 
     def lock(self, table: str | None = None) -> Path:
         return self.root(table) / "lock"
 
     def locked_by(self, driver: Driver) -> bool:
-        """Whether the lock names this driver, which must not have ended."""
+        """Whether the lock names this driver. Fails if the driver has ended."""
         assert driver.process.poll() is None, driver.said
         return self.lock().exists() and f'"python_pid": {driver.pid}' in self.lock().read_text(encoding="utf-8")
 
     def checkpoint(self, table: str | None = None) -> Path:
-        """The newest epoch's checkpoint; the folder of all where there is none."""
+        """The newest epoch's checkpoint; without one, the folder of all checkpoints."""
         folder = self.checkpoints / "shop" / (table or self.tables[0])
         return max((each for each in folder.glob("*") if each.name.isdigit()), key=lambda each: int(each.name), default=folder)
 
     def numbers(self, log: str) -> list[int]:
-        """The batches in Spark's `offsets` or `commits` of the newest epoch, numbered as the epoch does."""
+        """The batches in Spark's `offsets` or `commits` of the newest epoch, numbered within the epoch."""
         return sorted(int(path.name) + FIRST_BATCH for path in (self.checkpoint() / log).glob("*") if path.name.isdigit())
 
     def planned(self, batch: int) -> dict[int, int]:
-        """Where a batch of the newest epoch is to end, by partition, as its offset log has it."""
+        """The planned end offsets of a batch of the newest epoch, by partition, from its offset log."""
         lines = (self.checkpoint() / "offsets" / str(batch - FIRST_BATCH)).read_text(encoding="utf-8").splitlines()
         return {int(partition): end for partition, end in json.loads(lines[2])[self.topic].items()}
 
     def spark_log(self) -> str:
-        """What Spark has said in all runs."""
+        """Spark's log of all runs."""
         return "".join(path.read_text(encoding="utf-8", errors="replace") for path in (self.lake / "logs").rglob("*.log"))
 
     def delta(self, kind: str = "target", table: str | None = None) -> Path:
@@ -207,37 +207,37 @@ class Pipeline:
         return read_log(self.delta(kind, table))
 
     def batches(self, kind: str = "target", table: str | None = None) -> list[OracleCommit]:
-        """The commits of target or quarantine that are batches."""
+        """The batch commits of target or quarantine."""
         return [commit for commit in self.commits(kind, table) if commit.kind == "batch"]
 
     def written(self, kind: str = "target", table: str | None = None) -> list[Number]:
-        """Epoch and number of those batches, in the order of the commits."""
+        """Epoch and number of the batches, in commit order."""
         return [commit.number for commit in self.batches(kind, table)]
 
     def ledgered(self, table: str | None = None) -> set[Number]:
-        """The batches that the ledger has."""
+        """The batches in the ledger."""
         rows = select(self.delta("ledger", table), ["kind", "epoch", "batch"])
         return {(epoch, batch) for kind, epoch, batch in rows if kind == "batch"}
 
     def epoch(self, table: str | None = None) -> int:
-        """The newest epoch that the target knows; 0 for none."""
+        """The newest epoch in the target; 0 if there is none."""
         return max(0, *(commit.number[0] for commit in self.commits("target", table)), 0)
 
     def epochs(self) -> set[int]:
-        """Those that have written batches."""
+        """The epochs that have written batches."""
         return {epoch for epoch, _ in self.written()}
 
     def ends(self) -> dict[int, int]:
-        """How far the newest batch has read, by partition."""
+        """The end offsets of the newest batch, by partition."""
         return {partition: end for partition, (_, end) in self.batches()[-1].ranges.items()}
 
     def restore(self, kind: str, version: int, table: str | None = None) -> int:
-        """Another engine restores one of the tables; the version that this is."""
+        """Let another engine restore one of the tables; return the version of that commit."""
         DeltaTable(str(self.delta(kind, table))).restore(version)
         return self.commits(kind, table)[-1].version
 
     def orphans(self) -> set[str]:
-        """Data files of the target that no commit knows; not those without a row, which a fence leaves."""
+        """Data files of the target that no commit names, except files without rows, which a fence leaves behind."""
         known: set[str] = set()
         for log in (self.delta() / "_delta_log").glob("*.json"):
             for line in log.read_text().splitlines():
@@ -246,11 +246,11 @@ class Pipeline:
         return {path.name for path in self.delta().glob("**/part-*.parquet") if path.name not in known and not _without_rows(path)}
 
     def shown(self) -> KafkaView:
-        """All that the topic holds now."""
+        """All records that the topic contains now."""
         return read_kafka(self.bootstrap_servers, self.topic, ("order_id",), PAYLOAD)
 
     def judge(self, table: str | None = None, *, kafka: KafkaView | None = None, **changes: Any) -> OracleVerdict:
-        """Ask the oracle, of what Kafka shows now or has shown (`kafka`)."""
+        """The oracle's verdict, against the records in Kafka now or those read earlier (`kafka`)."""
         name = table or self.tables[0]
         run = JudgedRun(self.lake, "shop", name, self.topic, ("order_id",), PAYLOAD, tuple(self.manifests), refused_kinds=REFUSED)
         run = replace(run, **changes)

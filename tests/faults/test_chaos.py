@@ -1,4 +1,4 @@
-"""`ingest chaos` as a user runs it: clean at the end, with findings where the engine is wrong, and gone when interrupted."""
+"""`ingest chaos` as a user runs it: it finds nothing in a correct engine, it finds a mutant, and it cleans up when interrupted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project of one table; what it says of its quarantine and batches is not what chaos uses."""
+    """A project with one table. Chaos overrides its quarantine limit and batch size."""
     folder = tmp_path / "project" / "tables"
     folder.mkdir(parents=True)
     (folder / "orders.yml").write_text(CONTRACT.format(table="orders", topic="orders", batch=100, max_share=0.01), encoding="utf-8")
@@ -59,7 +59,7 @@ def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     return {**report, "err": err, "exit": process.returncode}
 
 
-def test_a_short_chaos_of_all_faults_ends_clean_and_leaves_nothing(project: Path, tmp_path: Path) -> None:
+def test_a_short_chaos_run_with_all_faults_finds_nothing_and_leaves_nothing_behind(project: Path, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     with chaos(project, scratch, "--minutes", "1", "--seed", "5", "--json") as running:
         report = ended(running)
@@ -75,8 +75,8 @@ def test_a_short_chaos_of_all_faults_ends_clean_and_leaves_nothing(project: Path
     assert left(scratch) == []
 
 
-def test_an_engine_with_a_bug_is_found_out_and_the_folder_and_the_command_are_there_to_look_again(project: Path, tmp_path: Path) -> None:
-    code, scratch = copy_with(MUTANTS["no dedup inside a batch"], tmp_path / "planted"), tmp_path / "scratch"
+def test_chaos_finds_a_bug_in_the_engine_and_keeps_the_folder_and_the_command_to_repeat_it(project: Path, tmp_path: Path) -> None:
+    code, scratch = copy_with(MUTANTS["no deduplication inside a batch"], tmp_path / "mutant"), tmp_path / "scratch"
     options = ("--minutes", "0.2", "--seed", "3", "--faults", "kill-producer")
     with chaos(project, scratch, *options, code=code) as running:
         out, err = running.communicate()
@@ -90,16 +90,16 @@ def test_an_engine_with_a_bug_is_found_out_and_the_folder_and_the_command_are_th
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_interrupted_it_leaves_no_process_and_no_file(project: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_chaos_run_leaves_no_process_and_no_file(project: Path, tmp_path: Path, number: signal.Signals) -> None:
     scratch = tmp_path / "scratch"
     with chaos(project, scratch, "--minutes", "2", "--faults", "second-driver,disk-full") as running:
         assert running.stdout is not None
         for line in running.stdout:
             if "| round 1" in line or "| fault" in line:
                 break
-        until(lambda: any("ingest.lab.chaos.event_writer" in words for words in left(scratch)), "a producer at work")
+        until(lambda: any("ingest.lab.chaos.event_writer" in words for words in left(scratch)), "a producer is running")
         running.send_signal(number)
         running.communicate()
         assert running.returncode == (130 if number == signal.SIGTERM else -9)
-    until(lambda: not left(scratch), lambda: f"the end of {left(scratch)}")
-    until(lambda: not list(scratch.iterdir()), lambda: f"an empty folder: {list(scratch.iterdir())}")
+    until(lambda: not left(scratch), lambda: f"all processes have ended; left: {left(scratch)}")
+    until(lambda: not list(scratch.iterdir()), lambda: f"the folder is empty; left: {list(scratch.iterdir())}")

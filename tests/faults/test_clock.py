@@ -1,4 +1,4 @@
-"""The clock jumps by a day, in both directions, between an attempt at a batch and its repetition: the result is the same."""
+"""The clock jumps by a day, in both directions, between the attempt at a batch and its repetition. The result is the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECOND_MS = 1000
 
 
 def planned_ms(lake: Pipeline) -> dict[Number, int]:
-    """The time of each batch in the offset logs of all epochs, by the clock of the JVM that planned it."""
+    """The planning time of each batch in the offset logs of all epochs, by the JVM's clock."""
     found = {}
     for path in lake.checkpoint().parent.glob("*/offsets/[0-9]*"):
         epoch, number = int(path.parts[-3]), int(path.name) + FIRST_BATCH
@@ -29,11 +29,11 @@ def planned_ms(lake: Pipeline) -> dict[Number, int]:
     return found
 
 
-def test_clock_a_day_off_between_attempt_and_repetition_the_result_is_the_same(pipeline: PipelineFactory, tmp_path: Path) -> None:
-    """One batch is cut off before its rows are committed, one after; rows carry the time at which their batch was planned."""
+def test_a_clock_a_day_off_between_attempt_and_repetition_does_not_change_the_result(pipeline: PipelineFactory, tmp_path: Path) -> None:
+    """One batch is cut off before its rows are committed, one after. Rows contain the time at which their batch was planned."""
     preload = library(tmp_path)
     if preload is None:
-        pytest.skip("no C compiler, to make what moves the clock of a process")
+        pytest.skip("no C compiler for the library that moves a process's clock")
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=40)
     now_ms = time.time() * SECOND_MS

@@ -1,4 +1,4 @@
-"""Two machines' worth of Spark: the same command on a standalone cluster, and what is lost there is done again, once."""
+"""The same command on a standalone cluster with two workers: work that is lost there is repeated, and its result is stored once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def lake(pipeline: PipelineFactory, cluster: Cluster, tmp_path: Path, quick: Mapping[str, str]) -> Pipeline:
-    """A scenario of three batches whose runs are on the cluster."""
+    """A scenario of three batches whose runs use the cluster."""
     (tmp_path / "events").mkdir()
     (tmp_path / "spark-defaults.conf").write_text(
         DEFAULTS.format(events=(tmp_path / "events").as_uri(), compiler=ONE_COMPILER), encoding="utf-8"
@@ -53,9 +53,9 @@ def lake(pipeline: PipelineFactory, cluster: Cluster, tmp_path: Path, quick: Map
 
 
 def python_without_ingest(folder: Path) -> Path:
-    """A Python for the executors that has the libraries of this one but not this package, as those of a foreign cluster."""
+    """A Python for the executors with the same libraries but without this package, as on any cluster."""
     python = folder / "python"
-    libraries = sysconfig.get_path("purelib")  # by PYTHONPATH, where the file that makes an editable package known is not read
+    libraries = sysconfig.get_path("purelib")  # by PYTHONPATH, where .pth files of editable packages are not read
     base = Path(sys.base_prefix) / "bin" / Path(sys.executable).resolve().name
     ran = python.with_suffix(".ran")
     lines = ("#!/bin/sh", f"touch {ran}", f'PYTHONPATH="{libraries}:$PYTHONPATH" exec {base} "$@"', "")
@@ -68,7 +68,7 @@ def python_without_ingest(folder: Path) -> Path:
 
 
 def in_the_middle_of_a_merge(lake: Pipeline, cluster: Cluster) -> Driver:
-    """A run whose driver stands still after the first data file of its second batch, before its commit."""
+    """A run whose driver is paused after the first data file of its second batch, before its commit."""
     driver = lake.start("--once", fault="during_target:hang@3")
     driver.stopped()
     assert lake.written() == [(1, 2)]
@@ -78,30 +78,30 @@ def in_the_middle_of_a_merge(lake: Pipeline, cluster: Cluster) -> Driver:
 
 def nothing_is_lost_or_doubled(lake: Pipeline, cluster: Cluster) -> None:
     assert len(lake.written()) >= BATCHES
-    assert Path(lake.environment["PYSPARK_PYTHON"]).with_suffix(".ran").exists(), "it decoded"
+    assert Path(lake.environment["PYSPARK_PYTHON"]).with_suffix(".ran").exists(), "the executors used this Python to decode"
     lake.verified()
     lake.judge().assert_clean()
-    until(lambda: not cluster.executors(), "the end of all executors")
+    until(lambda: not cluster.executors(), "all executors have ended")
 
 
-def test_an_executor_lost_behind_the_map_stage_has_its_part_done_again(lake: Pipeline, cluster: Cluster) -> None:
-    """All of them, between quarantine and MERGE: what they held of the batch, cached partitions and shuffle files, is gone."""
+def test_executors_lost_between_quarantine_and_merge_have_their_partitions_recomputed(lake: Pipeline, cluster: Cluster) -> None:
+    """All executors are lost between quarantine and MERGE, with the batch's cached partitions and shuffle files."""
     driver = lake.start("--once", fault="after_quarantine:hang@3")
     driver.stopped()
     victims = cluster.executors()
     for victim in victims:
         victim.kill()
-    until(lambda: not any(map(running, victims)), "the end of the executors; the master starts others")
+    until(lambda: not any(map(running, victims)), "the executors have ended; the master starts others")
     driver.proceed()
     driver.ended(0)
     log = lake.spark_log()
     assert log.count("Lost executor") == len(victims) == 2
-    assert "No more replicas available for rdd_" in log, "they held partitions of the batch, which the MERGE reads"
+    assert "No more replicas available for rdd_" in log, "they had cached partitions of the batch that the MERGE reads"
     nothing_is_lost_or_doubled(lake, cluster)
 
 
-def test_executors_killed_with_tasks_of_the_merge_in_hand_have_them_done_again(lake: Pipeline, cluster: Cluster, tmp_path: Path) -> None:
-    """Stopped, they take tasks and do none: a job that has begun waits for them, and they are killed."""
+def test_executors_killed_while_they_run_merge_tasks_have_those_tasks_retried(lake: Pipeline, cluster: Cluster, tmp_path: Path) -> None:
+    """Stopped executors accept tasks but run none, so a job waits for them. Then they are killed."""
     driver = lake.start("--once", fault="after_quarantine:hang@3")
     driver.stopped()
     victims = cluster.executors()
@@ -109,13 +109,13 @@ def test_executors_killed_with_tasks_of_the_merge_in_hand_have_them_done_again(l
         victim.suspend()
     waits = Waits(tmp_path)
     driver.proceed()
-    until(waits, "a job of the MERGE that waits for its tasks")
+    until(waits, "a job of the MERGE waits for its tasks")
     assert lake.written() == [(1, 2)]
     for victim in victims:
         victim.kill()
     driver.ended(0)
     assert lake.spark_log().count("Lost executor") == len(victims) == 2
-    assert events(tmp_path).count('"Reason":"ExecutorLostFailure"') >= 1, "they had tasks in hand"
+    assert events(tmp_path).count('"Reason":"ExecutorLostFailure"') >= 1, "they were running tasks"
     nothing_is_lost_or_doubled(lake, cluster)
 
 
@@ -125,7 +125,7 @@ def events(folder: Path) -> str:
 
 
 class Waits:
-    """Whether a job that began after this was made has been open for so many looks in a row, and nothing else happened."""
+    """True once a job that started after construction has stayed open for `LOOKS` polls in a row without any other event."""
 
     LOOKS = 50
 
@@ -134,51 +134,49 @@ class Waits:
         self._before = self._seen = self._jobs()
 
     def _jobs(self) -> tuple[int, int]:
-        """Begun and ended."""
+        """How many jobs have started and ended."""
         text = events(self._folder)
         return text.count('"Event":"SparkListenerJobStart"'), text.count('"Event":"SparkListenerJobEnd"')
 
     def __call__(self) -> bool:
         former, self._seen = self._seen, self._jobs()
-        begun, ended = self._seen
-        self._looks = self._looks + 1 if self._seen == former and begun > max(ended, self._before[0]) else 0
+        started, ended = self._seen
+        self._looks = self._looks + 1 if self._seen == former and started > max(ended, self._before[0]) else 0
         return self._looks >= self.LOOKS
 
 
-def test_a_worker_lost_in_the_middle_of_a_merge_leaves_the_rest_to_the_other(lake: Pipeline, cluster: Cluster) -> None:
+def test_a_worker_lost_during_a_merge_leaves_the_rest_of_the_work_to_the_other_worker(lake: Pipeline, cluster: Cluster) -> None:
     driver = in_the_middle_of_a_merge(lake, cluster)
     cluster.kill_worker(0)
     try:
         assert len(cluster.executors()) == 1
         driver.proceed()
         driver.ended(0)
-        assert "Lost executor" in lake.spark_log(), "the run has met it"
+        assert "Lost executor" in lake.spark_log(), "the run noticed the loss"
         nothing_is_lost_or_doubled(lake, cluster)
     finally:
         cluster.start_worker()
 
 
-def test_a_driver_killed_in_the_middle_of_a_merge_leaves_no_executor_and_the_next_one_completes_the_batch(
-    lake: Pipeline, cluster: Cluster
-) -> None:
+def test_a_driver_killed_during_a_merge_leaves_no_executor_and_the_next_run_completes_the_batch(lake: Pipeline, cluster: Cluster) -> None:
     lake.crash("during_target:kill@3")
     assert lake.written() == [(1, 2)]
-    until(lambda: not cluster.executors(), "the end of the executors without a driver")
+    until(lambda: not cluster.executors(), "executors without a driver have ended")
     lake.complete()
     nothing_is_lost_or_doubled(lake, cluster)
 
 
-def test_a_cluster_ends_without_a_trace(tmp_path: Path) -> None:
+def test_a_stopped_cluster_leaves_no_process(tmp_path: Path) -> None:
     with Cluster(tmp_path / "one", workers=1) as running:
         members = [process for worker in running.workers for process in worker.processes()]
         assert members
-        told = running.told()
-        assert told is not None and told["url"] == running.master_url
+        state = running.told()
+        assert state is not None and state["url"] == running.master_url
     assert not [process for process in members if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
     assert running.told() is None
 
 
-def test_tasks_that_are_tried_again_leave_every_count_exact(pipeline: PipelineFactory, tmp_path: Path) -> None:
+def test_retried_tasks_leave_every_count_exact(pipeline: PipelineFactory, tmp_path: Path) -> None:
     lake = pipeline(batch=1500, code=copy_with(BYPASSED["each task of the source fails once"], tmp_path / "failing"))
     lake.produce(2500, poison=40)
     lake.start(environment={"INGEST_MASTER": "local[2,4]"}).ended(0)

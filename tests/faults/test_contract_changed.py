@@ -1,4 +1,4 @@
-"""A contract that changes while a batch is cut off: that is rolled back and done under the new one (I9)."""
+"""The contract changes after a batch was cut off: the batch is rolled back and repeated under the new contract (I9)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RULE, STRICT = "amount >= 0", "amount >= 100"
 
 
-def test_a_batch_that_was_cut_off_under_the_old_rule_is_rolled_back_and_done_under_the_new_one(pipeline: PipelineFactory) -> None:
-    """No record is in both tables or in none, and each where the rule of its own epoch wants it."""
+def test_a_batch_cut_off_under_the_old_rule_is_rolled_back_and_repeated_under_the_new_rule(pipeline: PipelineFactory) -> None:
+    """No record is in both tables or in neither, and each is where the rule of its own epoch puts it."""
     lake = pipeline(batch=1500, max_share=0.9)
     lake.produce(3200, poison=40)
     contract = lake.project / "tables" / "orders.yml"
@@ -33,15 +33,15 @@ def test_a_batch_that_was_cut_off_under_the_old_rule_is_rolled_back_and_done_und
 
     hashes = {each.number[0]: each.metadata["contract_hash"] for each in lake.batches() if each.metadata}
     assert hashes.keys() == {1, 2} and hashes[1] != hashes[2]
-    assert cheap(rejected(lake.delta("quarantine"))) == {1}, "good records are in quarantine by the strict rule only"
+    assert cheap(rejected(lake.delta("quarantine"))) == {1}, "good records are in quarantine under the strict rule only"
     rows = [((epoch, 0), amount) for epoch, amount in select(lake.delta(), ["_epoch", "amount"])]
-    assert cheap(rows) == {2}, "and are rows by the other one only"
+    assert cheap(rows) == {2}, "good records are rows under the other rule only"
     lake.verified()
     lake.judge(valid_in_quarantine=True).assert_clean()
 
 
 def rejected(quarantine: Path) -> list[tuple[Number, Decimal]]:
-    """The batches and amounts of what the rule has refused."""
+    """The batches and amounts of the records that the rule rejected."""
     rows = select(quarantine, ["epoch", "batch", "reason_detail", "value"])
     return [
         ((epoch, batch), Decimal(str(json.loads(value)["amount"]))) for epoch, batch, why, value in rows if why == "amount_not_negative"
@@ -49,5 +49,5 @@ def rejected(quarantine: Path) -> list[tuple[Number, Decimal]]:
 
 
 def cheap(amounts: Iterable[tuple[Number, Decimal]]) -> set[int]:
-    """The epochs that hold a good amount that only the strict rule refuses."""
+    """The epochs with a good amount that only the strict rule rejects."""
     return {epoch for (epoch, _), amount in amounts if 0 <= amount < 100}

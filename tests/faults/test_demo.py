@@ -1,4 +1,4 @@
-"""`ingest demo` as a user runs it: small, from start to end, and interrupted."""
+"""`ingest demo` as a user runs it: with few events, from start to end, and interrupted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from ingest.lab.broker.ports import is_free
 from tests.faults.driver import left
 
-# Five JVMs one after the other or in pairs; on a busy machine each start takes minutes.
+# It starts five JVMs, one after the other or in pairs. On a busy machine each start takes minutes.
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
 PROJECT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ def start(folder: Path, *more: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_both_pipelines_are_killed_and_lose_all_checkpoints_and_only_ours_is_exact_at_the_end(tmp_path: Path) -> None:
+def test_after_kills_and_lost_checkpoints_only_our_pipeline_is_exact(tmp_path: Path) -> None:
     demo = start(tmp_path, "--json")
     out, err = demo.communicate()
     assert demo.returncode == 0, err
@@ -51,13 +51,13 @@ def test_both_pipelines_are_killed_and_lose_all_checkpoints_and_only_ours_is_exa
         else:
             assert row["duplicates"] >= sent["retries"]
             assert row["aborted"] >= sent["aborted"] > 0
-    # Without its checkpoint it begins at the beginning: whole batches are there twice.
+    # Without its checkpoint it starts at the earliest offset, so whole batches exist twice.
     assert any(row["duplicates"] > row["sent"]["retries"] for (_, who), row in tables.items() if who == "by hand")
 
     check = report["check"]
-    assert check["exit_code"] == 1, "the suite finds what the contract's rules let pass"
-    said = "\n".join(check["output"])
-    assert "shop.payments: FAILED" in said and "expect_column_values_to_be_in_set (method): 20 of" in said
+    assert check["exit_code"] == 1, "the suite finds records that the contract's rules accept"
+    check_output = "\n".join(check["output"])
+    assert "shop.payments: FAILED" in check_output and "expect_column_values_to_be_in_set (method): 20 of" in check_output
     pages = [line.split("page: ")[1] for line in check["output"] if "page: " in line]
     assert pages and all(Path(page.removeprefix("file://")).exists() for page in pages)
     payments = tables["shop.payments", "oncelake"]["rows"]
@@ -68,7 +68,7 @@ def test_both_pipelines_are_killed_and_lose_all_checkpoints_and_only_ours_is_exa
 
 
 @pytest.mark.slow
-def test_it_tells_its_story_in_forty_lines_of_a_hundred_characters(tmp_path: Path) -> None:
+def test_the_output_fits_into_forty_lines_of_a_hundred_characters(tmp_path: Path) -> None:
     out, err = start(tmp_path).communicate()
     lines = out.splitlines()
     assert len(lines) <= 40 and max(map(len, lines)) <= 100, out
@@ -83,13 +83,13 @@ def test_it_tells_its_story_in_forty_lines_of_a_hundred_characters(tmp_path: Pat
         pytest.param(signal.SIGTERM, "producer  ", id="SIGTERM"),
     ],
 )
-def test_interrupted_it_leaves_no_process_and_no_port(tmp_path: Path, number: signal.Signals, at: str) -> None:
+def test_an_interrupted_demo_leaves_no_process_and_no_open_port(tmp_path: Path, number: signal.Signals, at: str) -> None:
     demo = start(tmp_path)
     try:
         port = wait_for(demo, at)
         assert left(tmp_path)
         demo.send_signal(number)
-        # Mostly at once; a transaction that the signal meets in the midst of a call of its client is given up at its deadline.
+        # Usually it ends at once. If the signal hits a Kafka client's call, its transaction is abandoned at its deadline.
         demo.communicate(timeout=120)
         assert demo.returncode == 130
         assert left(tmp_path) == []
@@ -100,7 +100,7 @@ def test_interrupted_it_leaves_no_process_and_no_port(tmp_path: Path, number: si
 
 
 def wait_for(demo: subprocess.Popen[str], text: str) -> int:
-    """Read on until a line holds `text`; returns the broker's port."""
+    """Read the output until a line contains `text`; return the broker's port."""
     assert demo.stdout is not None
     port = 0
     for line in demo.stdout:
@@ -108,5 +108,5 @@ def wait_for(demo: subprocess.Popen[str], text: str) -> int:
             port = int(match.group(1))
         if text in line:
             break
-    assert port, "the broker told its address"
+    assert port, "the output contains the broker's address"
     return port

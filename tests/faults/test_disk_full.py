@@ -1,4 +1,4 @@
-"""A full disk under the data files, the Delta log and the checkpoint: the run stops, nothing is torn, and with room it goes on."""
+"""A full disk for the data files, the Delta log or the checkpoint: the run stops, nothing is torn, and with free space it continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIZE = "24m"
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """A file system of a few megabytes of its own at `folder`, which keeps what it holds. Skips where one cannot be mounted."""
+    """Mount a separate small file system at `folder` and copy the contents over. Skips the test if it cannot be mounted."""
     kept = folder.with_name(f"{folder.name}-kept")
     folder.rename(kept)
     folder.mkdir()
@@ -33,17 +33,17 @@ def small_disk(folder: Path) -> Iterator[None]:
     mounted = sys.platform == "linux" and subprocess.run(command, capture_output=True, text=True, check=False).returncode == 0
     try:
         if not mounted:
-            pytest.skip("no tmpfs can be mounted here: that takes Linux and the right to mount")
+            pytest.skip("no tmpfs can be mounted here: this needs Linux and the permission to mount")
         shutil.copytree(kept, folder, dirs_exist_ok=True)
         yield
     finally:
         if mounted:
-            # Lazily: whatever still has a file open there must not keep the mount alive.
+            # Lazily: a process with an open file there must not keep the mount alive.
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(folder: Path, left_bytes: int) -> Path:
-    """A file that takes all room but about `left_bytes`."""
+    """Write a file that leaves about `left_bytes` free."""
     filler = folder / ".filler"
     free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
     with filler.open("wb", buffering=0) as file:
@@ -57,9 +57,9 @@ def fill(folder: Path, left_bytes: int) -> Path:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the small disk is, what is left on it, and whether the batch that meets it is in the target all the same.
+    """Where the small disk is, its free space, and whether the batch that meets it is committed to the target anyway.
 
-    `begun`: the table must be there before.
+    `begun`: the table must exist before.
     """
 
     folder: str
@@ -76,10 +76,11 @@ PLACES = {
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_disk_full_the_run_stops_nothing_is_torn_and_with_room_it_goes_on(pipeline: PipelineFactory, name: str) -> None:
-    """The disk is full from the moment in which a batch has its quarantine and not yet its rows.
+def test_a_full_disk_stops_the_run_tears_nothing_and_with_free_space_it_continues(pipeline: PipelineFactory, name: str) -> None:
+    """The disk becomes full after a batch's quarantine commit and before its target commit.
 
-    Under the checkpoint Spark's commit log cannot follow the target's commit. What was not committed is done by a later epoch.
+    If the checkpoint's disk is full, the target's commit succeeds but Spark's commit log cannot be written. A later epoch repeats what
+    was not committed.
     """
     place, lake = PLACES[name], pipeline(batch=1500)
     if place.begun:
@@ -94,8 +95,8 @@ def test_disk_full_the_run_stops_nothing_is_torn_and_with_room_it_goes_on(pipeli
         batch = lake.epoch(), 2
         filler = fill(folder, place.left_bytes)
         driver.proceed()
-        said = driver.ended(5)
-        assert "ingest: DISK_FULL: shop.orders: no space left on device" in said and "Traceback" not in said
+        output = driver.ended(5)
+        assert "ingest: DISK_FULL: shop.orders: no space left on device" in output and "Traceback" not in output
         assert (batch in lake.written()) == place.committed and 2 not in lake.numbers("commits")
         readable(lake)
         filler.unlink()
@@ -106,6 +107,6 @@ def test_disk_full_the_run_stops_nothing_is_torn_and_with_room_it_goes_on(pipeli
 
 
 def readable(lake: Pipeline) -> None:
-    """Every version that is in the log can be read."""
+    """Every version in the log can be read."""
     for commit in lake.commits():
         DeltaTable(str(lake.delta()), version=commit.version).to_pyarrow_table()

@@ -1,5 +1,7 @@
-"""Kafka's retention or its cleaner takes records between an attempt at a batch and its repetition: none is doubled, and what is lost is
-said exactly."""
+"""Kafka's retention or compaction removes records between an attempt at a batch and its repetition.
+
+No record is duplicated, and lost records are reported exactly.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.faults.pipeline import Pipeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-TAKEN = 100
+EXPIRED = 100
 Place = tuple[int, int]  # partition, offset
 
 
@@ -30,36 +32,36 @@ def ids(view: KafkaView) -> set[EventId]:
 
 
 @pytest.mark.parametrize("point", ["after_quarantine", "after_target"])
-def test_records_expire_between_attempt_and_repetition(pipeline: PipelineFactory, point: str) -> None:
-    """Cut off before its rows were committed the batch is refused, with the offsets that are gone; after that it needs none of them."""
+def test_records_that_expire_before_a_batch_is_repeated_are_reported_exactly_or_not_needed(pipeline: PipelineFactory, point: str) -> None:
+    """A batch that was cut off before its target commit is refused, with the expired offsets. After that commit it needs none of them."""
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=40)
     lake.crash(f"{point}:kill@3")
     start = lake.batches()[0].ranges[0][1]
     before = ids(lake.shown())
     client = KafkaAdminClient(bootstrap_servers=lake.bootstrap_servers)
-    client.delete_records({TopicPartition(lake.topic, 0): start + TAKEN})
+    client.delete_records({TopicPartition(lake.topic, 0): start + EXPIRED})
     client.close()
     if point == "after_target":
         lake.complete()
         lake.judge().assert_clean()
         return
     error = json.loads(lake.start("--once", "--json").ended(3))["tables"][0]["error"]
-    assert error["code"] == "RECORDS_EXPIRED" and f"partition 0 [{start}, {start + TAKEN}): {TAKEN} offsets" in error["found"]
+    assert error["code"] == "RECORDS_EXPIRED" and f"partition 0 [{start}, {start + EXPIRED}): {EXPIRED} offsets" in error["found"]
     refused = lake.command("seek", "orders", "--to", "table").ended(3)
-    assert "GAP_NOT_ACCEPTED" in refused and f"partition 0 [{start}, {start + TAKEN})" in refused
+    assert "GAP_NOT_ACCEPTED" in refused and f"partition 0 [{start}, {start + EXPIRED})" in refused
     lake.seek("table", "--accept-gap")
     lake.complete()
     gaps = lake.verified()[0]["gaps_accepted"]
-    assert gaps == [[0, start, start + TAKEN]]
+    assert gaps == [[0, start, start + EXPIRED]]
     lake.judge(excused_ids=frozenset(before - ids(lake.shown()))).assert_clean()
 
 
 @pytest.mark.parametrize("point", ["after_offset_log", "after_quarantine", "after_target"])
-def test_kafka_compacts_the_topic_between_attempt_and_repetition(pipeline: PipelineFactory, point: str) -> None:
-    """Other events take the keys of some in a batch that was cut off, and Kafka keeps the last of a key (and of what was sent again).
+def test_records_compacted_before_a_batch_is_repeated_are_lost_only_if_it_was_uncommitted(pipeline: PipelineFactory, point: str) -> None:
+    """Later events reuse the keys of some records of a batch that was cut off. Kafka keeps only the last record of each key.
 
-    A batch that was committed stays as it stands; one that was not is rolled back, and of it is read what Kafka still holds.
+    A committed batch keeps its rows. An uncommitted one is rolled back, and the run reads the records that Kafka still contains.
     """
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=60)
@@ -67,16 +69,16 @@ def test_kafka_compacts_the_topic_between_attempt_and_repetition(pipeline: Pipel
     first, done, end = {p: end for p, (_, end) in lake.batches()[0].ranges.items()}, lake.ends(), lake.planned(3)
     quarantine = set(select(lake.delta("quarantine"), ["partition", "offset"]))
     known = {place: record for place, record in lake.shown().records.items() if first[place[0]] <= place[1] < end[place[0]]}
-    named = {place: record.event_id[0] for place, record in known.items() if record.event_id}
-    taken = [*sorted(named)[::20], *sorted(quarantine & named.keys())[::2]]
-    send_under_keys(lake, [(partition, named[partition, offset]) for partition, offset in taken])
+    with_id = {place: record.event_id[0] for place, record in known.items() if record.event_id}
+    removed = [*sorted(with_id)[::20], *sorted(quarantine & with_id.keys())[::2]]
+    send_under_keys(lake, [(partition, with_id[partition, offset]) for partition, offset in removed])
     before = lake.shown()
-    left = compacted(lake, taken)
+    left = compacted(lake, removed)
 
     lake.complete()
-    assert lake.shown() == left, "Kafka's cleaner was at rest meanwhile"
-    stood = {place: record for place, record in before.records.items() if place[1] < done[place[0]]}
-    read = replace(left, records={**stood, **left.records})
+    assert lake.shown() == left, "Kafka's cleaner did not run meanwhile"
+    committed = {place: record for place, record in before.records.items() if place[1] < done[place[0]]}
+    read = replace(left, records={**committed, **left.records})
     lost, unread = ids(before) - ids(read), before.records.keys() - read.records.keys()
     assert bool(lost) == (point != "after_target")
     kafka = json.loads(lake.command("verify", "--json", "--against-kafka").ended(0))["tables"][0]["kafka"]
@@ -85,7 +87,7 @@ def test_kafka_compacts_the_topic_between_attempt_and_repetition(pipeline: Pipel
 
 
 def send_under_keys(lake: Pipeline, keys: Iterable[tuple[int, str]]) -> None:
-    """For each key of a partition an event of another id under it; the key of an order is its own id."""
+    """Send an event with another id under each of these keys. The usual key of an order is its own id."""
     producer = KafkaProducer(bootstrap_servers=lake.bootstrap_servers, acks="all")
     others = Shop("others").orders(1_000_000)
     for partition, key in keys:
@@ -93,10 +95,10 @@ def send_under_keys(lake: Pipeline, keys: Iterable[tuple[int, str]]) -> None:
     producer.close()
 
 
-def compacted(lake: Pipeline, taken: Collection[Place]) -> KafkaView:
-    """What Kafka's cleaner leaves, once it has been there and is off again.
+def compacted(lake: Pipeline, removed: Collection[Place]) -> KafkaView:
+    """The records that Kafka's cleaner leaves. It is switched on, and off again when the records are gone.
 
-    It looks every 15 seconds, and at no record in the segment that is written to, which the next record closes.
+    It runs every 15 seconds and skips the active segment, which the next record closes.
     """
     configure(
         lake, {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001", "max.compaction.lag.ms": "100"}
@@ -107,9 +109,9 @@ def compacted(lake: Pipeline, taken: Collection[Place]) -> KafkaView:
         for partition, event in enumerate(Shop("the last").orders(2)):
             producer.send(lake.topic, event.value, event.key, partition=partition)
         producer.flush()
-        return lake.shown().records.keys().isdisjoint(taken)
+        return lake.shown().records.keys().isdisjoint(removed)
 
-    until(cleaned, "Kafka's cleaner", 120)
+    until(cleaned, "Kafka's cleaner has removed the records", 120)
     producer.close()
     configure(lake, {"cleanup.policy": "delete"})
     return lake.shown()

@@ -1,8 +1,8 @@
-"""One lake through faults of seven families, one after the other: killed between quarantine and target, by a clock a day off, its
-checkpoints deleted, killed in the middle of a write, a second driver, its broker killed, its table put back; with poison and aborted
-transactions in the topic.
+"""One lake goes through faults of seven families in turn: a kill between quarantine and target with a clock a day off, deleted
+checkpoints, a kill during a write, a second driver, a killed broker, and a restored table. The topic contains poison and aborted
+transactions.
 
-What `make test` keeps of the fault tests; each fault has a test of its own, for all its ways, in `make faults`.
+This is the part of the fault tests that `make test` runs. In `make faults`, each fault has its own test with all its variants.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tests.faults.pipeline import Pipeline
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_after_faults_of_seven_families_the_oracle_finds_nothing_lost_or_doubled(alone: tuple[Broker, Pipeline], tmp_path: Path) -> None:
+def test_after_faults_of_seven_families_the_oracle_finds_nothing_lost_or_duplicated(alone: tuple[Broker, Pipeline], tmp_path: Path) -> None:
     own, lake = alone
-    # Without copies: which of them is the row after a RESTORE depends on what one batch reads.
+    # Without copies: which copy is the row after a RESTORE depends on the batches.
     lake.produce(2600, poison=40, duplicate_share=0)
 
-    # The next start has the right clock again. Where none can be moved this is a kill like others.
+    # The next start has the right clock again. Without a C compiler the clock stays right, and this is an ordinary kill.
     preload = library(tmp_path)
     lake.crash("after_quarantine:kill@2", environment=shifted(preload, DAY_S) if preload is not None else None)
     assert (lake.written(), lake.written("quarantine")) == ([], [(1, 2)])
@@ -35,8 +35,8 @@ def test_after_faults_of_seven_families_the_oracle_finds_nothing_lost_or_doubled
         assert lake.batches("quarantine")[0].timestamp_ms / 1000 - time.time() > DAY_S / 2, "the clock was moved"
     shutil.rmtree(lake.checkpoints)
 
-    said = lake.crash("during_target:kill@3").said
-    assert "there is no checkpoint of epoch 1: nothing is lost" in said
+    output = lake.crash("during_target:kill@3").said
+    assert "there is no checkpoint of epoch 1: nothing is lost" in output
     assert lake.written() == [(2, 2)] and lake.orphans(), "files of no version"
     assert [each.number for each in lake.commits("quarantine") if each.kind == "rollback"] == [(2, 1)]
     first = lake.commits()[-1].version
@@ -52,8 +52,8 @@ def test_after_faults_of_seven_families_the_oracle_finds_nothing_lost_or_doubled
     assert len(lake.written()) > 2
 
     restored = lake.restore("target", first)
-    (told,) = json.loads(lake.command("status", "--json").ended(3))["tables"]
-    assert told["refusal"]["code"] == "TABLE_REWOUND" and "`ingest seek shop.orders --to table`" in told["refusal"]["remedy"]
+    (status,) = json.loads(lake.command("status", "--json").ended(3))["tables"]
+    assert status["refusal"]["code"] == "TABLE_REWOUND" and "`ingest seek shop.orders --to table`" in status["refusal"]["remedy"]
     lake.seek()
     lake.produce(500, seed=2)
     lake.complete()

@@ -1,4 +1,4 @@
-"""SIGKILL at every crash point of a batch, in one lake: each restart does once what was cut off, in a new epoch, and dies at the next."""
+"""SIGKILL at every crash point of a batch, in one lake. Each restart repeats the cut-off batch in a new epoch and is killed in turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.faults.pipeline import Pipeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-# Each kill in the second batch of its epoch; the first one does what the kill before has cut off.
+# Each kill hits the second batch of its epoch. The first batch repeats what the previous kill cut off.
 KILLS = ("after_quarantine", "during_target", "after_target")
 MORE_KILLS = ("before_offset_log", "after_offset_log", "after_ledger", "after_commit_log")
 BATCH = 3
@@ -22,7 +22,7 @@ BATCH = 3
 
 @dataclass(frozen=True)
 class Left:
-    """What a kill in `BATCH` left behind: whether Spark has planned and committed it, and which of the tables have it."""
+    """The state after a kill in `BATCH`: whether Spark has planned and committed the batch, and which tables contain it."""
 
     planned: bool
     done: bool
@@ -42,11 +42,11 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("points", [KILLS, MORE_KILLS], ids=["in the write", "around it"])
-def test_killed_at_each_point_of_a_batch_what_was_cut_off_is_done_once(pipeline: PipelineFactory, points: tuple[str, ...]) -> None:
-    """Quarantine first (I7): what of it belongs to no commit of the target is rolled back, and read again from where the table ends.
+@pytest.mark.parametrize("points", [KILLS, MORE_KILLS], ids=["during the write", "before or after the write"])
+def test_a_batch_killed_at_each_crash_point_is_done_exactly_once(pipeline: PipelineFactory, points: tuple[str, ...]) -> None:
+    """The quarantine is written first (I7). Its rows without a target commit are rolled back, and the run re-reads from the table's end.
 
-    Retries inside a batch, across batches, partitions and restarts are in what is produced, and aborted transactions (rows 12 and 14).
+    The topic contains aborted transactions (row 12) and copies inside a batch and across batches, partitions and restarts (row 14).
     """
     lake = pipeline(batch=900)
     lake.produce(6200, poison=90)
@@ -58,17 +58,17 @@ def test_killed_at_each_point_of_a_batch_what_was_cut_off_is_done_once(pipeline:
         assert left(lake, number) == EXPECTED[point], point
         first = lake.batches()[-2 if EXPECTED[point].target else -1]
         assert first.number == (epoch, 2)
-        assert not ends or {p: start for p, (start, _) in first.ranges.items()} == ends, "from where the table ended"
+        assert not ends or {p: start for p, (start, _) in first.ranges.items()} == ends, "the batch starts at the table's end"
         ends = lake.ends()
         assert (lake.orphans() > orphans) == (point == "during_target"), "files of no version"
         orphans = lake.orphans()
     last = lake.written()
     lake.complete()
-    assert lake.written()[: len(last)] == last, "no commit made twice"
+    assert lake.written()[: len(last)] == last, "no commit was made twice"
     uncommitted = {(epoch, BATCH) for epoch, point in enumerate(points, 1) if EXPECTED[point].quarantine and not EXPECTED[point].target}
     assert uncommitted == set(lake.written("quarantine")) - set(lake.written())
-    stands = {(epoch, batch) for epoch, batch in select(lake.delta("quarantine"), ["epoch", "batch"])}
-    assert stands and stands <= set(lake.written()), "rolled back"
+    quarantined = {(epoch, batch) for epoch, batch in select(lake.delta("quarantine"), ["epoch", "batch"])}
+    assert quarantined and quarantined <= set(lake.written()), "uncommitted batches are rolled back"
     assert lake.ledgered() == set(lake.written())
     lake.verified()
     verdict = lake.judge()
@@ -77,7 +77,7 @@ def test_killed_at_each_point_of_a_batch_what_was_cut_off_is_done_once(pipeline:
 
 
 def killed(lake: Pipeline, point: str) -> None:
-    # With a pause after each batch the watcher cannot come too late for what is before the next one's offset log.
+    # With a pause after each batch, the watcher process cannot miss the moment before the next batch's offset log.
     trigger = ("--every", "300s") if point == "before_offset_log" else ("--once",)
     every = {"INGEST_LEDGER_EVERY_S": "0" if point == "after_ledger" else "3600"}
     lake.crash(f"{point}:kill@{BATCH}", *trigger, environment=every)

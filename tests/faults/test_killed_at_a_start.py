@@ -1,4 +1,4 @@
-"""SIGKILL at each step of a start, of a seek, and at the end of a run: the next start takes a higher epoch and goes on."""
+"""SIGKILL at each step of a start, of a seek, and at the end of a run: the next start opens a higher epoch and continues."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.faults.conftest import PipelineFactory
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_killed_at_each_step_of_a_first_start_nothing_is_taken_for_something_that_was_read(pipeline: PipelineFactory) -> None:
-    """Tables without an epoch, a target that is fenced and a quarantine that is not, a beginning without a batch."""
+def test_a_first_start_killed_at_each_step_leaves_nothing_that_is_mistaken_for_a_batch(pipeline: PipelineFactory) -> None:
+    """The kills leave tables without an epoch, a fenced target with an unfenced quarantine, and start offsets without a batch."""
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=60)
     points = [point for point in STARTING if point != "start_rolled_back"]
@@ -20,14 +20,14 @@ def test_killed_at_each_step_of_a_first_start_nothing_is_taken_for_something_tha
         assert (lake.epoch(), lake.written()) == (fenced, []), point
     lake.complete()
     seeks = [each.metadata for each in lake.commits() if each.kind == "seek"]
-    assert [each and each["why"] for each in seeks] == ["first"], "what stands is where the table begins"
+    assert [each and each["why"] for each in seeks] == ["first"], "the only seek is the table's first start offsets"
     assert lake.epochs() == {len(points)}
     lake.verified()
     lake.judge().assert_clean()
 
 
-def test_killed_at_each_step_of_a_start_behind_a_batch_that_was_cut_off_and_at_the_end_of_the_run(pipeline: PipelineFactory) -> None:
-    """What a batch has left in the quarantine is rolled back once; and once the ledger has its last row, nothing is told twice."""
+def test_a_start_after_a_cut_off_batch_may_be_killed_at_each_step_and_at_the_end_of_the_run(pipeline: PipelineFactory) -> None:
+    """The cut-off batch's quarantine rows are rolled back once. After the ledger's last row, no batch is added to it again."""
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=60)
     lake.crash("after_quarantine:kill@3")
@@ -43,8 +43,8 @@ def test_killed_at_each_step_of_a_start_behind_a_batch_that_was_cut_off_and_at_t
     lake.judge().assert_clean()
 
 
-def test_a_seek_killed_at_each_of_its_steps_and_the_re_read_behind_it_are_finished_by_the_next_start(pipeline: PipelineFactory) -> None:
-    """Until it has committed where it begins, a start goes on at the table's ends; from there on the re-read is to be done."""
+def test_a_seek_and_its_re_read_killed_at_each_step_are_finished_by_the_next_start(pipeline: PipelineFactory) -> None:
+    """Until the seek has committed its start offsets, a start continues at the table's ends. After that it must do the re-read."""
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=60)
     lake.complete()
@@ -54,7 +54,7 @@ def test_a_seek_killed_at_each_of_its_steps_and_the_re_read_behind_it_are_finish
         lake.command("verify", "--json").ended(0)
     lake.crash("after_replayed:kill@2")
     lake.crash("after_target:kill@2")
-    assert lake.batches()[-1].ranges[0][0] == lake.batches()[-2].ranges[0][1], "the re-read goes on"
+    assert lake.batches()[-1].ranges[0][0] == lake.batches()[-2].ranges[0][1], "the re-read continues"
     lake.complete()
     assert lake.ends() == ends
     (verified,) = lake.verified()

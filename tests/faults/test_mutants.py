@@ -1,6 +1,6 @@
-"""The tester is tested: a copy of the engine with one bug planted (tests/faults/code_mutants.py), and what must find it does.
+"""Tests of the tests: the oracle or a test finds each mutant (tests/faults/code_mutants.py) in a copy of the engine.
 
-The engine's own checks may stop such a run; whether they do is not asked here.
+The engine's own checks may stop such a run. Whether they do is not tested here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WITH_SPARK = [pytest.param(name, marks=pytest.mark.slow) for name in (*INTEGRATE
 
 
 def of_batches_done(lake: Pipeline, findings: Sequence[str]) -> list[str]:
-    """Findings that do not merely say that a run which stopped has not read on: positions behind what the target's batches have."""
+    """The findings without those about unread records: positions after the end offsets of the target's batches."""
     ends: dict[int, int] = {}
     for commit in lake.batches():
         ends |= {partition: max(end, ends.get(partition, 0)) for partition, (_, end) in commit.ranges.items()}
@@ -47,7 +47,7 @@ def of_batches_done(lake: Pipeline, findings: Sequence[str]) -> list[str]:
 
 
 def copy_of(folder: Path) -> Path:
-    """The repository, as far as tests that catch a bug look at it."""
+    """Copy the part of the repository that the tests in CAUGHT need."""
     for name in ("ingest", "tests", "tables"):
         shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(REPOSITORY / "pyproject.toml", folder)
@@ -55,19 +55,19 @@ def copy_of(folder: Path) -> Path:
 
 
 def ran(folder: Path, *tests: str) -> subprocess.CompletedProcess[str]:
-    """Run tests of a copy there."""
+    """Run tests of a copy, inside the copy."""
     command = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/pytest"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     return subprocess.run([*command, *tests], cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS.keys() | CAUGHT.keys() | BYPASSED.keys()))
-def test_a_mutant_fits_the_code_of_today(name: str, tmp_path: Path) -> None:
+def test_each_mutant_still_fits_the_code(name: str, tmp_path: Path) -> None:
     copy_with((BYPASSED | MUTANTS | CAUGHT)[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", [*UNIT, *WITH_SPARK])
-def test_a_test_of_the_repository_fails_on_a_mutant(name: str, tmp_path: Path) -> None:
+def test_the_named_test_fails_on_its_mutant(name: str, tmp_path: Path) -> None:
     bug = CAUGHT[name]
     folder = copy_of(tmp_path)
     plant(bug, folder)
@@ -77,17 +77,17 @@ def test_a_test_of_the_repository_fails_on_a_mutant(name: str, tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [UNIT, INTEGRATED, OF_A_FAULT], ids=["unit", "integration", "faults"])
-def test_without_a_bug_the_same_tests_pass_on_such_a_copy(names: Sequence[str], tmp_path: Path) -> None:
-    """Else a copy that lacks something would be caught, not the bug."""
+def test_the_same_tests_pass_on_a_copy_without_a_mutant(names: Sequence[str], tmp_path: Path) -> None:
+    """Otherwise a test could fail because the copy lacks a file, and not because of the mutant."""
     ended = ran(copy_of(tmp_path), *(f"tests/{CAUGHT[name].test}" for name in names))
     assert ended.returncode == 0 and "passed" in ended.stdout, ended.stdout + ended.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
-def test_the_oracle_finds_a_mutant(name: str, pipeline: PipelineFactory, tmp_path: Path) -> None:
+def test_the_oracle_finds_each_mutant(name: str, pipeline: PipelineFactory, tmp_path: Path) -> None:
     bug = MUTANTS[name]
-    lake = pipeline(batch=1500, code=copy_with(bug, tmp_path / "planted"))
+    lake = pipeline(batch=1500, code=copy_with(bug, tmp_path / "mutant"))
     lake.produce(3200, **{"poison": 40, **bug.mix})
     bug.scenario(lake)
     findings = of_batches_done(lake, lake.judge().findings)
@@ -96,7 +96,7 @@ def test_the_oracle_finds_a_mutant(name: str, pipeline: PipelineFactory, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [killed_after_target, read_again_strictly, read_again_kindly], ids=lambda scenario: scenario.__name__)
-def test_without_a_bug_the_oracle_finds_nothing(scenario: Callable[[Pipeline], None], pipeline: PipelineFactory) -> None:
+def test_the_oracle_finds_nothing_without_a_mutant(scenario: Callable[[Pipeline], None], pipeline: PipelineFactory) -> None:
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=40)
     scenario(lake)

@@ -1,4 +1,4 @@
-"""Partitions that are added to the topic while the stream runs: their records are read from offset 0, and their ranges say so."""
+"""Partitions are added to the topic during a run: their records are read from offset 0, and the batches' ranges show it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_partitions_added_while_running_are_read_from_their_first_record(pipelin
         assert driver.process.poll() is None, driver.said
         return any(3 in commit.ranges and commit.ranges[3][1] > 0 for commit in lake.commits())
 
-    until(read, "a batch with records of a partition that was added")
+    until(read, "a batch with records of an added partition")
     driver.signal(signal.SIGTERM)
     driver.ended(0)
     lake.complete()

@@ -1,4 +1,4 @@
-"""Every kind of poison at once, with the contracts of the repository: beyond the limit nothing is written, below it nothing is lost."""
+"""Every kind of poison at once, with the repository's contracts: above the limit nothing is written, below it nothing is lost."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ def write_contracts(project: Path, topics: dict[str, str], *, max_share: float) 
     for kind, topic in topics.items():
         contract = yaml.safe_load((REPOSITORY / "tables" / f"{kind}.yml").read_text(encoding="utf-8"))
         contract["source"]["topic"] = topic
-        contract.pop("suite", None)  # the project of this test has none
+        contract.pop("suite", None)  # this test's project has no suite
         contract["quarantine"] = {"max_share": max_share, "min_records": 100}
         (project / "tables" / f"{kind}.yml").write_text(yaml.safe_dump(contract), encoding="utf-8")
 
 
-def test_beyond_the_limit_the_table_stops_with_nothing_of_the_batch_written_and_the_other_goes_on(story: Story) -> None:
+def test_above_the_limit_a_table_stops_with_nothing_written_and_the_other_table_continues(story: Story) -> None:
     assert "ingest: QUARANTINE_LIMIT: " in story.refused and "records of batch 2 of shop.orders would go to quarantine" in story.refused
-    assert story.written_when_refused == {ORDERS: [], PAYMENTS: [(1, 2), (1, 2)]}, "target and quarantine"
+    assert story.written_when_refused == {ORDERS: [], PAYMENTS: [(1, 2), (1, 2)]}, "the payments batch is in target and quarantine"
 
 
 @pytest.mark.parametrize("table", TOPICS)
-def test_with_the_limit_raised_it_goes_on_and_nothing_is_lost(story: Story, table: str) -> None:
+def test_with_a_raised_limit_the_table_continues_and_nothing_is_lost(story: Story, table: str) -> None:
     story.verdicts[table].assert_clean()
     assert story.pipeline.written("target", table) == [(2 if table == ORDERS else 1, 2)]
 
 
 @pytest.mark.parametrize("kind", POISON_KINDS, ids=lambda kind: kind.name)
-def test_poison_is_in_quarantine(story: Story, kind: PoisonKind) -> None:
-    """I5. What a contract may let in (numbers as text) may be in the target instead, as the oracle has judged."""
+def test_each_kind_of_poison_is_in_quarantine(story: Story, kind: PoisonKind) -> None:
+    """I5. Records that a contract may accept (numbers as text) may be in the target instead. The oracle judges those."""
     lake = story.lakes[kind.topic]
     held = [*lake.quarantine, *(lake.target if kind.by_contract else ())]
     positions = {(p.partition, p.offset) for p in held}
@@ -85,8 +85,8 @@ def test_poison_is_in_quarantine(story: Story, kind: PoisonKind) -> None:
     assert sent and positions.issuperset(sent)
 
 
-def test_records_of_10_mb_come_through_and_a_broken_one_is_kept_whole(pipeline: PipelineFactory) -> None:
-    """I5: through broker, consumer, decode and both tables; the first is longer than what a consumer fetches from a partition at once."""
+def test_records_of_10_mb_arrive_and_a_broken_one_is_quarantined_whole(pipeline: PipelineFactory) -> None:
+    """I5: they pass broker, consumer, decode and both tables. The first is longer than a consumer's fetch limit per partition."""
     lake = pipeline(batch=1500)
     lake.produce(1000, poison=20)
     order = next(Shop("large").orders(1))

@@ -1,4 +1,4 @@
-"""What producers leave in the topic when they are fenced, cut off, or hang: read by a run of the command and judged by the oracle."""
+"""Producers are fenced, cut off, or hang: a run of the command reads the topic, and the oracle judges the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.faults.pipeline import Pipeline
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PARTITIONS = (0, 1)
-# A start on a busy machine, with time to look at what it has read.
+# Long enough for a start on a busy machine and for checking what it has read.
 HANGS_MS = 60_000
 
 
@@ -31,13 +31,13 @@ def lake(pipeline: PipelineFactory) -> Pipeline:
 
 
 def orders(name: str, count: int = 40) -> list[bytes]:
-    """Good orders whose ids say whose they are."""
+    """Valid orders whose ids contain the producer's name."""
     common = {"customer_id": "c", "status": "paid", "currency": "EUR", "amount": 1, "ordered_at": "2025-01-01T00:00:00Z"}
     return [json.dumps({"order_id": f"{name}-{number}", **common}).encode() for number in range(count)]
 
 
 def ends(lake: Pipeline, level: str) -> dict[int, int]:
-    """Up to where a reader of this isolation level sees each partition."""
+    """The end offset of each partition for a reader with this isolation level."""
     partitions = [TopicPartition(lake.topic, partition) for partition in PARTITIONS]
     consumer = KafkaConsumer(bootstrap_servers=lake.bootstrap_servers, isolation_level=level, enable_auto_commit=False, group_id=None)
     try:
@@ -52,7 +52,7 @@ def stable(lake: Pipeline) -> bool:
 
 
 def read(lake: Pipeline) -> dict[int, int]:
-    """Up to where the target's newest batch has read."""
+    """The end offsets of the target's newest batch."""
     return lake.ends() if lake.written() else {}
 
 
@@ -62,8 +62,8 @@ def nothing_of(lake: Pipeline, name: str) -> None:
     lake.judge().assert_clean()
 
 
-def test_producer_fenced_its_open_transaction_is_not_in_the_lake(lake: Pipeline) -> None:
-    """Another instance takes its id over while its records are in the log; the old one ends with an error, others write on."""
+def test_records_of_a_fenced_producers_open_transaction_are_not_in_the_lake(lake: Pipeline) -> None:
+    """Another instance takes over the id while its records are in the log. The old producer ends with an error; others continue."""
     name = f"fenced-{uuid.uuid4()}"
     lake.produce(1000, poison=20)
     with (
@@ -74,7 +74,7 @@ def test_producer_fenced_its_open_transaction_is_not_in_the_lake(lake: Pipeline)
         for number, value in enumerate(orders("fenced")):
             open_one.send(lake.topic, value, partition=number % 2)
         open_one.flush()
-        assert not stable(lake), "its records are in the log"
+        assert not stable(lake), "the open transaction's records are in the log"
         with Sender(lake.bootstrap_servers, name, {}, 10):
             pass
     lake.produce(1000, seed=2)
@@ -82,8 +82,8 @@ def test_producer_fenced_its_open_transaction_is_not_in_the_lake(lake: Pipeline)
     nothing_of(lake, "fenced")
 
 
-def test_the_reply_to_a_producers_commit_is_lost_and_no_transaction_is_torn_or_doubled(lake: Pipeline) -> None:
-    """The broker has committed, the producer does not know: it is replaced and sends all again, and the event ids tell the copies."""
+def test_a_lost_reply_to_a_producers_commit_tears_and_duplicates_no_transaction(lake: Pipeline) -> None:
+    """The broker has committed, but the producer does not know: it is replaced and resends all. The event ids identify the copies."""
     direct = lake.bootstrap_servers
     with Proxy(direct) as proxy:
         lost = proxy.drop_reply(Api.END_TXN, skip=2)
@@ -92,13 +92,13 @@ def test_the_reply_to_a_producers_commit_is_lost_and_no_transaction_is_torn_or_d
     lake.bootstrap_servers = direct
     assert (lost.struck, produced.unknown) == (1, 1) and produced.committed >= 4
     seen = len(read_kafka(direct, lake.topic, ("order_id",), ()).records)
-    assert seen > produced.events + produced.retries + produced.poison, "the transaction is there twice"
+    assert seen > produced.events + produced.retries + produced.poison, "the transaction is in the topic twice"
     lake.complete()
     lake.judge().assert_clean()
 
 
-def test_a_hanging_transaction_holds_a_run_up_until_its_timeout_and_is_told_meanwhile(lake: Pipeline) -> None:
-    """The run reads up to it and waits; once the broker has aborted it, the same run goes on, and nothing of it is a row."""
+def test_a_hanging_transaction_blocks_a_run_until_its_timeout_and_is_listed_meanwhile(lake: Pipeline) -> None:
+    """The run reads up to the transaction and waits. After the broker aborts it, the run continues, and none of its records is a row."""
     name = f"hanging-{uuid.uuid4()}"
     lake.produce(1000, poison=10)
     hanging = KafkaProducer(bootstrap_servers=lake.bootstrap_servers, acks="all", transactional_id=name, transaction_timeout_ms=HANGS_MS)
@@ -111,14 +111,20 @@ def test_a_hanging_transaction_holds_a_run_up_until_its_timeout_and_is_told_mean
         before = ends(lake, "read_committed")
         lake.produce(1000, seed=2)
         driver = lake.start("--every", "1s")
-        until(lambda: read(lake) == before or driver.process.poll() is not None, lambda: f"a batch up to the stall; {driver.said}")
-        assert name in lake.command("transactions", "--json").ended(0), "the stall has a name"
-        assert not stable(lake) and read(lake) == before, "no further while it hangs"
-        until(lambda: stable(lake), "the broker's abort of what hung")
+        until(
+            lambda: read(lake) == before or driver.process.poll() is not None,
+            lambda: f"a batch up to the hanging transaction; output:\n{driver.said}",
+        )
+        assert name in lake.command("transactions", "--json").ended(0), "`ingest transactions` names the hanging transaction"
+        assert not stable(lake) and read(lake) == before, "no batch reads past the hanging transaction"
+        until(lambda: stable(lake), "the broker has aborted the hanging transaction")
     finally:
         hanging.close(timeout=0)
-    behind = ends(lake, "read_committed")
-    until(lambda: read(lake) == behind or driver.process.poll() is not None, lambda: f"what stood behind it; {driver.said}")
+    final_ends = ends(lake, "read_committed")
+    until(
+        lambda: read(lake) == final_ends or driver.process.poll() is not None,
+        lambda: f"the records after it are read; output:\n{driver.said}",
+    )
     driver.signal(signal.SIGTERM)
     driver.ended(0)
     lake.complete()

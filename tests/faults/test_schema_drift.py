@@ -1,7 +1,7 @@
-"""A producer that changes its events: fields come, go, change their type, numbers come as text (I5).
+"""A producer changes its events: fields are added, dropped or change their type, and numbers arrive as text (I5).
 
-Three tables read one topic, under the three ways in which a contract can take fields that it does not name. The run is killed in
-the middle of the drift, between the commits of quarantine and target.
+Three tables read one topic, one for each way in which a contract can treat unknown fields. The run is killed while it reads the changed
+events, between the commits of quarantine and target.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ EACH = 25
 
 @dataclass(frozen=True)
 class Drift:
-    """`column` of the sample's order gives way to the text `by`; `reason` is why no contract takes that (None: all do), `unknown` what
-    a contract does not name of it, as text."""
+    """The text `by` replaces `column` of the sample's order.
+
+    `reason` is the quarantine reason under every contract (None: all accept it). `unknown` contains the fields that the contract does not
+    name, as text.
+    """
 
     name: str
     column: str
@@ -46,7 +49,7 @@ class Drift:
             yield event._replace(value=text.encode())
 
     def becomes(self, way: str) -> tuple[str | None, Mapping[str, str]]:
-        """The reason in quarantine, and what a row keeps beside its columns."""
+        """The reason in quarantine, and the unknown fields that a row keeps."""
         reason = self.reason or ("unknown_field" if self.unknown and way == "quarantine" else None)
         return reason, self.unknown if way == "keep" and reason is None else {}
 
@@ -89,9 +92,9 @@ def story(shared_pipeline: PipelineFactory) -> Story:
 
 
 def write_contract(lake: Pipeline, way: str) -> None:
-    """The repository's contract of orders, of which this one may lack a channel, and knows a count of items."""
+    """The repository's contract of orders, changed: `channel` is nullable, and there is a column `items`."""
     contract = yaml.safe_load((REPOSITORY / "tables" / "orders.yml").read_text(encoding="utf-8"))
-    del contract["suite"]  # the project of this test has none
+    del contract["suite"]  # this test's project has no suite
     (channel,) = (column for column in contract["columns"] if column["name"] == "channel")
     channel["nullable"] = True
     contract["columns"].append({"name": "items", "type": "INT"})
@@ -109,7 +112,7 @@ def send(lake: Pipeline, events: Sequence[SampleEvent]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_oracle_finds_nothing_lost_and_nothing_changed(story: Story, way: str) -> None:
+def test_the_oracle_finds_no_event_lost_or_changed(story: Story, way: str) -> None:
     story.verdicts[way].assert_clean()
 
 

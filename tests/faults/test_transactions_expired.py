@@ -1,4 +1,4 @@
-"""Transaction ids that expire: refused; past the refusal nobody is fenced any more, and the event id still stops copies (I3, I6, I8)."""
+"""Expiring transaction ids are refused. If the refusal is bypassed, fencing is lost, but the event id still stops copies (I3, I6, I8)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.faults.pipeline import Pipeline, with_jvm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-# Delta's own: a log's checkpoint leaves out what is older, for good.
+# Delta's own setting: a checkpoint of the log drops older transaction ids for good.
 ONE_SECOND = {"delta.setTransactionRetentionDuration": "interval 1 seconds"}
 SQL = """
 import sys
@@ -34,10 +34,8 @@ finally:
 """
 
 
-def test_transaction_ids_that_expire_are_refused_and_past_that_a_driver_that_is_not_fenced_adds_no_row(
-    pipeline: PipelineFactory, tmp_path: Path
-) -> None:
-    """The first stands still, the second has read all, and Delta has forgotten its fence: the first does its batches once more."""
+def test_expiring_transaction_ids_are_refused_and_even_an_unfenced_driver_adds_no_row(pipeline: PipelineFactory, tmp_path: Path) -> None:
+    """The first driver is paused, the second reads everything, and Delta forgets its fence. Then the first repeats its batches."""
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=40)
     first = lake.start(fault="after_quarantine:hang@3")
@@ -49,13 +47,13 @@ def test_transaction_ids_that_expire_are_refused_and_past_that_a_driver_that_is_
     plant(BYPASSED["transaction ids that would expire are not refused"], lake.code)
     lake.complete()
     lake.judge().assert_clean()
-    held = rows(lake)
+    stored = rows(lake)
     forget(lake)
     first.proceed()
     first.died()
     first.gone()
-    assert lake.written().index((1, 3)) > lake.written().index((2, 2)), "executed: it was fenced no more"
-    assert rows(lake) == held and max(held[0].values()) == max(held[1].values()) == 1
+    assert lake.written().index((1, 3)) > lake.written().index((2, 2)), "the first driver's commit was executed: it was no longer fenced"
+    assert rows(lake) == stored and max(stored[0].values()) == max(stored[1].values()) == 1
 
     assert remedy.startswith("run ALTER TABLE ") and remedy.endswith(".")
     sql(lake, remedy.removeprefix("run ").removesuffix("."))
@@ -63,21 +61,21 @@ def test_transaction_ids_that_expire_are_refused_and_past_that_a_driver_that_is_
 
 
 def rows(lake: Pipeline) -> tuple[Counter[Any], Counter[Any]]:
-    """Event ids of the target, and positions of the quarantine."""
+    """The target's event ids and the quarantine's positions, counted."""
     return Counter(select(lake.delta(), ["order_id"])), Counter(select(lake.delta("quarantine"), ["partition", "offset"]))
 
 
 def forget(lake: Pipeline) -> None:
-    """Let Delta forget every transaction id of target and quarantine."""
+    """Make Delta forget every transaction id of target and quarantine."""
     (app_id,) = {app for commit in lake.commits() for app, _ in commit.txns}
     for kind in ("target", "quarantine"):
         DeltaTable(str(lake.delta(kind))).alter.set_table_properties(ONE_SECOND)
-        until(lambda kind=kind: DeltaTable(str(lake.delta(kind))).transaction_version(app_id) is None, "an id that has expired", 60)  # type: ignore[misc]
+        until(lambda kind=kind: DeltaTable(str(lake.delta(kind))).transaction_version(app_id) is None, "the transaction id has expired", 60)  # type: ignore[misc]
         DeltaTable(str(lake.delta(kind))).create_checkpoint()
 
 
 def sql(lake: Pipeline, statement: str) -> None:
-    """As somebody would run it in Spark."""
+    """Run a statement in Spark, as a user would."""
     command = [sys.executable, "-c", SQL, str(lake.folder / "sql" / "spark.log"), statement]
     environment = {**os.environ, **with_jvm(), "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(lake.folder / "tmp")}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven through its DevTools protocol over two pipes: no port, no driver, no package."""
+"""A headless Chromium, driven through the DevTools protocol over two pipes, without a port, a driver or a package."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ WITHIN_S = 60.0
 
 
 def find() -> str | None:
-    """The browser's command, None if there is none."""
+    """The browser's command, or None if no browser is installed."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 class Browser:
-    """One browser with one page, and a profile of its own; nothing of it is left at the end.
+    """One browser with one page and its own profile. At the end, both are removed.
 
-    `asked` are the addresses that pages wanted beside files, `problems` what the browser itself says of them (blocked, not found,
-    exceptions).
+    `asked` contains the addresses that pages requested other than files. `problems` contains the browser's own messages (blocked, not
+    found, exceptions).
     """
 
     def __init__(self, command: str) -> None:
-        # Not in a test's own folder: it holds sockets, whose paths must be short.
+        # Not in the test's own folder: the profile contains sockets, whose paths must be short.
         self.profile = Path(tempfile.mkdtemp(prefix="browser-"))
         self.asked: list[str] = []
         self.problems: list[str] = []
@@ -46,7 +46,7 @@ class Browser:
         options += [f"--user-data-dir={self.profile}", "--remote-debugging-pipe", "about:blank"]
         if os.geteuid() == 0:  # Chromium's sandbox refuses root
             options.insert(0, "--no-sandbox")
-        # The protocol's pipes are descriptors 3 and 4, whatever else they are here.
+        # Chromium expects the protocol's pipes as descriptors 3 and 4.
         script = f'exec "$@" 3<&{theirs} 4>&{mine}'
         self._log = self.profile / "log"
         with self._log.open("wb") as log:
@@ -78,24 +78,24 @@ class Browser:
         self.end()
 
     def open(self, page: Path) -> None:
-        """Show a file and wait until it is loaded."""
+        """Open a file and wait until it is loaded."""
         found = self._call("Page.navigate", url=page.resolve().as_uri())
         assert "errorText" not in found, found
         self.wait_loaded()
 
     def wait_loaded(self) -> None:
-        """Wait until a page is loaded that was asked for, by `open` or by a click."""
+        """Wait until the page requested by `open` or by a click is loaded."""
         self._read_until(lambda: self._loaded)
         self._loaded = False
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page; it must be JSON."""
+        """The value of a JavaScript expression in the page. It must be JSON-serializable."""
         found = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     def text(self, selector: str = "body") -> str:
-        """The text that a person sees in the first element of this selector."""
+        """The visible text of the first element that matches the selector."""
         return str(self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText"))
 
     def screenshot(self, file: Path) -> None:
@@ -105,7 +105,7 @@ class Browser:
         file.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
 
     def end(self) -> None:
-        """Close it, every process of it, and remove its profile."""
+        """Close the browser, end all its processes and remove its profile."""
         self._session = None
         with contextlib.suppress(OSError, EOFError, TimeoutError):
             self._call("Browser.close")
@@ -117,7 +117,7 @@ class Browser:
         self.process.wait()
         os.close(self._from)
         deadline = time.monotonic() + WITHIN_S
-        while self.profile.exists() and time.monotonic() < deadline:  # a process that was killed may still be writing
+        while self.profile.exists() and time.monotonic() < deadline:  # a killed process may still be writing
             shutil.rmtree(self.profile, ignore_errors=True)
         assert not self.profile.exists()
 
@@ -143,10 +143,10 @@ class Browser:
             while b"\0" not in self._buffer:
                 ready, _, _ = select.select([self._from], [], [], max(0.0, deadline - time.monotonic()))
                 if not ready:
-                    raise TimeoutError(f"the browser said nothing for {WITHIN_S:.0f} s")
+                    raise TimeoutError(f"the browser sent nothing for {WITHIN_S:.0f} s")
                 piece = os.read(self._from, 1 << 16)
                 if not piece:
-                    raise EOFError(f"the browser is gone: {self._log.read_text(errors='replace')[-2000:]}")
+                    raise EOFError(f"the browser has ended: {self._log.read_text(errors='replace')[-2000:]}")
                 self._buffer += piece
             raw, _, self._buffer = self._buffer.partition(b"\0")
             message = json.loads(raw)
@@ -169,7 +169,7 @@ class Browser:
 
 
 def _above_the_protocols(descriptor: int) -> int:
-    """The same descriptor with a number that the shell does not overwrite when it makes 3 and 4."""
+    """The descriptor, moved to a number that the shell does not overwrite when it creates descriptors 3 and 4."""
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
     os.close(descriptor)
     return moved

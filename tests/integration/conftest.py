@@ -1,4 +1,4 @@
-"""One Spark session for all integration tests, and pieces that make Kafka records and contracts without ceremony."""
+"""One Spark session for all integration tests, and fixtures that make lanes (with Kafka) and desks (without)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session as a run starts it: pinned jars, pinned semantics, two tasks at once.
+    """A session as a run starts it: pinned jars, pinned semantics, two parallel tasks.
 
-    The JVM's second compiler pays off after minutes of the same work; without it hundreds of small batches take half the time.
+    The JVM's optimizing compiler pays off only after minutes of the same work. Without it, hundreds of small batches take half the time.
     """
     from ingest.runtime import spark as sessions
 
@@ -48,7 +48,7 @@ def lane(spark: SparkSession, broker: Broker, topic: Callable[..., str], tmp_pat
 
 @pytest.fixture
 def desk(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Desk]]:
-    """`desk(columns, partitions=1, **contract)` makes empty tables to which batches can be given without Kafka."""
+    """`desk(columns, partitions=1, **contract)` makes empty tables that process batches without Kafka."""
     from tests.integration.desk import Desk
     from tests.integration.interpreted import interpreted
     from tests.integration.records import contract

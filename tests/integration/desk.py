@@ -1,4 +1,4 @@
-"""A desk: batches given to process() by hand, with a checkpoint written as Spark writes it; no Kafka, no stream."""
+"""A desk passes batches to process() directly, without Kafka or a stream. It writes the checkpoint as Spark does."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ingest.runtime.places import Places
 from tests.integration.records import KAFKA_TIME, SCHEMA
 
 TOPIC_ID = "topic-id"
-# What no table is ever filled to.
+# An end offset that no test reaches.
 FAR = 1_000_000
 
 
 class Desk:
-    """The tables of one contract, made anew, and the batches that come in."""
+    """The new, empty tables of one contract, and the batches that are written to them."""
 
     def __init__(self, session: SparkSession, contract: Contract, folder: Path, partitions: int = 1) -> None:
         self.session = session
@@ -40,7 +40,7 @@ class Desk:
         self.table = self.open()
 
     def open(self, seeking: Seeking | None = None) -> Table:
-        """As the start of a run or a seek does: a new epoch, whose batches are numbered from 0 by Spark."""
+        """Open a new epoch, as the start of a run or a seek does. Spark numbers its batches from 0."""
         broker = TopicState(TopicId(self.topic, TOPIC_ID), dict.fromkeys(self.ends, (0, self.far)))
         epoch = open_epoch(self.session, self.contract, self.places, lambda: broker, seeking)
         self.number = 0
@@ -48,18 +48,18 @@ class Desk:
         return Table(self.contract, self.places, epoch, LocalFiles())
 
     def rival(self) -> Desk:
-        """Another writer of the same tables, which takes a later epoch; a session of its own, as another driver has."""
+        """Another writer of the same tables, which takes a later epoch. Like another driver, it has its own session."""
         other = copy.copy(self)
         other.session = self.session.newSession()
         other.table = other.open()
         return other
 
     def frame(self, *values: bytes | str | None, partition: int = 0, key: bytes | None = None) -> DataFrame:
-        """Records behind those that came before; `partition` holds them all."""
+        """Records with the next offsets, all in `partition`."""
         return self.frame_of([(partition, value, key) for value in values])
 
     def frame_of(self, records: Sequence[tuple[int, bytes | str | None, bytes | None]]) -> DataFrame:
-        """Records (partition, value, key) behind those that came before."""
+        """Records (partition, value, key) with the next offsets of their partitions."""
         rows = []
         for partition, value, key in records:
             raw = value.encode() if isinstance(value, str) else value
@@ -72,14 +72,14 @@ class Desk:
         return self.process(self.frame(*values, partition=partition))
 
     def process(self, records: DataFrame, *, gap: int = 0) -> BatchReport:
-        """Plan the next batch, `gap` offsets longer than its records in partition 0, and process it."""
+        """Plan and process the next batch. In partition 0, its range is `gap` offsets longer than its records."""
         self.ends[0] += gap
         self.plan(self.number, self.ends)
         self.number += 1
         return process(records, self.number - 1, self.table)
 
     def plan(self, number: int, ends: dict[int, int]) -> None:
-        """Write offsets/`number`, as Spark does."""
+        """Write the file offsets/`number` of the checkpoint, as Spark does."""
         by_partition = {str(p): end for p, end in ends.items()}
         lines = ["v1", json.dumps({"batchTimestampMs": 1_735_787_100_123, "conf": {}}), json.dumps({self.topic: by_partition})]
         path = Path(self.table.epoch.checkpoint) / f"offsets/{number}"
@@ -87,15 +87,15 @@ class Desk:
         path.write_text("\n".join(lines), encoding="utf-8")
 
     def batch_commit(self, number: int, start: int = 0, end: int = 1, *, epoch: int | None = None, **counts: int) -> BatchCommit:
-        """The mark of a batch of this desk's writer, or of another's in `epoch`, partition 0 only."""
+        """The BatchCommit of a batch of partition 0 by this desk's writer, or by another writer in `epoch`."""
         writer = self.table.epoch.writer
         id = BatchId(writer.epoch if epoch is None else epoch, number)
         states = [DeltaLog(LocalFiles(), path).state() for path in (self.places.target, self.places.quarantine)]
         snapshots = Snapshots(*(Snapshot("", 0, "") if state is None else state.snapshot for state in states))
         ranges, hash_ = (OffsetRange(0, start, end),), self.contract.hash
         counted = ((0, Counts(**counts)),)
-        who = writer.id if epoch is None else "another"
-        return BatchCommit("batch", "t", "events", id, who, snapshots, hash_, writer.topic, ranges, counted)
+        writer_id = writer.id if epoch is None else "another"
+        return BatchCommit("batch", "t", "events", id, writer_id, snapshots, hash_, writer.topic, ranges, counted)
 
     def log(self, table: str = "target") -> DeltaLog:
         return DeltaLog(LocalFiles(), f"{self.places.root}/{table}")
@@ -104,7 +104,7 @@ class Desk:
         return self.session.read.format("delta").load(self.places.target)
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
-        """The target's rows in order of their position; columns by name."""
+        """These columns of the target's rows, ordered by position."""
         names = [f"`{name}`" for name in columns]
         return [tuple(row) for row in self.target().orderBy("_partition", "_offset").select(*names).collect()]
 
@@ -112,7 +112,7 @@ class Desk:
         return self.session.read.format("delta").load(self.places.quarantine).orderBy("partition", "offset").collect()
 
     def ledger(self) -> list[Row]:
-        """The ledger's rows of batches, after what is pending was appended."""
+        """The ledger's batch rows, after the pending ones were appended."""
         self.table.epoch.ledger.append()
         rows = self.session.read.format("delta").load(self.places.ledger).where("kind = 'batch'")
         return rows.orderBy("epoch", "batch", "partition").collect()

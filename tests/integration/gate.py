@@ -1,4 +1,4 @@
-"""Holds a MERGE after it has read the table's version, until somebody else has acted."""
+"""A gate pauses a MERGE after it has read the table's version, until another writer has acted."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ WITHIN_S = 300.0
 
 
 class Gate:
-    """`somebody` acts once a MERGE has reached the gate, then it may go on."""
+    """Once a MERGE has reached the gate, `act` is called. Then the MERGE continues."""
 
-    def __init__(self, folder: Path, somebody: Callable[[], Any]) -> None:
+    def __init__(self, folder: Path, act: Callable[[], Any]) -> None:
         self._reached, self._open = folder / "reached", folder / "open"
-        self._thread = threading.Thread(target=self._let_through, args=(somebody,))
+        self._thread = threading.Thread(target=self._let_through, args=(act,))
         self._thread.start()
 
-    def _let_through(self, somebody: Callable[[], Any]) -> None:
+    def _let_through(self, act: Callable[[], Any]) -> None:
         deadline = time.monotonic() + WITHIN_S
         while not self._reached.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         try:
-            somebody()
+            act()
         finally:
             self._open.touch()
 
     def behind(self, source: DataFrame, column: str = "id") -> DataFrame:
-        """`source`, whose rows come when the gate is open; `column` is a text."""
+        """`source`, whose rows are delivered only once the gate is open. `column` is a STRING column."""
         reached, opened = str(self._reached), str(self._open)
 
         def wait(value: str) -> str:
@@ -42,5 +42,5 @@ class Gate:
                 time.sleep(0.01)
             return value
 
-        # One task only: two would leave no room for the statement of somebody else.
+        # One task only: two would occupy both slots, and the other writer's statement could not run.
         return source.coalesce(1).withColumn(column, F.udf(wait)(column))

@@ -1,7 +1,7 @@
-"""Plans that are interpreted, not compiled, for tests of many small batches.
+"""Interpreted query plans, for tests with many small batches.
 
-Compiling a plan pays off after many rows; a batch of a handful spends most of its time there. What compiled code makes of a
-record is tested by those of decode, and by every run of the real command in tests/faults.
+Compiling a plan pays off only for many rows; a batch of a handful spends most of its time on it. The decode tests, and every run of
+the real command in tests/faults, cover compiled plans.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SETTINGS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryM
 
 @contextmanager
 def interpreted(session: SparkSession) -> Iterator[SparkSession]:
-    """The session, which compiles no plan inside the block."""
+    """The session, without plan compilation inside the block."""
     for key, value in SETTINGS.items():
         session.conf.set(key, value)
     try:

@@ -1,4 +1,4 @@
-"""A lane: one topic on the real broker, one contract, its Delta tables and checkpoint; runs end by themselves (availableNow)."""
+"""A lane: one topic on a real broker, its contract, Delta tables and checkpoint. Runs end by themselves (availableNow)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DEADLINE_S = 60
 
 
 class Record(NamedTuple):
-    """A record to send; text becomes UTF-8."""
+    """A record to send. Text is encoded as UTF-8."""
 
     value: bytes | str | None
     partition: int = 0
@@ -47,7 +47,7 @@ class Record(NamedTuple):
 
 
 class Lane:
-    """A table's way from Kafka to Delta."""
+    """One table's pipeline from Kafka to Delta."""
 
     def __init__(self, session: SparkSession, contract: Contract, bootstrap_servers: str, folder: Path) -> None:
         self.session = session
@@ -58,13 +58,13 @@ class Lane:
         self.query: TableQuery | None = None
 
     def send(self, *records: Record | str) -> None:
-        """Send outside of any transaction: offsets follow each other without a gap."""
+        """Send without a transaction, so that offsets have no gaps."""
         producer = KafkaProducer(bootstrap_servers=self.bootstrap_servers, acks="all", max_request_size=11 * 2**20)
         self._send(producer, records)
         producer.close()
 
     def transaction(self, *records: Record | str, commit: bool = True) -> None:
-        """Send in a transaction; committed or aborted it leaves a marker in each partition that it touched."""
+        """Send in a transaction. Committed or aborted, it leaves a marker in each partition that it wrote to."""
         name = f"{self.contract.source.topic}-{id(records)}"
         producer = KafkaProducer(bootstrap_servers=self.bootstrap_servers, acks="all", transactional_id=name)
         producer.init_transactions()
@@ -84,7 +84,7 @@ class Lane:
             producer.send(topic, value, key=record.key, partition=record.partition, headers=list(record.headers)).get(timeout=30)
 
     def run(self, max_records: int | None = None) -> list[BatchReport]:
-        """Read what is there, as `ingest run --once` does; raises what stopped the query."""
+        """Read all available records, as `ingest run --once` does. Raises the error that stopped the query."""
         reports: list[BatchReport] = []
         kafka = KafkaOptions(self.bootstrap_servers)
         topic = describe(kafka, self.contract.source.topic)
@@ -98,34 +98,34 @@ class Lane:
         return reports
 
     def seek(self, to: Aim | Kind = "table", *, accept_gap: bool = False, offsets: dict[int, int] | None = None) -> Epoch:
-        """As `ingest seek` does."""
+        """Seek, as `ingest seek` does."""
         kafka, level = KafkaOptions(self.bootstrap_servers), self.contract.source.isolation_level
         topic = describe(kafka, self.contract.source.topic)
         aim = to if isinstance(to, Aim) else Aim(to, tuple((offsets or {}).items()))
         with table_lock.holding(self.session, self.places):
-            asked = lambda: topic_state(kafka, topic, level)  # noqa: E731
-            epoch = open_epoch(self.session, self.contract, self.places, asked, Seeking(aim, accept_gap, f"--to {aim.kind}"))
+            broker = lambda: topic_state(kafka, topic, level)  # noqa: E731
+            epoch = open_epoch(self.session, self.contract, self.places, broker, Seeking(aim, accept_gap, f"--to {aim.kind}"))
             epoch.ledger.append()
             return epoch
 
     def verified(self) -> Verified:
-        """As `ingest verify` sees it, without a JVM."""
+        """The result of `ingest verify`, without a JVM."""
         from ingest.verify.verdict import verify
 
         return verify(DataFusion(), self.contract, self.places)
 
     def sql(self, statement: str, table: str = "target") -> None:
-        """Somebody's own statement on a table, `{}` in it."""
+        """Run a user's statement on a table; `{}` in it becomes the table."""
         self.session.sql(statement.format(f"delta.`{self.places.root}/{table}`")).collect()
 
     def arm(self, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-        """The next runs meet this fault (`after_quarantine:raise@1`), until the environment says otherwise: the lake is scratch."""
+        """Inject a fault such as `after_quarantine:raise@1` into the next runs, until INGEST_FAULT is unset. Marks the lake as scratch."""
         Path(self.places.lake).mkdir(exist_ok=True)
         (Path(self.places.lake) / crash_points.SCRATCH).touch()
         monkeypatch.setenv("INGEST_FAULT", fault)
 
     def stopped(self, max_records: int | None = None) -> IngestError:
-        """Run, and return the error that stops it."""
+        """Run, and return the error that stops the run."""
         try:
             reports = self.run(max_records)
         except IngestError as error:
@@ -133,7 +133,7 @@ class Lane:
         raise AssertionError(f"the run was not stopped: {reports}")
 
     def refused(self, code: str) -> Refused:
-        """A start is refused with this code, and changes nothing."""
+        """Assert that a start is refused with this code and changes nothing. Returns the error."""
         before = self.versions()
         error = self.stopped()
         assert isinstance(error, Refused), error
@@ -152,7 +152,7 @@ class Lane:
         return self.session.read.format("delta").load(self.places.quarantine)
 
     def ledger(self) -> list[Row]:
-        """The ledger's rows by batch and partition."""
+        """The ledger's rows, ordered by batch and partition."""
         rows = self.session.read.format("delta").load(self.places.ledger)
         return rows.orderBy("epoch", "batch", "kind", "partition").collect()
 
@@ -163,7 +163,7 @@ class Lane:
         return DeltaLog(LocalFiles(), f"{self.places.root}/{table}")
 
     def batches(self, table: str = "target") -> list[tuple[Commit, BatchCommit]]:
-        """The commits that are batches of ours, in the order of their versions."""
+        """The commits of our batches, in the order of their versions."""
         found = [(commit, commit.batch_commit) for commit in self.log(table).since(-1)]
         return [(commit, batch_commit) for commit, batch_commit in found if batch_commit is not None and batch_commit.kind == "batch"]
 
@@ -175,7 +175,7 @@ class Lane:
         shutil.rmtree(self.places.checkpoints)
 
     def forget_tables(self) -> None:
-        """Delta keeps what it has read of a table; the next start has a JVM of its own."""
+        """Clear Delta's cache of table states, because in reality the next start has a new JVM."""
         jvm: Any = self.session._jvm
         jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
@@ -183,13 +183,13 @@ class Lane:
         return KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
 
     def expire(self, before: int, partition: int = 0) -> None:
-        """Let Kafka delete the records before this offset."""
+        """Make Kafka delete the records before this offset."""
         client = self.admin()
         client.delete_records({TopicPartition(self.contract.source.topic, partition): before})
         client.close()
 
     def make_topic_again(self) -> None:
-        """Delete the topic and make it anew, with one partition."""
+        """Delete and recreate the topic, with one partition."""
         client, topic = self.admin(), self.contract.source.topic
         client.delete_topics([topic])
         deadline = time.monotonic() + DEADLINE_S
@@ -205,7 +205,7 @@ class Lane:
             try:
                 describe(KafkaOptions(self.bootstrap_servers), topic)
                 break
-            except InvalidEnvironment:  # what a broker says of topics follows a moment behind
+            except InvalidEnvironment:  # the broker's metadata lags a moment behind
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
 
@@ -216,7 +216,7 @@ def order(id: Any, **fields: Any) -> str:
 
 
 def two_batches(lane: Callable[..., Lane], **more: object) -> Lane:
-    """a in epoch 1, b and a poison record in epoch 2."""
+    """A lane with row a from epoch 1, and row b and a poison record from epoch 2."""
     one = lane(**more)
     one.send(order("a"))
     one.run()

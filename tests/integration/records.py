@@ -1,4 +1,4 @@
-"""Kafka records as Spark's source delivers them, and contracts, made in a line each."""
+"""Kafka records as Spark's source delivers them, and contracts, each made in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 def contract(columns: Mapping[str, str] | None = None, *, event_id: Any = ("id",), topic: str = "events", **more: Any) -> Contract:
-    """A contract of the pipeline `t`: `columns` maps names to types, `T!` meaning NOT NULL; the id column `id STRING` comes by itself."""
+    """A contract of pipeline `t`. `columns` maps names to types, with `T!` for NOT NULL. The event id `id STRING!` is the default."""
     described = dict(columns or {})
     if event_id == ("id",):
         described = {"id": "STRING!", **described}
@@ -36,7 +36,7 @@ def contract(columns: Mapping[str, str] | None = None, *, event_id: Any = ("id",
 def kafka_frame(
     spark: SparkSession, values: Sequence[bytes | str | None], *, keys: Sequence[bytes | None] = (), headers: Sequence[Headers | None] = ()
 ) -> DataFrame:
-    """Records of partition 0 with these values, from offset 0."""
+    """Records of partition 0 with these values, starting at offset 0."""
     rows = []
     for offset, value in enumerate(values):
         raw = value.encode() if isinstance(value, str) else value
@@ -47,12 +47,12 @@ def kafka_frame(
 
 
 def decoded(spark: SparkSession, rules: Contract, values: Sequence[bytes | str | None], **more: Any) -> list[Row]:
-    """What decode() makes of the values, in their order."""
+    """The rows that decode() returns for the values, in their order."""
     return decode(kafka_frame(spark, values, **more), rules, SOURCE).orderBy("_offset").collect()
 
 
 def plain(spark: SparkSession, rules: Contract, values: Sequence[bytes | str | None], **more: Any) -> list[Row]:
-    """As decoded(), with top-level dates and times as Spark prints them in UTC: Python's own would depend on the machine's zone."""
+    """Like decoded(), but top-level dates and times are text as Spark prints them in UTC: Python's would depend on the local zone."""
     frame = decode(kafka_frame(spark, values, **more), rules, SOURCE).orderBy("_offset")
     timed = (T.DateType, T.TimestampType, T.TimestampNTZType)
     columns = [F.col(f.name).cast("string").alias(f.name) if isinstance(f.dataType, timed) else F.col(f.name) for f in frame.schema]
@@ -60,10 +60,10 @@ def plain(spark: SparkSession, rules: Contract, values: Sequence[bytes | str | N
 
 
 def event(**fields: Any) -> str:
-    """A JSON object with an id of its own; text in `fields` is put in as JSON text."""
+    """A JSON object with a default id. The values of `fields` are inserted as JSON text."""
     return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in {"id": '"e"', **fields}.items()) + "}"
 
 
 def reason(row: Row) -> tuple[str, str] | None:
-    """Reason code and detail of a record that went to quarantine, None for a good one."""
+    """Reason code and detail of a quarantined record, None for a good one."""
     return None if row["__reason"] is None else (row["__reason"], row["__detail"])

@@ -1,4 +1,4 @@
-"""Expectations on the desk's table, in GX's own JSON, and their suite as a file."""
+"""Expectations on the desk's table, in the JSON of Great Expectations (GX), and the suite file that contains them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = {"status": "STRING", "amount": "INT", "name": "STRING"}
 
 
 def suite_of(desk: Desk, expectations: Sequence[Mapping[str, Any]], **changed: Any) -> Suite:
-    """The suite of the desk's contract, from a file."""
+    """The suite of the desk's contract, loaded from a file."""
     folder = Path(desk.places.lake).parent
     (folder / "suite.json").write_text(json.dumps({"name": "t", "expectations": [dict(each) for each in expectations]}))
     contract = Contract.model_validate({**json.loads(desk.contract.to_json()), "suite": "suite.json", **changed})

@@ -1,4 +1,4 @@
-"""`ingest verify --against-kafka` (I4): the topic itself says where each record is and why each gap is."""
+"""`ingest verify --against-kafka` (I4): compared with the topic itself, each record is located and each gap explained."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MakeLane = Callable[..., Lane]
 
 
 def reread(lane: Lane) -> Reread:
-    """What both engines say, which is the same."""
+    """The result of both engines, which must be the same."""
     kafka = KafkaOptions(lane.bootstrap_servers)
     topic = describe(kafka, lane.contract.source.topic)
     engines = DataFusion(), Spark(lane.session)
@@ -34,7 +34,7 @@ def reread(lane: Lane) -> Reread:
 
 
 def filled(lane: MakeLane) -> Lane:
-    """Rows, a duplicate in the batch and one across batches, poison, a committed and an aborted transaction, two partitions."""
+    """Two partitions with rows, duplicates in a batch and across batches, poison, and a committed and an aborted transaction."""
     one = lane({"n": "INT"}, partitions=2)
     one.send(order("a", n=1), order("a", n=1), "{", Record(order("b"), 1))
     one.run()
@@ -45,7 +45,7 @@ def filled(lane: MakeLane) -> Lane:
     return one
 
 
-def test_every_record_and_every_gap_has_its_place(lane: MakeLane) -> None:
+def test_every_record_is_located_and_every_gap_is_explained(lane: MakeLane) -> None:
     one = filled(lane)
     again = reread(one)
     assert again.findings == ()
@@ -55,11 +55,11 @@ def test_every_record_and_every_gap_has_its_place(lane: MakeLane) -> None:
 
 
 @pytest.mark.slow
-def test_a_row_that_vanished_behind_the_logs_back_is_lost_and_one_that_appeared_is_told(lane: MakeLane) -> None:
+def test_an_overwritten_row_is_reported_as_lost_and_a_foreign_row_as_without_record(lane: MakeLane) -> None:
     one = filled(lane)
     one.target().where("id <> 'c'").write.format("delta").mode("overwrite").save(one.places.target)
     of_batch, record = (finding for finding in reread(one).findings if finding.code == "RECORD_LOST")
-    assert (of_batch.epoch, of_batch.batch, of_batch.partition) == (2, 2, 0), "the batch holds one record less than its ledger row says"
+    assert (of_batch.epoch, of_batch.batch, of_batch.partition) == (2, 2, 0), "the batch has one record less than its ledger row says"
     assert (record.epoch, record.partition, record.end_offset) == (None, 0, (record.start_offset or 0) + 1)
     offset = next(row["_offset"] for row in one.target().where("id = 'a'").collect()) + 5
     foreign = one.target().where("id = 'a'").selectExpr("'x' AS id", "n", "_partition", f"{offset}L AS _offset")
@@ -69,18 +69,18 @@ def test_a_row_that_vanished_behind_the_logs_back_is_lost_and_one_that_appeared_
 
 
 @pytest.mark.slow
-def test_a_row_that_a_delete_took_is_removed_and_what_kafka_expired_is_unverifiable(lane: MakeLane) -> None:
+def test_a_deleted_row_counts_as_removed_and_expired_records_as_unverifiable(lane: MakeLane) -> None:
     one = filled(lane)
     one.sql("DELETE FROM {} WHERE id IN ('a', 'd')")
     again = reread(one)
     assert again.findings == () and again.removed == 2
-    assert again.duplicate == 3, "the copies of what was deleted are duplicates still"
+    assert again.duplicate == 3, "copies of deleted rows still count as duplicates"
     one.send(order("d", n=2))
     one.run()
-    assert "d" in one.ids(), "a copy that comes after the DELETE is a row again"
+    assert "d" in one.ids(), "a copy that arrives after the DELETE becomes a row again"
     assert reread(one).findings == ()
     one.expire(2)
     again = reread(one)
     assert again.findings == () and again.unverifiable == 2
     one.target().where("id <> 'd'").write.format("delta").mode("overwrite").save(one.places.target)
-    assert "RECORD_LOST" in [finding.code for finding in reread(one).findings], "the DELETE before it excuses no later row"
+    assert "RECORD_LOST" in [finding.code for finding in reread(one).findings], "the earlier DELETE explains no later loss"

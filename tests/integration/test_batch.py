@@ -22,8 +22,8 @@ pytestmark = pytest.mark.integration
 MakeLane = Callable[..., Lane]
 
 
-def test_every_batch_is_one_target_commit_with_transaction_id_and_contiguous_ranges_also_without_a_row(lane: MakeLane) -> None:
-    """I1, I4, I7: rows, only duplicates, only quarantine, only an aborted transaction: a commit each, and a balance each."""
+def test_every_batch_is_one_target_commit_with_transaction_id_and_ranges_even_without_rows(lane: MakeLane) -> None:
+    """I1, I4, I7: batches with rows, only duplicates, only quarantine or only an aborted transaction each have one commit and balance."""
     one = lane({"n": "INT"})
     one.send(order("a"), order("b"), order("a"))
     one.run()
@@ -47,7 +47,7 @@ def test_every_batch_is_one_target_commit_with_transaction_id_and_contiguous_ran
         [(9, 12)],
     ]
     assert {(batch_commit.topic.id != "", batch_commit.contract_hash) for _, batch_commit in commits} == {(True, one.contract.hash)}
-    assert len({batch_commit.writer for _, batch_commit in commits}) == 4, "one a start"
+    assert len({batch_commit.writer for _, batch_commit in commits}) == 4, "one writer per start"
     assert one.ids() == ["a", "b", "c"]
     # read, inserted, duplicate, quarantined, gap
     columns = ("records_read", "inserted", "duplicate", "quarantined", "gap")
@@ -58,14 +58,14 @@ def test_every_batch_is_one_target_commit_with_transaction_id_and_contiguous_ran
         (0, 0, 0, 0, 2),
         (2, 1, 0, 1, 1),
     ]
-    # I7: the quarantine's commit of a batch comes before the target's.
+    # I7: a batch commits to the quarantine before it commits to the target.
     target_at = {batch_commit.id: commit.committed_at for commit, batch_commit in commits}
     quarantined = {batch_commit.id: commit.committed_at for commit, batch_commit in one.batches("quarantine")}
     assert [str(id) for id in quarantined] == ["2/3", "4/2"]
     assert all(quarantined[id] < target_at[id] for id in quarantined)
 
 
-def test_delta_computes_a_tables_state_ahead_of_a_merge_and_nothing_is_written(lane: MakeLane) -> None:
+def test_computing_a_tables_state_ahead_of_a_merge_writes_nothing(lane: MakeLane) -> None:
     one = lane()
     one.send(order("a"))
     one.run()
@@ -73,12 +73,12 @@ def test_delta_computes_a_tables_state_ahead_of_a_merge_and_nothing_is_written(l
     compute_state(one.session, one.places.target)
     one.send(order("b"))
     one.run()
-    assert one.batches()[-1][0].version == before + 2, "a fence and a batch"
+    assert one.batches()[-1][0].version == before + 2, "one fence and one batch"
 
 
 @pytest.mark.slow
 def test_the_ledger_equals_a_recount_of_the_tables_over_many_batches_and_partitions(lane: MakeLane) -> None:
-    """I4: committed and aborted transactions and single records in three partitions; `ingest verify` does the recount."""
+    """I4: three partitions with committed and aborted transactions and single records. `ingest verify` does the recount."""
     one = lane({"n": "INT"}, partitions=3)
     sent = 0
     for round_number in range(3):
@@ -115,14 +115,14 @@ def test_quarantine_keeps_bytes_headers_position_and_reason_exactly(lane: MakeLa
     sent = source.load().select("partition", "offset", "timestamp").collect()
     assert sorted((r["partition"], r["offset"], r["kafka_timestamp"]) for r in rows) == sorted(map(tuple, sent))
     assert {r["state"] for r in rows} == {"open"}
-    assert [len(commit.added) for commit, _ in one.batches("quarantine")] == [1], "a small batch leaves one file, whatever its partitions"
+    assert [len(commit.added) for commit, _ in one.batches("quarantine")] == [1], "a small batch leaves one file, even for two partitions"
     topic = one.batches()[0][1].topic
     assert {(r["topic"], r["topic_id"], r["epoch"], r["batch"]) for r in rows} == {(topic.name, topic.id, 1, 2)}
     assert one.target().count() == 0
 
 
-def test_a_batch_beyond_the_quarantine_limit_stops_the_run_and_writes_nothing(lane: MakeLane) -> None:
-    """I5: the limit counts for batches of at least min_records; raising it takes the batch as it is."""
+def test_a_batch_over_the_quarantine_limit_stops_the_run_and_writes_nothing(lane: MakeLane) -> None:
+    """I5: the limit applies to batches of at least min_records. With a raised limit, the same batch is accepted."""
     one = lane(quarantine={"max_share": 0.25, "min_records": 8})
     one.send("{", "{", order("a"))  # too small to judge
     one.run()
@@ -154,8 +154,8 @@ def test_a_partition_added_later_is_read_from_its_first_record(lane: MakeLane) -
     assert [str(r) for r in one.batches()[-1][1].ranges] == ["0:[1,1)", "1:[0,2)"]
 
 
-def test_deltalake_opens_the_tables_of_a_contract_with_every_type_and_both_layouts(lane: MakeLane) -> None:
-    """Only table features that a second implementation can read; isolation Serializable."""
+def test_deltalake_reads_tables_with_columns_of_every_type_and_both_layouts(lane: MakeLane) -> None:
+    """The tables use only features that a second implementation can read. Their isolation level is Serializable."""
     columns = {"d": "DECIMAL(18,2)", "at": "TIMESTAMP", "local": "TIMESTAMP_NTZ", "day": "DATE!", "m": "MAP<STRING, STRING>", "b": "BINARY"}
     columns |= {"s": "STRUCT<a: ARRAY<STRUCT<x: BIGINT>>, b: BOOLEAN>", "f": "FLOAT", "t": "TINYINT"}
     value = order("a", d="1.50", at="2024-05-01T10:00:00Z", local="2024-05-01T10:00:00", day="2024-05-01", m={"k": "v"}, b="AQ==", z=1)
@@ -176,7 +176,7 @@ def test_deltalake_opens_the_tables_of_a_contract_with_every_type_and_both_layou
 
 @pytest.mark.parametrize("check", ["nosuchfunction(n) > 0", "n + 1"])
 def test_a_rule_that_spark_cannot_evaluate_is_refused_before_the_first_batch(lane: MakeLane, check: str) -> None:
-    """The rule is named, nothing is planned, and the tables stay empty."""
+    """The error names the rule, no batch is planned, and no table is written."""
     one = lane({"n": "INT"}, rules=[{"name": "odd", "check": check}])
     one.send(order("a", n=1))
     error = one.stopped()
@@ -196,8 +196,8 @@ CHANGING = {
 }
 
 
-def test_a_rule_whose_answer_depends_on_when_it_runs_is_refused_however_it_is_written(spark: SparkSession) -> None:
-    """I9: Spark takes some texts for the current time once it has put them together; a replay would decide otherwise."""
+def test_a_rule_that_depends_on_the_current_time_is_refused_however_it_is_written(spark: SparkSession) -> None:
+    """I9: Spark reads some texts as the current time, even if an expression assembles them. A re-read would decide differently."""
     columns = {"n": "INT", "at": "TIMESTAMP", "local": "TIMESTAMP_NTZ", "s": "STRING"}
     for check, text in CHANGING.items():
         with pytest.raises(InvalidInput) as caught:
@@ -212,7 +212,7 @@ def test_a_rule_whose_answer_depends_on_when_it_runs_is_refused_however_it_is_wr
 def test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_written(
     lane: MakeLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I4, I5: what Spark was to read and Kafka no longer holds must not become a batch without it."""
+    """I4, I5: a batch must not be committed without planned records that Kafka has meanwhile deleted."""
     one = lane({"n": "INT"})
     one.send(order("a"))
     one.run()
@@ -223,7 +223,7 @@ def test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_w
         return process(records, number, table)
 
     monkeypatch.setattr("ingest.pipeline.table_query.process", expired_meanwhile)
-    assert one.stopped().code == "RECORDS_EXPIRED", "told by the epoch that is opened for it"
+    assert one.stopped().code == "RECORDS_EXPIRED", "reported by the epoch that the run opens after the failed batch"
     assert len(one.batches()) == 1 and one.ids() == ["a"]
     monkeypatch.undo()
     assert "partition 0 [1, 3): 2 offsets" in one.refused("RECORDS_EXPIRED").found

@@ -1,4 +1,4 @@
-"""The embedded broker is a real Kafka: transactions, kills, restarts; and it leaves no process behind."""
+"""The embedded broker is a real Kafka that survives kills and restarts, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ BIG = 10 * 1024 * 1024
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Broker]:
-    """A broker of this test alone, not started, stopped at the end whatever happens."""
+    """A broker for this test only, not started yet. It is killed at the end in any case."""
     broker = Broker(tmp_path / "own")
     yield broker
     broker.kill()
 
 
 def committed(broker: Broker, topic: str) -> list[bytes]:
-    """The values of partition 0 that a read_committed consumer sees up to the end, in order."""
+    """The values of partition 0 that a read_committed consumer reads up to the end, in order."""
     consumer = KafkaConsumer(
         bootstrap_servers=broker.bootstrap_servers, isolation_level="read_committed", max_partition_fetch_bytes=BIG * 2
     )
@@ -60,20 +60,20 @@ def produce(broker: Broker, topic: str, *values: bytes) -> None:
         producer.close()
 
 
-def test_record_of_ten_megabytes_fits(broker: Broker, topic: Callable[..., str]) -> None:
+def test_a_record_of_ten_megabytes_is_accepted(broker: Broker, topic: Callable[..., str]) -> None:
     name, value = topic(), os.urandom(BIG)
     produce(broker, name, value)
     assert committed(broker, name) == [value]
 
 
-def test_misspelt_topic_is_not_created(broker: Broker) -> None:
+def test_a_misspelt_topic_is_not_created(broker: Broker) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=1_000)
     with pytest.raises(KafkaError):
         producer.send("no-such-topic", b"x").get(timeout=5)
     producer.close()
 
 
-def test_killed_broker_restarts_on_its_port_with_what_it_had_acknowledged(own: Broker) -> None:
+def test_a_killed_broker_restarts_on_its_port_with_all_acknowledged_records(own: Broker) -> None:
     own.start()
     port, first_pid = own.port, own.pid
     own.create_topic("kept", 1)
@@ -87,7 +87,7 @@ def test_killed_broker_restarts_on_its_port_with_what_it_had_acknowledged(own: B
     assert committed(own, "kept") == [b"before", b"after"]
 
 
-def test_port_in_use_is_refused_by_number(tmp_path: Path) -> None:
+def test_a_port_in_use_is_refused_and_named(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -98,7 +98,7 @@ def test_port_in_use_is_refused_by_number(tmp_path: Path) -> None:
     assert not Broker(tmp_path).running
 
 
-def test_start_of_a_running_broker_changes_nothing(own: Broker) -> None:
+def test_starting_a_running_broker_changes_nothing(own: Broker) -> None:
     own.start()
     again = Broker(own.folder).start()
     assert (again.pid, again.port) == (own.pid, own.port)
@@ -106,7 +106,7 @@ def test_start_of_a_running_broker_changes_nothing(own: Broker) -> None:
         Broker(own.folder, port=own.port + 1).start()
 
 
-def test_another_process_finds_and_stops_the_daemon_and_no_process_stays(tmp_path: Path) -> None:
+def test_another_process_finds_and_stops_the_daemon_and_no_process_is_left(tmp_path: Path) -> None:
     program = f"from ingest.lab.broker.embedded_broker import Broker; print(Broker({str(tmp_path)!r}, die_with_parent=False).start().pid)"
     pid = int(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=90, check=True).stdout)
     attached = Broker(tmp_path)
@@ -119,7 +119,7 @@ def test_another_process_finds_and_stops_the_daemon_and_no_process_stays(tmp_pat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel does this on Linux only")
-def test_broker_of_a_killed_parent_dies_with_it(tmp_path: Path) -> None:
+def test_a_broker_dies_with_its_killed_parent(tmp_path: Path) -> None:
     program = "import time; from ingest.lab.broker.embedded_broker import Broker; "
     program += f"print(Broker({str(tmp_path)!r}).start().pid, flush=True); time.sleep(600)"
     parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
@@ -130,10 +130,10 @@ def test_broker_of_a_killed_parent_dies_with_it(tmp_path: Path) -> None:
     deadline = time.monotonic() + 10
     while Broker(tmp_path).running and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not Broker(tmp_path).running, f"process {pid} lives on"
+    assert not Broker(tmp_path).running, f"process {pid} is still running"
 
 
-def test_recycled_process_id_is_never_killed(own: Broker) -> None:
+def test_a_recycled_process_id_is_never_killed(own: Broker) -> None:
     own.start()
     state = own.state
     assert state is not None
@@ -153,17 +153,17 @@ def test_recycled_process_id_is_never_killed(own: Broker) -> None:
 
 @pytest.mark.slow
 def test_native_libraries_are_unpacked_in_the_brokers_own_folder(own: Broker) -> None:
-    """In the machine's folder for temporary files a broker that is killed leaves them for good."""
+    """In the machine's temporary folder, a killed broker would leave them behind forever."""
     own.start()
-    own.create_topic("packed", configs={"compression.type": "zstd"})  # so that the broker unpacks and packs again
+    own.create_topic("packed", configs={"compression.type": "zstd"})  # so that the broker decompresses and recompresses
     for codec in ("lz4", "snappy"):
         producer = Producer({"bootstrap.servers": own.bootstrap_servers, "compression.type": codec})
         producer.produce("packed", b"x" * 10_000)
         assert producer.flush(30) == 0
     mapped = [Path(each.path) for each in psutil.Process(own.pid).memory_maps() if ".so" in each.path]
     unpacked = [path for path in mapped if any(word in path.name for word in ("lz4", "snappy", "zstd"))]
-    assert unpacked, "the codecs are pure Java now: look for another witness"
+    assert unpacked, "no native codec library is loaded any more: this test needs another sign of unpacking"
     assert {path.parent for path in unpacked} == {own.folder / "tmp"}
     own.kill()
     own.start()
-    assert not any(path.exists() for path in unpacked), "what a killed broker left is removed by the next start"
+    assert not any(path.exists() for path in unpacked), "the next start removes the files of a killed broker"

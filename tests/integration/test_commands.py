@@ -1,4 +1,4 @@
-"""Verbs as they are typed, on a table that a run has left: `seek --to`, `--dry-run`, `status`, `verify --against-kafka`."""
+"""Commands as a user types them, on a table filled by runs: `seek --to`, `--dry-run`, `status`, `apply`, `verify --against-kafka`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MakeLane = Callable[..., Lane]
 
 
 def typed(lane: Lane, *words: str) -> tuple[int, Any]:
-    """`ingest` with these words and --json, on the lane's places; exit code and document."""
+    """Run `ingest` with these arguments and --json on the lane's folders. Returns exit code and document."""
     project = lane.folder / "project"
     (project / "tables").mkdir(parents=True, exist_ok=True)
     (project / "tables/events.yml").write_text(lane.contract.to_json(), encoding="utf-8")
@@ -41,8 +41,8 @@ def typed(lane: Lane, *words: str) -> tuple[int, Any]:
     return done.returncode, json.loads(done.stdout)
 
 
-def test_a_seek_begins_where_it_is_told_by_words_offsets_or_a_time(lane: MakeLane) -> None:
-    """I6: a time is where the first record that is not older stands; behind the last record it is the end."""
+def test_a_seek_accepts_a_word_offsets_or_a_time(lane: MakeLane) -> None:
+    """I6: a time means the offset of the first record that is not older, or the end if every record is older."""
     one = lane(partitions=2)
     one.send(order("a"), Record(order("b"), 1))
     time.sleep(0.01)  # Kafka's timestamps are milliseconds
@@ -55,31 +55,31 @@ def test_a_seek_begins_where_it_is_told_by_words_offsets_or_a_time(lane: MakeLan
     assert parse_aim("0:1200,1:900", kafka, topic) == Aim("offsets", ((0, 1200), (1, 900)))
     zoned, plain = moment.isoformat(), moment.replace(tzinfo=None).isoformat()
     for text in (zoned, plain):
-        assert parse_aim(text, kafka, topic) == Aim("offsets", ((0, 1), (1, 1))), "without a zone it is UTC"
+        assert parse_aim(text, kafka, topic) == Aim("offsets", ((0, 1), (1, 1))), "a time without a zone is UTC"
     assert parse_aim("2001-01-01", kafka, topic) == Aim("offsets", ((0, 0), (1, 0)))
     for text in ("yesterday", "0:x", "0:1:2", ""):
         with pytest.raises(InvalidInput, match="AIM_INVALID"):
             parse_aim(text, kafka, topic)
 
 
-def test_status_says_where_a_table_stands_and_what_a_start_would_do_without_spark(lane: MakeLane) -> None:
+def test_status_shows_a_tables_position_and_what_a_start_would_do_without_spark(lane: MakeLane) -> None:
     """I6"""
     one = two_batches(lane)
     one.send(order("c"))
-    code, told = typed(one, "status")
-    (table,) = told["tables"]
-    assert (code, told["ok"], table["next"], table["refusal"]) == (0, True, "continue at 0:3", None)
+    code, document = typed(one, "status")
+    (table,) = document["tables"]
+    assert (code, document["ok"], table["next"], table["refusal"]) == (0, True, "continue at 0:3", None)
     assert [table[name] for name in ("epoch", "last_batch", "ledger_batch", "lag", "running")] == [2, "2/2", "2/2", 1, None]
     one.lose_checkpoints()
-    assert typed(one, "status")[1]["tables"] == [table], "a cache"
+    assert typed(one, "status")[1]["tables"] == [table], "checkpoints are only a cache"
     one.sql("RESTORE TABLE {} TO VERSION AS OF 1")
-    code, told = typed(one, "status")
-    assert (code, told["ok"], told["tables"][0]["next"]) == (3, False, "refuse")
-    assert told["tables"][0]["refusal"]["code"] == "TABLE_REWOUND"
+    code, document = typed(one, "status")
+    assert (code, document["ok"], document["tables"][0]["next"]) == (3, False, "refuse")
+    assert document["tables"][0]["refusal"]["code"] == "TABLE_REWOUND"
 
 
 @pytest.mark.slow
-def test_a_dry_run_changes_nothing_and_the_seek_does_what_it_said(lane: MakeLane) -> None:
+def test_a_dry_run_changes_nothing_and_the_seek_does_what_it_announced(lane: MakeLane) -> None:
     one = two_batches(lane)
 
     def files() -> list[str]:
@@ -87,45 +87,45 @@ def test_a_dry_run_changes_nothing_and_the_seek_does_what_it_said(lane: MakeLane
         return sorted(str(path) for folder in folders for path in Path(folder).rglob("*"))
 
     before = files()
-    code, told = typed(one, "seek", "events", "--to", "earliest", "--dry-run")
-    (planned,) = told["tables"]
+    code, document = typed(one, "seek", "events", "--to", "earliest", "--dry-run")
+    (planned,) = document["tables"]
     assert (code, planned["dry_run"], planned["starts"], planned["read_again"]) == (0, True, [[0, 0]], [[0, 0, 3]])
     assert files() == before
-    code, told = typed(one, "seek", "events", "--to", "earliest")
-    (done,) = told["tables"]
+    code, document = typed(one, "seek", "events", "--to", "earliest")
+    (done,) = document["tables"]
     assert (code, done["starts"], done["epoch"]) == (0, planned["starts"], 3)
     one.send(order("a", n=1))
     assert typed(one, "run", "--once")[0] == 0
     version = one.log().newest()
     assert typed(one, "run", "--once")[0] == 0 and one.log().newest() == version, "with nothing to read no epoch is opened"
-    code, told = typed(one, "verify", "--against-kafka")
-    # A duplicate has to be decoded: in a process that has no Spark until then.
-    kafka = told["tables"][0]["kafka"]
-    assert (code, told["tables"][0]["balanced"], kafka["records"], kafka["duplicate"]) == (0, True, 4, 1), told
+    code, document = typed(one, "verify", "--against-kafka")
+    # The duplicate has to be decoded, so this process, which has no Spark session yet, must start one.
+    kafka = document["tables"][0]["kafka"]
+    assert (code, document["tables"][0]["balanced"], kafka["records"], kafka["duplicate"]) == (0, True, 4, 1), document
 
 
 @pytest.mark.slow
-def test_a_contract_that_its_table_cannot_follow_keeps_no_other_from_being_applied(lane: MakeLane) -> None:
+def test_a_contract_that_its_table_cannot_follow_does_not_block_the_others(lane: MakeLane) -> None:
     one = two_batches(lane)
     folder = one.folder / "project/tables"
     folder.mkdir(parents=True)
     (folder / "other.yml").write_text(one.contract.model_copy(update={"table": "other"}).to_json(), encoding="utf-8")
     one.contract = contract({"n": "INT!"}, topic=one.contract.source.topic)
-    code, told = typed(one, "apply")
-    assert (code, told["ok"], told["error"]["code"]) == (3, False, "CONTRACT_CHANGED")
-    applied, failed = told["tables"]
+    code, document = typed(one, "apply")
+    assert (code, document["ok"], document["error"]["code"]) == (3, False, "CONTRACT_CHANGED")
+    applied, failed = document["tables"]
     assert applied == {"table": "t.other", "applied": []} and (failed["table"], failed["ok"]) == (one.places.name, False)
 
 
 @pytest.mark.slow
-def test_a_table_whose_topic_is_gone_keeps_no_other_from_being_held_against_kafka(lane: MakeLane) -> None:
+def test_a_table_whose_topic_is_gone_does_not_block_verifying_the_others(lane: MakeLane) -> None:
     one = two_batches(lane)
     folder = one.folder / "project/tables"
     folder.mkdir(parents=True)
     gone = one.contract.model_copy(update={"table": "gone", "source": one.contract.source.model_copy(update={"topic": "gone"})})
     (folder / "gone.yml").write_text(gone.to_json(), encoding="utf-8")
-    code, told = typed(one, "verify", "--against-kafka")
-    assert (code, told["ok"], told["error"]["code"]) == (4, False, "TOPIC_UNKNOWN")
-    table, failed = told["tables"]
+    code, document = typed(one, "verify", "--against-kafka")
+    assert (code, document["ok"], document["error"]["code"]) == (4, False, "TOPIC_UNKNOWN")
+    table, failed = document["tables"]
     assert (table["table"], table["balanced"], table["kafka"]["records"]) == (one.places.name, True, 3)
     assert (failed["table"], failed["ok"], failed["error"]["code"]) == (gone.name, False, "TOPIC_UNKNOWN")

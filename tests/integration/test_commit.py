@@ -1,4 +1,4 @@
-"""The one module that commits: transaction id and mark, conflicts, and nothing that the next statement would inherit (I1, I3)."""
+"""The writer: transaction id and BatchCommit of each commit, conflicts, and no session setting left for the next statement (I1, I3)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFS = (writer.APP_ID, writer.VERSION, writer.METADATA)
 
 
 def rows(desk: Desk, batch_commit: BatchCommit, *values: str) -> DataFrame:
-    """Rows of the target's columns, as a batch offers them to the MERGE."""
+    """Rows with the target's columns, as a batch passes them to the MERGE."""
     events = decode(desk.frame(*values), desk.contract, BatchSource(TOPIC_ID, batch_commit.id, KAFKA_TIME))
     return events.select(*(field.name for field in target_fields(desk.contract)))
 
@@ -44,14 +44,14 @@ def left_set(session: SparkSession) -> list[str]:
 
 
 def append_elsewhere(session: SparkSession, path: Path) -> int:
-    """How many rows an ordinary append to a table of somebody else's adds; left set, our transaction id would let Delta skip it."""
+    """The rows after two plain appends to a foreign table. If our transaction id were still set, Delta would skip the second one."""
     frame = session.createDataFrame([(1,)], "n int")
     for _ in range(2):
         frame.write.format("delta").mode("append").save(str(path))
     return session.read.format("delta").load(str(path)).count()
 
 
-def test_a_commit_holds_transaction_id_and_mark_and_leaves_nothing_for_the_next_statement(desk: MakeDesk, tmp_path: Path) -> None:
+def test_a_commit_has_transaction_id_and_metadata_and_leaves_no_session_setting_behind(desk: MakeDesk, tmp_path: Path) -> None:
     """I1"""
     one = desk()
     batch_commit = one.batch_commit(2, 0, 2, read=2)
@@ -62,8 +62,8 @@ def test_a_commit_holds_transaction_id_and_mark_and_leaves_nothing_for_the_next_
     assert append_elsewhere(one.session, tmp_path / "other") == 2
 
 
-def test_after_a_failed_commit_nothing_is_left_set_either_and_nothing_was_written(desk: MakeDesk, tmp_path: Path) -> None:
-    """I1: a commit carries its transaction id and mark, or it does not happen."""
+def test_a_failed_commit_writes_nothing_and_leaves_no_session_setting_behind(desk: MakeDesk, tmp_path: Path) -> None:
+    """I1: a commit has its transaction id and BatchCommit, or it does not happen."""
     one = desk({"n": "INT"})
     batch_commit, before = one.batch_commit(2), one.log().newest()
     failing = rows(one, batch_commit, order("a", n=1)).withColumn("n", F.raise_error(F.lit("the disk is full")).cast("int"))
@@ -74,8 +74,8 @@ def test_after_a_failed_commit_nothing_is_left_set_either_and_nothing_was_writte
     assert merge(one, rows(one, batch_commit, order("a", n=1)), batch_commit).version == before + 1
 
 
-def test_a_merge_without_its_transaction_id_still_adds_no_row_twice_and_is_noticed(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I3: the MERGE itself keeps an event id once; I1: a commit without its transaction id is none of ours."""
+def test_a_merge_without_its_transaction_id_adds_no_duplicate_and_is_detected(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I3: the MERGE itself prevents duplicate event ids. I1: a commit without our transaction id is not ours."""
 
     @contextlib.contextmanager
     def nothing_set(*_: Any) -> Iterator[None]:
@@ -99,45 +99,45 @@ def test_a_merge_without_its_transaction_id_still_adds_no_row_twice_and_is_notic
         pytest.param("VACUUM delta.`{}`", id="vacuum", marks=pytest.mark.slow),
     ],
 )
-def test_a_commit_of_somebody_else_in_between_is_met_by_reading_the_table_anew(desk: MakeDesk, tmp_path: Path, statement: str) -> None:
-    """I3: the conflict is tried again; the row is there once and the transaction id is in one commit."""
+def test_a_merge_that_conflicts_with_a_foreign_commit_is_retried_on_the_new_version(desk: MakeDesk, tmp_path: Path, statement: str) -> None:
+    """I3: after the retry the row exists once, and only one commit has the transaction id."""
     one = desk({"n": "INT"})
     one.batch(order("a", n=1))
     one.batch(order("b", n=1))
     before = one.log().newest()
-    foreign = one.session.newSession()  # on ours the statement would carry our transaction id
+    foreign = one.session.newSession()  # in our session, the statement would carry our transaction id
     gate = Gate(tmp_path, lambda: foreign.sql(statement.format(one.places.target)).collect())
     batch_commit = one.batch_commit(4, 2, 4)
     merge(one, gate.behind(rows(one, batch_commit, order("a", n=9), order("c", n=1))), batch_commit)
-    # VACUUM deletes no file that is younger than its retention, and says so in the log when it begins and ends.
+    # VACUUM keeps files younger than its retention, but still writes a start and an end commit to the log.
     theirs = ["VACUUM START", "VACUUM END"] if "VACUUM" in statement else [statement.partition(" ")[0]]
     assert [each.operation for each in one.log().since(before)] == [*theirs, "MERGE"]
     assert [each.version for each in one.log().since(0) if each.batch_commit == batch_commit] == [before + 1 + len(theirs)]
     assert sorted(name for (name,) in one.rows("id")) == (["a", "c"] if "DELETE" in statement else ["a", "b", "c"])
 
 
-def test_a_store_that_reports_an_error_after_each_commit_is_believed_by_its_log(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I1, I8: an unknown outcome is looked up by the writer, not guessed: of fences, quarantine and target."""
+def test_if_the_store_reports_an_error_after_a_commit_the_log_decides(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I1, I8: for fences, quarantine and target, the writer looks up an unknown outcome in the log instead of guessing it."""
 
-    def lose_the_answer(name: str) -> None:
-        right = getattr(writer, name)
+    def lose_the_reply(name: str) -> None:
+        original = getattr(writer, name)
 
-        def answer(*arguments: Any, **named: Any) -> None:
-            right(*arguments, **named)
-            raise TimeoutError("the answer was lost")
+        def without_reply(*arguments: Any, **named: Any) -> None:
+            original(*arguments, **named)
+            raise TimeoutError("the reply was lost")
 
-        monkeypatch.setattr(writer, name, answer)
+        monkeypatch.setattr(writer, name, without_reply)
 
-    lose_the_answer("_append_nothing")
-    lose_the_answer("_insert_missing")
+    lose_the_reply("_append_nothing")
+    lose_the_reply("_insert_missing")
     one = desk()
     report = one.batch(order("a"), "{")
     assert (one.table.epoch.writer.epoch, report.inserted, report.quarantined) == (1, 1, 1)
     assert [str(each.batch_commit.id) for each in one.log().since(0) if each.batch_commit] == ["1/0", "1/1", "1/2"]
 
 
-def test_tables_are_left_as_they_are_when_they_exist_and_a_creation_that_was_cut_off_is_made_again(desk: MakeDesk) -> None:
-    """Found by chaos: Delta takes a log without a commit for no table, and refuses to make one there."""
+def test_existing_tables_are_kept_and_an_interrupted_creation_is_repeated(desk: MakeDesk) -> None:
+    """Found by a chaos test: Delta does not treat a log without commits as a table, and refuses to create a table there."""
     one = desk()
     one.batch(order("a"))
     before = one.log().newest()

@@ -1,4 +1,4 @@
-"""Conflicting duplicates (I3): of copies of an event id that differ in payload the first is the row, the others are in quarantine."""
+"""Conflicting duplicates (I3): if copies of an event id differ in payload, the first becomes the row and the others are quarantined."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ COLUMNS = {"n": "INT", "note": "STRUCT<text: STRING, tags: MAP<STRING, ARRAY<INT
 
 
 def counts(desk: Desk) -> tuple[int, int, int]:
-    """Inserted, duplicate and quarantined of the newest batch."""
+    """The counts inserted, duplicate and quarantined of the newest batch."""
     row = desk.ledger()[-1]
     return row["inserted"], row["duplicate"], row["quarantined"]
 
 
-def test_inside_a_batch_the_later_copy_with_another_payload_goes_to_quarantine_with_its_bytes(lane: MakeLane) -> None:
+def test_in_a_batch_a_later_copy_with_another_payload_is_quarantined_with_its_bytes(lane: MakeLane) -> None:
     one = lane(COLUMNS)
     same = order("a", n=1, note={"text": "x", "tags": {"k": [1], "l": [2]}})
     other_order = order("a", note={"tags": {"l": [2], "k": [1]}, "text": "x"}, n=1)
@@ -44,7 +44,7 @@ def test_inside_a_batch_the_later_copy_with_another_payload_goes_to_quarantine_w
 
 
 @pytest.mark.slow
-def test_with_conflicts_table_they_are_found_across_batches_too(desk: MakeDesk) -> None:
+def test_with_conflicts_table_conflicts_are_found_across_batches_too(desk: MakeDesk) -> None:
     one = desk(COLUMNS, conflicts="table")
     one.batch(order("a", n=1), order("b", n=1))
     frame = one.frame(order("a", n=2), order("a", n=1), order("b", n=1), order("c", n=1), order("c", n=2))
@@ -59,8 +59,8 @@ def test_with_conflicts_table_they_are_found_across_batches_too(desk: MakeDesk) 
     assert sorted(one.rows("id", "n")) == [("a", 1), ("b", 1), ("c", 1)]
 
 
-def test_read_again_no_row_conflicts_with_itself_and_no_conflict_is_found_twice(desk: MakeDesk) -> None:
-    """I3: what stands at its own position is the record itself, also where the contract has changed what its payload is."""
+def test_on_a_re_read_no_row_conflicts_with_itself_and_no_conflict_is_found_twice(desk: MakeDesk) -> None:
+    """I3: a record stored at its own position is the record itself, even if a changed contract gives it another payload."""
     one = desk({"n": "INT"}, conflicts="table")
     values = (order("a", n=1, m=1), order("b", n=1, m=1), order("a", n=2, m=1))
     one.batch(*values[:2])
@@ -77,7 +77,7 @@ def test_read_again_no_row_conflicts_with_itself_and_no_conflict_is_found_twice(
 
 @pytest.mark.slow
 def test_a_winner_that_conflicts_with_the_table_does_not_hide_its_later_copies(desk: MakeDesk) -> None:
-    """Of a, a' in one batch, a' before a: the table's own payload decides, whichever came first in the batch."""
+    """If one batch contains a' before a, the payload in the table decides, not the order in the batch."""
     one = desk({"n": "INT"}, conflicts="table")
     one.batch(order("a", n=1))
     one.batch(order("a", n=2), order("a", n=1), order("a", n=3))
@@ -90,23 +90,23 @@ def compacted(records: DataFrame) -> DataFrame:
     return records.where("offset <> 1")
 
 
-def made_again(records: DataFrame) -> DataFrame:
-    """Another topic of the name has another record at this offset."""
+def recreated(records: DataFrame) -> DataFrame:
+    """The recreated topic has another record at this offset."""
     other = {"timestamp": F.timestamp_seconds(F.lit(0)), "value": F.lit(b"another topic's")}
     return records.withColumns({name: F.when(F.col("offset") == 1, value).otherwise(F.col(name)) for name, value in other.items()})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("second_read", [compacted, made_again])
+@pytest.mark.parametrize("second_read", [compacted, recreated])
 def test_a_conflict_whose_record_is_gone_at_the_second_read_is_kept_without_its_bytes(
     second_read: Callable[[DataFrame], DataFrame], desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I5, I6: raw bytes of a right record are read a second time; what was counted for quarantine goes there in any case."""
+    """I5, I6: the raw bytes of a valid record need a second read. A record counted as quarantined is quarantined in any case."""
 
-    def read_again(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFrame:
+    def from_second_read(ranked: DataFrame, records: DataFrame, conflicts: int) -> DataFrame:
         return with_bytes(ranked, second_read(records), conflicts)
 
-    monkeypatch.setattr("ingest.pipeline.batch.with_bytes", read_again)
+    monkeypatch.setattr("ingest.pipeline.batch.with_bytes", from_second_read)
     one = desk({"n": "INT"})
     one.batch(order("a", n=1), order("a", n=2), order("a", n=3))
     assert counts(one) == (1, 0, 2)
@@ -114,8 +114,8 @@ def test_a_conflict_whose_record_is_gone_at_the_second_read_is_kept_without_its_
 
 
 @pytest.mark.slow
-def test_a_value_that_has_moved_to_another_column_is_another_payload(desk: MakeDesk) -> None:
-    """NULL adds nothing to a hash: without the columns' names these would count as the same."""
+def test_a_value_moved_to_another_column_is_a_different_payload(desk: MakeDesk) -> None:
+    """NULL adds nothing to a hash: without column names in the hash, these payloads would be equal."""
     one = desk({"n": "INT", "m": "INT", "s": "STRUCT<x: INT, y: INT>"})
     one.batch(order("a", n=1), order("a", m=1), order("b", s={"x": 1}), order("b", s={"y": 1}), order("c", s={}), order("c"))
     assert counts(one) == (3, 0, 3)

@@ -1,4 +1,4 @@
-"""A changed contract (I9): the batch at hand ends under its own, the next one begins under the new; tables change only by `apply`."""
+"""A changed contract (I9) applies from the next batch on. Tables change only by `ingest apply`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MakeLane = Callable[..., Lane]
 
 
 def changed(lane: Lane, **more: Any) -> Contract:
-    """The lane's contract with other keys."""
+    """The lane's contract with some keys replaced."""
     document = {**lane.contract.model_dump(mode="json", exclude_none=True), **more}
     return Contract.model_validate(document)
 
@@ -31,7 +31,7 @@ def columns(*names_and_types: tuple[str, str, bool]) -> list[dict[str, Any]]:
 
 
 def shown(lane: Lane) -> Status:
-    """What `ingest status` shows, with the broker as it is."""
+    """The status that `ingest status` shows, with the real broker."""
     kafka = KafkaOptions(lane.bootstrap_servers)
     topic = describe(kafka, lane.contract.source.topic)
     return status(lane.contract, lane.places, lambda: topic_state(kafka, topic, lane.contract.source.isolation_level), None)
@@ -41,8 +41,8 @@ ID = ("id", "STRING", False)
 
 
 @pytest.mark.slow
-def test_between_an_attempt_and_its_repetition_the_contract_may_change(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The attempt is rolled back: else `bad` would be in both tables, refused by the old rule and a row by the new one."""
+def test_the_contract_may_change_between_a_failed_attempt_and_its_repetition(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failed attempt is rolled back. Otherwise `bad` would be in both tables: quarantined by the old rule, a row by the new one."""
     one = lane({"n": "INT"}, rules=[{"name": "small", "check": "n < 10"}])
     one.send(order("a", n=1))
     one.run()
@@ -62,13 +62,13 @@ def test_between_an_attempt_and_its_repetition_the_contract_may_change(lane: Mak
     one.balanced()
 
 
-def test_read_again_under_another_contract_a_row_stays_a_row_and_what_is_right_now_becomes_one(lane: MakeLane) -> None:
-    """I4, I5: nothing is in both tables; the record in quarantine says that it was replayed."""
+def test_a_re_read_under_another_contract_keeps_rows_and_adds_records_that_are_valid_now(lane: MakeLane) -> None:
+    """I4, I5: no record is in both tables. The quarantined record is marked as replayed."""
     one = lane({"n": "INT"}, rules=[{"name": "small", "check": "n < 10"}])
     one.send(order("a", n=1), order("b", n=50), "{")
     one.run()
     one.contract = changed(one, rules=[{"name": "large", "check": "n >= 10"}])
-    assert [change.effect for change in differences(None, one.contract, one.places)] == ["next batch"], "the table need not follow"
+    assert [change.effect for change in differences(None, one.contract, one.places)] == ["next batch"], "the table needs no change"
     one.seek("earliest")
     one.run()
     assert one.ids() == ["a", "b"]
@@ -79,7 +79,7 @@ def test_read_again_under_another_contract_a_row_stays_a_row_and_what_is_right_n
     one.contract = changed(one, rules=[{"name": "none", "check": "n < 0"}])
     one.seek("earliest")
     one.run()
-    assert one.ids() == ["a", "b"] and one.quarantine().where("state = 'open'").count() == 1, "what was accepted is not revoked"
+    assert one.ids() == ["a", "b"] and one.quarantine().where("state = 'open'").count() == 1, "rows that were accepted stay"
     one.balanced()
 
 
@@ -100,7 +100,7 @@ def test_added_nullable_columns_comments_and_dropped_not_null_are_applied_in_pla
     before = one.versions()
     error = one.stopped()
     assert (error.code, error.exit_code) == ("CONTRACT_CHANGED", 3) and "ingest apply" in error.remedy
-    assert one.versions() == before, "told before anything runs"
+    assert one.versions() == before, "refused before anything runs"
     alter(one.session, one.contract, one.places)
     assert [c for c in differences(None, one.contract, one.places) if c.effect != "next batch"] == []
     one.send(order("b", s={"x": 2, "y": "z"}, extra=1.5), order("a", n=9))
@@ -111,7 +111,7 @@ def test_added_nullable_columns_comments_and_dropped_not_null_are_applied_in_pla
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         pytest.param({"columns": columns(ID)}, "the column n is in the table, not in the contract", id="removed", marks=pytest.mark.slow),
         pytest.param({"columns": columns(ID, ("n", "BIGINT", True))}, "the column n is int in the table", id="type"),
@@ -126,22 +126,22 @@ def test_added_nullable_columns_comments_and_dropped_not_null_are_applied_in_pla
         pytest.param({"layout": {"partition_by": ["n"]}}, "partitioned", id="partitioning", marks=pytest.mark.slow),
     ],
 )
-def test_what_the_table_cannot_follow_is_refused_before_anything_runs(lane: MakeLane, more: dict[str, Any], told: str) -> None:
+def test_a_change_that_the_table_cannot_follow_is_refused_before_anything_runs(lane: MakeLane, more: dict[str, Any], message: str) -> None:
     one = lane({"n": "INT"})
     one.send(order("a", n=1))
     one.run()
     one.contract = changed(one, **more)
     before = one.versions()
     error = one.stopped()
-    assert (error.code, error.exit_code) == ("CONTRACT_CHANGED", 3) and told in error.found
-    assert (shown(one).next, shown(one).refusal) == ("refuse", error.as_dict()), "status says what a start says"
+    assert (error.code, error.exit_code) == ("CONTRACT_CHANGED", 3) and message in error.found
+    assert (shown(one).next, shown(one).refusal) == ("refuse", error.as_dict()), "status shows the same refusal as a start"
     with pytest.raises(Refused, match="CONTRACT_CHANGED"):
         alter(one.session, one.contract, one.places)
     assert one.versions() == before
 
 
 @pytest.mark.slow
-def test_a_column_that_is_no_longer_kept_stays_and_is_null(lane: MakeLane) -> None:
+def test_the_column_of_unknown_fields_stays_and_is_null_once_they_are_ignored(lane: MakeLane) -> None:
     one = lane({"n": "INT"}, unknown_fields="keep")
     one.send(order("a", n=1, odd=2))
     one.run()

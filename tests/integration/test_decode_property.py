@@ -1,4 +1,4 @@
-"""Whatever JSON says: decode() yields exactly what Python's json reads (numbers as Decimal), or sends the record to quarantine."""
+"""For random JSON, decode() yields exactly the value that Python's json reads (numbers as Decimal), or quarantines the record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DIGITS = {"money": (18, 2), "long": (38, 10)}
 
 
 class Faulty(Exception):
-    """The value must go to quarantine."""
+    """The record must be quarantined."""
 
 
 def require(right: bool) -> None:
@@ -39,7 +39,7 @@ def require(right: bool) -> None:
 
 
 def expected(column: str, json_text: str) -> Any:
-    """The column's value, by Python's own readers and the rules of docs/reference/contracts.md. Raises Faulty."""
+    """The column's value by Python's own parsers and the rules of docs/reference/contracts.md. Raises Faulty."""
     value = json.loads(json_text, parse_float=Decimal)
     if value is None:
         return None
@@ -150,7 +150,7 @@ MAKERS: dict[str, tuple[Callable[[Random], str], ...]] = {
 @settings(max_examples=2, phases=[Phase.generate])
 @given(seed=st.integers(0, 2**32))
 def test_decode_yields_exactly_pythons_value_or_quarantines(spark: SparkSession, seed: int) -> None:
-    """I5: nothing is rounded, guessed or lost; what is right is let in, what is not is named by its column."""
+    """I5: no value is rounded, guessed or lost. Valid values are stored; for invalid ones, the detail names the column."""
     random = Random(seed)
     columns = random.choices(list(COLUMNS), k=RECORDS)
     cases = [(column, (another if random.random() < 0.1 else random.choice(MAKERS[column]))(random)) for column in columns]

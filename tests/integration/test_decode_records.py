@@ -1,4 +1,4 @@
-"""Records that are no event, event ids, unknown fields, row rules, and the limits of a parser: decode() on records of every shape."""
+"""decode() on records of every shape: records that are no event, event ids, unknown fields, row rules and parser limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GOOD = '{"id":"a","n":1,"s":"x"}'
 MALFORMED = "malformed_json"
 DEEP = "[" * 2000 + "]" * 2000
 
-# What the record's value is, and the reason code; None for a good record.
+# Name -> the record's value and its reason code. The code is None for a good record.
 RECORDS: dict[str, tuple[bytes | str | None, str | None]] = {
     "a good event": (GOOD, None),
     "blanks and line feeds around it": (f" \r\n\t{GOOD}\n", None),
@@ -35,13 +35,13 @@ RECORDS: dict[str, tuple[bytes | str | None, str | None]] = {
     "trailing garbage": (f"{GOOD} oops", MALFORMED),
     "a trailing zero byte": (f"{GOOD}\0", MALFORMED),
     "a trailing comment": (f"{GOOD}//x", MALFORMED),
-    "what would close the wrapper": (f'{GOOD}],"z":0}}', MALFORMED),
-    "what would close it and go on": (f'{GOOD}],"z":0,"r":[{GOOD}', MALFORMED),
-    "what would close it and open another": (f'{GOOD}],"z":0}}{{"r":[{GOOD}', MALFORMED),
-    "what would close it in other quotes": (f"{GOOD}],'z':0}} oops", MALFORMED),
-    "what would close it with an escape": (f'{GOOD}],"\\u007a":0}} oops', MALFORMED),
-    "text that looks as if it closed it": ('{"id":"a","s":"], \\"z\\":0}"}', None),
-    "an array and a field, as if it closed it": ('{"id":"a","x":[1], "z":0}', None),
+    "text that would close the wrapper": (f'{GOOD}],"z":0}}', MALFORMED),
+    "text that would close the wrapper and continue": (f'{GOOD}],"z":0,"r":[{GOOD}', MALFORMED),
+    "text that would close the wrapper and open another": (f'{GOOD}],"z":0}}{{"r":[{GOOD}', MALFORMED),
+    "text that would close the wrapper in other quotes": (f"{GOOD}],'z':0}} oops", MALFORMED),
+    "text that would close the wrapper with an escape": (f'{GOOD}],"\\u007a":0}} oops', MALFORMED),
+    "a string that looks like the end of the wrapper": ('{"id":"a","s":"], \\"z\\":0}"}', None),
+    "an array and a field that look like the end of the wrapper": ('{"id":"a","x":[1], "z":0}', None),
     "truncated": (GOOD[:-1], MALFORMED),
     "truncated within a string": ('{"id":"a', MALFORMED),
     "a byte order mark": ("\ufeff" + GOOD, MALFORMED),
@@ -55,7 +55,7 @@ RECORDS: dict[str, tuple[bytes | str | None, str | None]] = {
     "a surrogate in UTF-8": (b'{"id":"\xed\xa0\x80"}', "not_utf8"),
     "Latin-1": ('{"id":"é"}'.encode("latin-1"), "not_utf8"),
     "UTF-16": (GOOD.encode("utf-16"), "not_utf8"),
-    "an escaped half of a character": ('{"id":"\\ud800"}', "not_utf8"),
+    "an escaped unpaired surrogate": ('{"id":"\\ud800"}', "not_utf8"),
     "the id twice": ('{"id":"a","id":"b"}', "duplicate_key"),
     "the same value twice": ('{"id":"a","n":1,"n":1}', "duplicate_key"),
     "a field twice, once escaped": ('{"id":"a","\\u0069d":"b"}', "duplicate_key"),
@@ -70,7 +70,7 @@ RECORDS: dict[str, tuple[bytes | str | None, str | None]] = {
     "an array for the id": ('{"id":["a"]}', "wrong_type"),
     "an empty id": ('{"id":""}', None),
     "the wrapper's own names": ('{"id":"a","_corrupt":"x","r":1,"z":2}', None),
-    # The parser's limit is a depth of 1,000; it must neither crash nor hang beyond.
+    # The parser's limit is a depth of 1,000. Beyond it, the parser must neither crash nor hang.
     "an unknown field 2,000 deep": (f'{{"id":"a","x":{DEEP}}}', MALFORMED),
     "a number 2,000 deep": (f'{{"id":"a","n":{DEEP}}}', MALFORMED),
     "an id 2,000 deep": ('{"id":' * 2000 + '"a"' + "}" * 2000, MALFORMED),
@@ -88,7 +88,7 @@ def outcomes(spark: SparkSession) -> dict[str, Row]:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_record_is_one_complete_event_or_goes_to_quarantine_with_its_bytes(outcomes: dict[str, Row], name: str) -> None:
-    """I5: raw bytes and the reason are kept; a good row holds neither."""
+    """I5: quarantine keeps raw bytes and reason. A good row has neither."""
     value, expected = RECORDS[name]
     row = outcomes[name]
     assert row["__reason"] == expected, row["__detail"]
@@ -100,7 +100,7 @@ def test_a_record_is_one_complete_event_or_goes_to_quarantine_with_its_bytes(out
         assert row["__detail"]
 
 
-def test_what_is_wrong_is_told_in_a_few_words_and_a_fault_in_the_event_id_before_all_others(outcomes: dict[str, Row]) -> None:
+def test_the_detail_is_short_and_a_faulty_event_id_is_reported_before_other_faults(outcomes: dict[str, Row]) -> None:
     assert reason(outcomes["no id and a bad value"]) == ("missing_event_id", "id is missing or null")
     assert reason(outcomes["truncated"]) == (MALFORMED, "not one complete JSON object")
     assert reason(outcomes["blanks only"]) == (MALFORMED, "no JSON object")
@@ -108,7 +108,7 @@ def test_what_is_wrong_is_told_in_a_few_words_and_a_fault_in_the_event_id_before
     assert reason(outcomes["the id twice"]) == ("duplicate_key", "a field is given twice")
 
 
-def test_a_record_of_10_mb_is_decoded_and_one_with_a_fault_is_kept_whole(spark: SparkSession) -> None:
+def test_a_record_of_10_mb_is_decoded_and_a_faulty_one_is_kept_whole(spark: SparkSession) -> None:
     """I5"""
     text = "x" * (10 * 1024 * 1024)
     big, broken = event(s=json.dumps(text)), event(s=json.dumps(text), n='"one"')
@@ -119,7 +119,7 @@ def test_a_record_of_10_mb_is_decoded_and_one_with_a_fault_is_kept_whole(spark: 
 
 
 def test_provenance_is_the_records_position_and_the_batchs_time(spark: SparkSession) -> None:
-    """I4, I5, I9: a position is an event id only with the topic's id."""
+    """I4, I5, I9: a position identifies an event only together with the topic id."""
     names = ["_topic_id", "_partition", "_offset", "_epoch", "_batch", "unix_micros(_kafka_timestamp)", "unix_micros(_ingested_at)"]
     row = decode(kafka_frame(spark, [GOOD]), contract(event_id="position"), SOURCE).selectExpr(*names).first()
     micros = [round(moment.timestamp() * 1_000_000) for moment in (KAFKA_TIME, SOURCE.ingested_at)]
@@ -140,7 +140,7 @@ def test_a_missing_or_null_value_in_a_not_null_column_is_named(spark: SparkSessi
 
 def test_unknown_fields_are_ignored_kept_or_quarantined(spark: SparkSession) -> None:
     values = ['{"id":"a","n":1}', '{"id":"a","N":2,"x":"1","y":{"z":[1,"t",null,true]},"w":null,"v":7}', '{"id":"a","x":"\\u00e9"}']
-    values.append('{"id":"a","x":"1","y":{"z":1,"z":2}}')  # a key given twice inside must not cost the others
+    values.append('{"id":"a","x":"1","y":{"z":1,"z":2}}')  # a duplicate key inside must not lose the other fields
     ignored = decoded(spark, contract({"n": "INT"}), values)
     assert [(reason(row), row["n"]) for row in ignored] == [(None, 1), *[(None, None)] * 3]
     kept = decoded(spark, contract({"n": "INT"}, unknown_fields="keep"), values)
@@ -151,7 +151,7 @@ def test_unknown_fields_are_ignored_kept_or_quarantined(spark: SparkSession) -> 
 
 
 def test_unknown_fields_are_kept_as_they_were_written(spark: SparkSession) -> None:
-    """I5: numbers of any length or exponent, and any depth that a record may have."""
+    """I5: including numbers of any length or exponent, and nesting as deep as a record allows."""
     deep = "[" * 400 + "]" * 400
     written = ["1e400", "[1e-400]", '{"x":[2,-1E+309]}', "0." + "1" * 39, "1" * 39, "1234567890123456789e3", "1.10", "-0.5e-7", deep]
     values = ['{"id":"a","w":null,"v":[null]}', *(f'{{"id":"a","x":{text},"y":2}}' for text in written)]
@@ -162,14 +162,14 @@ def test_unknown_fields_are_kept_as_they_were_written(spark: SparkSession) -> No
     assert [reason(row) for row in ignored] == [None] * len(values)
 
 
-def test_a_record_at_fault_keeps_the_event_id_that_it_has(spark: SparkSession) -> None:
-    """I5: so that it is found in quarantine."""
+def test_a_faulty_record_keeps_its_event_id(spark: SparkSession) -> None:
+    """I5: so that it can be found in quarantine by its event id."""
     values = ['{"id":"a","n":"x"}', '{"id":5}', '{"id":"a","id":"b"}', "{"]
     assert [row["id"] for row in decoded(spark, contract({"n": "INT"}), values)] == ["a", None, None, None]
 
 
-def test_a_key_of_a_map_given_twice_is_found_though_the_text_has_a_known_shape(spark: SparkSession) -> None:
-    """I5: Spark's map would hold both."""
+def test_a_duplicate_key_in_a_map_is_found(spark: SparkSession) -> None:
+    """I5: Spark's map would contain both entries, although the text looks like a valid map."""
     values = ['{"id":"a","m":{"k":"1","K":"2","":"é"}}', '{"id":"a","m":{"k":"1","k":"2"}}', '{"id":"a","m":{}}', '{"id":"a","m":null}']
     rows = decoded(spark, contract({"m": "MAP<STRING, STRING>"}), values)
     assert [reason(row) for row in rows] == [None, ("duplicate_key", "m"), None, None]
@@ -177,7 +177,7 @@ def test_a_key_of_a_map_given_twice_is_found_though_the_text_has_a_known_shape(s
 
 
 def test_a_row_rule_must_be_true_and_neither_false_nor_null(spark: SparkSession) -> None:
-    """I5: NULL breaks a rule as with Delta's CHECK; overflow and failed casts are NULL, not errors; the rule is named."""
+    """I5: NULL breaks a rule, as in Delta's CHECK. Overflows and failed casts are NULL, not errors. The detail names the rule."""
     rules = [
         {"name": "positive", "check": "n > 0"},
         {"name": "halves", "check": "100 / n >= 1"},
@@ -196,13 +196,13 @@ def test_a_row_rule_must_be_true_and_neither_false_nor_null(spark: SparkSession)
     assert [reason(row) for row in rows] == [name and ("broken_rule", name) for name in cases.values()]
 
 
-def test_a_record_with_a_wrong_value_is_not_shown_to_the_rules(spark: SparkSession) -> None:
+def test_rules_are_not_evaluated_on_a_record_with_a_wrong_value(spark: SparkSession) -> None:
     rules = contract({"n": "INT"}, rules=[{"name": "present", "check": "n IS NOT NULL"}])
     assert reason(decoded(spark, rules, [event(n='"x"')])[0]) == ("wrong_type", "n")
 
 
 def test_the_key_or_a_header_can_be_the_event_id(spark: SparkSession) -> None:
-    """I3: as text, byte by byte; the last header of a name counts, as in Kafka's own client."""
+    """I3: compared as text, byte by byte. If a header occurs several times, the last one counts, as in Kafka's own client."""
     keys: list[bytes | None] = [b"k", b"", None, b"\xff", "é".encode()]
     expected: list[Any] = ["k", ("missing_event_id", "the key is missing or empty"), ("missing_event_id", "the key is missing or empty")]
     expected += [("not_utf8", "the key"), "é"]
@@ -215,8 +215,8 @@ def test_the_key_or_a_header_can_be_the_event_id(spark: SparkSession) -> None:
     assert [reason(row) or row["_event_id"] for row in rows] == ["2", missing, missing, missing, ("not_utf8", "header id"), missing]
 
 
-def test_raw_keeps_key_value_and_headers_as_they_are(spark: SparkSession) -> None:
-    """I5: a tombstone is a record like any other where nothing is decoded."""
+def test_the_raw_format_keeps_key_value_and_headers_unchanged(spark: SparkSession) -> None:
+    """I5: since nothing is decoded, a tombstone is a record like any other."""
     values: list[bytes | str | None] = [b"\xff\x00", None, b""]
     headers = [[("h", b"\xfe"), ("h", None)], None, []]
     rows = decoded(spark, contract(event_id="position"), values, keys=[b"\xfd", None, b"k"], headers=headers)
@@ -225,7 +225,7 @@ def test_raw_keeps_key_value_and_headers_as_they_are(spark: SparkSession) -> Non
     assert [row["headers"] for row in rows] == [[("h", b"\xfe"), ("h", None)], None, []]
 
 
-def test_only_records_at_fault_carry_their_raw_bytes_key_and_headers(spark: SparkSession) -> None:
+def test_only_faulty_records_carry_their_raw_bytes_key_and_headers(spark: SparkSession) -> None:
     """I5"""
     headers = [[("trace", b"\xff"), ("trace", None)]] * 2
     fine, faulty = decoded(spark, contract(), ['{"id":"a"}', "{"], keys=[b"\xfe", b"\xfe"], headers=headers)

@@ -1,4 +1,4 @@
-"""The two contracts of this repository on the sample's events: good ones become exact rows, each kind of poison its own reason."""
+"""This repository's two contracts on sample events: good events become exact rows, each kind of poison gets its own reason."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.integration.records import SOURCE, decoded, kafka_frame
 
 pytestmark = pytest.mark.integration
 
-# The contract takes a DECIMAL as a string that holds a number.
+# Kinds that become rows: a contract accepts a DECIMAL as a string that contains a number.
 ROWS = {"number_as_text"}
-# What is told of the record as a whole; of anything else the column or the rule is named.
+# Reasons that concern the whole record. For all others, the detail names the column or the rule.
 WHOLE = {"malformed_json", "duplicate_key"}
 INSIDE = {"quantity": "lines", "unit_price": "lines"}
 CONTRACTS = {c.source.topic: c for c in load_contracts(Path(__file__).parents[2])}
@@ -32,7 +32,7 @@ CONTRACTS = {c.source.topic: c for c in load_contracts(Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def outcomes(spark: SparkSession) -> dict[str, tuple[bytes | None, Row]]:
-    """One poison record of each kind: its value and what decode() makes of it."""
+    """One poison record of each kind: its value and the row that decode() returns."""
     found: dict[str, tuple[bytes | None, Row]] = {}
     for topic in (ORDERS, PAYMENTS):
         shop = Shop(7)
@@ -46,7 +46,7 @@ def outcomes(spark: SparkSession) -> dict[str, tuple[bytes | None, Row]]:
 def test_each_kind_of_poison_has_its_reason_names_its_column_and_keeps_its_bytes(
     outcomes: dict[str, tuple[bytes | None, Row]], kind: PoisonKind
 ) -> None:
-    """I5. Which reason each way to be broken has: test_decode_records.py and test_decode_values.py."""
+    """I5. The reason for each kind of fault is tested in test_decode_records.py and test_decode_values.py."""
     value, row = outcomes[kind.name]
     if kind.name in ROWS:
         assert (row["__reason"], row["__detail"], row["__value"]) == (None, None, None)
@@ -57,8 +57,8 @@ def test_each_kind_of_poison_has_its_reason_names_its_column_and_keeps_its_bytes
 
 
 @pytest.mark.parametrize("topic", [ORDERS, PAYMENTS])
-def test_the_samples_events_become_what_pythons_json_reads_in_them(spark: SparkSession, topic: str) -> None:
-    """I5: no value is changed on its way: decimals, times, text beyond ASCII, nested rows and arrays."""
+def test_sample_events_become_exactly_the_values_that_pythons_json_reads(spark: SparkSession, topic: str) -> None:
+    """I5: no value changes, be it a decimal, a time, non-ASCII text, a nested row or an array."""
     rules = CONTRACTS[topic]
     shop = Shop(11)
     events = list(shop.orders(200)) if topic == ORDERS else [shop.payment() for _ in range(200)]
@@ -66,7 +66,7 @@ def test_the_samples_events_become_what_pythons_json_reads_in_them(spark: SparkS
     assert [row["__detail"] for row in found.collect() if row["__reason"]] == []
     schema = T.StructType([T.StructField(c.name, c.data_type, True) for c in rules.columns])
     expected = spark.createDataFrame([_row(rules, json.loads(each.value, parse_float=Decimal)) for each in events], schema)
-    # A map has no order by which chispa could sort rows; its sorted entries have.
+    # chispa cannot sort rows by a map, but it can by the map's sorted entries.
     maps = {c.name for c in rules.columns if isinstance(c.data_type, T.MapType)}
     columns = [F.array_sort(F.map_entries(c.name)).alias(c.name) if c.name in maps else F.col(c.name) for c in rules.columns]
     frames = found.select(*columns), expected.select(*columns)

@@ -1,4 +1,4 @@
-"""JSON becomes an exact value, or the record is quarantined with the reason and the column (I5; docs/reference/contracts.md)."""
+"""JSON becomes an exact value, or the record is quarantined with reason and column (I5, docs/reference/contracts.md)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COLUMNS = {
 
 
 class Case(NamedTuple):
-    """A field's JSON text, and its exact value or the reason code."""
+    """A field's JSON text, with its exact value or the reason code."""
 
     column: str
     json_text: str
@@ -58,7 +58,7 @@ def bad(reason: str, column: str, *json_texts: str) -> list[Case]:
 
 
 def exactly(column: str, make: Callable[[str], Any], values: Mapping[str, str]) -> list[Case]:
-    """Good texts of one column, and what each becomes."""
+    """Valid JSON texts of one column, each with its value."""
     return [good(column, json_text, make(value)) for json_text, value in values.items()]
 
 
@@ -94,7 +94,7 @@ def decimals() -> list[Case]:
         *bad("number_out_of_range", "money", "9" * 17, "-" + "9" * 17, '"' + "9" * 17 + '"', f"{'9' * 17}.00", f'"{"1234567890" * 4}"'),
         *bad("number_out_of_range", "share", "1"),
         *bad("number_not_plain", "money", "1e2", "1E-2", "1e400", '"1e2"', '"1E-2"'),
-        # A number of more than 38 digits is none that the parser keeps exact; as a string it may have any number of zeros.
+        # The parser keeps numbers exact only up to 38 digits. A string may have any number of trailing zeros.
         *bad("number_not_plain", "money", "1234567890" * 4, "0.10" + "0" * 40),
         *bad("number_not_plain", "count", "9" * 39),
         *bad("wrong_type", "money", "true", "{}", "[]", "[1]"),
@@ -136,7 +136,7 @@ def times() -> list[Case]:
             "at",
             *quoted("0000-12-31T23:59:59Z", "10000-01-01T00:00:00Z", "+10000-01-01T00:00:00Z", "-0001-01-01T00:00:00Z"),
         ),
-        # In UTC, which is what is stored, these are years 0 and 10000.
+        # Times are stored in UTC, where these fall into the years 0 and 10000.
         *bad("bad_timestamp", "at", *quoted("0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00")),
         *bad("bad_timestamp", "at", *quoted("2024-05-01T10:00:00+02", "2024-05-01T10:00:00+0200", "2024-05-01T10:00:00+18:01")),
         *bad("bad_timestamp", "at", *quoted("2024-05-01T10:00:00 Europe/Paris", "2024-05-01T10:00:00Z[UTC]", "2024-05-01T10:00:00z")),
@@ -165,9 +165,9 @@ def texts() -> list[Case]:
         *bad("wrong_type", "text", "5", "5.0", "-1", "1e400", "9" * 44, "true", "false", '{"a":1}', "[]", '["a"]', "{}"),
         *bad("wrong_type", "text", '{"a":1,"a":2}', '[{"a":1,"a":2}]'),
         *bad("malformed_json", "text", '"\t"', '"\\x"', "NaN", "'a'", "a"),
-        # Half of a surrogate pair: Java would write '?', and two different ids would be equal.
+        # Unpaired surrogates: Java would write '?', and two different ids would become equal.
         *bad("not_utf8", "text", *quoted("\\ud800", "\\udc00", "\\ude00\\ud83d", "\\uD83Dx", "\\\\\\ud83d", "\\ud83d\\ud83d\\ude00")),
-        # An escaped backslash between two halves makes no pair of them.
+        # Two surrogates with an escaped backslash between them are not a pair.
         *bad("not_utf8", "text", *quoted("\\ud83d\\\\\\ude00", "\\ud83d\\\\\\\\\\ude00")),
         good("flag", "true", True),
         good("flag", "false", False),
@@ -187,7 +187,7 @@ def nested() -> list[Case]:
         good("address", '{"ZIP":1}', row(None, None, None)),
         good("address", "{}", row(None, None, None)),
         good("address", "null", None),
-        # Within a STRUCT the last of two counts, whatever the first was.
+        # Of duplicate fields in a STRUCT the last one counts, even if the first is invalid.
         good("address", '{"city":5,"city":"x"}', row(None, None, "x")),
         *bad("wrong_type", "address", '{"city":"x","city":5}', '{"fee":"1,5","fee":"1,5"}'),
         *bad("number_too_precise", "address", '{"fee":1.234}'),
@@ -199,7 +199,7 @@ def nested() -> list[Case]:
         *bad("wrong_type", "sizes", '["1"]', "[1.5]", "[[1]]", "{}", "5"),
         good("tags", '["a",null,"5"]', ["a", None, "5"]),
         *bad("wrong_type", "tags", '["a",5]', "[true]", '[["a"]]', '"a"'),
-        # Unicode's line ends stand within a JSON string as they are.
+        # Unicode line separators may appear unescaped in a JSON string.
         *bad("wrong_type", "tags", '["a",{"b":"\u2028"}]', '[["\u0085"]]', '["a",{"b":1,"b":2}]'),
         good("times", '{"a":null}', {"a": None}),
         good("times", "{}", {}),
@@ -218,7 +218,7 @@ def nested() -> list[Case]:
 CASES = [*whole_numbers(), *decimals(), *floats(), *times(), *texts(), *nested()]
 
 
-# A contract for each group: one of all columns together would compile for longer than all of these.
+# One contract per group: a single contract with all columns would take longer to compile than all groups together.
 GROUPS = (
     ("tiny", "small", "whole", "big"),
     ("single", "double", "money", "count", "share"),
@@ -230,7 +230,7 @@ GROUPS = (
 
 @pytest.fixture(scope="module")
 def outcomes(spark: SparkSession) -> list[Row]:
-    """All cases decoded, one record a case."""
+    """All cases decoded, one record per case."""
     found: dict[int, Row] = {}
     for group in GROUPS:
         chosen = {number: case for number, case in enumerate(CASES) if case.column in group}
@@ -242,7 +242,7 @@ def outcomes(spark: SparkSession) -> list[Row]:
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c.column}-{ascii(c.json_text)[1:-1][:40]}" for c in CASES])
 def test_a_json_value_becomes_exactly_the_columns_value_or_goes_to_quarantine(outcomes: list[Row], number: int) -> None:
-    """I5: what cannot be decoded is not dropped, rounded or guessed; the reason names the column."""
+    """I5: a value that cannot be decoded is not dropped, rounded or guessed. The detail names the column."""
     case, row = CASES[number], outcomes[number]
     if case.reason is not None:
         assert row["__reason"] == case.reason

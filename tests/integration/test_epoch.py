@@ -1,4 +1,4 @@
-"""Opening an epoch on real Delta (I2, I7, I8): a later one fences every statement of an earlier writer, begun later or in flight."""
+"""Opening an epoch on real Delta (I2, I7, I8): it fences every statement of an earlier writer, whether in flight or started later."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ EARLIEST = Seeking(Aim("earliest"), accept_gap=False, reason="--to earliest")
 
 
 def statements(desk: Desk, table: str = "target") -> list[str]:
-    """Our statements with a transaction id in the log of a table: kind, epoch and number."""
+    """Kind, epoch and number of each of our commits in a table's log."""
     return [f"{each.batch_commit.kind} {each.batch_commit.id}" for each in desk.log(table).since(-1) if each.batch_commit is not None]
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, point: str, act: Callable[[], Any]) -> None:
-    """Somebody acts when this point is reached for the first time."""
+    """Call `act` when this crash point is reached for the first time."""
     at = crash_points.at
 
     def reached(name: str, batch: int, *more: str) -> None:
@@ -43,8 +43,8 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, point: str, act: Callable[[], Any
     monkeypatch.setattr(crash_points, "at", reached)
 
 
-def cut_off_behind_its_quarantine(desk: Desk, *values: str) -> None:
-    """A batch that is killed between its two commits."""
+def kill_after_quarantine(desk: Desk, *values: str) -> None:
+    """Process a batch that is killed between its two commits."""
 
     def killed() -> None:
         raise KeyboardInterrupt
@@ -54,8 +54,8 @@ def cut_off_behind_its_quarantine(desk: Desk, *values: str) -> None:
         desk.batch(*values)
 
 
-def test_a_first_start_commits_where_it_begins_and_a_restart_goes_on_where_the_table_ends(desk: MakeDesk) -> None:
-    """I2: also without any checkpoint, which is a cache."""
+def test_a_first_start_commits_its_offsets_and_a_restart_continues_where_the_table_ends(desk: MakeDesk) -> None:
+    """I2: the restart needs no checkpoint, which is only a cache."""
     one = desk()
     assert statements(one) == ["epoch 1/0", "seek 1/1"] and statements(one, "quarantine") == ["epoch 1/0"]
     one.batch(order("a"), "{")
@@ -71,8 +71,8 @@ def test_a_first_start_commits_where_it_begins_and_a_restart_goes_on_where_the_t
     assert [(row["epoch"], row["batch"], row["why"], row["start_offset"]) for row in rows] == [(1, 1, "first", 0), (2, 0, "start", 2)]
 
 
-def test_a_start_from_the_latest_that_read_nothing_goes_on_where_it_had_begun(desk: MakeDesk) -> None:
-    """What came in between would be passed over in silence."""
+def test_after_a_start_from_latest_that_read_nothing_the_next_has_the_same_offsets(desk: MakeDesk) -> None:
+    """Otherwise records that arrived in between would be skipped silently."""
     one = desk(source={"starting_offsets": "latest"})
     assert one.table.epoch.starts == {0: FAR}
     one.far = FAR + 5
@@ -80,7 +80,7 @@ def test_a_start_from_the_latest_that_read_nothing_goes_on_where_it_had_begun(de
 
 
 @pytest.mark.parametrize("point", ["start_tables", "start_target_fenced"])
-def test_of_two_starts_that_want_one_epoch_the_second_takes_a_higher_one(
+def test_if_two_starts_want_the_same_epoch_the_second_takes_a_higher_one(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     one = desk()
@@ -95,9 +95,7 @@ def test_of_two_starts_that_want_one_epoch_the_second_takes_a_higher_one(
     assert one.batch(order("b")).inserted == 1 and one.rows("id") == [("a",), ("b",)]
 
 
-def test_a_batch_that_is_committed_between_a_starts_look_and_its_fence_is_seen_by_its_second_look(
-    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_committed_between_a_starts_first_read_and_its_fence_is_not_missed(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     old = desk()
     new = old.rival()
     old.table = old.open()
@@ -107,8 +105,8 @@ def test_a_batch_that_is_committed_between_a_starts_look_and_its_fence_is_seen_b
 
 
 @pytest.mark.parametrize("value", [pytest.param(order("b"), id="target"), pytest.param("{", id="quarantine")])
-def test_a_batch_of_an_earlier_writer_is_fenced_and_nothing_of_it_stands(desk: MakeDesk, value: str) -> None:
-    """I8: Delta skips a MERGE with a lower transaction id in silence; that never passes for done."""
+def test_a_batch_of_an_earlier_writer_is_fenced_and_writes_nothing(desk: MakeDesk, value: str) -> None:
+    """I8: Delta silently skips a MERGE with a lower transaction id. The engine never reports that as success."""
     one = desk()
     one.batch(order("a"))
     two = one.rival()
@@ -120,8 +118,8 @@ def test_a_batch_of_an_earlier_writer_is_fenced_and_nothing_of_it_stands(desk: M
     assert (report.inserted, report.quarantined) == (1, 1)
 
 
-def test_fenced_between_its_two_commits_a_batch_is_rolled_back_and_read_again_once(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I7: of the quarantine only what the uncommitted batch put there."""
+def test_a_batch_fenced_between_its_two_commits_is_rolled_back_and_re_read_once(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I7: only the uncommitted batch's records are removed from quarantine."""
     one = desk()
     one.batch("[")
     rivals: list[Desk] = []
@@ -137,13 +135,13 @@ def test_fenced_between_its_two_commits_a_batch_is_rolled_back_and_read_again_on
 
 
 @pytest.mark.parametrize("seeking", [pytest.param(None, id="roll-back", marks=pytest.mark.slow), pytest.param(EARLIEST, id="seek")])
-def test_a_start_whose_roll_back_or_seek_comes_behind_a_later_epoch_is_fenced(
+def test_a_start_that_rolls_back_or_seeks_after_a_later_epoch_opened_is_fenced(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, seeking: Seeking | None
 ) -> None:
     one = desk()
     one.batch(order("a"))
     if seeking is None:
-        cut_off_behind_its_quarantine(one, "{")
+        kill_after_quarantine(one, "{")
     again = LookBack.again
     rivals: list[Desk] = []
 
@@ -156,12 +154,12 @@ def test_a_start_whose_roll_back_or_seek_comes_behind_a_later_epoch_is_fenced(
     with pytest.raises(RunStopped, match="FENCED"):
         one.open(seeking)
     assert statements(one)[-1] == "epoch 3/0" and one.quarantine() == []
-    assert rivals[0].table.epoch.starts == {0: 1}, "an offset that nobody committed is nowhere"
+    assert rivals[0].table.epoch.starts == {0: 1}, "the overtaken start committed no offset"
 
 
 @pytest.mark.parametrize("table", ["target", pytest.param("quarantine", marks=pytest.mark.slow)])
 def test_a_merge_that_is_in_flight_when_a_later_epoch_opens_fails(desk: MakeDesk, tmp_path: Path, table: str) -> None:
-    """I8: it began before the fence, and would end behind it."""
+    """I8: it started before the fence and would commit after it."""
     one = desk()
     one.batch(order("a"), "{")
     batch_commit = one.batch_commit(3, 2, 4)

@@ -1,4 +1,4 @@
-"""One row an event id (I3): within a batch, across batches, for ids of every type; the winner is the least (partition, offset)."""
+"""One row per event id (I3), in a batch and across batches, for ids of every type. The least (partition, offset) wins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MakeDesk = Callable[..., Desk]
 MakeLane = Callable[..., Lane]
 
 
-def test_of_copies_in_a_batch_the_least_partition_and_offset_wins_and_of_later_batches_none(desk: MakeDesk) -> None:
+def test_the_copy_with_the_least_position_in_a_batch_wins_and_later_batches_add_none(desk: MakeDesk) -> None:
     """I3, I4"""
     one = desk({"n": "INT"}, partitions=3)
     records = [(2, order("a", n=1), None), (1, order("a", n=2), None), (1, order("a", n=3), None), (2, order("b", n=4), None)]
@@ -30,7 +30,7 @@ def test_of_copies_in_a_batch_the_least_partition_and_offset_wins_and_of_later_b
     expected = [("b", 5, 0, 0), ("a", 2, 1, 0), ("c", 6, 2, 2)]
     assert one.rows("id", "n", "_partition", "_offset") == expected
     second = one.process(one.frame_of([(0, order("a", n=7), None), (0, order("c", n=8), None), (0, order("a", n=9), None)]))
-    assert (second.inserted, second.duplicate, second.quarantined) == (0, 2, 1), "conflicts are looked for in the batch only"
+    assert (second.inserted, second.duplicate, second.quarantined) == (0, 2, 1), "conflicts are detected within the batch only"
     assert one.rows("id", "n", "_partition", "_offset") == expected
     columns = ("batch", "partition", "records_read", "inserted", "duplicate", "quarantined")
     assert [tuple(row[c] for c in columns) for row in one.ledger()] == [
@@ -43,8 +43,8 @@ def test_of_copies_in_a_batch_the_least_partition_and_offset_wins_and_of_later_b
     ]
 
 
-def test_a_copy_at_fault_does_not_win_over_a_good_one(desk: MakeDesk) -> None:
-    """I3, I5: the first good copy is the row; the broken one is in quarantine under the same id."""
+def test_a_faulty_copy_does_not_win_over_a_good_one(desk: MakeDesk) -> None:
+    """I3, I5: the first good copy becomes the row. The faulty copy is in quarantine with the same event id."""
     one = desk({"n": "INT"})
     report = one.batch(order("a", n="x"), order("a", n=1), order("a", n=2))
     assert (report.inserted, report.duplicate, report.quarantined) == (1, 0, 2)
@@ -52,8 +52,8 @@ def test_a_copy_at_fault_does_not_win_over_a_good_one(desk: MakeDesk) -> None:
     assert [(row["event_id"], row["reason_code"]) for row in one.quarantine()] == [("a", "wrong_type"), ("a", "conflicting_duplicate")]
 
 
-def test_text_ids_that_differ_in_case_blanks_or_unicode_form_are_different_rows_across_batches(desk: MakeDesk) -> None:
-    """I3: MERGE, bounds and the choice of winners compare byte by byte."""
+def test_text_ids_that_differ_in_case_blanks_or_unicode_form_are_different_rows(desk: MakeDesk) -> None:
+    """I3: the MERGE, its bounds and the choice of winners all compare byte by byte."""
     one = desk()
     names = ["Café", "Cafe\u0301", "café", "CAFÉ", "Café ", " Café", "a", "a ", "A", "", "\u0000", "ß", "ss", "\U0001f600", "~", "ﬁ", "fi"]
     names += ["a\n", "a\r\n", "\\", "'"]
@@ -64,8 +64,8 @@ def test_text_ids_that_differ_in_case_blanks_or_unicode_form_are_different_rows_
     assert sorted(name for (name,) in one.rows("id")) == sorted(names)
 
 
-def test_ids_of_several_columns_of_every_type_are_equal_only_when_all_are(desk: MakeDesk) -> None:
-    """I3: BIGINT beyond a double's precision, DECIMAL in any notation, DATE, TIMESTAMP in any zone, BINARY."""
+def test_ids_of_several_columns_are_equal_only_if_every_column_is(desk: MakeDesk) -> None:
+    """I3: including BIGINT beyond a double's precision, DECIMAL in any notation, DATE, TIMESTAMP in any zone, and BINARY."""
     columns = {"b": "BIGINT!", "m": "DECIMAL(38,2)!", "d": "DATE!", "t": "TIMESTAMP!", "y": "BINARY!"}
     one = desk(columns, event_id=("b", "m", "d", "t", "y"))
 
@@ -84,8 +84,8 @@ def test_ids_of_several_columns_of_every_type_are_equal_only_when_all_are(desk: 
     assert one.target().where(f"d = DATE'{date(9999, 12, 31)}'").count() == 1
 
 
-def test_a_day_or_time_outside_the_calendar_as_id_goes_to_quarantine_and_stops_nothing(desk: MakeDesk) -> None:
-    """I5: poison must not end the stream: years 0 and 10000 cannot be compared by every reader."""
+def test_an_id_with_a_date_or_time_out_of_range_is_quarantined_and_stops_nothing(desk: MakeDesk) -> None:
+    """I5: poison must not stop the stream. Not every reader can compare the years 0 and 10000."""
     one = desk({"d": "DATE!", "t": "TIMESTAMP!"}, event_id=("d", "t"))
     good = '{"d":"2024-05-01","t":"2024-05-01T10:00:00Z"}'
     bad = ['{"d":"0000-01-01","t":"2024-05-01T10:00:00Z"}', '{"d":"2024-05-01","t":"9999-12-31T23:59:59-18:00"}']
@@ -93,15 +93,15 @@ def test_a_day_or_time_outside_the_calendar_as_id_goes_to_quarantine_and_stops_n
     assert (report.inserted, report.quarantined) == (1, 2)
 
 
-def test_ids_of_the_key_and_of_the_position(desk: MakeDesk) -> None:
-    """I3: by key a retry is the same event; by position every record is another."""
+def test_by_key_a_retry_is_the_same_event(desk: MakeDesk) -> None:
+    """I3: a retry with the same key is the same event."""
     by_key = desk(event_id="key")
     report = by_key.process(by_key.frame_of([(0, b"1", b"k"), (0, b"2", b"k"), (0, b"3", b"K"), (0, b"4", None)]))
     assert (report.inserted, report.duplicate, report.quarantined) == (2, 0, 2)
     assert by_key.rows("_event_id", "value") == [("k", b"1"), ("K", b"3")]
 
 
-def test_by_position_a_retry_is_another_event_and_a_replay_is_none(desk: MakeDesk) -> None:
+def test_by_position_a_retry_is_another_event_and_a_re_read_is_not(desk: MakeDesk) -> None:
     """I3"""
     one = desk(event_id="position")
     frame = one.frame_of([(0, b"same", b"k"), (0, b"same", b"k")])
@@ -111,8 +111,8 @@ def test_by_position_a_retry_is_another_event_and_a_replay_is_none(desk: MakeDes
     assert (again.inserted, again.duplicate, one.target().count()) == (0, 2, 2)
 
 
-def test_late_and_out_of_order_nothing_is_lost_and_a_copy_with_another_time_is_the_same_event(desk: MakeDesk) -> None:
-    """I3: no window of time, neither of events nor of the clock, decides what is looked for in the table."""
+def test_late_events_are_not_lost_and_a_copy_with_another_time_is_the_same_event(desk: MakeDesk) -> None:
+    """I3: the table is searched for an event id without any time window, neither of event time nor of the clock."""
     one = desk({"at": "TIMESTAMP"}, event_time="at", conflicts="batch")
     one.batch(order("a", at="2025-01-02T00:00:00Z"), order("b", at="2025-01-01T00:00:00Z"))
     late = one.batch(order("c", at="2019-06-01T00:00:00Z"), order("a", at="2024-12-01T00:00:00Z"), order("d", at="2030-01-01T00:00:00Z"))
@@ -130,8 +130,8 @@ def test_late_and_out_of_order_nothing_is_lost_and_a_copy_with_another_time_is_t
         pytest.param("header:id", id="header", marks=pytest.mark.slow),
     ],
 )
-def test_a_stamped_event_that_kafka_holds_twice_is_one_row_under_the_id_of_its_stamp(lane: MakeLane, place: object) -> None:
-    """I3: the id stands where MERGE reads it. One copy is of a lost reply, another of a caller who tries again with what was stamped."""
+def test_a_stamped_event_that_kafka_contains_twice_is_one_row_with_the_stamped_id(lane: MakeLane, place: object) -> None:
+    """I3: the stamp puts the id where the MERGE reads it. One copy comes from a lost reply, another from a caller's retry."""
     one = lane({"n": "INT"}, event_id=place)
     first, other = (event_id.stamp(one.contract, {"n": number}) for number in (1, 2))
 

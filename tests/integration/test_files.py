@@ -1,4 +1,4 @@
-"""Hadoop's file systems behave as the disk does; here both look at the same folder."""
+"""HadoopFiles behaves like LocalFiles; here both read the same folder."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ingest.runtime.files import HadoopFiles, LocalFiles
 pytestmark = pytest.mark.integration
 
 
-def test_both_tell_the_same_of_a_folder(spark: SparkSession, tmp_path: Path) -> None:
-    """Also of names that look like the end of a list."""
+def test_both_list_the_same_names_in_a_folder(spark: SparkSession, tmp_path: Path) -> None:
+    """Including names that contain list separators and brackets."""
     names = ["00000000000000000000.json", "a, b", f", {tmp_path.name}", "ä]", "_last_checkpoint"]
     for name in names:
         (tmp_path / name).write_text("x")
@@ -26,7 +26,7 @@ def test_both_tell_the_same_of_a_folder(spark: SparkSession, tmp_path: Path) -> 
     assert hadoop.names(f"{tmp_path}/folder") == []
 
 
-def test_a_stamp_tells_a_file_from_another_in_its_place(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stamp_distinguishes_a_file_from_its_replacement(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "0.json"
     for files in (HadoopFiles(spark), LocalFiles()):
         path.unlink(missing_ok=True)
@@ -40,20 +40,20 @@ def test_a_stamp_tells_a_file_from_another_in_its_place(spark: SparkSession, tmp
         assert files.stamp(str(path)) not in (first, None)
 
 
-def test_many_names_come_over_in_one_answer(spark: SparkSession, tmp_path: Path) -> None:
-    """Asked for one by one, 3,000 names took 0.7 s."""
+def test_many_names_are_fetched_in_one_call(spark: SparkSession, tmp_path: Path) -> None:
+    """Fetching 3,000 names one by one took 0.7 s."""
     for number in range(500):
         (tmp_path / str(number)).touch()
     client = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]
-    asked = []
+    commands = []
     send = client.send_command
 
     def counted(command: str, *more: object, **named: object) -> object:
-        if not command.startswith("m\n"):  # what Python's garbage collector lets go of, of tests before this one
-            asked.append(command)
+        if not command.startswith("m\n"):  # not the commands of Python's garbage collector, which frees objects of earlier tests
+            commands.append(command)
         return send(command, *more, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "send_command", counted)
         assert len(HadoopFiles(spark).names(str(tmp_path))) == 500
-    assert len(asked) < 150
+    assert len(commands) < 150

@@ -1,4 +1,4 @@
-"""The log of a real broker, read at record-batch level: markers, aborted records, compaction's holes, expired offsets (I4)."""
+"""A real broker's log, read by record batches: markers, aborted records, holes from compaction, expired offsets (I4)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 Topic = Callable[..., str]
-# Kafka's cleaner looks at its logs every 15 s.
+# Kafka's log cleaner checks its logs every 15 s.
 CLEANED_WITHIN_S = 90.0
 
 
 @contextmanager
 def transactional(broker: Broker) -> Iterator[KafkaProducer]:
-    """A producer of transactions; one that is open at the end stays open until it times out."""
+    """A transactional producer. A transaction that is open at the end stays open until it times out."""
     name = f"log-{uuid.uuid4()}"
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id=name, acks="all", linger_ms=0)
     producer.init_transactions()
@@ -46,14 +46,14 @@ def transactional(broker: Broker) -> Iterator[KafkaProducer]:
 
 
 def send(producer: KafkaProducer, topic: str, count: int, *, key: bytes | None = None) -> None:
-    """One batch of records."""
+    """Send `count` records and wait until all are written."""
     for future in [producer.send(topic, b"value %d" % n, key=key, partition=0, headers=[("n", b"%d" % n)]) for n in range(count)]:
         producer.flush()
         future.get(timeout=30)
 
 
 def finish(broker: Broker, topic: str, ending: Callable[[], None]) -> None:
-    """Commit or abort, and wait for the marker: the coordinator answers before it has written that into the partition."""
+    """Commit or abort, and wait for the marker: the coordinator replies before it has written the marker to the partition."""
     with reading(broker, topic) as reader:
         before, deadline = reader.bounds(0).high_watermark, time.monotonic() + 30
         ending()
@@ -84,21 +84,21 @@ def shape(found: PartitionScan) -> dict[str, list[tuple[int, int]]]:
 
 
 def consumed(broker: Broker, topic: str, end: int, isolation: str) -> list[int]:
-    """The offsets that kafka-python's own consumer hands out below `end`."""
+    """The offsets below `end` that kafka-python's own consumer returns."""
     settings = {"isolation_level": isolation, "enable_auto_commit": False, "consumer_timeout_ms": 3000}
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, **settings)
-    where = TopicPartition(topic, 0)
-    consumer.assign([where])
-    consumer.seek_to_beginning(where)
+    topic_partition = TopicPartition(topic, 0)
+    consumer.assign([topic_partition])
+    consumer.seek_to_beginning(topic_partition)
     found: list[int] = []
-    while consumer.position(where) < end:
+    while consumer.position(topic_partition) < end:
         polled = consumer.poll(timeout_ms=500)
-        found += [record.offset for record in polled.get(where, [])]
+        found += [record.offset for record in polled.get(topic_partition, [])]
     consumer.close()
     return [offset for offset in found if offset < end]
 
 
-def test_plain_records_are_committed_and_what_is_not_written_is_beyond(broker: Broker, topic: Topic) -> None:
+def test_plain_records_are_committed_and_offsets_not_written_yet_are_beyond(broker: Broker, topic: Topic) -> None:
     """I4."""
     name = topic(1)
     plain(broker, name, 10)
@@ -108,8 +108,8 @@ def test_plain_records_are_committed_and_what_is_not_written_is_beyond(broker: B
     assert shape(scanned(broker, name, 4, 4)) == {}
 
 
-def test_markers_and_aborted_records_are_told_from_committed_ones(broker: Broker, topic: Topic) -> None:
-    """I4: read back, a read_committed and a read_uncommitted consumer agree."""
+def test_markers_and_aborted_records_are_distinguished_from_committed_ones(broker: Broker, topic: Topic) -> None:
+    """I4: the result matches a read_committed and a read_uncommitted consumer."""
     name = topic(1)
     with transactional(broker) as producer:
         for count, commit in ((3, True), (2, False), (4, True)):
@@ -122,12 +122,12 @@ def test_markers_and_aborted_records_are_told_from_committed_ones(broker: Broker
     levels: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
     for isolation in levels:
         assert found.read(isolation).offsets().tolist() == consumed(broker, name, 14, isolation)
-    # From the middle of the aborted transaction on, the index still tells.
+    # The index of aborted transactions also covers a scan that starts in the middle of one.
     assert shape(scanned(broker, name, 5, 8)) == {"aborted": [(5, 6)], "abort": [(6, 7)], "committed": [(7, 8)]}
 
 
 def test_interleaved_transactions_of_two_producers_are_kept_apart(broker: Broker, topic: Topic) -> None:
-    """I4: what one producer aborts says nothing of the other's records in between."""
+    """I4: one producer's abort does not affect the other's records in between."""
     name = topic(1)
     with transactional(broker) as good, transactional(broker) as bad:
         for producer in (good, bad):
@@ -145,8 +145,8 @@ def test_interleaved_transactions_of_two_producers_are_kept_apart(broker: Broker
     assert found.committed.offsets().tolist() == consumed(broker, name, 9, "read_committed")
 
 
-def test_records_at_and_above_an_open_transaction_are_unstable(broker: Broker, topic: Topic) -> None:
-    """I4: a read_committed run never got there, a read_uncommitted one may have."""
+def test_records_from_the_start_of_an_open_transaction_on_are_unstable(broker: Broker, topic: Topic) -> None:
+    """I4: a read_committed run never reads them, a read_uncommitted run may have."""
     name = topic(1)
     plain(broker, name, 2)
     with transactional(broker) as producer:
@@ -162,7 +162,7 @@ def test_records_at_and_above_an_open_transaction_are_unstable(broker: Broker, t
 
 
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
-def test_compressed_batches_need_no_unpacking_to_be_counted(broker: Broker, topic: Topic, compression: str) -> None:
+def test_compressed_batches_are_counted_without_decompression(broker: Broker, topic: Topic, compression: str) -> None:
     """I4."""
     name = topic(1)
     plain(broker, name, 500, **{"compression.type": compression})
@@ -177,7 +177,7 @@ def test_compressed_batches_need_no_unpacking_to_be_counted(broker: Broker, topi
                 records_at(reader, 0, [499, 7])
 
 
-def test_single_records_come_with_key_headers_and_time(broker: Broker, topic: Topic) -> None:
+def test_single_records_are_read_with_key_headers_and_time(broker: Broker, topic: Topic) -> None:
     name = topic(1)
     with transactional(broker) as producer:
         producer.begin_transaction()
@@ -191,8 +191,8 @@ def test_single_records_come_with_key_headers_and_time(broker: Broker, topic: To
     assert abs(committed.timestamp_ms / 1000 - time.time()) < 300
 
 
-def test_what_compaction_took_is_a_hole(broker: Broker, topic: Topic) -> None:
-    """I4: real holes, inside of batches and whole batches, made by Kafka's cleaner."""
+def test_records_removed_by_compaction_are_holes(broker: Broker, topic: Topic) -> None:
+    """I4: real holes made by Kafka's cleaner, both inside batches and of whole batches."""
     quick = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.001", "max_compaction_lag_ms": "100", "delete_retention_ms": "0"}
     name = topic(1, cleanup_policy="compact", **quick)
     plain(broker, name, 50)
@@ -204,7 +204,7 @@ def test_what_compaction_took_is_a_hole(broker: Broker, topic: Topic) -> None:
     extra = 0
     with reading(broker, name) as reader:
         while True:
-            # The active segment is never cleaned, and only a new record closes it.
+            # The active segment is never cleaned. Only a new record closes it.
             plain(broker, name, 1)
             extra += 1
             end = reader.bounds(0).high_watermark
@@ -213,9 +213,9 @@ def test_what_compaction_took_is_a_hole(broker: Broker, topic: Topic) -> None:
                 break
             assert time.monotonic() < deadline, f"Kafka has not compacted it: {shape(found)}"
         expected = consumed(broker, name, end, "read_committed")
-        # The last of each key that no later record of `key 0` replaced; an aborted record replaces nothing.
+        # The last record of each key remains, except for `key 0`, which later records replace. An aborted record replaces nothing.
         assert {43, 44, 45, 46, 47, 48} <= set(expected) and len(expected) < 50
-        # The cleaner may have gone on between the two readings.
+        # The cleaner may have continued between the two reads.
         again = scan(reader, 0, 0, end)
         assert set(again.committed.offsets().tolist()) <= set(expected) <= set(found.committed.offsets().tolist())
         assert any(s.kind is Kind.COMMITTED and s.batch and not s.batch.dense for s in stretches(reader, 0, 0, end))
@@ -223,8 +223,8 @@ def test_what_compaction_took_is_a_hole(broker: Broker, topic: Topic) -> None:
         assert again.unverifiable == Intervals.of()
 
 
-def test_what_was_deleted_is_expired_and_unverifiable(broker: Broker, topic: Topic) -> None:
-    """I4: also in the middle of a batch, whose bytes are still there."""
+def test_deleted_records_are_expired_and_unverifiable(broker: Broker, topic: Topic) -> None:
+    """I4: even in the middle of a batch whose bytes still exist."""
     name = topic(1)
     plain(broker, name, 10)
     with admin(broker.bootstrap_servers, timeout_s=15) as client:
@@ -236,7 +236,7 @@ def test_what_was_deleted_is_expired_and_unverifiable(broker: Broker, topic: Top
         assert [record.offset for record in records_at(reader, 0, range(10))] == list(range(4, 10))
 
 
-def test_a_log_of_many_replies_is_read_to_its_end(broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_takes_many_fetches_is_read_to_its_end(broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     name = topic(1)
     plain(broker, name, 3000, **{"batch.num.messages": "100"})
     monkeypatch.setattr(TopicReader.fetch, "__kwdefaults__", {"bytes_max": 5000})
@@ -255,7 +255,7 @@ def test_errors_name_the_topic_the_partition_and_the_broker(broker: Broker, topi
         TopicReader(KafkaOptions("127.0.0.1:1"), name, answer_within_s=0.5)
 
 
-def test_a_broker_that_goes_away_is_said_within_the_deadline(tmp_path: object) -> None:
+def test_a_broker_that_goes_away_is_reported_within_the_deadline(tmp_path: object) -> None:
     from ingest.lab.broker.embedded_broker import Broker
 
     with Broker(f"{tmp_path}/broker") as one:
@@ -272,7 +272,7 @@ def test_a_broker_that_goes_away_is_said_within_the_deadline(tmp_path: object) -
 
 @pytest.fixture
 def ingest(broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
-    """Runs `ingest log` against the broker; the exit code, and what it printed."""
+    """Runs `ingest log` against the broker. Returns the exit code and the output."""
 
     def run(*words: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["ingest", "log", *words, "--bootstrap-servers", broker.bootstrap_servers])
@@ -288,7 +288,7 @@ def ingest(broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     return run
 
 
-def test_log_shows_batches_markers_and_what_became_of_transactions(
+def test_log_shows_batches_markers_and_the_outcome_of_transactions(
     broker: Broker, topic: Topic, ingest: Callable[..., tuple[int, str]]
 ) -> None:
     name = topic(1)
@@ -331,7 +331,9 @@ def test_log_shows_batches_markers_and_what_became_of_transactions(
         finish(broker, name, open_.abort_transaction)
 
 
-def test_log_names_what_is_wrong_with_the_question(broker: Broker, topic: Topic, ingest: Callable[..., tuple[int, str]]) -> None:
+def test_log_reports_unknown_topics_and_invalid_arguments_by_code(
+    broker: Broker, topic: Topic, ingest: Callable[..., tuple[int, str]]
+) -> None:
     name = topic(2)
     plain(broker, name, 3)
     assert ingest(name)[1].count("high watermark") == 2

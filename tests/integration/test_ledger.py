@@ -1,4 +1,4 @@
-"""The ledger is a projection of the target's commits: it may lag, is completed by the next run, and never leads (I4, I7)."""
+"""The ledger is derived from the target's commits: it may lag until the next run completes it, but it is never ahead (I4, I7)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BALANCE = ("epoch", "batch", "partition", "start_offset", "end_offset", "records
 
 
 def stored(desk: Desk) -> list[Row]:
-    """The rows that stand in the ledger, without what is pending."""
+    """The rows stored in the ledger, without the pending ones."""
     return desk.session.read.format("delta").load(desk.places.ledger).orderBy("epoch", "batch", "kind", "partition").collect()
 
 
@@ -30,8 +30,8 @@ def balance(desk: Desk) -> list[tuple[int, ...]]:
     return [tuple(row[column] for column in BALANCE) for row in stored(desk) if row["kind"] == "batch"]
 
 
-def test_the_next_run_completes_the_ledger_from_the_targets_log_each_row_once(desk: MakeDesk) -> None:
-    """I7: what a killed driver did not append comes from the commits, with the same figures; whoever appends it again adds nothing."""
+def test_the_next_run_completes_the_ledger_from_the_targets_log_with_each_row_once(desk: MakeDesk) -> None:
+    """I7: rows that a killed driver did not append are taken from the commits, with the same counts. Appending them again adds nothing."""
     one = desk({"n": "INT"}, partitions=2)
     one.batch(order("a"), order("b"), "{")
     one.process(one.frame_of([(0, order("a"), None), (1, order("c"), None)]), gap=3)
@@ -58,8 +58,8 @@ def test_the_next_run_completes_the_ledger_from_the_targets_log_each_row_once(de
     assert balance(one)[6:] == [(2, 2, 0, 9, 10, 1, 1, 0, 0, 0), (2, 2, 1, 1, 1, 0, 0, 0, 0, 0)]
 
 
-def test_a_seek_notes_what_stood_of_the_batches_that_it_reads_again_and_the_gap_that_it_accepts(desk: MakeDesk) -> None:
-    """I4: what was deleted before it is no loss once the offsets are read again."""
+def test_a_seek_records_the_existing_rows_of_re_read_batches_and_the_accepted_gap(desk: MakeDesk) -> None:
+    """I4: rows deleted before the seek do not count as lost once their offsets are re-read."""
     one = desk()
     one.batch(order("a"))
     one.batch(order("b"), order("c"), "{")
@@ -67,7 +67,7 @@ def test_a_seek_notes_what_stood_of_the_batches_that_it_reads_again_and_the_gap_
     one.table = one.open(Seeking(Aim("offsets", ((0, 1),)), accept_gap=False, reason="--to 0:1"))
     one.table.epoch.ledger.append()
     batches = {row["batch"]: row["stood"] for row in stored(one) if row["kind"] == "batch"}
-    assert batches == {2: None, 3: 2}, "one row and one quarantined record"
+    assert batches == {2: None, 3: 2}, "one row and one quarantined record still existed"
     one.batch(order("b"), order("c"), "{")
     one.table = one.open(Seeking(Aim("offsets", ((0, 7),)), accept_gap=True, reason="--to 0:7"))
     one.table.epoch.ledger.append()
@@ -81,8 +81,8 @@ def test_a_seek_notes_what_stood_of_the_batches_that_it_reads_again_and_the_gap_
     ]
 
 
-def test_inserted_by_partition_is_exact_where_only_some_winners_are_new(desk: MakeDesk) -> None:
-    """I4: counted from the files that the commit added, in plain, clustered and partitioned tables."""
+def test_inserted_by_partition_is_exact_if_only_some_winners_are_new(desk: MakeDesk) -> None:
+    """I4: counted from the files that the commit added, here in a partitioned table."""
     one = desk({"day": "DATE!"}, partitions=3, layout={"partition_by": ["day"]})
 
     def event(name: str, day: int) -> str:
@@ -91,14 +91,14 @@ def test_inserted_by_partition_is_exact_where_only_some_winners_are_new(desk: Ma
     one.process(one.frame_of([(p, event(f"{p}{n}", 1 + n % 2), None) for p in range(3) for n in range(4)]))
     one.process(one.frame_of([(p, event(f"{(p + 1) % 3}{n}", 1 + n % 3), None) for p in range(3) for n in range(3 + p)]))
     rows = [(row["batch"], row["partition"], row["inserted"], row["duplicate"]) for row in one.ledger()]
-    # Ids 00 to 23 are there; partitions 1 and 2 offer ids up to 23 and 04.
+    # Ids 00 to 23 exist (partition and number). In the second batch, only id 04 is new; it comes from partition 2.
     assert rows == [(2, 0, 4, 0), (2, 1, 4, 0), (2, 2, 4, 0), (3, 0, 0, 3), (3, 1, 0, 4), (3, 2, 1, 4)]
     assert one.target().count() == 13
 
 
 @pytest.mark.slow
-def test_a_batch_lists_no_folder_of_a_log(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listing costs as much as a table is old; what follows the commits that are known is asked for by name."""
+def test_a_batch_lists_no_log_folder(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost of a listing grows with the table's history, so commits after the known ones are looked up by file name."""
     one = desk()
     listed: list[str] = []
     names = LocalFiles.names
@@ -118,7 +118,7 @@ def test_a_batch_lists_no_folder_of_a_log(desk: MakeDesk, monkeypatch: pytest.Mo
     assert one.rows("id") == [("a",), ("b",), ("c",)]
 
 
-def test_a_ledger_that_is_gone_is_made_again_by_the_next_start_from_the_targets_log(desk: MakeDesk) -> None:
+def test_a_deleted_ledger_is_recreated_from_the_targets_log_by_the_next_start(desk: MakeDesk) -> None:
     one = desk()
     one.batch(order("a"), "{")
     one.table.epoch.ledger.append()
@@ -127,14 +127,14 @@ def test_a_ledger_that_is_gone_is_made_again_by_the_next_start_from_the_targets_
     with pytest.raises(Exception, match=r"(?i)delta"):
         one.table.epoch.ledger.saw(*one_batch(one))
         one.table.epoch.ledger.append()
-    assert not Path(one.places.ledger, "_delta_log").exists(), "nobody makes it by an append"
+    assert not Path(one.places.ledger, "_delta_log").exists(), "an append does not recreate the ledger"
     one.table = one.open()
     one.table.epoch.ledger.append()
     assert balance(one) == rows
 
 
 def one_batch(desk: Desk) -> Any:
-    """Commit and mark of the newest batch."""
+    """Commit and BatchCommit of the newest batch."""
     found = [
         (each, each.batch_commit) for each in desk.log().since(-1) if each.batch_commit is not None and each.batch_commit.kind == "batch"
     ]

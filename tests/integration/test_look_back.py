@@ -1,4 +1,4 @@
-"""Somebody restores, drops or rewinds a table beneath a run (I1): the run stops and says so, and one command mends it."""
+"""If a table is restored or dropped during a run, the run stops with an error. One command repairs the table (I1)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def restore(desk: Desk, table: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("table", ["target", pytest.param("quarantine", marks=pytest.mark.slow)])
-def test_a_restore_in_the_middle_of_a_batch_stops_it_and_a_seek_reads_again_what_is_missing(
+def test_a_restore_during_a_batch_stops_it_and_a_seek_re_reads_what_is_missing(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     one = desk()
@@ -46,7 +46,7 @@ def test_a_restore_in_the_middle_of_a_batch_stops_it_and_a_seek_reads_again_what
     with pytest.raises(RunStopped, match=code):
         one.batch(order("b"))
     monkeypatch.undo()
-    assert one.log().newest() == before + (table == "target"), "nothing was written behind it"
+    assert one.log().newest() == before + (table == "target"), "nothing was written after the restore"
     with pytest.raises(Refused, match=code):
         one.open()
     one.table = one.open(TO_TABLE)
@@ -56,10 +56,10 @@ def test_a_restore_in_the_middle_of_a_batch_stops_it_and_a_seek_reads_again_what
 
 
 @pytest.mark.slow
-def test_a_batch_that_slipped_in_behind_a_restore_is_found_by_its_own_look_back_and_by_the_next_start(
+def test_a_batch_merged_after_a_restore_is_detected_by_its_look_back_and_the_next_start(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the last look at the table and its MERGE, which Delta then lets through."""
+    """The restore comes between the batch's last check of the table and its MERGE, so Delta accepts the MERGE."""
     one = desk()
     one.batch(order("a"))
     one.batch(order("b"))
@@ -78,14 +78,14 @@ def test_a_batch_that_slipped_in_behind_a_restore_is_found_by_its_own_look_back_
     with pytest.raises(Refused, match="TABLE_REWOUND"):
         one.open()
     one.table = one.open(TO_TABLE)
-    assert one.table.epoch.starts == {0: 1}, "where the first hole is"
+    assert one.table.epoch.starts == {0: 1}, "the seek starts at the first missing offset"
     one.batch(order("b"), order("c"))
     assert [name for (name,) in one.rows("id")] == ["a", "b", "c"]
 
 
 @pytest.mark.slow
-def test_a_target_that_is_dropped_in_the_middle_of_a_batch_is_not_made_anew_by_it(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An append to a folder without a log would make a table of its own there."""
+def test_a_target_dropped_during_a_batch_is_not_recreated_by_it(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An append to a folder without a log would create a new table there."""
     one = desk()
     one.batch(order("a"))
     at = crash_points.at

@@ -1,4 +1,4 @@
-"""The payload's hash: equal for equal payloads, different for different ones, and what tables hold stays what it was (I3)."""
+"""The payload hash: equal for equal payloads, different for different ones, and stable for hashes already stored (I3)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def hashes(spark: SparkSession, payloads: list[dict[str, Any]]) -> list[int]:
 
 
 class Payloads:
-    """Small payloads, often with NULLs: what one hash could mix up comes up many times."""
+    """Random small payloads with many NULLs, so that payloads which a bad hash would confuse occur often."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)
@@ -65,7 +65,7 @@ class Payloads:
             "map": lambda: self.by_name(self.text),
             "items": lambda: self.some(self.item, 2),
             "box": self.box,
-            # Without any NULL the hash cannot tell where inner arrays end (see payload_hash).
+            # Without a NULL, the hash does not show where inner arrays end (see payload_hash).
             "lists": lambda: [*(self.some(lambda: self.some(self.number, 2)) or []), None],
             "maps": lambda: {**(self.by_name(lambda: self.some(self.text, 2)) or {}), "z": None},
         }
@@ -74,12 +74,12 @@ class Payloads:
 
 
 def canonical(value: dict[str, Any]) -> str:
-    """One text a payload: a column that is NULL is one that is missing, and the order of a map means nothing."""
+    """One text per distinct payload: a NULL column equals a missing one, and the order of a map is ignored."""
     return json.dumps({k: v for k, v in value.items() if v is not None}, sort_keys=True)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_two_different_payloads_have_different_hashes_and_equal_ones_the_same(spark: SparkSession, seed: int) -> None:
+def test_different_payloads_have_different_hashes_and_equal_ones_the_same(spark: SparkSession, seed: int) -> None:
     make = Payloads(seed)
     payloads = [make.payload() for _ in range(PAYLOADS)]
     by_hash: dict[int, set[str]] = {}
@@ -90,8 +90,8 @@ def test_two_different_payloads_have_different_hashes_and_equal_ones_the_same(sp
     assert len(by_hash) == len(different) > 400
 
 
-def test_nulls_in_collections_are_told_apart(spark: SparkSession) -> None:
-    """XXH64 passes over NULL: each of these groups had one hash."""
+def test_nulls_in_collections_change_the_hash(spark: SparkSession) -> None:
+    """XXH64 skips NULL: all payloads of a group used to have the same hash."""
     groups: list[list[dict[str, Any]]] = [
         [{"list": each} for each in ([], [None], [None, None])],
         [{"list": each} for each in (["p"], [None, "p"], ["p", None])],
@@ -105,7 +105,7 @@ def test_nulls_in_collections_are_told_apart(spark: SparkSession) -> None:
     assert len(set(found)) == len(payloads)
 
 
-# Tables hold these: another hash would make every copy of a row that is sent again a conflict.
+# Tables contain these hashes. If they changed, every later copy of a stored row would be a conflict.
 STORED: list[tuple[dict[str, Any], int]] = [
     ({}, 8048215902960732604),
     ({"n": 1}, 8081762136712174688),
@@ -121,5 +121,5 @@ STORED: list[tuple[dict[str, Any], int]] = [
 ]
 
 
-def test_what_tables_hold_stays_what_it_was_without_a_null_inside(spark: SparkSession) -> None:
+def test_stored_hashes_of_payloads_without_inner_nulls_do_not_change(spark: SparkSession) -> None:
     assert hashes(spark, [payload for payload, _ in STORED]) == [stored for _, stored in STORED]

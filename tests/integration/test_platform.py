@@ -1,6 +1,7 @@
-"""The platform probe (I8): a runtime that would not fence an earlier writer is found before anything is written to a table.
+"""The platform probe (I8) detects a runtime that does not fence an earlier writer before anything is written to a table.
 
-And what the driver's JVM has from us."""
+Also tested: the signals that the driver's JVM ignores.
+"""
 
 from __future__ import annotations
 
@@ -27,36 +28,36 @@ def never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """A platform that ignores the session's transaction id."""
 
     @contextmanager
-    def only_the_mark(session: SparkSession, batch_commit: BatchCommit) -> Iterator[None]:
+    def only_the_metadata(session: SparkSession, batch_commit: BatchCommit) -> Iterator[None]:
         session.conf.set(writer.METADATA, batch_commit.to_json())
         yield
         session.conf.unset(writer.METADATA)
 
-    monkeypatch.setattr(writer, "_transaction", only_the_mark)
+    monkeypatch.setattr(writer, "_transaction", only_the_metadata)
 
 
 def not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A platform that commits the transaction id and skips nothing."""
-    right, numbers = writer._transaction, iter(range(99))
+    """A platform that commits transaction ids, but never skips an earlier one."""
+    original, numbers = writer._transaction, iter(range(99))
 
     @contextmanager
     def another_app(session: SparkSession, batch_commit: BatchCommit) -> Iterator[None]:
-        with right(session, batch_commit):
+        with original(session, batch_commit):
             session.conf.set(writer.APP_ID, f"somebody/{next(numbers)}")
             yield
 
     monkeypatch.setattr(writer, "_transaction", another_app)
 
 
-def test_the_runtime_of_the_tests_fences_an_earlier_transaction_id_and_nothing_is_left(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_tests_runtime_fences_an_earlier_transaction_id_and_the_probe_leaves_no_files(spark: SparkSession, tmp_path: Path) -> None:
     assert platform.name(spark) in platform.known()
-    told = platform.probe(spark, str(tmp_path))
-    assert "an earlier append was skipped, an earlier MERGE was skipped, a MERGE in flight was skipped" in told
+    report = platform.probe(spark, str(tmp_path))
+    assert "an earlier append was skipped, an earlier MERGE was skipped, a MERGE in flight was skipped" in report
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("bug", [never_set, pytest.param(not_skipped, marks=pytest.mark.slow)])
-def test_a_runtime_that_does_not_is_unfit_and_nothing_is_left(
+def test_a_runtime_that_does_not_fence_is_unfit_and_the_probe_leaves_no_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Any
 ) -> None:
     bug(monkeypatch)
@@ -69,7 +70,7 @@ def test_a_runtime_that_does_not_is_unfit_and_nothing_is_left(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_runtime_is_probed_once_and_remembered_and_the_known_one_never(
+def test_an_unknown_runtime_is_probed_once_and_a_known_one_never(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probed: list[str] = []
@@ -83,8 +84,8 @@ def test_an_unknown_runtime_is_probed_once_and_remembered_and_the_known_one_neve
     assert probed == ["lake"]
 
 
-def test_the_jvm_ignores_what_a_supervisor_and_a_terminal_send_to_every_process(spark: SparkSession) -> None:
-    """The batch at hand needs it; it ends with its Python."""
+def test_the_jvm_ignores_sigterm_and_sigint_that_are_sent_to_every_process(spark: SparkSession) -> None:
+    """The current batch needs the JVM. It ends together with its Python process."""
     status = Path(f"/proc/{jvm_pid(spark)}/status").read_text(encoding="utf-8")
     ignored = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:")), 16)
     assert all(ignored >> (number - 1) & 1 for number in (signal.SIGTERM, signal.SIGINT))

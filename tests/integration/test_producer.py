@@ -1,4 +1,4 @@
-"""The producer against a real broker: what it says in its manifest is what a read_committed consumer finds."""
+"""The producer against a real broker: its manifest matches the records that a read_committed consumer reads."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def thirty(topic: Callable[..., str], tmp_path: Path) -> dict[str, Any]:
-    """30 events into a topic of one partition, none of them aborted or sent again by the plan."""
+    """30 events for a topic with one partition, without planned aborts or retries."""
     return {"events": 30, "manifest": tmp_path / "m", "duplicate_share": 0, "aborted_share": 0, "topics": {ORDERS: topic(1)}}
 
 
-def test_the_manifest_says_what_kafka_holds(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
+def test_the_manifest_matches_the_records_in_kafka(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
     topics = {ORDERS: topic(3), PAYMENTS: topic(2)}
     seen: list[int] = []
     produced = produce_sample(
@@ -78,12 +78,12 @@ def test_aborted_and_committed_records_interleave_in_a_partition(broker: Broker,
         broker.bootstrap_servers, events=100, manifest=tmp_path / "m", aborted_share=1, transaction_records=100, topics={ORDERS: name}
     )
     offsets = sorted(offset for _, offset in read_kafka(broker.bootstrap_servers, name, ["order_id"], []).records)
-    # 50 aborted ones around the committed: 25 before, 25 after, then the two markers.
+    # 25 aborted records, the committed ones, 25 more aborted records, then two markers.
     assert offsets[0] == 25
     assert read_kafka(broker.bootstrap_servers, name, ["order_id"], []).end[0] > offsets[-1] + 25
 
 
-def test_a_commit_without_an_answer_is_unknown_and_sent_again(broker: Broker, thirty: dict[str, Any]) -> None:
+def test_a_commit_without_a_reply_is_unknown_and_its_records_are_sent_again(broker: Broker, thirty: dict[str, Any]) -> None:
     name = thirty["topics"][ORDERS]
     with Proxy(broker.bootstrap_servers) as proxy:
         lost = proxy.drop_reply(Api.END_TXN)
@@ -95,21 +95,21 @@ def test_a_commit_without_an_answer_is_unknown_and_sent_again(broker: Broker, th
     assert len(read_kafka(broker.bootstrap_servers, name, ["order_id"], []).records) == 60
 
 
-def test_a_commit_that_cannot_hold_all_records_is_aborted_and_sent_again(broker: Broker, thirty: dict[str, Any]) -> None:
-    """kafka-python 3.0.12 says that such a commit went well; the manifest must not."""
+def test_a_transaction_that_misses_records_is_aborted_and_sent_again(broker: Broker, thirty: dict[str, Any]) -> None:
+    """kafka-python 3.0.12 reports such a commit as successful. The manifest must not."""
     with Proxy(broker.bootstrap_servers) as proxy:
         lost = proxy.cut_request(Api.PRODUCE, times=1_000)
 
-        def mend() -> None:
-            until(lambda: '"aborted"' in thirty["manifest"].read_text(), "the first attempt is given up")
+        def release_later() -> None:
+            until(lambda: '"aborted"' in thirty["manifest"].read_text(), "the first attempt was aborted")
             lost.release()
 
-        mending = threading.Thread(target=mend)
+        releasing = threading.Thread(target=release_later)
         thirty["manifest"].touch()
-        mending.start()
+        releasing.start()
         quick = {"request_timeout_ms": 400, "delivery_timeout_ms": 500}
         produced = produce_sample(proxy.bootstrap_servers, kafka_options=quick, **thirty)
-        mending.join(30)
+        releasing.join(30)
     assert (produced.events, produced.committed) == (30, 1) and produced.aborted >= 1
     assert len(read_kafka(broker.bootstrap_servers, thirty["topics"][ORDERS], ["order_id"], []).records) == 30
 

@@ -1,4 +1,4 @@
-"""Validation runs on real Delta tables: what fails is named, what is new is covered, what is sensitive is nowhere."""
+"""Validation runs on real Delta tables: failures are named, new rows are covered, sensitive values appear nowhere."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.integration
 
 
 @contextmanager
-def calls_to_the_world() -> Iterator[list[str]]:
-    """What Python tells its auditors of: connections and look-ups of names that leave the machine."""
+def outside_connections() -> Iterator[list[str]]:
+    """The connections and name lookups outside this machine, as reported to a Python audit hook."""
     called: list[str] = []
     listening = [True]
 
@@ -43,7 +43,7 @@ def calls_to_the_world() -> Iterator[list[str]]:
             if not any(home in where for home in ("127.0.0.1", "localhost", "::1", "None")):
                 called.append(f"{event} {where}")
 
-    sys.addaudithook(hook)  # for good: Python never takes one away
+    sys.addaudithook(hook)  # permanent: Python cannot remove an audit hook
     try:
         yield called
     finally:
@@ -59,7 +59,7 @@ def quality(desk: Desk) -> list[Row]:
 
 
 def sql(desk: Desk, statement: str) -> None:
-    """Somebody's own statement on the target, `{}` in it."""
+    """Run a user's statement on the target; `{}` in it becomes the table."""
     desk.session.sql(statement.replace("{}", f"delta.`{desk.places.target}`")).collect()
 
 
@@ -67,10 +67,10 @@ def by_type(found: Checked) -> dict[str, Any]:
     return {row.expectation: row for row in found.rows}
 
 
-def test_a_good_table_passes_calls_nobody_and_leaves_results_for_sql(desk: Callable[..., Desk]) -> None:
+def test_a_good_table_passes_opens_no_outside_connection_and_stores_its_results(desk: Callable[..., Desk]) -> None:
     table = desk(COLUMNS)
     table.batch(*(order(f"a{n}", status="paid", amount=n) for n in range(20)))
-    with calls_to_the_world() as called:
+    with outside_connections() as called:
         found = checked(table, suite_of(table, [UNIQUE, COUNT, STATUS, AMOUNT, FRESH]))
     assert called == []
     assert [row.success for row in found.rows] == [True] * 5, found.rows
@@ -87,7 +87,7 @@ def test_a_good_table_passes_calls_nobody_and_leaves_results_for_sql(desk: Calla
     assert (pages_folder(table.places) / "index.html").is_file()
 
 
-def test_the_table_of_results_has_a_lock_of_its_own(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_results_table_has_its_own_lock(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_LOCK_WAIT_S", "0.1")
     with table_lock.alone(spark, str(tmp_path), str(tmp_path / ".quality")):
         with pytest.raises(Refused) as refused, table_lock.alone(spark, str(tmp_path), str(tmp_path / ".quality")):
@@ -97,7 +97,9 @@ def test_the_table_of_results_has_a_lock_of_its_own(spark: SparkSession, tmp_pat
         pass
 
 
-def test_what_fails_is_named_with_its_ids_and_severities_decide(desk: Callable[..., Desk], capfd: pytest.CaptureFixture[str]) -> None:
+def test_failures_name_their_event_ids_and_only_critical_ones_fail_the_check(
+    desk: Callable[..., Desk], capfd: pytest.CaptureFixture[str]
+) -> None:
     table = desk(COLUMNS)
     table.batch(
         *(order(f"a{n}", status="paid", amount=n) for n in range(9)), order("bad", status="lost", amount=1), order("low", amount=-3)
@@ -114,18 +116,18 @@ def test_what_fails_is_named_with_its_ids_and_severities_decide(desk: Callable[.
     assert "lost" in found.page.read_text(encoding="utf-8")
     capfd.readouterr()
     assert check_all(table.session, [(suite, table.places)], everything=True, as_json=False) == 1
-    said = capfd.readouterr().out
-    assert "t.events: FAILED (0 of 2 expectations; all rows at version 3 (asked for)" in said
-    assert "! critical: expect_column_values_to_be_in_set (status): 1 of 11 rows, such as bad" in said
-    assert "/docs/t/events/validations/" in said
-    # Of a severity that is not critical it says so, and ends well.
+    output = capfd.readouterr().out
+    assert "t.events: FAILED (0 of 2 expectations; all rows at version 3 (asked for)" in output
+    assert "! critical: expect_column_values_to_be_in_set (status): 1 of 11 rows, such as bad" in output
+    assert "/docs/t/events/validations/" in output
+    # A failure below severity critical is reported, but the exit code is 0.
     assert check_all(table.session, [(suite_of(table, [AMOUNT]), table.places)], everything=True, as_json=True) == 0
     document = json.loads(capfd.readouterr().out)
     assert (document["schema"], document["ok"]) == ("oncelake/check/1", True)
     assert document["tables"][0]["expectations"][0]["samples"] == [{"id": "low"}]
 
 
-def test_only_what_is_new_is_looked_at_but_ids_and_counts_are_of_the_whole_table(desk: Callable[..., Desk]) -> None:
+def test_only_new_rows_are_checked_but_uniqueness_and_counts_cover_the_whole_table(desk: Callable[..., Desk]) -> None:
     table = desk(COLUMNS)
     suite = suite_of(table, [UNIQUE, COUNT, STATUS])
     table.batch(order("old", status="lost"), order("a1", status="paid"))
@@ -153,9 +155,7 @@ def test_only_what_is_new_is_looked_at_but_ids_and_counts_are_of_the_whole_table
 
 
 @pytest.mark.slow
-def test_a_check_of_what_is_new_reads_only_files_that_can_hold_such_rows(
-    desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_of_new_rows_reads_only_files_that_can_contain_them(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
     table = desk(COLUMNS, partitions=2)
     suite = suite_of(table, [STATUS])
     for n in range(3):
@@ -177,18 +177,18 @@ def test_a_check_of_what_is_new_reads_only_files_that_can_hold_such_rows(
 
 
 @pytest.mark.slow
-def test_bytes_that_are_unexpected_are_counted_and_their_rows_named(desk: Callable[..., Desk]) -> None:
+def test_unexpected_bytes_are_counted_and_their_rows_named(desk: Callable[..., Desk]) -> None:
     table = desk({"b": "BINARY", "n": "INT"})
     table.batch(order("a", b="/w==", n=1), order("b", n=-1))
     empty: dict[str, Any] = {"type": "expect_column_values_to_be_null", "kwargs": {"column": "b"}}
     found = checked(table, suite_of(table, [empty, {**AMOUNT, "kwargs": {"column": "n", "min_value": 0}}, COUNT]))
     first, second, count = found.rows
     assert (first.success, first.unexpected_count, first.unexpected_values, sample_ids(first)) == (False, 1, None, ["a"])
-    assert (second.unexpected_values, sample_ids(second), count.success) == ("[-1]", ["b"], True), "other columns keep their values"
+    assert (second.unexpected_values, sample_ids(second), count.success) == ("[-1]", ["b"], True), "values of other columns are still shown"
     assert found.page is not None
 
 
-def test_an_expectation_on_some_rows_has_figures_of_these_and_the_shape_is_the_tables(desk: Callable[..., Desk]) -> None:
+def test_an_expectation_with_a_row_condition_counts_only_the_matching_rows(desk: Callable[..., Desk]) -> None:
     table = desk(COLUMNS)
     table.batch(*(order(f"a{n}", status="paid", amount=n) for n in range(5)), order("b", status="lost", amount=7))
     some = {"row_condition": "status = 'paid'", "condition_parser": "spark"}
@@ -196,14 +196,14 @@ def test_an_expectation_on_some_rows_has_figures_of_these_and_the_shape_is_the_t
     found = checked(table, suite_of(table, [{**AMOUNT, "kwargs": {**AMOUNT["kwargs"], **some}}, listed]))
     rows = by_type(found)
     assert (rows[AMOUNT["type"]].success, rows[AMOUNT["type"]].element_count) == (True, 5)
-    assert not rows[listed["type"]].success, "the table has more columns than that"
+    assert not rows[listed["type"]].success, "the table has more columns than the list"
     assert found.page is not None
 
 
 SECRETS = ("Ada Lovelace", "Grace Hopper")
 
 
-def test_sensitive_values_are_nowhere_in_pages_or_results(desk: Callable[..., Desk], capfd: pytest.CaptureFixture[str]) -> None:
+def test_sensitive_values_appear_in_no_page_and_no_result(desk: Callable[..., Desk], capfd: pytest.CaptureFixture[str]) -> None:
     columns = {"status": "STRING", "name": "STRING", "home": "STRUCT<city: STRING>"}
     table = desk(columns)
     described = [
@@ -240,33 +240,33 @@ def test_sensitive_values_are_nowhere_in_pages_or_results(desk: Callable[..., De
 
 
 @pytest.mark.slow
-def test_a_check_that_could_not_be_done_during_a_run_is_said_and_tried_again(
+def test_a_check_that_was_locked_out_during_a_run_is_reported_and_retried(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = desk(COLUMNS)
     name = table.places.name
-    told: list[tuple[str, str]] = []
+    reports: list[tuple[str, str]] = []
     shown: list[Checked] = []
-    watch = CheckSchedule({name: suite_of(table, [STATUS])}, shown.append, lambda *what: told.append(what), every_s=0.0)
+    watch = CheckSchedule({name: suite_of(table, [STATUS])}, shown.append, lambda *what: reports.append(what), every_s=0.0)
     watch.saw(table.batch(order("a", status="paid")))
     monkeypatch.setenv("INGEST_LOCK_WAIT_S", "0.1")
     with table_lock.alone(table.session, table.places.lake, f"{table.places.root}/.quality"):
         assert watch.check(table.session, table.places, at_work=True) is None
-        assert (told, shown, watch.due(name)) == ([(name, "LOCKED")], [], True)
+        assert (reports, shown, watch.due(name)) == ([(name, "LOCKED")], [], True)
         error = watch.check(table.session, table.places, at_work=False)
-        assert error is not None and error.code == "LOCKED", "at the end it is the run's error"
+        assert error is not None and error.code == "LOCKED", "at the end of the run it is the run's error"
     assert watch.check(table.session, table.places, at_work=True) is None
     assert [each.failed for each in shown] == [()]
 
 
-def test_a_suggested_suite_passes_on_the_table_it_came_from_and_shows_no_sensitive_value(desk: Callable[..., Desk], tmp_path: Path) -> None:
+def test_a_suggested_suite_passes_on_its_own_table_and_shows_no_sensitive_value(desk: Callable[..., Desk], tmp_path: Path) -> None:
     columns: list[dict[str, Any]] = [
         {"name": "id", "type": "STRING", "nullable": False},
         {"name": "status", "type": "STRING"},
         {"name": "amount", "type": "DECIMAL(10,2)"},
         {"name": "name", "type": "STRING", "sensitive": True},
         {"name": "tags", "type": "ARRAY<STRING>"},
-        {"name": "later", "type": "STRING"},  # in the contract, and not in the table yet
+        {"name": "later", "type": "STRING"},  # in the contract, but not in the table yet
     ]
     table = desk({each["name"]: each["type"] for each in columns[1:-1]})
     table.batch(
@@ -284,13 +284,13 @@ def test_a_suggested_suite_passes_on_the_table_it_came_from_and_shows_no_sensiti
     assert "later" not in {column for _, column in kinds}
     (suite,) = load_suites(tmp_path, [contract])
     found = checked(table, suite)
-    assert [row.expectation for row in found.failed] == ["expect_column_max_to_be_between"]  # the desk's batches are of 2025
+    assert [row.expectation for row in found.failed] == ["expect_column_max_to_be_between"]  # the desk's batches have timestamps of 2025
 
 
-def test_the_command_writes_a_first_suite_and_not_over_one_that_exists(
+def test_the_command_writes_a_suite_and_does_not_overwrite_an_existing_one(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """In the tests' own session: the next test starts one."""
+    """The command runs in the tests' session, so that no second one is started."""
     table = desk(COLUMNS)
     table.batch(*(order(f"a{n}", status="paid", amount=n) for n in range(20)))
     monkeypatch.setattr("ingest.runtime.spark.start", lambda *_, **__: table.session)

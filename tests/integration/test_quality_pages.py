@@ -1,4 +1,4 @@
-"""Data Docs as a person sees them: in a browser, without a network, with the numbers of the results table, and safe from the data."""
+"""Data Docs in a real browser: they work offline, match the results table, and run no markup that comes from the data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Seen = tuple[Desk, Checked, list[Row]]
 
 @pytest.fixture(scope="module")
 def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """A table with rows that break the suite, one of them with markup for a status; a check, and its rows of the results table."""
+    """A table with rows that break the suite (one status contains markup), the result of its check, and the rows of the results table."""
     table = Desk(spark, contract({**COLUMNS, "channel": "STRING"}), tmp_path_factory.mktemp("seen"))
     good = [order(f"a{n}", status="paid", amount=n, name="x", channel=("web", "app")[n % 2]) for n in range(9)]
     table.batch(*good, order("bad", status=SCRIPT, amount=1, name="x"), order("worse", status="lost", amount=-3, name="x"))
@@ -50,14 +50,14 @@ def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 @pytest.fixture
 def chromium() -> Iterator[browser.Browser]:
-    """A browser that is closed at the end."""
+    """A browser, closed at the end of the test."""
     assert COMMAND is not None
     with browser.Browser(COMMAND) as running:
         yield running
 
 
 def cells(chromium: browser.Browser, section: str) -> list[str]:
-    """The cells of the one expectation in a column's section, as they are read."""
+    """The visible text of the cells of the single expectation in a column's section."""
     script = f"""(() => {{
         const section = [...document.querySelectorAll('.ge-section')].find(s => s.querySelector('h5').innerText == '{section}');
         return [...section.querySelector('table').tBodies[0].rows[0].cells].map(cell => cell.innerText.trim());
@@ -67,14 +67,12 @@ def cells(chromium: browser.Browser, section: str) -> list[str]:
 
 
 def statistics(text: str) -> dict[str, int]:
-    """`Evaluated Expectations 6` and so on."""
+    """The page's statistics, such as `Evaluated Expectations 6`."""
     return {name: int(number) for name, number in re.findall(r"(Evaluated|\w*uccessful) Expectations\s+(\d+)\b", text)}
 
 
 @needs_browser
-def test_the_pages_say_in_a_browser_without_a_network_what_the_results_table_says(
-    seen: Seen, chromium: browser.Browser, tmp_path: Path
-) -> None:
+def test_the_pages_match_the_results_table_in_a_browser_without_a_network(seen: Seen, chromium: browser.Browser, tmp_path: Path) -> None:
     table, found, rows = seen
     by_type = {row["expectation"]: row for row in rows}
     passed = [row for row in rows if row["success"]]
@@ -99,7 +97,7 @@ def test_the_pages_say_in_a_browser_without_a_network_what_the_results_table_say
     assert f"{status['unexpected_percent']:.2f}% of {status['element_count']} total rows" in described
     assert observed == f"≈{status['unexpected_percent']:.3f}% unexpected"
     assert [{"id": line.removeprefix("id ")} for line in samples.split("\n")] == json.loads(status["samples"])
-    assert all(value in described for value in json.loads(status["unexpected_values"])), "values are there, as text"
+    assert all(value in described for value in json.loads(status["unexpected_values"])), "values are shown as text"
 
     assert cells(chromium, "amount")[0] == "✘ failed"
     assert cells(chromium, "amount")[3:] == ["warning", "id worse"]
@@ -108,7 +106,7 @@ def test_the_pages_say_in_a_browser_without_a_network_what_the_results_table_say
     verdict, described, *_ = cells(chromium, "name")
     assert verdict == "⚠ not evaluated" and "raised an exception" in described
 
-    # Laid out, and not as a browser shows pages that have lost their style sheet.
+    # The page has a layout, so the style sheet was loaded.
     assert chromium.evaluate("getComputedStyle(document.querySelector('.page')).display") in ("flex", "block")
     assert chromium.evaluate("document.querySelector('.bar').getBoundingClientRect().width") > 20
     assert chromium.evaluate("getComputedStyle(document.querySelector('i.text-danger')).color") == "rgb(192, 32, 44)"
@@ -119,8 +117,8 @@ def test_the_pages_say_in_a_browser_without_a_network_what_the_results_table_say
 
     chromium.evaluate("document.querySelector('.alert a').click()")
     chromium.wait_loaded()
-    assert "values must be unique" in chromium.text("main"), "the page of the suite"
-    assert chromium.asked == [], "a page wants something from the net"
+    assert "values must be unique" in chromium.text("main"), "the link leads to the page of the suite"
+    assert chromium.asked == [], "a page requested something from the network"
     assert chromium.problems == []
     assert chromium.evaluate("document.title") != "taken over"
 
@@ -128,32 +126,32 @@ def test_the_pages_say_in_a_browser_without_a_network_what_the_results_table_say
 def test_an_expectation_that_could_not_be_evaluated_is_on_the_page_too(seen: Seen) -> None:
     _, found, rows = seen
     broken = next(row for row in rows if row["expectation"] == BROKEN["type"])
-    assert "Unclosed group" in broken["exception"] and not broken["success"], "the cause, and not a method of Py4J"
+    assert "Unclosed group" in broken["exception"] and not broken["success"], "the cause is shown, not a Py4J call"
     assert found.page is not None and broken["page"] == str(found.page)
     assert "raised an exception" in found.page.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_results_are_kept_where_gx_cannot_render_their_page(
+def test_results_are_kept_if_gx_cannot_render_their_page(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = desk(COLUMNS)
     table.batch(order("a", status="lost"))
-    monkeypatch.setitem(pages.TABLE, "class_name", "PageView")  # a class that is no table
+    monkeypatch.setitem(pages.TABLE, "class_name", "PageView")  # a class that renders no table
     found = check(table.session, suite_of(table, [STATUS]), table.places)
     assert found.page is None
     (row,) = table.session.read.format("delta").load(table.places.quality).collect()
     assert (row["success"], row["page"]) == (False, None)
     print_checked(found)
     assert "page: none: Great Expectations could not render it" in capsys.readouterr().out
-    (pages_folder(table.places) / "results" / "mine.json").write_text("{}")  # a file that GX takes for one of its own
+    (pages_folder(table.places) / "results" / "mine.json").write_text("{}")  # a file that GX mistakes for one of its own
     found = check(table.session, suite_of(table, [STATUS]), table.places, everything=True)
     assert (found.page, table.session.read.format("delta").load(table.places.quality).count()) == (None, 2)
     assert found.page_note is not None and found.page_note.startswith("none: Great Expectations could not render it")
 
 
 @pytest.mark.slow
-def test_pages_of_a_lake_that_is_elsewhere_are_said_to_go_with_the_machine(
+def test_pages_of_a_remote_lake_are_reported_as_stored_on_this_machine_only(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     table = desk(COLUMNS)
@@ -165,7 +163,7 @@ def test_pages_of_a_lake_that_is_elsewhere_are_said_to_go_with_the_machine(
     assert found.page is not None and found.page.is_relative_to(tmp_path / "data_docs" / "t" / "events")
     print_checked(found)
     assert "(on this machine's disk, since the lake is elsewhere: it is lost with the machine;" in capsys.readouterr().out
-    # Where the working folder is not ours to write, the results stay all the same.
+    # If the working folder is not writable, the results are stored anyway.
     shutil.rmtree(tmp_path / "data_docs")
     (tmp_path / "data_docs").write_text("a file")
     found = check(table.session, suite_of(table, [STATUS]), table.places, everything=True)

@@ -1,4 +1,4 @@
-"""`ingest run --check` without --once: rows are checked while the stream goes on, and what fails is said then, not at the end."""
+"""`ingest run --check` without --once: rows are checked while the stream runs, and failures are reported at once."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture
 def one_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The verb runs in this process and in the tests' session, which it neither starts nor ends; its signal handlers are taken back."""
+    """The command runs in this process and in the tests' session. It neither starts nor ends one. Signal handlers are restored."""
     monkeypatch.setattr("ingest.runtime.spark.start", lambda *_, **__: spark)
     monkeypatch.setattr("ingest.runtime.spark.end", lambda _: None)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    # A run that never sees what it waits for is told to stop, and the test fails by what is missing.
+    # A run that waits forever is stopped by SIGTERM, and the test fails by its assertions.
     guard = threading.Timer(ENDS_WITHIN_S, os.kill, (os.getpid(), signal.SIGTERM))
     guard.start()
     yield
@@ -44,7 +44,7 @@ def one_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def project_of(one: Lane, folder: Path, quality: str) -> Path:
-    """A project that holds the lane's contract with a suite."""
+    """A project that contains the lane's contract with a suite."""
     (folder / "tables").mkdir(parents=True)
     contract = {**json.loads(one.contract.to_json()), "suite": "suite.json", "quality": quality}
     (folder / "tables" / "events.yml").write_text(json.dumps(contract))  # JSON is YAML
@@ -54,7 +54,7 @@ def project_of(one: Lane, folder: Path, quality: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("quality", ["report", "stop"])
-def test_a_stream_that_goes_on_is_checked_while_it_does(
+def test_rows_are_checked_while_the_stream_runs(
     lane: Callable[..., Lane],
     one_session: None,
     monkeypatch: pytest.MonkeyPatch,
@@ -70,7 +70,7 @@ def test_a_stream_that_goes_on_is_checked_while_it_does(
 
     def eager(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> CheckSchedule:
         watch = make(project, contracts, quiet=quiet)
-        watch.every_s = 0.1  # a minute in real life
+        watch.every_s = 0.1  # a minute by default
         say = watch.on_checked
 
         def then(checked: Checked) -> None:
@@ -79,7 +79,7 @@ def test_a_stream_that_goes_on_is_checked_while_it_does(
             if not checked.critical:
                 one.transaction(order("bad", status="lost"), order("a3", status="paid"))
             elif quality == "report":
-                os.kill(os.getpid(), signal.SIGTERM)  # with `stop` the run ends by itself
+                os.kill(os.getpid(), signal.SIGTERM)  # with quality `stop` the run ends by itself
 
         watch.on_checked = then
         watches.append(watch)
@@ -99,22 +99,22 @@ def test_a_stream_that_goes_on_is_checked_while_it_does(
         )
     assert ended.value.code == {"report": 1, "stop": RunStopped.exit_code}[quality]
     good, bad = seen[0], seen[-1]
-    assert (good[0].scope.name, len(good[0].rows), good[0].failed, good[0].page) == ("whole", 2, (), None), "the first covers all"
-    assert len(bad[0].rows) == 1, "later the row count waits for a check of the whole table"
-    assert good[1].count("t.events: passed") == 0, "what is well is not said every minute"
+    assert (good[0].scope.name, len(good[0].rows), good[0].failed, good[0].page) == ("whole", 2, (), None), "the first covers all rows"
+    assert len(bad[0].rows) == 1, "later checks skip the row count, which needs the whole table"
+    assert good[1].count("t.events: passed") == 0, "a passed check is not reported every time"
     assert bad[0].scope.name == "new" and bad[0].scope.after == good[0].scope.version
     assert "t.events: FAILED" in bad[1] and "expect_column_values_to_be_in_set (status): 1 of 2 rows, such as bad" in bad[1]
     assert bad[0].page is not None and bad[0].page.is_file()
-    assert one.ids() == ["a1", "a2", "a3", "bad"], "a check comes after the commit"
-    said = capfd.readouterr().err
-    assert ("QUALITY_STOP" in said and "rows such as bad" in said) == (quality == "stop")
+    assert one.ids() == ["a1", "a2", "a3", "bad"], "checks run after the commit"
+    errors = capfd.readouterr().err
+    assert ("QUALITY_STOP" in errors and "rows such as bad" in errors) == (quality == "stop")
     rows = one.session.read.format("delta").load(one.places.quality).orderBy("run_at").collect()
     assert [(row["success"], row["scope"]) for row in rows] == [(True, "whole"), (True, "whole"), (False, "new")]
 
 
 @pytest.mark.slow
-def test_two_checks_at_once_both_keep_all_their_results(lane: Callable[..., Lane], tmp_path: Path) -> None:
-    """Two processes, whose engines cannot see each other's commits on a local disk: the table's lock keeps them apart."""
+def test_two_concurrent_checks_both_keep_all_their_results(lane: Callable[..., Lane], tmp_path: Path) -> None:
+    """Two processes do not see each other's commits on a local disk in time, so the lock of the results table serializes them."""
     one = lane(COLUMNS)
     one.send(order("a1", status="paid"), order("bad", status="lost"))
     one.run()
@@ -122,9 +122,9 @@ def test_two_checks_at_once_both_keep_all_their_results(lane: Callable[..., Lane
     words = [sys.executable, "-m", "ingest", "check", "--json", "--project", str(project), "--master", "local[1]"]
     words += ["--lake", one.places.lake, "--checkpoints", one.places.checkpoints]
     both = [subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [json.loads(each.communicate(timeout=ENDS_WITHIN_S)[0]) for each in both]
-    assert [each.returncode for each in both] == [1, 1], said
+    documents = [json.loads(each.communicate(timeout=ENDS_WITHIN_S)[0]) for each in both]
+    assert [each.returncode for each in both] == [1, 1], documents
     rows = one.session.read.format("delta").load(one.places.quality).collect()
-    told = sum(len(each["tables"][0]["expectations"]) for each in said)
-    assert len(rows) == told and len({row["run_id"] for row in rows}) == 2, "each has written its own, and neither over the other's"
-    assert all(Path(each["tables"][0]["page"]).is_file() for each in said)
+    reported = sum(len(each["tables"][0]["expectations"]) for each in documents)
+    assert len(rows) == reported and len({row["run_id"] for row in rows}) == 2, "no process overwrote the other's results"
+    assert all(Path(each["tables"][0]["page"]).is_file() for each in documents)

@@ -1,4 +1,4 @@
-"""What was lost, put back or changed between two runs (I2, I6): refused by name or simply gone on with, and mended by one command."""
+"""Tables or checkpoints lost, restored or changed between two runs (I2, I6): the next start continues, or is refused until one seek."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def nothing_to_do(lane: Lane) -> bool:
     return not waiting(lane.contract, lane.places, lambda: topic_state(kafka, topic, lane.contract.source.isolation_level))
 
 
-def test_with_the_checkpoints_deleted_between_runs_nothing_is_lost_doubled_or_asked(lane: MakeLane) -> None:
-    """I2: and what is there to do is told without Spark."""
+def test_with_checkpoints_deleted_between_runs_the_next_run_loses_and_duplicates_nothing(lane: MakeLane) -> None:
+    """I2. `waiting` reports without Spark whether there is anything to read."""
     one = lane(partitions=2)
     one.send(order("a"), Record(order("b"), 1), "{")
     one.run()
-    assert len(one.batches()[0][0].added) == 1, "of a small batch one file, whatever its partitions"
+    assert len(one.batches()[0][0].added) == 1, "a small batch leaves one file, even for two partitions"
     assert nothing_to_do(one)
     one.lose_checkpoints()
     one.send(order("b"), Record(order("c"), 1), Record("}", 1))
@@ -62,7 +62,7 @@ def overwritten(table: str) -> Damage:
     def damage(one: Lane) -> None:
         path = f"{one.places.root}/{table}"
         rows = one.session.read.format("delta").load(path).where("false").write.format("delta").mode("overwrite")
-        rows.option("partitionOverwriteMode", "dynamic").save(path)  # none for a table without partitions
+        rows.option("partitionOverwriteMode", "dynamic").save(path)  # no effect on a table without partitions
 
     return damage
 
@@ -87,8 +87,8 @@ def dropped(table: str) -> Damage:
     return damage
 
 
-def put_back(*tables: str) -> Damage:
-    """A copy of the folder, made before the last run."""
+def restored_from_copy(*tables: str) -> Damage:
+    """Restore the tables from a copy made before the last run."""
 
     def damage(one: Lane) -> None:
         for table in tables:
@@ -100,7 +100,7 @@ def put_back(*tables: str) -> Damage:
 
 
 def damaged(make: MakeLane, *damages: Damage) -> Lane:
-    """Two runs, each with a row and a poison record, and what somebody did then."""
+    """A lane after two runs, each with a row and a poison record, and after the damage."""
     one = make()
     one.send(order("a"), "[")
     one.run()
@@ -129,20 +129,20 @@ def mended(one: Lane) -> None:
         pytest.param([overwritten("target")], "TABLE_REWOUND", "table", id="target overwritten", marks=slow),
         pytest.param([replaced("target")], "TABLE_REPLACED", "earliest", id="target replaced", marks=slow),
         pytest.param([dropped("target")], "TABLE_REPLACED", "earliest", id="target dropped", marks=slow),
-        pytest.param([put_back("target")], "TABLE_REWOUND", "table", id="target put back", marks=slow),
+        pytest.param([restored_from_copy("target")], "TABLE_REWOUND", "table", id="target restored from a copy", marks=slow),
         pytest.param([restored("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine restored", marks=slow),
         pytest.param([overwritten("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine overwritten", marks=slow),
         pytest.param([replaced("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine replaced", marks=slow),
         pytest.param([dropped("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine dropped"),
-        pytest.param([put_back("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine put back", marks=slow),
+        pytest.param([restored_from_copy("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine restored from a copy", marks=slow),
         pytest.param([restored("target"), restored("quarantine")], "TABLE_REWOUND", "table", id="both restored", marks=slow),
-        pytest.param([put_back("target", "quarantine")], "TABLE_REWOUND", "table", id="both put back", marks=slow),
+        pytest.param([restored_from_copy("target", "quarantine")], "TABLE_REWOUND", "table", id="both restored from a copy", marks=slow),
     ],
 )
-def test_a_table_that_lacks_what_was_committed_is_refused_and_one_seek_mends_it(
+def test_a_table_that_lacks_committed_records_is_refused_until_a_seek_repairs_it(
     lane: MakeLane, damages: list[Damage], code: str, to: Kind
 ) -> None:
-    """I6: ids once, quarantined records once, and verify finds nothing afterwards."""
+    """I6: afterwards every id and quarantined record exists once, and verify has no findings."""
     one = damaged(lane, *damages)
     assert f"ingest seek {one.places.name} --to {to}" in one.refused(code).remedy
     one.seek(to)
@@ -150,15 +150,15 @@ def test_a_table_that_lacks_what_was_committed_is_refused_and_one_seek_mends_it(
 
 
 @slow
-def test_a_whole_lake_that_is_put_back_is_gone_on_with_where_it_ends(lane: MakeLane) -> None:
-    """Nothing tells that there was more, and nothing need: all of it is read again."""
-    one = damaged(lane, put_back("target", "quarantine", "ledger"))
+def test_a_whole_lake_restored_from_a_copy_is_continued_where_it_ends(lane: MakeLane) -> None:
+    """Nothing shows that there were more rows, and nothing has to: the missing records are re-read."""
+    one = damaged(lane, restored_from_copy("target", "quarantine", "ledger"))
     one.lose_checkpoints()
     mended(one)
 
 
 @slow
-def test_a_table_of_somebody_else_and_transaction_ids_that_expire_are_refused_also_by_a_seek(lane: MakeLane) -> None:
+def test_a_foreign_table_and_expiring_transaction_ids_are_refused_even_by_a_seek(lane: MakeLane) -> None:
     one = lane()
     one.send(order("a"))
     one.session.range(3).selectExpr("cast(id as string) as id").write.format("delta").save(one.places.target)
@@ -178,24 +178,24 @@ def test_a_table_of_somebody_else_and_transaction_ids_that_expire_are_refused_al
     assert one.ids() == ["a", "c"]
 
 
-def test_a_table_that_another_writer_holds_is_locked_and_its_holder_is_named(lane: MakeLane) -> None:
-    """I8: on a local disk Delta excludes other writers only inside one JVM."""
+def test_a_table_locked_by_another_writer_is_refused_and_the_holder_is_named(lane: MakeLane) -> None:
+    """I8: on a local disk, Delta excludes other writers only within the same JVM."""
     one = lane()
     writer.create_tables(one.session, one.contract, one.places)
-    held = table_lock.hold(one.session, Path(one.places.root))
+    lock = table_lock.hold(one.session, Path(one.places.root))
     error = one.refused("LOCKED")
     assert socket.gethostname() in error.found and str(os.getpid()) in error.found
     with pytest.raises(Refused, match="LOCKED"):
         one.seek()
-    assert lock_file.holder(one.places.root) is not None, "a refusal in this JVM has dropped the kernel's lock"
-    held.release()
+    assert lock_file.holder(one.places.root) is not None, "the refused attempt in this JVM released the kernel's lock"
+    lock.release()
     one.send(order("a"))
     one.run()
     assert one.ids() == ["a"]
 
 
-def test_a_run_whose_checkpoint_is_deleted_beneath_it_opens_a_new_epoch_by_itself(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I2: it is a cache, also of the run at work."""
+def test_a_run_whose_checkpoint_is_deleted_opens_a_new_epoch_by_itself(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I2: a checkpoint is only a cache, even during a run."""
     one = lane()
     one.send(order("a"), "{", order("b"))
     checkpoints: list[str] = []
@@ -213,10 +213,10 @@ def test_a_run_whose_checkpoint_is_deleted_beneath_it_opens_a_new_epoch_by_itsel
 
 
 @slow
-def test_a_batch_that_failed_between_its_commits_is_rolled_back_and_done_once_by_a_new_epoch(
+def test_a_batch_that_failed_between_its_commits_is_rolled_back_and_repeated_in_a_new_epoch(
     lane: MakeLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I7: whatever passes, such as an executor that was lost, ends no run."""
+    """I7: a temporary failure, such as a lost executor, does not end the run."""
     one = lane()
     one.send(order("a"), "{")
     one.arm(monkeypatch, "after_quarantine:raise@2")
@@ -226,7 +226,7 @@ def test_a_batch_that_failed_between_its_commits_is_rolled_back_and_done_once_by
 
 
 @pytest.mark.slow
-def test_a_table_with_a_feature_that_deltalake_lacks_is_started_and_sought_through_spark(lane: MakeLane) -> None:
+def test_a_table_with_a_feature_that_deltalake_lacks_is_read_through_spark(lane: MakeLane) -> None:
     one = lane()
     one.send(order("a"))
     one.run()

@@ -1,4 +1,4 @@
-"""What Kafka no longer has or has anew (I6): refused with exact offsets, gone on with when told, and the gap is kept."""
+"""Expired records and recreated topics (I6): refused with exact offsets; a seek continues, and an accepted gap is recorded."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MakeLane = Callable[..., Lane]
 
 
 @pytest.mark.parametrize("records", [pytest.param(1, id="shorter", marks=pytest.mark.slow), pytest.param(5, id="longer")])
-def test_a_topic_made_again_is_refused_whether_it_is_shorter_or_longer_and_read_from_its_beginning(lane: MakeLane, records: int) -> None:
-    """A longer one has every offset that the table ends at, and Spark would go on in the middle of it."""
+def test_a_recreated_topic_shorter_or_longer_is_refused_until_a_seek_to_its_beginning(lane: MakeLane, records: int) -> None:
+    """A longer topic has the offset at which the table ends, so Spark alone would continue in the middle of it."""
     one = two_batches(lane)
     one.make_topic_again()
     one.send(*(order(f"new{n}") for n in range(records)))
@@ -36,21 +36,19 @@ def test_a_topic_made_again_is_refused_whether_it_is_shorter_or_longer_and_read_
 
 
 @pytest.mark.slow
-def test_a_topic_made_again_and_longer_while_a_run_is_at_work_stops_it_before_anything_is_written(
-    lane: MakeLane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The batch at hand has its offsets: Spark's client reads on in the middle of the new topic."""
+def test_a_longer_topic_recreated_during_a_run_stops_it_before_anything_is_written(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The offsets of the current batch are planned already: Spark's client would read them from the middle of the new topic."""
     one = two_batches(lane)
     one.send(order("c"))
     at, before = crash_points.at, len(one.batches())
 
-    def again(point: str, batch: int, *more: str) -> None:
+    def recreated(point: str, batch: int, *more: str) -> None:
         if (point, batch) == ("after_offset_log", 2):
             one.make_topic_again()
             one.send(*(order(f"new{n}") for n in range(5)))
         at(point, batch, *more)
 
-    monkeypatch.setattr(crash_points, "at", again)
+    monkeypatch.setattr(crash_points, "at", recreated)
     error = one.stopped()
     monkeypatch.undo()
     assert (error.code, error.exit_code) == ("TOPIC_RECREATED", 5) and len(one.batches()) == before
@@ -61,7 +59,7 @@ def test_a_topic_made_again_and_longer_while_a_run_is_at_work_stops_it_before_an
     one.balanced()
 
 
-def test_expired_records_are_refused_with_their_offsets_and_left_out_only_when_accepted(lane: MakeLane) -> None:
+def test_expired_records_are_refused_with_their_offsets_and_skipped_only_if_accepted(lane: MakeLane) -> None:
     one = two_batches(lane)
     one.send(order("lost"), order("gone"), order("c"))
     one.expire(before=5)
@@ -76,8 +74,8 @@ def test_expired_records_are_refused_with_their_offsets_and_left_out_only_when_a
 
 
 @pytest.mark.slow
-def test_a_partition_that_is_added_and_expires_before_it_was_read_is_refused(lane: MakeLane) -> None:
-    """Spark ends every such start by itself: "added partition 1 starts from 2 instead of 0. Some data may have been missed"."""
+def test_an_added_partition_whose_records_expire_before_they_are_read_is_refused(lane: MakeLane) -> None:
+    """Spark alone would fail at every such start: "added partition 1 starts from 2 instead of 0. Some data may have been missed"."""
     one = lane()
     one.send(order("a"))
     one.run()
@@ -95,9 +93,7 @@ def test_a_partition_that_is_added_and_expires_before_it_was_read_is_refused(lan
 
 
 @pytest.mark.slow
-def test_where_the_broker_tells_no_topic_ids_partitions_and_ends_tell_that_the_topic_is_another(
-    lane: MakeLane, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_topic_ids_partitions_and_end_offsets_reveal_a_recreated_topic(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("tests.integration.lane", "ingest.pipeline.table_query"):
         monkeypatch.setattr(f"{module}.describe", lambda kafka, name: replace(describe(kafka, name), id=""))
     one = two_batches(lane)
@@ -116,8 +112,8 @@ def test_where_the_broker_tells_no_topic_ids_partitions_and_ends_tell_that_the_t
 
 
 @pytest.mark.slow
-def test_neither_a_changed_isolation_level_nor_a_seek_begins_behind_a_transaction_that_is_open(lane: MakeLane) -> None:
-    """Spark would plan a batch that ends before it begins, and say that data may have been lost, also when all is decided."""
+def test_neither_a_changed_isolation_level_nor_a_seek_starts_after_an_open_transaction(lane: MakeLane) -> None:
+    """Spark would plan a batch that ends before it starts, and report lost data even after the transaction is committed."""
     one = lane(source={"isolation_level": "read_uncommitted"})
     one.send(order("a"))
     name = one.contract.source.topic
@@ -142,9 +138,9 @@ def test_neither_a_changed_isolation_level_nor_a_seek_begins_behind_a_transactio
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_upgraded_and_tells_topic_ids_is_gone_on_with_and_its_id_is_remembered(lane: MakeLane) -> None:
+def test_after_a_broker_upgrade_the_run_continues_and_stores_the_new_topic_id(lane: MakeLane) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topic, "_id_text", lambda _: "")  # of before Kafka 2.8
+        patch.setattr(topic, "_id_text", lambda _: "")  # like a broker before Kafka 2.8
         one = two_batches(lane)
     one.send(order("c"), "{")
     one.run()

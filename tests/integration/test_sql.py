@@ -1,4 +1,4 @@
-"""`ingest sql`: each engine gives the same answer under the same names, and neither writes."""
+"""`ingest sql`: both engines return the same answer with the same column names, and neither writes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def rules(event_time: str = "at") -> Contract:
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Four batches in two partitions: rows, duplicates, quarantine of three kinds, gaps, an empty batch; two validation runs."""
+    """Four batches in two partitions (rows, duplicates, three kinds of quarantined records, gaps, an empty batch), two validation runs."""
     with interpreted(spark):
         return tables(spark, tmp_path_factory)
 
@@ -105,7 +105,7 @@ def engines(spark: SparkSession, made: Made) -> Iterator[tuple[Ask, Ask]]:
 
 @pytest.fixture
 def both(engines: tuple[Ask, Ask]) -> Both:
-    """Asks both engines: the rows of DataFusion, the rows of Spark; their columns have the same names, numbers are numbers in both."""
+    """Query both engines. Returns DataFusion's and Spark's rows, and checks that column names and numeric columns are the same."""
 
     def ask(sql: str) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
         here, there = (engine(sql, None) for engine in engines)
@@ -116,28 +116,28 @@ def both(engines: tuple[Ask, Ask]) -> Both:
 
 
 @pytest.mark.parametrize("name", sorted(questions()))
-def test_every_ready_question_has_the_same_answer_in_both_engines(made: Made, both: Both, name: str) -> None:
+def test_every_question_has_the_same_answer_in_both_engines(made: Made, both: Both, name: str) -> None:
     desk, known = made
     question = questions()[name]
     here, there = both(question.of(desk.contract, known, SINCE))
-    # Each orders its rows by columns that leave nothing open, so the order is part of the answer.
+    # Each question has a complete ORDER BY, so the order is part of the answer.
     assert here == there
     assert bool(here) == (name != "ids-twice")
 
 
 @pytest.mark.parametrize("event_time", ["day", "local"])
-def test_the_delay_is_the_same_from_a_date_and_from_a_time_without_zone(made: Made, both: Both, event_time: str) -> None:
+def test_the_delay_from_a_date_or_a_time_without_zone_is_the_same_in_both_engines(made: Made, both: Both, event_time: str) -> None:
     here, there = both(questions()["delay-by-hour"].of(rules(event_time), made[1], SINCE))
     assert here == there and here[0][1] == 20
 
 
-def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None:
+def test_the_questions_report_the_contents_of_the_batches(made: Made, both: Both) -> None:
     desk, known = made
 
     def answer(name: str) -> list[tuple[Any, ...]]:
         return both(questions()[name].of(desk.contract, known, SINCE))[0]
 
-    # The batches may have come in two hours.
+    # The batches may have been ingested in two different hours.
     assert [sum(column) for column in zip(*(row[1:] for row in answer("rows-by-hour")), strict=True)] == [32, 22, 5, 5]
     assert [row[1:5] for row in answer("duplicates-by-partition")] == [(0, 15, 3, 1), (1, 17, 2, 1)]
     assert [(row[0], row[2], row[3], row[6]) for row in answer("quarantine-by-reason")] == [
@@ -156,15 +156,15 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
     assert [(row[0], *row[5:8]) for row in answer("biggest-gaps")] == [("batch", 10, 22, 7), ("batch", 22, 24, 2)]
     changes = [(row[1], row[3], row[5], row[6]) for row in answer("changed-since")]
     batches = [("batch", 2, 20, 20), ("batch", 3, 9, 0), ("batch", 4, 3, 2), ("batch", 5, 0, 0)]
-    assert changes == [("epoch", 1, 0, 0), *batches], "the first start commits where it begins as batch 1"
+    assert changes == [("epoch", 1, 0, 0), *batches], "the first start commits its offsets as batch 1"
     assert [row[1:5] for row in answer("partitions")] == [(0, 24, 2, 15), (1, 17, 3, 17)]
     failed = [row[1:] for row in answer("failed-expectations")]
     assert failed[0] == ("critical", TOO_MANY["type"], None, None, None, "22", None, "[]", 6)
     assert failed[1][:7] == ("warning", AMOUNT["type"], "Amount", 2, 22, None, None)
     assert [each["id"] for each in json.loads(failed[1][7])] == ["late", "no time"]
-    assert [row[5] for row in failed] == ["22", None, "22"], "the run before the last is told of too, since it was after --since"
+    assert [row[5] for row in failed] == ["22", None, "22"], "the earlier validation run is listed too, because it was after --since"
     late = both(questions()["failed-expectations"].of(desk.contract, known, datetime.now(UTC)))[0]
-    assert [row[1:] for row in late] == failed[:2], "of the last run, however long ago"
+    assert [row[1:] for row in late] == failed[:2], "the last validation run is always listed, even if it was before --since"
     longest = datetime(2025, 1, 2, 3, 5, 0, 123000, tzinfo=UTC) - datetime(2024, 12, 24, tzinfo=UTC)
     delays = answer("delay-by-hour")
     assert (sum(row[1] for row in delays), max(row[5] for row in delays)) == (21, longest)
@@ -181,7 +181,7 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
         "SELECT \"it's\" AS a, '\"' AS b",
         "WITH e AS (SELECT at - INTERVAL '1' HOUR AS earlier FROM events) SELECT max(earlier) AS m FROM e",
         "SELECT count(DISTINCT id) AS n, sum(Amount) AS s FROM events WHERE at >= TIMESTAMP '2025-01-02 01:00:00'",
-        # what docs/how-to/sql-questions.md says to write
+        # recommended by docs/how-to/sql-questions.md
         "SELECT date_part('hour', at) AS h, CAST(7 AS DOUBLE) / 2 AS q, 1 / nullif(0, 0) AS z FROM events ORDER BY id",
         "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY share) AS p, count(CASE WHEN ok THEN 1 END) AS n FROM events",
         "SELECT id FROM events WHERE regexp_like(id, '^a') ORDER BY id",
@@ -200,7 +200,7 @@ def test_the_questions_say_what_the_batches_held(made: Made, both: Both) -> None
         "SELECT ln(nullif(_partition, 0)) AS x FROM events ORDER BY id",
     ],
 )
-def test_the_same_text_has_the_same_answer(both: Both, sql: str) -> None:
+def test_the_same_query_has_the_same_answer_in_both_engines(both: Both, sql: str) -> None:
     here, there = both(sql)
     assert here == there and here
 
@@ -216,7 +216,7 @@ def test_the_same_text_has_the_same_answer(both: Both, sql: str) -> None:
         ("DROP TABLE events", "SQL_NOT_A_QUERY", "DROP"),
     ],
 )
-def test_an_error_is_one_sentence_under_a_name(
+def test_an_error_is_one_sentence_with_a_code(
     engines: tuple[Ask, Ask], capfd: pytest.CaptureFixture[str], sql: str, code: str, says: str
 ) -> None:
     for ask in engines:
@@ -239,7 +239,7 @@ def test_an_error_is_one_sentence_under_a_name(
         "SELECT TRANSFORM (id) USING 'touch {}' FROM events",
     ],
 )
-def test_nothing_that_writes_reaches_an_engine(engines: tuple[Ask, Ask], made: Made, tmp_path: Path, sql: str) -> None:
+def test_no_statement_that_writes_reaches_an_engine(engines: tuple[Ask, Ask], made: Made, tmp_path: Path, sql: str) -> None:
     out = tmp_path / "out"
     before = sorted(path for path in Path(made[0].places.lake).rglob("*"))
     for ask in engines:
@@ -248,7 +248,7 @@ def test_nothing_that_writes_reaches_an_engine(engines: tuple[Ask, Ask], made: M
     assert not out.exists() and sorted(path for path in Path(made[0].places.lake).rglob("*")) == before
 
 
-def test_elements_of_an_array_are_rows_by_each_engines_own_function(engines: tuple[Ask, Ask]) -> None:
+def test_each_engine_turns_array_elements_into_rows_with_its_own_function(engines: tuple[Ask, Ask]) -> None:
     answers = [
         list(engine(f"SELECT id, {function}(tags) AS tag FROM events WHERE id = 'a1' ORDER BY tag", None).rows())
         for engine, function in zip(engines, ("unnest", "explode"), strict=True)
@@ -256,8 +256,8 @@ def test_elements_of_an_array_are_rows_by_each_engines_own_function(engines: tup
     assert answers == [[("a1", "a"), ("a1", "b")]] * 2
 
 
-def test_with_spark_a_statement_reads_any_file_as_the_page_says(engines: tuple[Ask, Ask], tmp_path: Path) -> None:
-    """docs/how-to/sql-questions.md, what a statement can read. The day that this fails the page may promise more."""
+def test_with_spark_a_statement_can_read_any_file_as_documented(engines: tuple[Ask, Ask], tmp_path: Path) -> None:
+    """docs/how-to/sql-questions.md says what a statement can read. If this test fails one day, the page can promise more."""
     (tmp_path / "f.txt").write_text("not of the lake\n")
     sql = f"SELECT * FROM text.`{tmp_path}/f.txt`"
     without, with_ = engines
@@ -267,7 +267,7 @@ def test_with_spark_a_statement_reads_any_file_as_the_page_says(engines: tuple[A
 
 
 class Done(NamedTuple):
-    """How a command ended, and after how long."""
+    """The result of a command, and how long it took."""
 
     code: int
     out: str
@@ -277,7 +277,7 @@ class Done(NamedTuple):
 
 @pytest.fixture
 def project(made: Made, tmp_path: Path) -> Path:
-    """A project with the contract of the tables."""
+    """A project with the tables' contract."""
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "events.yml").write_text(made[0].contract.to_json())  # JSON is YAML
     return tmp_path
@@ -285,7 +285,7 @@ def project(made: Made, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ingest(made: Made, project: Path) -> Callable[..., Done]:
-    """Runs `ingest sql` in a process of its own, in the project."""
+    """Runs `ingest sql` on the project, in a separate process."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("INGEST_") or name == "INGEST_CACHE"}
 
     def run(*words: str) -> Done:
@@ -297,9 +297,7 @@ def ingest(made: Made, project: Path) -> Callable[..., Done]:
     return run
 
 
-def test_the_command_answers_as_a_table_as_csv_and_as_json(
-    ingest: Callable[..., Done], record_property: Callable[[str, object], None]
-) -> None:
+def test_the_command_prints_a_table_csv_or_json(ingest: Callable[..., Done], record_property: Callable[[str, object], None]) -> None:
     sql = "SELECT id, Amount, at, place, value FROM events LEFT JOIN (SELECT value FROM events__quarantine WHERE value IS NULL) q ON true"
     sql += " ORDER BY _partition, _offset"
     done = ingest(sql, "--json")
@@ -330,7 +328,7 @@ def test_the_command_answers_as_a_table_as_csv_and_as_json(
     ]
 
 
-def test_the_command_takes_questions_versions_files_and_says_what_is_wrong(ingest: Callable[..., Done], tmp_path: Path) -> None:
+def test_the_command_accepts_questions_versions_and_files_and_reports_errors(ingest: Callable[..., Done], tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text("-- how many\nSELECT count(*) AS n FROM events;\n")
     done = ingest("--file", str(tmp_path / "q.sql"), "--at", "3", "--json")
     assert json.loads(done.out)["rows"] == [[20]]
@@ -349,10 +347,10 @@ def test_the_command_takes_questions_versions_files_and_says_what_is_wrong(inges
 SAME = ("SELECT * FROM t.events ORDER BY _partition, _offset", "--json")
 
 
-def test_the_command_gives_the_same_document_through_spark(
+def test_the_command_prints_the_same_document_with_spark(
     ingest: Callable[..., Done], project: Path, made: Made, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
-    """In the tests' own session: the next test starts one."""
+    """This test uses the tests' session. The next test lets the command start one."""
     monkeypatch.setattr("ingest.runtime.spark.start", lambda *_, **__: spark.newSession())
     monkeypatch.setattr("ingest.runtime.spark.end", lambda _: None)
     capfd.readouterr()
@@ -362,7 +360,7 @@ def test_the_command_gives_the_same_document_through_spark(
 
 
 @pytest.mark.slow
-def test_the_command_starts_a_spark_of_its_own_and_writes_only_the_document(ingest: Callable[..., Done]) -> None:
+def test_the_command_starts_its_own_spark_and_prints_only_the_document(ingest: Callable[..., Done]) -> None:
     here, there = ingest(*SAME), ingest(*SAME, "--spark", "--master", "local[1]")
     assert there.code == 0, there.error
     assert json.loads(there.out) == json.loads(here.out)

@@ -1,4 +1,4 @@
-"""`ingest sql --at` and the names of tables: both engines see each table as it was."""
+"""`ingest sql --at` and table names: both engines read each table at the same version."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ FILES = LocalFiles()
 
 
 @pytest.mark.slow
-def test_both_engines_see_each_table_as_it_was_at_a_version_or_a_time(spark: SparkSession, tmp_path: Path) -> None:
-    """Which version is meant is told from the logs alone: tests/unit/sql/test_catalog.py."""
+def test_both_engines_read_each_table_as_of_a_version_or_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    """How the version is found in the logs is tested in tests/unit/sql/test_catalog.py."""
     desk = Desk(spark, contract(pipeline="v"), tmp_path)
     desk.batch(order("a"))
     time.sleep(0.05)
@@ -36,7 +36,7 @@ def test_both_engines_see_each_table_as_it_was_at_a_version_or_a_time(spark: Spa
     desk.batch(order("b"), "{")
     known = catalog([desk.contract], desk.places.lake, FILES)
     sql = "SELECT (SELECT count(*) FROM v.events) AS e, (SELECT count(*) FROM events__quarantine) AS q"
-    for version, rows in enumerate((0, 0, 0, 1, 2)):  # made, fenced, where it begins, two batches
+    for version, rows in enumerate((0, 0, 0, 1, 2)):  # created, fenced, first offsets, two batches
         assert list(without_spark(at_version(known, "events", version, FILES))(sql, None).rows()) == [(rows, 1)]
     assert answers(spark, at_version(known, "v.events", 3, FILES), sql) == [(1, 1)]
     assert answers(spark, at_version(known, "events__quarantine", 0, FILES), sql) == [(2, 0)]
@@ -44,7 +44,7 @@ def test_both_engines_see_each_table_as_it_was_at_a_version_or_a_time(spark: Spa
 
 
 @pytest.mark.slow
-def test_short_names_are_there_only_where_one_table_has_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_short_name_works_only_if_exactly_one_table_has_it(spark: SparkSession, tmp_path: Path) -> None:
     one, two = Desk(spark, contract(pipeline="p"), tmp_path), Desk(spark, contract(pipeline="default"), tmp_path)
     one.batch(order("a"))
     known = catalog([one.contract, two.contract], one.places.lake, FILES)
@@ -59,7 +59,7 @@ def test_short_names_are_there_only_where_one_table_has_them(spark: SparkSession
 
 
 def answers(spark: SparkSession, known: Catalog, sql: str) -> list[tuple[Any, ...]]:
-    """The rows, from both engines the same."""
+    """The rows, which must be the same from both engines."""
 
     def rows(answer: Answer) -> list[tuple[Any, ...]]:
         return list(answer.rows())

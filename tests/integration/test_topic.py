@@ -1,4 +1,4 @@
-"""What a real broker is asked before a run, and again when Spark has lost it: each question once, each with an end."""
+"""Requests to a real broker before a run, and again after Spark has lost the connection. Each has a deadline."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def closed_port() -> str:
-    """The address of a port at which nothing listens."""
+    """The address of a port on which nothing listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_a_topic_is_told_with_its_id_and_partitions_by_the_first_broker_that_answers(
+def test_the_first_broker_that_answers_describes_a_topic_with_id_and_partitions(
     broker: Broker, topic: Callable[..., str], closed_port: str
 ) -> None:
     name = topic(partitions=3)
@@ -34,13 +34,13 @@ def test_a_topic_is_told_with_its_id_and_partitions_by_the_first_broker_that_ans
 
 
 @pytest.mark.parametrize("name", ["no-such-topic", "no/name"])
-def test_a_topic_that_is_not_there_is_refused_by_name(broker: Broker, name: str) -> None:
+def test_a_missing_topic_is_refused_by_name(broker: Broker, name: str) -> None:
     with pytest.raises(InvalidEnvironment, match="TOPIC_UNKNOWN") as refused:
         describe(KafkaOptions(broker.bootstrap_servers), name)
     assert repr(name) in refused.value.found
 
 
-def test_a_broker_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
+def test_a_broker_that_accepts_but_never_answers_times_out() -> None:
     for options in ({}, {"security.protocol": "SSL"}):
         with socket.create_server(("127.0.0.1", 0)) as mute:
             started = time.monotonic()
@@ -49,7 +49,7 @@ def test_a_broker_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
             assert time.monotonic() - started < 5
 
 
-def test_tls_with_a_plain_listener_is_told(broker: Broker) -> None:
+def test_tls_with_a_plain_listener_is_reported(broker: Broker) -> None:
     with pytest.raises(InvalidEnvironment, match="KAFKA_CERTIFICATE") as refused:
         describe(KafkaOptions(broker.bootstrap_servers, {"security.protocol": "SSL"}), "orders")
     assert "no TLS with" in refused.value.found
@@ -61,10 +61,8 @@ def test_brokers_without_host_and_port_are_refused(servers: str) -> None:
         broker_request.ask(KafkaOptions(servers), None, 1.0)
 
 
-def test_what_spark_called_a_timeout_is_named_by_the_broker_if_it_answers(
-    broker: Broker, topic: Callable[..., str], closed_port: str
-) -> None:
-    """Spark's clients wait for a deleted topic until their time is up."""
+def test_after_a_timeout_in_spark_the_broker_is_asked_for_the_cause(broker: Broker, topic: Callable[..., str], closed_port: str) -> None:
+    """Spark's clients wait for a deleted topic until they time out."""
     kafka = KafkaOptions(broker.bootstrap_servers)
     seen = kafka_errors.unreachable(broker.bootstrap_servers, "Spark's attempts timed out")
     assert diagnose(kafka, "deleted", seen).code == "TOPIC_UNKNOWN"
@@ -74,16 +72,16 @@ def test_what_spark_called_a_timeout_is_named_by_the_broker_if_it_answers(
     assert diagnose(kafka, "deleted", named) == named
 
 
-def test_a_broker_that_has_only_just_come_back_is_asked_again(
+def test_a_broker_that_has_just_restarted_is_asked_again(
     broker: Broker, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It knows no topic yet, and the remedy of a topic that is gone would be a wrong one."""
+    """It knows no topics yet, and the remedy for a missing topic would be wrong."""
     kafka, name = KafkaOptions(broker.bootstrap_servers), topic()
     timed_out, unknown = (
         kafka_errors.unreachable(broker.bootstrap_servers, "Spark's attempts timed out"),
         kafka_errors.topic_unknown(kafka, name),
     )
-    for seen, patience_s in ((timed_out, 5.0), (timed_out, 0.0), (unknown, 0.0)):  # of which one answer may take all
+    for seen, patience_s in ((timed_out, 5.0), (timed_out, 0.0), (unknown, 0.0)):  # a single request may use up this time
         monkeypatch.setattr("ingest.kafka.topic.SETTLED_WITHIN_S", patience_s)
         answers = [name, "not yet"]
         monkeypatch.setattr("ingest.kafka.topic.describe", lambda kafka, _, answers=answers: describe(kafka, answers.pop()))
@@ -92,7 +90,7 @@ def test_a_broker_that_has_only_just_come_back_is_asked_again(
         assert found == seen or "did not know the topic" in found.found
 
 
-def test_a_topic_made_again_while_it_is_read_is_told_by_its_id(broker: Broker, topic: Callable[..., str]) -> None:
+def test_a_topic_recreated_while_it_is_read_is_detected_by_its_id(broker: Broker, topic: Callable[..., str]) -> None:
     """I6"""
     kafka = KafkaOptions(broker.bootstrap_servers)
     read = describe(kafka, topic())
@@ -100,10 +98,10 @@ def test_a_topic_made_again_while_it_is_read_is_told_by_its_id(broker: Broker, t
     with pytest.raises(RunStopped, match="TOPIC_RECREATED") as stopped:
         still_the_same(kafka, Topic(read.name, "a-former-id", (0,)), "shop.orders")
     assert "a-former-id" in stopped.value.found and read.id in stopped.value.found and stopped.value.exit_code == 5
-    still_the_same(kafka, Topic("no-such-topic", "", (0,)), "shop.orders")  # a broker without topic ids is not asked
+    still_the_same(kafka, Topic("no-such-topic", "", (0,)), "shop.orders")  # without a topic id, the broker is not asked
 
 
-def test_a_broker_that_is_gone_when_the_topic_is_looked_at_again_is_waited_for(closed_port: str, broker: Broker) -> None:
+def test_checking_the_topic_again_waits_for_a_broker_that_is_gone(closed_port: str, broker: Broker) -> None:
     for servers, name, code in ((closed_port, "orders", "BROKER_UNREACHABLE"), (broker.bootstrap_servers, "deleted", "TOPIC_UNKNOWN")):
         began = time.monotonic()
         with pytest.raises(RunStopped, match=code):

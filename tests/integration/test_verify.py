@@ -1,4 +1,4 @@
-"""`ingest verify` counts the tables: each kind of wrong that is planted is found where it is, and a right table has no finding (I4)."""
+"""`ingest verify` counts the tables: it locates each kind of injected error, and has no findings for a correct table (I4)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MakeDesk = Callable[..., Desk]
 
 
 def filled(make: MakeDesk) -> Desk:
-    """Three batches: a, b, one poison · b again, c · d."""
+    """A desk with three batches: a, b and a poison record; b again and c; d."""
     one = make({"n": "INT"})
     one.batch(order("a"), order("b"), "{")
     one.batch(order("b"), order("c"))
@@ -43,9 +43,9 @@ def filled(make: MakeDesk) -> Desk:
 
 
 def found(desk: Desk) -> Verified:
-    """What both engines say, which is the same."""
+    """The result of both engines, which must be the same."""
     here, in_spark = (verify(engine, desk.contract, desk.places) for engine in (DataFusion(), Spark(desk.session)))
-    assert replace(here, rows=()) == replace(in_spark, rows=())  # a time has a zone in one of them
+    assert replace(here, rows=()) == replace(in_spark, rows=())  # a time has a zone in one engine only
     assert len(here.rows) == len(in_spark.rows)
     return here
 
@@ -55,15 +55,15 @@ def where(verified: Verified) -> set[tuple[str, int | None, int | None, int | No
 
 
 @pytest.mark.slow
-def test_both_engines_find_a_delete_in_force_a_lost_row_a_record_in_both_tables_and_a_changed_ledger(desk: MakeDesk) -> None:
-    """I4, I7: as Spark writes them; each wrong of its own is in tests/unit/verify/test_verdict.py and test_verify_deletes.py."""
+def test_both_engines_find_deletes_a_lost_row_a_record_in_both_tables_and_a_changed_ledger(desk: MakeDesk) -> None:
+    """I4, I7: on tables written by Spark. Each error alone is tested in tests/unit/verify/test_verdict.py and test_verify_deletes.py."""
     one = filled(desk)
     one.batch(order("e"), order("a"))
     result = found(one)
     t = result.total
     assert (t.offsets, t.read, t.inserted, t.duplicate, t.quarantined, t.gap) == (8, 8, 5, 2, 1, 0)
     assert (result.findings, result.target, result.quarantine) == ((), TableRows(5, 0, 0, 0, 0, 0, 5), TableRows(1, 0, 0, 0, 0, 0, 1))
-    assert result.unledgered_batches == 1, "it comes from the target's log"
+    assert result.unledgered_batches == 1, "its counts come from the target's log"
     version = one.log().newest()
     one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id = 'a'")
     one.session.sql(f"RESTORE TABLE delta.`{one.places.target}` TO VERSION AS OF {version}")
@@ -82,7 +82,7 @@ def test_both_engines_find_a_delete_in_force_a_lost_row_a_record_in_both_tables_
 
 
 class BusyHere(DataFusion):
-    """An engine beside which something is committed before each of its reads."""
+    """DataFusion, with another commit before each of its reads."""
 
     def __init__(self, commits: Iterable[Callable[[], object]]) -> None:
         self._commits = iter(commits)
@@ -93,7 +93,7 @@ class BusyHere(DataFusion):
 
 
 class BusySpark(Spark):
-    """The same, in Spark."""
+    """Spark, with another commit before each of its reads."""
 
     def __init__(self, session: SparkSession, commits: Iterable[Callable[[], object]]) -> None:
         super().__init__(session)
@@ -105,8 +105,8 @@ class BusySpark(Spark):
 
 
 @pytest.mark.slow
-def test_a_run_that_commits_while_the_tables_are_read_is_no_fault(desk: MakeDesk) -> None:
-    """A batch, an appended ledger and a DELETE between any two reads: each read follows on what it was read after."""
+def test_commits_while_the_tables_are_read_cause_no_finding(desk: MakeDesk) -> None:
+    """Before each read come a batch, an append to the ledger and a DELETE. Verify accounts for commits between its reads."""
     one = filled(desk)
 
     def batch(number: int) -> Callable[[], object]:
@@ -122,7 +122,7 @@ def test_a_run_that_commits_while_the_tables_are_read_is_no_fault(desk: MakeDesk
     assert found(one).findings == ()
 
 
-def test_a_doubled_row_a_row_of_no_batch_and_a_lost_quarantine_record_are_found(desk: MakeDesk) -> None:
+def test_a_duplicate_row_a_row_of_no_batch_and_a_lost_quarantined_record_are_found(desk: MakeDesk) -> None:
     """I3, I4, I5."""
     one = filled(desk)
     again = one.target().where("id = 'd'")
@@ -140,10 +140,10 @@ def test_a_doubled_row_a_row_of_no_batch_and_a_lost_quarantine_record_are_found(
 
 
 @pytest.mark.slow
-def test_killed_between_quarantine_and_target_the_records_are_uncommitted_until_the_next_start(
+def test_after_a_kill_between_the_commits_records_are_uncommitted_until_the_next_start(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I7: the quarantine comes first; what stands there of a batch that was cut off is a line, and the next start rolls it back."""
+    """I7: quarantine is written first. Verify lists records of an interrupted batch as uncommitted, the next start rolls them back."""
     one = filled(desk)
     monkeypatch.setattr(crash_points, "_armed", crash_points.ArmedFault("after_quarantine", "raise", one.number + FIRST_BATCH))
     with pytest.raises(crash_points.InjectedFault):
@@ -158,8 +158,8 @@ def test_killed_between_quarantine_and_target_the_records_are_uncommitted_until_
 
 
 @pytest.mark.slow
-def test_rows_of_a_delete_whose_files_a_vacuum_took_are_counted_by_its_own_figure(desk: MakeDesk) -> None:
-    """I4: also against Kafka, where the positions are then not known."""
+def test_deleted_rows_whose_files_were_vacuumed_are_counted_by_the_deletes_own_metric(desk: MakeDesk) -> None:
+    """I4: the positions of these rows are then unknown to verify --against-kafka."""
     one = filled(desk)
     one.session.sql(f"DELETE FROM delta.`{one.places.target}` WHERE id = 'a'")
     one.session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
@@ -175,19 +175,19 @@ def test_rows_of_a_delete_whose_files_a_vacuum_took_are_counted_by_its_own_figur
 
 
 @pytest.mark.slow
-def test_event_ids_of_bytes_that_are_no_text_are_told_apart(desk: MakeDesk) -> None:
+def test_binary_event_ids_that_are_not_text_are_distinguished(desk: MakeDesk) -> None:
     """I3, I4."""
     one = desk({"raw": "BINARY!"}, event_id=["raw"])
     one.batch(*(json.dumps({"id": name, "raw": base64.b64encode(raw).decode()}) for name, raw in (("a", b"\xff"), ("b", b"\xfe"))))
     one.ledger()
     one.target().write.format("delta").mode("append").save(one.places.target)
-    told = [finding.what for finding in found(one).findings if finding.code == "ROW_TWICE"]
-    assert [what.partition(" has 2 rows")[0] for what in told[:2]] == ["event id (fe)", "event id (ff)"]
+    messages = [finding.what for finding in found(one).findings if finding.code == "ROW_TWICE"]
+    assert [what.partition(" has 2 rows")[0] for what in messages[:2]] == ["event id (fe)", "event id (ff)"]
 
 
 @pytest.mark.slow
-def test_a_ledger_with_a_hole_is_named_before_it_is_asked(desk: MakeDesk) -> None:
-    """I6: for a start, for status and for verify."""
+def test_a_ledger_with_a_missing_commit_is_refused_before_it_is_queried(desk: MakeDesk) -> None:
+    """I6: by a start, status and verify."""
     one = filled(desk)
     one.batch(order("e"))
     one.ledger()

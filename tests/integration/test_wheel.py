@@ -1,4 +1,4 @@
-"""The wheel as the bundle deploys it: built, installed into an environment of its own, and called as Databricks calls it."""
+"""The wheel that the bundle deploys: built, installed into a new environment, and called as Databricks calls it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests import bundle
 
 pytestmark = pytest.mark.integration
 
-# What a python_wheel_task does: the entry point of that name of the package, with the parameters as arguments.
+# Like a python_wheel_task: calls the package's entry point of this name, with the parameters as arguments.
 CALL = """
 import sys
 from importlib.metadata import distribution
@@ -30,7 +30,7 @@ found.load()()
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built without a network from a copy of what goes into it, so that nothing is left in the checkout."""
+    """The wheel, built offline from a copy of its sources, so that no build files are left in the checkout."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     shutil.copytree(bundle.ROOT / "ingest", source / "ingest", ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "LICENSE"):
@@ -42,38 +42,38 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a new environment that has this package from the wheel, and the dependencies from the present one."""
+    """The interpreter of a new environment with the package from the wheel and the dependencies of the current environment."""
     folder = tmp_path_factory.mktemp("clean") / "venv"
     venv.create(folder, with_pip=False, symlinks=True)
     interpreter = folder / "bin" / "python"
     _run(sys.executable, "-m", "pip", "--quiet", "--python", str(interpreter), "install", "--no-deps", "--no-index", str(wheel), cwd=folder)
     (packages,) = folder.glob("lib/python*/site-packages")
-    # A folder named in a .pth comes last, and the .pth files in it do not count: an editable install there stays out of sight.
+    # A folder from a .pth file comes last on sys.path, and its own .pth files are ignored. So an editable install there is invisible.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     return interpreter
 
 
-def test_the_wheel_holds_the_data_files_of_the_package(wheel: Path) -> None:
+def test_the_wheel_contains_the_packages_data_files(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
     there = {str(file.relative_to(bundle.ROOT)) for file in (bundle.ROOT / "ingest").rglob("*") if file.is_file()}
     there = {name for name in there if "__pycache__" not in name}
-    # py.typed: without it mypy takes all of ingest.kafka.delivery for Any in a service that uses it.
+    # py.typed: without it, mypy treats ingest.kafka.delivery as Any in services that use it.
     assert {"ingest/contract/contract.schema.json", "ingest/runtime/jars.lock", "ingest/py.typed"} <= inside
-    assert there <= inside, "files of ingest/ that the wheel lacks: see package-data in pyproject.toml"
+    assert there <= inside, "the wheel lacks files of ingest/: see package-data in pyproject.toml"
     assert not {name for name in inside if name.startswith(("tests", "scripts", "tables"))}
 
 
-def test_the_wheel_asks_pip_for_no_spark_but_as_an_extra(wheel: Path) -> None:
+def test_the_wheel_requires_spark_only_as_an_extra(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-    asked = [line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
+    required = [line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
     assert f"\nVersion: {ingest.__version__}\n" in metadata
-    assert not [one for one in asked if re.match(r"(pyspark|delta-spark|py4j)\b", one) and "extra ==" not in one]
-    assert any(one.startswith("pyspark==") and 'extra == "local"' in one for one in asked)
+    assert not [one for one in required if re.match(r"(pyspark|delta-spark|py4j)\b", one) and "extra ==" not in one]
+    assert any(one.startswith("pyspark==") and 'extra == "local"' in one for one in required)
 
 
-def test_the_package_comes_from_the_wheel_and_its_version_is_ours(python: Path) -> None:
+def test_the_package_is_imported_from_the_wheel_with_our_version(python: Path) -> None:
     code = "import ingest, importlib.metadata as m; print(ingest.__file__); print(ingest.__version__, m.version('oncelake'))"
     file, versions = _run(str(python), "-c", code, cwd=python.parent).splitlines()
     assert Path(file).is_relative_to(python.parents[1])
@@ -81,15 +81,15 @@ def test_the_package_comes_from_the_wheel_and_its_version_is_ours(python: Path) 
 
 
 @pytest.mark.parametrize("call", bundle.calls(), ids=lambda call: call.job)
-def test_what_a_job_calls_is_in_the_wheel_with_every_option(call: bundle.Call, python: Path) -> None:
+def test_each_jobs_command_and_options_exist_in_the_wheel(call: bundle.Call, python: Path) -> None:
     help_text = _help(python, call.package, call.entry_point)
     assert _has(help_text, call.verb)
     of_verb = _help(python, call.package, call.entry_point, call.verb)
-    assert len(call.options) == len(call.values), "an option without its value"
+    assert len(call.options) == len(call.values), "an option has no value"
     assert [option for option in call.options if not _has(of_verb, option)] == []
 
 
-def test_an_option_that_there_is_not_would_be_found(python: Path) -> None:
+def test_an_option_that_does_not_exist_would_be_found(python: Path) -> None:
     assert not _has(_help(python, "oncelake", "ingest", "run"), "--catalog")
     ended = subprocess.run(
         [python, "-c", CALL, "oncelake", "ingest", "run", "--catalog", "main"], capture_output=True, text=True, check=False
@@ -98,7 +98,7 @@ def test_an_option_that_there_is_not_would_be_found(python: Path) -> None:
     assert "--catalog" in ended.stderr
 
 
-def test_the_script_is_installed_too(python: Path) -> None:
+def test_the_console_script_is_installed_too(python: Path) -> None:
     assert "verify" in _run(str(python.parent / "ingest"), "--help", cwd=python.parent)
 
 

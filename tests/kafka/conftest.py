@@ -1,4 +1,4 @@
-"""Fixtures of the Kafka tests: a real broker, real child processes. Marked `integration`, but for what says that it is a unit test."""
+"""Fixtures of the Kafka tests: a real broker and real child processes. Tests without the mark `unit` get the mark `integration`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def topics(broker: Broker) -> Topics:
-    """Writes and reads topics by themselves, without the code under test."""
+    """Writes and reads topics without the code under test."""
     return Topics(broker.bootstrap_servers)
 
 
 @pytest.fixture
 def proxy(broker: Broker) -> Iterator[Proxy]:
-    """A proxy before the session's broker, for this test alone."""
+    """A proxy in front of the session's broker, for this test only."""
     from ingest.lab.proxy import Proxy
 
     with Proxy(broker.bootstrap_servers) as running:
@@ -44,7 +44,7 @@ def proxy(broker: Broker) -> Iterator[Proxy]:
 
 @pytest.fixture
 def instances(tmp_path: Path) -> Iterator[Callable[[Mapping[str, Any]], Instance]]:
-    """`instances({…})` starts a transform in a process of its own; all end with the test."""
+    """`instances({…})` starts a transform in its own process. All of them end with the test."""
     from tests.kafka.instance import Instance
 
     made: list[Instance] = []
@@ -61,7 +61,7 @@ def instances(tmp_path: Path) -> Iterator[Callable[[Mapping[str, Any]], Instance
 
 @pytest.fixture
 def full(topics: Topics, topic: Callable[..., str]) -> Callable[..., str]:
-    """`full(count, partitions=1)` makes a topic that holds 0, 1, 2, …"""
+    """`full(count, partitions=1)` creates a topic that contains the values 0, 1, 2, …"""
 
     def make(count: int, partitions: int = 1) -> str:
         name = topic(partitions)
@@ -78,7 +78,7 @@ def mode() -> ExactlyOnce:
 
 @pytest.fixture
 def make(mode: ExactlyOnce, topics: Topics) -> Iterator[Make]:
-    """`make(servers=…, **options)` makes a producer of the test's transactional id."""
+    """`make(servers=…, **options)` creates a producer with the test's transactional id."""
     with contextlib.ExitStack() as stack:
 
         def made(servers: str = topics.servers, *, timeout_ms: int = 10_000, **options: object) -> TransactionalProducer:

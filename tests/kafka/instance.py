@@ -1,7 +1,7 @@
-"""An instance of a transform in a process of its own, which can be told to kill itself at a step. Run as `python -m tests.kafka.instance`.
+"""An instance of a transform in its own process, which can kill itself at a given step. Run as `python -m tests.kafka.instance`.
 
-For each input it writes, to `sink` and to `audit`, the number of inputs of that key so far, counted in the keyed state; without a
-changelog (None) it counts nothing.
+For each input it writes the number of inputs with that key so far to `sink` and to `audit`. It counts in the keyed state; without a
+changelog (None) it does not count.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ingest.kafka.delivery import ExactlyOnce, Outgoing, State, Transform
 from ingest.lab.process import launch
 from tests.kafka.topics import until
 
-# In the order in which a transaction passes them.
+# The steps of a transaction, in order.
 STEPS = ("gathered", "begun", "worked", "sent", "flushed", "offsets_sent", "committed", "kept")
 
 
 class Instance:
-    """The process, from outside."""
+    """Controls the process from the test."""
 
     def __init__(self, settings: Mapping[str, Any], log: Path) -> None:
         self.log = log
@@ -32,11 +32,11 @@ class Instance:
         self.process, _ = launch(command, marker="tests.kafka.instance", output=log, cwd=Path.cwd(), die_with_parent=True)
 
     def wait_for(self, word: str, timeout_s: float = 40.0) -> None:
-        until(lambda: word in self.log.read_text() or self.process.poll() is not None, f"{word!r} of {self.log.name}", timeout_s)
+        until(lambda: word in self.log.read_text() or self.process.poll() is not None, f"{word!r} in {self.log.name}", timeout_s)
         assert word in self.log.read_text(), f"ended with {self.process.poll()}: {self.log.read_text()}"
 
     def killed(self, timeout_s: float = 40.0) -> None:
-        """Wait until it has killed itself."""
+        """Wait until the process has killed itself."""
         assert self.process.wait(timeout_s) == -signal.SIGKILL, self.log.read_text()
 
     def kill(self) -> None:
@@ -45,7 +45,7 @@ class Instance:
             self.process.wait(30)
 
     def stop(self) -> dict[str, Any]:
-        """End it in order; returns its counts."""
+        """Stop the process with SIGTERM; return its counts."""
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(30) == 0, self.log.read_text()
         counts: dict[str, Any] = json.loads(self.log.read_text().splitlines()[-1])

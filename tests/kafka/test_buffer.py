@@ -1,4 +1,4 @@
-"""What has been fetched before its turn: bounded in records and in bytes, and no partition starves another."""
+"""The input buffer of fetched records: it is bounded in records and bytes, and no partition starves another."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def record(place: TopicPartition, offset: int, size: int = 10) -> Any:
 
 
 @pytest.mark.unit
-def test_a_partition_is_full_by_its_share_of_the_bytes_until_half_of_it_is_worked_off() -> None:
+def test_a_partition_is_full_at_its_share_of_the_bytes_until_half_of_it_is_processed() -> None:
     buffer = Buffer(200)
     buffer.add(HERE, [record(HERE, offset) for offset in range(11)])
-    assert buffer.is_full(HERE, 2, was_full=False) and not buffer.is_full(HERE, 1, was_full=False), "110 bytes, of 100 or of 200"
-    assert not buffer.is_full(THERE, 2, was_full=True), "another one has a share of its own"
+    assert buffer.is_full(HERE, 2, was_full=False) and not buffer.is_full(HERE, 1, was_full=False), "110 bytes of a share of 100 or 200"
+    assert not buffer.is_full(THERE, 2, was_full=True), "another partition has its own share"
     assert [each.offset for each in buffer.take(6, ())] == list(range(6))
-    assert buffer.is_full(HERE, 2, was_full=True), "what is being worked on is in memory still"
+    assert buffer.is_full(HERE, 2, was_full=True), "records that are being processed still use memory"
     buffer.worked()
     assert not buffer.is_full(HERE, 2, was_full=True)
 
 
 @pytest.mark.unit
-def test_keys_values_and_headers_are_what_is_counted() -> None:
+def test_the_buffer_counts_the_bytes_of_keys_values_and_headers() -> None:
     buffer, one = Buffer(100), record(HERE, 0, 40)
     one.key, one.headers = b"k" * 30, [("h" * 10, b"v" * 20), ("", None)]
     buffer.add(HERE, [one])
@@ -53,7 +53,7 @@ def test_small_records_are_bounded_by_their_number() -> None:
 
 
 @pytest.mark.unit
-def test_what_is_given_back_comes_next_and_is_counted_once() -> None:
+def test_records_that_are_given_back_come_next_and_are_counted_once() -> None:
     buffer = Buffer(100)
     buffer.add(HERE, [record(HERE, offset) for offset in range(10)])
     buffer.give_back(buffer.take(10, ())[4:])
@@ -66,7 +66,7 @@ def test_what_is_given_back_comes_next_and_is_counted_once() -> None:
 
 
 @pytest.mark.unit
-def test_the_longest_queue_is_first_and_one_that_rests_gives_nothing() -> None:
+def test_the_longest_queue_is_first_and_a_paused_one_gives_nothing() -> None:
     buffer = Buffer()
     buffer.add(HERE, [record(HERE, 0)])
     buffer.add(THERE, [record(THERE, offset) for offset in range(3)])
@@ -77,7 +77,7 @@ def test_the_longest_queue_is_first_and_one_that_rests_gives_nothing() -> None:
 
 @pytest.mark.unit
 @pytest.mark.parametrize("forget", [lambda buffer: buffer.drop(HERE), lambda buffer: buffer.clear()])
-def test_what_is_forgotten_takes_no_room(forget: Callable[[Buffer], None]) -> None:
+def test_dropped_records_use_no_space(forget: Callable[[Buffer], None]) -> None:
     buffer = Buffer(10)
     buffer.add(HERE, [record(HERE, offset) for offset in range(4)])
     buffer.take(2, ())
@@ -94,14 +94,14 @@ def large(topics: Topics, topic: Callable[..., str]) -> str:
 
 
 def ahead_of(member: Member, one: Any) -> int:
-    """Bytes that were taken from Kafka and not worked on; asked from the client, and not from the buffer."""
+    """Bytes that were fetched and not yet processed, according to the client and not to the buffer."""
     position: int = member._consumer.position(TopicPartition(one.topic, one.partition))
     offset: int = one.offset
     return (position - offset) * SIZE
 
 
 def test_slow_work_on_large_records_does_not_fill_the_memory(topics: Topics, large: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two records the member polls, so that it stays one; each poll brings more."""
+    """Between two records the consumer polls, so that it stays a group member. Each poll fetches more records."""
     monkeypatch.setattr("ingest.kafka.delivery.consumer._KEEP_ALIVE_S", 0.01)
     ahead, worked = [], []
 
@@ -117,8 +117,8 @@ def test_slow_work_on_large_records_does_not_fill_the_memory(topics: Topics, lar
     assert max(ahead) <= 2_000_000, f"{max(ahead):,} bytes"
 
 
-def test_a_transaction_takes_no_more_than_the_buffer_holds(topics: Topics, topic: Callable[..., str], large: str) -> None:
-    """Otherwise a thousand records of a megabyte would be a gigabyte; and it does not wait for more that cannot come."""
+def test_a_transaction_takes_no_more_records_than_fit_into_the_buffer(topics: Topics, topic: Callable[..., str], large: str) -> None:
+    """A thousand records of a megabyte would be a gigabyte. The transaction commits early and does not wait for more records."""
     sink, ahead = topic(), []
 
     def function(one: Any) -> Iterator[Outgoing]:

@@ -1,4 +1,4 @@
-"""The consumer: what is committed when, through crashes, rebalances, poison and pauses."""
+"""The consumer: which offsets it commits and when, through crashes, rebalances, poison and pauses."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tests.kafka.topics import QUICK, Topics, until
 
 
 class Crash(BaseException):
-    """Ends a run as a kill would: nothing of the consumer handles it."""
+    """Ends a run as a kill would: the consumer does not handle it."""
 
 
 def _worked_until_crash(consumer: Consumer, at: bytes) -> list[bytes]:
-    """Work until `at` comes; then neither commit nor leave in order."""
+    """Process records until the value `at`, then crash without a commit and without leaving the group."""
     worked: list[bytes] = []
 
     def work(record: Any) -> None:
@@ -62,7 +62,7 @@ def test_at_least_once_commits_after_the_work_so_a_crash_repeats(topics: Topics,
     with Consumer(AtLeastOnce(), [name], name, topics.servers, **by_count, **QUICK) as consumer:
         assert _worked_until_crash(consumer, b"25") == [b"%d" % number for number in range(25)]
     assert topics.committed(name, name) == {0: 20}
-    assert _rest(AtLeastOnce(), name, topics) == [b"%d" % number for number in range(20, 30)], "20 to 24 come twice, none is lost"
+    assert _rest(AtLeastOnce(), name, topics) == [b"%d" % number for number in range(20, 30)], "20 to 24 are processed twice, none is lost"
 
 
 def test_at_most_once_commits_before_the_work_so_a_crash_loses(topics: Topics, full: Callable[..., str]) -> None:
@@ -70,29 +70,29 @@ def test_at_most_once_commits_before_the_work_so_a_crash_loses(topics: Topics, f
     with Consumer(AtMostOnce(), [name], name, topics.servers, commit_records=10, **QUICK) as consumer:
         assert _worked_until_crash(consumer, b"25") == [b"%d" % number for number in range(25)]
     assert topics.committed(name, name) == {0: 30}
-    assert _rest(AtMostOnce(), name, topics) == [], "25 to 29 are lost, none comes twice"
+    assert _rest(AtMostOnce(), name, topics) == [], "25 to 29 are lost, none is processed twice"
 
 
-def test_at_most_once_does_not_try_work_again_before_it_puts_a_record_away() -> None:
+def test_at_most_once_refuses_retries_before_the_dead_letter_topic() -> None:
     with pytest.raises(GuaranteeBroken, match=r"dead_letter\.attempts=2.*done twice"):
         Consumer(AtMostOnce(), ["t"], "g", "127.0.0.1:1", dead_letter=DeadLetter("dead", attempts=2))
 
 
-def test_exactly_once_is_no_property_of_a_consumer_alone() -> None:
+def test_a_consumer_alone_refuses_exactly_once() -> None:
     with pytest.raises(GuaranteeBroken, match="transform"):
         Consumer(ExactlyOnce("x"), ["t"], "g", "127.0.0.1:1")
 
 
-def test_stopping_commits_what_is_done_and_nothing_else(topics: Topics, full: Callable[..., str]) -> None:
+def test_a_stop_commits_the_processed_records_and_nothing_else(topics: Topics, full: Callable[..., str]) -> None:
     name, worked = full(30), []
     with Consumer(AtLeastOnce(), [name], name, topics.servers, **QUICK) as consumer:
         consumer.run(lambda record: worked.append(record.value), stop=lambda: len(worked) == 12)
         assert topics.committed(name, name) == {0: 12}
         consumer.run(lambda record: worked.append(record.value), stop=lambda: len(worked) == 30)
-    assert worked == [b"%d" % number for number in range(30)], "a second run goes on where the first one stopped"
+    assert worked == [b"%d" % number for number in range(30)], "a second run continues where the first one stopped"
 
 
-def test_poison_ends_a_run_before_it_and_comes_again(topics: Topics, full: Callable[..., str]) -> None:
+def test_poison_stops_a_run_before_its_offset_and_is_read_again_by_the_next_run(topics: Topics, full: Callable[..., str]) -> None:
     name = full(10)
 
     def work(record: Any) -> None:
@@ -107,7 +107,7 @@ def test_poison_ends_a_run_before_it_and_comes_again(topics: Topics, full: Calla
             assert topics.committed(name, name) == {0: 4}
 
 
-def test_when_committed_offsets_cannot_be_asked_for_a_second_run_passes_nothing_over(
+def test_after_committed_offsets_could_not_be_fetched_a_second_run_skips_nothing(
     topics: Topics, full: Callable[..., str], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, worked = full(10), []
@@ -129,8 +129,8 @@ def test_when_committed_offsets_cannot_be_asked_for_a_second_run_passes_nothing_
 
 
 @pytest.mark.parametrize("commit_records", [70, 500])
-def test_a_paused_partition_rests_at_once_and_goes_on_where_it_was(topics: Topics, full: Callable[..., str], commit_records: int) -> None:
-    """Its records may have been taken to be worked on, or wait in the buffer: with 70 there are more than one batch takes."""
+def test_a_paused_partition_stops_at_once_and_continues_where_it_was(topics: Topics, full: Callable[..., str], commit_records: int) -> None:
+    """Its records may be in the current batch or still in the buffer: with 70, one batch does not take them all."""
     name, worked = full(600, 2), []
     with Consumer(AtLeastOnce(), [name], name, topics.servers, commit_records=commit_records, **QUICK) as consumer:
 
@@ -141,7 +141,7 @@ def test_a_paused_partition_rests_at_once_and_goes_on_where_it_was(topics: Topic
 
         began = time.monotonic()
         consumer.run(work, stop=lambda: time.monotonic() - began > 30, idle_s=2)
-        assert time.monotonic() - began < 25, "a partition that rests is no reason to wait on"
+        assert time.monotonic() - began < 25, "a paused partition does not keep the run waiting"
         first, number = worked[0][0], len(worked)
         assert {partition for partition, _ in worked} == {first}
         assert topics.committed(name, name) == {first: number, 1 - first: 0}
@@ -151,16 +151,16 @@ def test_a_paused_partition_rests_at_once_and_goes_on_where_it_was(topics: Topic
     assert paused == sorted(paused) and len(set(worked)) == len(worked) == 600 and len(paused) == 600 - number
 
 
-def test_what_at_most_once_could_not_commit_is_not_worked_on_and_comes_again(
+def test_at_most_once_does_not_process_records_that_it_could_not_commit_and_reads_them_again(
     topics: Topics, full: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit is refused while the group deals its partitions anew, and the partition may be ours after it."""
+    """A commit is refused during a rebalance, and the consumer may own the partition again afterwards."""
     name, worked, refused = full(30), list[bytes](), list[int]()
     with Consumer(AtMostOnce(), [name], name, topics.servers, commit_records=10, **QUICK) as consumer:
         coordinator = consumer._member._consumer._coordinator
         rebalancing = coordinator.generation_if_stable
 
-        def once() -> Any:  # what the client itself goes by; its commit then fails without asking the broker
+        def once() -> Any:  # the client checks this itself; its commit then fails without a request to the broker
             refused.append(len(worked))
             return None if len(refused) == 2 else rebalancing()
 
@@ -178,12 +178,12 @@ def test_what_at_most_once_could_not_commit_is_not_worked_on_and_comes_again(
         pytest.param("eager", "buffered", marks=pytest.mark.slow),
     ],
 )
-def test_a_rebalance_in_the_middle_loses_nothing_and_repeats_nothing_that_was_done(
+def test_a_rebalance_during_a_run_loses_nothing_and_repeats_no_processed_record(
     topics: Topics, full: Callable[..., str], rebalance: Rebalance, waiting: str
 ) -> None:
-    """All that leaves in order is finished or abandoned: the offsets of what was done are committed before its partition goes.
+    """The offsets of processed records are committed before their partition is revoked. Unprocessed records are abandoned.
 
-    It meets records that were taken to be worked on one after the other, or that still wait in the buffer.
+    The rebalance hits records of the current batch (`taken`) or records that are still in the buffer (`buffered`).
     """
     name, lock, worked = full(3_000, 4), threading.Lock(), Counter[bytes]()
     stop = threading.Event()
@@ -194,7 +194,7 @@ def test_a_rebalance_in_the_middle_loses_nothing_and_repeats_nothing_that_was_do
         time.sleep(0.001)
 
     def member(until_count: int | None) -> None:
-        # `taken`: nothing is due by count or time, only the rebalances and the end commit.
+        # `taken`: no commit is due by count or time; only the rebalances and the end of the run commit.
         quiet: dict[str, Any] = {"commit_records": 100_000 if waiting == "taken" else 70, "commit_ms": 600_000, "max_poll_records": 3_000}
         with Consumer(AtLeastOnce(), [name], name, topics.servers, rebalance=rebalance, **quiet, **QUICK) as consumer:
             consumer.run(work, stop=lambda: stop.is_set() or (until_count is not None and consumer.counts.worked >= until_count))
@@ -203,17 +203,17 @@ def test_a_rebalance_in_the_middle_loses_nothing_and_repeats_nothing_that_was_do
     try:
         for thread, wanted in zip(threads, (300, 900, 0), strict=True):
             thread.start()
-            until(lambda: sum(worked.values()) >= wanted, "work is under way")  # noqa: B023
-        until(lambda: len(worked) == 3_000, "every record was worked on")
+            until(lambda: sum(worked.values()) >= wanted, "enough records were processed")  # noqa: B023
+        until(lambda: len(worked) == 3_000, "every record was processed")
     finally:
         stop.set()
         for thread in threads:
             thread.join(20)
     assert sum(topics.committed(name, name).values()) == 3_000
-    assert set(worked.values()) == {1}, f"{sum(worked.values()) - 3_000} came twice"
+    assert set(worked.values()) == {1}, f"{sum(worked.values()) - 3_000} were processed twice"
 
 
-def test_slow_work_does_not_hold_a_rebalance_up(topics: Topics, full: Callable[..., str]) -> None:
+def test_slow_work_does_not_delay_a_rebalance(topics: Topics, full: Callable[..., str]) -> None:
     name, stop, other = full(200, 2), threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -251,9 +251,7 @@ def seen(tmp_path: Path) -> Iterator[SeenIds]:
         yield made
 
 
-def test_copies_are_passed_over_also_after_a_crash_between_work_and_commit(
-    topics: Topics, topic: Callable[..., str], seen: SeenIds
-) -> None:
+def test_copies_are_skipped_even_after_a_crash_between_work_and_commit(topics: Topics, topic: Callable[..., str], seen: SeenIds) -> None:
     name = topic()
     topics.write(name, [b"a", b"b", b"a", b"c", b"b", b"end"])
     copies = Deduplicate(seen, lambda record: record.value.decode())

@@ -1,4 +1,4 @@
-"""Poison and its letters: where a record goes on which the work fails, and what counts as done until its letter has arrived."""
+"""Poison and dead letters: where a record goes when the work on it fails, and when it counts as done."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def test_poison_goes_to_the_dead_letter_topic_after_its_attempts(
     assert topics.committed(name, name) == {0: 10}
 
 
-def test_a_record_whose_dead_letter_is_refused_is_not_committed_and_comes_again_also_in_a_second_run(
-    topics: Topics, topic: Callable[..., str]
-) -> None:
+def test_a_record_whose_dead_letter_is_refused_is_not_committed_and_is_read_again(topics: Topics, topic: Callable[..., str]) -> None:
     name, letters = topic(), topic(max_message_bytes="500")
     topics.write(name, [b"0", b"1", os.urandom(2_000), b"3"])
     worked: list[bytes] = []
@@ -63,8 +61,8 @@ def test_a_record_whose_dead_letter_is_refused_is_not_committed_and_comes_again_
     assert topics.committed(name, name) == {0: 4}
 
 
-def test_a_record_without_key_and_value_and_with_an_empty_header_can_be_put_away(topics: Topics, topic: Callable[..., str]) -> None:
-    """Other clients write such records; kafka-python refuses to send them."""
+def test_a_record_without_key_and_value_and_with_an_empty_header_can_be_a_dead_letter(topics: Topics, topic: Callable[..., str]) -> None:
+    """Other clients write such records, but kafka-python refuses to send them."""
     name, letters = topic(), topic()
     other = confluent_kafka.Producer({"bootstrap.servers": topics.servers})
     other.produce(name, headers=[("why", None)])
@@ -80,10 +78,10 @@ def test_a_record_without_key_and_value_and_with_an_empty_header_can_be_put_away
     assert topics.committed(name, name) == {0: 1}
 
 
-def test_work_that_could_not_be_committed_before_its_partition_went_is_counted(
+def test_work_that_could_not_be_committed_before_its_partition_was_revoked_is_counted(
     topics: Topics, full: Callable[..., str], topic: Callable[..., str]
 ) -> None:
-    """With a dead-letter topic nothing is committed in a rebalance: the letters cannot be waited for there."""
+    """With a dead-letter topic, a rebalance commits nothing, because it cannot wait for the letters to be acknowledged."""
     name, letters, stop = full(20, 2), topic(), threading.Event()
     quiet: dict[str, Any] = {"commit_records": 100_000, "commit_ms": 600_000, "dead_letter": DeadLetter(letters), **QUICK}
     first = Consumer(AtLeastOnce(), [name], name, topics.servers, **quiet)
@@ -95,7 +93,7 @@ def test_work_that_could_not_be_committed_before_its_partition_went_is_counted(
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        until(lambda: first.counts.worked == 20, "all is done, and not committed")
+        until(lambda: first.counts.worked == 20, "all records are processed and not committed")
         with Consumer(AtLeastOnce(), [name], name, topics.servers, **quiet) as second:
             again: list[bytes] = []
             second.run(lambda record: again.append(record.value), stop=lambda: bool(again), idle_s=20)
@@ -105,7 +103,7 @@ def test_work_that_could_not_be_committed_before_its_partition_went_is_counted(
     assert first.counts.late_commits == 1 and again
 
 
-def test_a_store_of_ids_that_is_locked_ends_the_run_and_makes_no_record_poison(
+def test_a_locked_id_store_stops_the_run_and_turns_no_record_into_poison(
     topics: Topics, full: Callable[..., str], topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, letters = full(5), topic()

@@ -1,4 +1,4 @@
-"""docs/tutorial/delivery.md runs from top to bottom in one session, and prints what it says that it prints."""
+"""docs/tutorial/delivery.md runs from top to bottom in one session and prints the output that it shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "delivery.md"
 _PIECE = re.compile(r"```python\n(?P<code>.*?)```\n(?:```text\n(?P<printed>.*?)```)?", re.DOTALL)
 
 
-def test_every_piece_of_the_page_runs_and_prints_what_it_says(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_example_on_the_page_runs_and_prints_the_output_shown(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
     monkeypatch.chdir(PAGE.parents[2])
     text = PAGE.read_text(encoding="utf-8")
@@ -33,8 +33,8 @@ def test_every_piece_of_the_page_runs_and_prints_what_it_says(broker: Broker, mo
 
 
 @pytest.mark.unit
-def test_every_piece_can_be_put_into_pythons_prompt_line_by_line() -> None:
-    """There an empty line ends a block, and a block that is not ended by one swallows what follows."""
+def test_every_example_can_be_typed_into_the_python_prompt_line_by_line() -> None:
+    """In the prompt an empty line ends a block. Without it, the block swallows the following lines."""
     text = PAGE.read_text(encoding="utf-8")
     for piece in _PIECE.finditer(text):
         typed: list[str] = []

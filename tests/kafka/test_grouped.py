@@ -1,4 +1,4 @@
-"""Records in groups, a transaction each: by count, by time, again after an abort, and handed back where the outcome is unknown."""
+"""Groups of records, one transaction each: committed by count or time, repeated after an abort, handed back if the outcome is unknown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_group_is_committed_by_count_by_time_and_at_the_end(make: Make, topics
         for number in range(25):
             out.send(name, b"%d" % number)
         assert (out.transactions, out.committed) == (2, 20)
-        until(lambda: out.committed == 25, "the rest is committed by the clock", 5)
+        until(lambda: out.committed == 25, "the rest is committed after time_ms", 5)
         out.send(name, b"last")
     assert (out.transactions, out.committed) == (4, 26)
     assert topics.values(name) == [b"%d" % number for number in range(25)] + [b"last"]
@@ -38,7 +38,7 @@ def test_a_group_of_large_records_is_committed_before_it_fills_the_memory(
     assert topics.values(name) == [b"%0200d" % number for number in range(25)]
 
 
-def test_text_in_place_of_bytes_is_refused_at_once_and_takes_no_other_record_with_it(
+def test_text_instead_of_bytes_is_refused_at_once_and_affects_no_other_record(
     make: Make, topics: Topics, topic: Callable[..., str]
 ) -> None:
     name, text = topic(), cast(Any, "text")
@@ -57,20 +57,20 @@ def test_an_aborted_group_is_sent_again(make: Make, proxy: Proxy, topics: Topics
     with Grouped(producer, records=2) as out:
         cut = proxy.cut_request(Api.PRODUCE, times=1_000)
 
-        def mend() -> None:
-            until(lambda: producer._made is not first, "the first attempt was aborted")
+        def restore_network() -> None:
+            until(lambda: producer._made is not first, "the first attempt is aborted")
             cut.release()
 
-        mending = threading.Thread(target=mend)
-        mending.start()
+        restoring = threading.Thread(target=restore_network)
+        restoring.start()
         out.send(name, b"1")
         out.send(name, b"2")
-        mending.join(10)
+        restoring.join(10)
     assert (out.transactions, out.committed) == (1, 2)
     assert topics.values(name) == [b"1", b"2"]
 
 
-def test_a_group_of_unknown_outcome_is_handed_back(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
+def test_a_group_with_an_unknown_outcome_is_handed_back(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
     name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
     with Grouped(producer, records=2) as out:
         proxy.drop_reply(Api.END_TXN)
@@ -82,25 +82,25 @@ def test_a_group_of_unknown_outcome_is_handed_back(make: Make, proxy: Proxy, top
     assert topics.values(name) == [b"1", b"2", b"3"]
 
 
-def test_no_record_is_neither_committed_nor_handed_back(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
-    """The clock's commit fails, and the next record meets that error: it was never sent, so it is handed back as well."""
+def test_every_record_is_either_committed_or_handed_back(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
+    """The timed commit fails, and sending the next record raises its error. That record was never sent, so it is handed back as well."""
     name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=1_000, delivery_timeout_ms=2_000)
     with pytest.raises(ZeroDivisionError), Grouped(producer, records=100, time_ms=20) as out:
         proxy.drop_reply(Api.END_TXN)
         out.send(name, b"1")
-        until(lambda: out._error is not None, "the clock's commit is not answered", 10)
+        until(lambda: out._error is not None, "the timed commit has failed without a reply", 10)
         with pytest.raises(OutcomeUnknown) as unknown:
             out.send(name, b"2")
         assert (unknown.value.code, unknown.value.exit_code) == ("OUTCOME_UNKNOWN", 5)
         assert [one.value for one in out.lost] == [b"1", b"2"]
-        with out._changed:  # before the clock can commit it
+        with out._changed:  # before the timer can commit it
             out.send(name, b"3")
             raise ZeroDivisionError
     assert [one.value for one in out.lost] == [b"3"]
     assert topics.values(name) == [b"1"]
 
 
-def test_a_signal_in_the_last_commit_hands_its_records_back_and_leaves_no_thread(
+def test_a_signal_during_the_last_commit_hands_back_its_records_and_leaves_no_thread(
     make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
     name, producer = topic(), make(proxy.bootstrap_servers)

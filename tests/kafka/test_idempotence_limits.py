@@ -1,4 +1,4 @@
-"""What idempotence does, and where it ends: at the session, at the partition, at the application that sends twice."""
+"""What an idempotent producer prevents, and its limits: one session, one partition, and no help if the application sends twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kafka.topics import Topics, until
 
 
 def _in_doubt(proxy: Proxy, name: str, topics: Topics, value: bytes, *, idempotent: bool) -> None:
-    """A producer whose record is written and whose reply is lost, and which is gone before it can try again."""
+    """A producer whose record is written and whose reply is lost. It dies before it can retry."""
     options: dict[str, Any] = AtLeastOnce(idempotent).producer_options(retries=1_000_000)
     dead = KafkaProducer(bootstrap_servers=proxy.bootstrap_servers, **options)
     proxy.hold_reply(Api.PRODUCE)
@@ -28,13 +28,13 @@ def _in_doubt(proxy: Proxy, name: str, topics: Topics, value: bytes, *, idempote
 
 
 def _written_by(topics: Topics, name: str) -> list[int]:
-    """The producer id of each batch, as the broker keeps it."""
+    """The producer id of each record batch in the log."""
     with TopicReader(KafkaOptions(topics.servers), name) as reader:
         found = stretches(reader, 0, 0, reader.bounds(0).high_watermark)
         return [stretch.batch.producer_id for stretch in found if stretch.batch is not None]
 
 
-def test_a_lost_reply_does_not_double_what_an_idempotent_producer_tries_again(
+def test_after_a_lost_reply_the_retry_of_an_idempotent_producer_writes_no_duplicate(
     proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
     for idempotent, found in ((True, [b"a", b"b"]), (False, [b"a", b"b", b"b"])):
@@ -47,31 +47,31 @@ def test_a_lost_reply_does_not_double_what_an_idempotent_producer_tries_again(
         assert topics.values(name) == found
 
 
-def test_a_restarted_producer_is_another_one_to_the_broker_and_doubles(proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
+def test_a_restarted_producer_has_a_new_id_and_writes_a_duplicate(proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
     name = topic()
     _in_doubt(proxy, name, topics, b"order 1", idempotent=True)
     with Producer(AtLeastOnce(), topics.servers) as restarted:
         restarted.send(name, b"order 1")
     assert topics.values(name) == [b"order 1"] * 2
     first, second = _written_by(topics, name)
-    assert first >= 0 <= second != first, "a new producer id: the broker cannot know the record again"
+    assert first >= 0 <= second != first, "with a new producer id, the broker cannot recognise the record"
 
 
-def test_the_guarantee_is_per_partition(topics: Topics, topic: Callable[..., str]) -> None:
+def test_idempotence_works_only_within_a_partition(topics: Topics, topic: Callable[..., str]) -> None:
     name = topic(2)
     with Producer(AtLeastOnce(), topics.servers) as producer:
         for partition in (0, 1):
             producer.send(name, b"order 1", partition=partition)
-    assert topics.values(name) == [b"order 1"] * 2, "sequence numbers are counted for each partition by itself"
+    assert topics.values(name) == [b"order 1"] * 2, "each partition has its own sequence numbers"
 
 
-def test_an_application_that_sends_twice_doubles_and_only_the_event_id_tells(
+def test_an_application_that_sends_twice_duplicates_and_only_the_event_id_shows_it(
     topics: Topics, topic: Callable[..., str], tmp_path: Any
 ) -> None:
     name = topic()
     event = json.dumps({"event_id": event_id.mint(), "amount": 5}).encode()
     with Producer(AtLeastOnce(), topics.servers) as producer:
-        for _ in range(2):  # a time-out of the caller's own, say, after which it tries again
+        for _ in range(2):  # for example, a timeout in the caller, which then retries
             producer.send(name, event)
             producer.flush()
     assert topics.values(name) == [event] * 2

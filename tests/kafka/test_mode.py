@@ -1,4 +1,4 @@
-"""Delivery modes: what each sets, and what it refuses with the guarantee that would break."""
+"""Delivery modes: the options that each one sets, and those that it refuses because they break a guarantee."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MODES: list[DeliveryMode] = [AtMostOnce(), AtLeastOnce(), AtLeastOnce(idempotent
 
 
 @pytest.mark.parametrize("mode", MODES, ids=repr)
-def test_every_option_is_one_that_kafka_python_knows(mode: DeliveryMode) -> None:
+def test_every_option_exists_in_kafka_python(mode: DeliveryMode) -> None:
     assert mode.producer_options().keys() <= KafkaProducer.DEFAULT_CONFIG.keys()
     assert mode.consumer_options("g").keys() <= KafkaConsumer.DEFAULT_CONFIG.keys()
 
@@ -58,7 +58,9 @@ def test_every_option_is_one_that_kafka_python_knows(mode: DeliveryMode) -> None
         (ExactlyOnce("x"), "transaction_timeout_ms", 60_000, "holds readers up"),
     ],
 )
-def test_a_producer_option_that_breaks_a_guarantee_is_refused_with_it(mode: DeliveryMode, option: str, value: Any, guarantee: str) -> None:
+def test_a_producer_option_that_breaks_a_guarantee_is_refused_and_names_the_guarantee(
+    mode: DeliveryMode, option: str, value: Any, guarantee: str
+) -> None:
     with pytest.raises(GuaranteeBroken, match=guarantee) as refused:
         mode.producer_options(**{option: value})
     assert (refused.value.code, refused.value.exit_code, refused.value.option) == ("GUARANTEE_BROKEN", 2, option)
@@ -70,13 +72,15 @@ def test_a_producer_option_that_breaks_a_guarantee_is_refused_with_it(mode: Deli
     ("option", "value", "guarantee"),
     [
         ("enable_auto_commit", True, "committed by a timer"),
-        # With kafka-python's eager assignors, and the default of a cooperative rebalance, 157 of 400 records were.
+        # With kafka-python's eager assignors and the default cooperative rebalance, 157 of 400 records were skipped.
         ("partition_assignment_strategy", (RangePartitionAssignor,), "buffered records would be skipped"),
-        # Decoding belongs to the work, where a record that fails can be put aside.
+        # Decoding belongs to the work, which can put a failing record into the dead-letter topic.
         ("value_deserializer", bytes.decode, "before the work sees it"),
     ],
 )
-def test_a_consumer_option_that_breaks_a_guarantee_is_refused_with_it(mode: DeliveryMode, option: str, value: Any, guarantee: str) -> None:
+def test_a_consumer_option_that_breaks_a_guarantee_is_refused_and_names_the_guarantee(
+    mode: DeliveryMode, option: str, value: Any, guarantee: str
+) -> None:
     with pytest.raises(GuaranteeBroken, match=guarantee):
         mode.consumer_options("g", **{option: value})
     with pytest.raises(GuaranteeBroken, match="nothing remembers"):
@@ -85,14 +89,14 @@ def test_a_consumer_option_that_breaks_a_guarantee_is_refused_with_it(mode: Deli
 
 @pytest.mark.parametrize("mode", MODES, ids=repr)
 @pytest.mark.parametrize("option", ["key_serializer", "value_serializer"])
-def test_encoding_belongs_to_the_caller_or_what_is_in_flight_could_not_be_counted(mode: DeliveryMode, option: str) -> None:
-    """With a number to be encoded, `send` raised after the record was on its way, and forgot it."""
+def test_serializers_are_refused_because_bytes_in_flight_could_not_be_counted(mode: DeliveryMode, option: str) -> None:
+    """With a serializer, `send` raised after the record was in flight and no longer counted it."""
     with pytest.raises(GuaranteeBroken, match="bytes passed in are counted"):
         mode.producer_options(**{option: str.encode})
 
 
 @pytest.mark.parametrize("mode", [AtLeastOnce(), ExactlyOnce("x")], ids=repr)
-def test_a_consumer_that_begins_at_the_latest_offset_could_lose_records(mode: DeliveryMode) -> None:
+def test_a_start_at_the_latest_offset_is_refused_where_it_could_lose_records(mode: DeliveryMode) -> None:
     with pytest.raises(GuaranteeBroken, match="skipped"):
         mode.consumer_options("g", auto_offset_reset="latest")
     assert AtMostOnce().consumer_options("g", auto_offset_reset="latest")["auto_offset_reset"] == "latest"
@@ -106,7 +110,7 @@ def test_the_isolation_level_is_never_left_to_a_default() -> None:
         AtLeastOnce().consumer_options("g", isolation_level=None)
 
 
-def test_what_breaks_nothing_is_taken() -> None:
+def test_options_that_break_no_guarantee_are_accepted() -> None:
     options = ExactlyOnce("x").producer_options(acks=-1, retries=10, max_in_flight_requests_per_connection=1, linger_ms=0)
     assert (options["acks"], options["retries"], options["linger_ms"], options["transactional_id"]) == (-1, 10, 0, "x")
     assert AtMostOnce().producer_options(acks=1)["acks"] == 1
@@ -122,7 +126,7 @@ def test_what_breaks_nothing_is_taken() -> None:
     ],
     ids=repr,
 )
-def test_what_a_guarantee_rests_on_is_set_and_not_left_to_the_client(mode: DeliveryMode, wanted: dict[str, Any]) -> None:
+def test_options_that_a_guarantee_depends_on_are_set_explicitly(mode: DeliveryMode, wanted: dict[str, Any]) -> None:
     options = mode.producer_options()
     assert {name: options.get(name) for name in wanted} == wanted
     assert mode.name == "at_most_once" or options["max_in_flight_requests_per_connection"] <= 5
@@ -137,7 +141,7 @@ def test_batches_lingering_and_compression_are_set() -> None:
 
 
 @pytest.mark.parametrize("maker", [Grouped, Transform])
-def test_a_transaction_groups_1000_records_or_100_ms_if_nobody_says_otherwise(maker: type) -> None:
+def test_a_transaction_groups_1000_records_or_100_ms_by_default(maker: type) -> None:
     given = inspect.signature(maker).parameters
     assert (given["records"].default, given["time_ms"].default) == (1_000, 100)
 
@@ -154,13 +158,13 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("code", REFUSED)
-def test_a_number_or_name_that_cannot_be_meant_is_refused_before_a_broker_is_asked(code: str) -> None:
+def test_an_impossible_number_or_name_is_refused_without_a_broker(code: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         REFUSED[code]()
     assert (refused.value.code, refused.value.exit_code) == (code, 2)
 
 
 @pytest.mark.parametrize(("name", "timeout_ms", "code"), [("", 10_000, "TRANSACTIONAL_ID_EMPTY"), ("x", 999, "TRANSACTION_TIMEOUT")])
-def test_a_transactional_id_needs_a_name_and_a_timeout_that_brokers_take(name: str, timeout_ms: int, code: str) -> None:
+def test_a_transactional_id_needs_a_name_and_a_timeout_that_brokers_accept(name: str, timeout_ms: int, code: str) -> None:
     with pytest.raises(InvalidInput, match=code):
         ExactlyOnce(name, timeout_ms)

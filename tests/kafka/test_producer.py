@@ -1,4 +1,4 @@
-"""The producer without transactions: what becomes of a record is told, for each one, also when something else goes wrong."""
+"""The producer without transactions reports the outcome of every record, even if something else fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ingest.runtime.errors import InvalidInput
 from tests.kafka.topics import Topics, until
 
 
-def test_an_exception_of_the_caller_loses_no_record_that_was_sent_before(topics: Topics, topic: Callable[..., str]) -> None:
+def test_an_exception_in_the_caller_loses_no_record_that_was_sent_before(topics: Topics, topic: Callable[..., str]) -> None:
     name = topic()
     with pytest.raises(ZeroDivisionError) as raised, Producer(AtLeastOnce(), topics.servers, linger_ms=2_000) as producer:
         producer.send(name, b"1")
@@ -23,7 +23,9 @@ def test_an_exception_of_the_caller_loses_no_record_that_was_sent_before(topics:
     assert topics.values(name) == [b"1"] and not hasattr(raised.value, "__notes__")
 
 
-def test_an_exception_of_the_caller_says_which_records_are_missing_besides(topics: Topics, topic: Callable[..., str], proxy: Proxy) -> None:
+def test_an_exception_in_the_caller_also_reports_how_many_records_are_missing(
+    topics: Topics, topic: Callable[..., str], proxy: Proxy
+) -> None:
     name = topic()
     short = {"request_timeout_ms": 400, "delivery_timeout_ms": 500}
     with pytest.raises(ZeroDivisionError) as raised, Producer(AtLeastOnce(), proxy.bootstrap_servers, **short) as producer:
@@ -37,10 +39,10 @@ def test_an_exception_of_the_caller_says_which_records_are_missing_besides(topic
 
 
 @pytest.mark.parametrize(
-    ("option", "said"), [({"request_timeout_ms": 60_000}, "delivery_timeout_ms higher"), ({"compression_type": "nope"}, "codec: nope")]
+    ("option", "message"), [({"request_timeout_ms": 60_000}, "delivery_timeout_ms higher"), ({"compression_type": "nope"}, "codec: nope")]
 )
-def test_options_that_do_not_fit_each_other_are_the_callers_and_not_the_brokers(topics: Topics, option: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidInput, match=rf"CLIENT_OPTIONS.*{said}"):
+def test_incompatible_producer_options_are_reported_as_the_callers_mistake(topics: Topics, option: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"CLIENT_OPTIONS.*{message}"):
         Producer(AtLeastOnce(), topics.servers, **option)
 
 
@@ -58,12 +60,12 @@ def test_an_option_that_does_not_exist_is_named_without_its_value() -> None:
         Consumer(AtLeastOnce(), ["t"], "g", "127.0.0.1:1", session_timeout=6_000)
 
 
-def test_a_consumers_options_that_do_not_fit_each_other_are_the_callers_too(topics: Topics) -> None:
+def test_incompatible_consumer_options_are_reported_as_the_callers_mistake(topics: Topics) -> None:
     with pytest.raises(InvalidInput, match=r"CLIENT_OPTIONS.*[Hh]eartbeat"):
         Consumer(AtLeastOnce(), ["t"], "g", topics.servers, session_timeout_ms=1)
 
 
-def test_a_signal_is_not_held_up_and_says_how_many_are_dropped(topics: Topics, topic: Callable[..., str]) -> None:
+def test_a_signal_is_not_delayed_and_reports_how_many_records_are_dropped(topics: Topics, topic: Callable[..., str]) -> None:
     with pytest.raises(KeyboardInterrupt) as raised, Producer(AtLeastOnce(), topics.servers, linger_ms=2_000) as producer:
         name = topic()
         producer.send(name, b"1")
@@ -74,7 +76,7 @@ def test_a_signal_is_not_held_up_and_says_how_many_are_dropped(topics: Topics, t
 
 
 def test_a_topic_that_does_not_exist_is_named_by_every_producer(topics: Topics) -> None:
-    """kafka-python says that it could not update its metadata, and of nothing else."""
+    """kafka-python reports only that it could not update its metadata."""
     quick: dict[str, Any] = {"max_block_ms": 1_000}
     for mode in (AtLeastOnce(), AtLeastOnce(idempotent=False)):
         with (
@@ -91,9 +93,7 @@ def test_a_topic_that_does_not_exist_is_named_by_every_producer(topics: Topics) 
         transaction.send("no-such-topic", b"1")
 
 
-def test_a_flush_that_fails_counts_what_is_not_acknowledged_and_nothing_else(
-    topics: Topics, topic: Callable[..., str], proxy: Proxy
-) -> None:
+def test_a_failed_flush_counts_only_the_unacknowledged_records(topics: Topics, topic: Callable[..., str], proxy: Proxy) -> None:
     name = topic()
     with Producer(AtLeastOnce(), proxy.bootstrap_servers, flush_within_s=1) as producer:
         delivered = [producer.send(name, b"%d" % number) for number in range(5)]

@@ -1,4 +1,4 @@
-"""The proxy: a fault hits the kind of request that it is aimed at, and everything else goes through."""
+"""The proxy: a fault hits only the kind of request that it targets; everything else passes."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def producer(proxy: Proxy) -> Any:
 
 
 def first(producer: Any, name: str) -> None:
-    """Write `a`. The leader of a new topic needs a moment before it takes records, and this producer tries nothing again by itself."""
+    """Write `a`. The leader of a new topic needs a moment before it accepts records, and this producer does not retry."""
 
-    def taken() -> bool:
+    def accepted() -> bool:
         try:
             return bool(producer.send(name, b"a", partition=0).get(10).offset == 0)
         except (NotLeaderForPartitionError, UnknownTopicOrPartitionError):
             return False
 
-    until(taken, "the topic has a leader", 10)
+    until(accepted, "the topic has a leader", 10)
 
 
-def test_clients_stay_behind_the_proxy(proxy: Proxy, topics: Topics, topic: Callable[..., str], producer: Any) -> None:
+def test_clients_see_only_the_proxys_address(proxy: Proxy, topics: Topics, topic: Callable[..., str], producer: Any) -> None:
     name = topic(2)
     first(producer, name)
     port = int(proxy.bootstrap_servers.rpartition(":")[2])
@@ -43,7 +43,9 @@ def test_clients_stay_behind_the_proxy(proxy: Proxy, topics: Topics, topic: Call
     assert Topics(proxy.bootstrap_servers).values(name) == [b"a"]
 
 
-def test_a_reply_that_is_cut_comes_after_the_broker_wrote(proxy: Proxy, topics: Topics, topic: Callable[..., str], producer: Any) -> None:
+def test_a_reply_is_cut_after_the_broker_has_written_the_record(
+    proxy: Proxy, topics: Topics, topic: Callable[..., str], producer: Any
+) -> None:
     name = topic()
     first(producer, name)
     lost = proxy.cut_reply(Api.PRODUCE)
@@ -62,7 +64,7 @@ def test_a_request_that_is_cut_never_reaches_the_broker(proxy: Proxy, topics: To
     assert topics.values(name) == [b"a"]
 
 
-def test_a_reply_that_is_dropped_times_out_and_one_that_is_late_comes(
+def test_a_dropped_reply_times_out_and_a_delayed_one_arrives(
     proxy: Proxy, topics: Topics, topic: Callable[..., str], producer: Any
 ) -> None:
     name = topic()
@@ -89,7 +91,7 @@ def test_a_held_reply_waits_until_it_is_released(proxy: Proxy, topics: Topics, t
     assert sent.get(10).offset == 1
 
 
-def test_a_broker_that_is_gone_comes_back(proxy: Proxy, topic: Callable[..., str], producer: Any) -> None:
+def test_a_producer_reconnects_after_the_proxy_refused_connections(proxy: Proxy, topic: Callable[..., str], producer: Any) -> None:
     name = topic()
     first(producer, name)
     proxy.refuse()
@@ -106,6 +108,6 @@ def test_a_broker_that_is_gone_comes_back(proxy: Proxy, topic: Callable[..., str
     until(works, "the producer reaches the broker again")
 
 
-def test_waiting_for_what_never_comes_has_an_end(proxy: Proxy) -> None:
+def test_waiting_for_a_fault_that_never_happens_times_out(proxy: Proxy) -> None:
     with pytest.raises(TimeoutError, match="END_TXN"):
         proxy.cut_reply(Api.END_TXN).wait(0.01)

@@ -1,4 +1,4 @@
-"""The API through TLS and a password: all of it works, a wrong password is named as that, and the password is found nowhere."""
+"""The API over TLS with a password: all of it works, a wrong password is reported as such, and the password appears nowhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSED_WITHIN_S = 15.0
 
 @pytest.fixture
 def name(door: Door) -> str:
-    """A source and a sink `<name>-out` that the user may read and write, with a group and a transactional id of the same name."""
+    """A source and a sink `<name>-out` that the user may read and write, and a group and a transactional id with the source's name."""
     made = f"secured-{uuid.uuid4().hex[:8]}"
     for topic in (made, f"{made}-out"):
         door.broker.create_topic(topic)
@@ -39,7 +39,7 @@ def options(door: Door, password: str = CANARY, **changes: str) -> KafkaOptions:
     return KafkaOptions.from_environment(door.secure.bootstrap_servers, door.login(password, **changes))
 
 
-def test_producers_consumer_and_transform_come_through_and_leave_no_password(
+def test_producers_consumer_and_transform_work_over_tls_and_leave_no_password(
     door: Door, name: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kafka, out, worked = options(door), f"{name}-out", []
@@ -53,9 +53,9 @@ def test_producers_consumer_and_transform_come_through_and_leave_no_password(
             consumer.run(lambda record: worked.append(record.value), stop=lambda: len(worked) == 2)
     assert done.records == 2 and worked == [b"1", b"2"]
     assert Topics(door.broker.bootstrap_servers).values(out) == [b"1", b"2"]
-    said = capfd.readouterr()
-    assert name in caplog.text, "the client's own log was looked into"
-    for text in (caplog.text, said.out, said.err, repr(kafka), repr(producer.__dict__), repr(transactional.__dict__)):
+    printed = capfd.readouterr()
+    assert name in caplog.text, "the client's own log was captured"
+    for text in (caplog.text, printed.out, printed.err, repr(kafka), repr(producer.__dict__), repr(transactional.__dict__)):
         assert CANARY not in text
     assert holding(CANARY, door.broker.folder) == [] and holding(USER, door.broker.folder)
 
@@ -69,7 +69,7 @@ START: dict[str, Callable[[KafkaOptions], Any]] = {
 
 
 @pytest.mark.parametrize("what", START)
-def test_a_wrong_password_is_said_at_once_with_the_users_name_and_without_the_password(
+def test_a_wrong_password_is_reported_at_once_with_the_user_and_without_the_password(
     door: Door, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     began = time.monotonic()
@@ -77,20 +77,20 @@ def test_a_wrong_password_is_said_at_once_with_the_users_name_and_without_the_pa
         try:
             START[what](options(door, WRONG))
         finally:
-            assert logging.getLogger("kafka").level == logging.INFO, "a service's log is its own"
+            assert logging.getLogger("kafka").level == logging.INFO, "the service's log level is unchanged"
     assert time.monotonic() - began < REFUSED_WITHIN_S
     assert repr(USER) in str(refused.value) and MECHANISM in str(refused.value)
     assert WRONG not in str(refused.value) and WRONG not in caplog.text
 
 
-def test_an_authority_that_is_not_ours_is_refused(door: Door, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_certificate_from_an_unknown_authority_is_refused(door: Door, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = Secure(tmp_path_factory.mktemp("other"))
     with pytest.raises(InvalidEnvironment, match="KAFKA_CERTIFICATE"):
         Producer(AtLeastOnce(), options(door, INGEST_KAFKA_SSL_TRUSTSTORE_LOCATION=str(other.authority)))
 
 
-def test_what_a_user_may_not_read_is_told_as_that(door: Door, name: str) -> None:
-    """Describe lets a user ask for offsets and transactions; records, and the producers of a partition, need Read."""
+def test_partitions_that_the_user_may_not_read_are_reported_as_such(door: Door, name: str) -> None:
+    """Describe lets a user query offsets and transactions. Records, and the producers of a partition, need Read."""
     topic, kafka = f"described-{uuid.uuid4().hex[:8]}", options(door)
     door.broker.create_topic(topic)
     door.access.allow(USER, topic, (ACLOperation.DESCRIBE, ACLOperation.WRITE))
@@ -106,7 +106,7 @@ def test_what_a_user_may_not_read_is_told_as_that(door: Door, name: str) -> None
     assert (refused.value.code, refused.value.exit_code) == ("BROKER_REFUSED", 4)
 
 
-def test_a_topic_that_may_not_be_written_is_said_and_nothing_is_retried_for_long(door: Door) -> None:
+def test_a_topic_without_write_permission_is_reported_and_not_retried_for_long(door: Door) -> None:
     topic = f"forbidden-{uuid.uuid4().hex[:8]}"
     door.broker.create_topic(topic)
     door.access.allow(USER, topic)

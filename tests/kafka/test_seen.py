@@ -1,4 +1,4 @@
-"""The store of event ids: persistent, bounded, and one transaction with what is written beside it."""
+"""The store of event ids: it is persistent and bounded, and it shares a transaction with the caller's writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ingest.runtime.errors import InvalidInput
 pytestmark = pytest.mark.unit
 
 
-def test_an_id_is_new_once_also_after_a_restart(tmp_path: Path) -> None:
+def test_an_id_is_new_only_once_even_after_a_restart(tmp_path: Path) -> None:
     with SeenIds(tmp_path / "seen") as seen:
         with seen.once("a") as first:
             assert first
@@ -22,7 +22,7 @@ def test_an_id_is_new_once_also_after_a_restart(tmp_path: Path) -> None:
         assert not after_restart
 
 
-def test_the_oldest_ids_go_when_there_are_too_many(tmp_path: Path) -> None:
+def test_the_oldest_ids_are_removed_when_there_are_too_many(tmp_path: Path) -> None:
     with SeenIds(tmp_path / "seen", keep=100) as seen:
         for number in range(500):
             with seen.once(str(number)):
@@ -31,7 +31,7 @@ def test_the_oldest_ids_go_when_there_are_too_many(tmp_path: Path) -> None:
         assert "499" in seen and "400" in seen and "390" not in seen
 
 
-def test_work_that_fails_leaves_its_id_new_and_takes_back_what_it_wrote_beside(tmp_path: Path) -> None:
+def test_failed_work_leaves_its_id_new_and_rolls_back_its_other_writes(tmp_path: Path) -> None:
     with SeenIds(tmp_path / "seen") as seen:
         seen.connection.execute("CREATE TABLE account (cents INTEGER)")
         with pytest.raises(ZeroDivisionError), seen.once("a"):

@@ -1,4 +1,4 @@
-"""`ingest semantics` on a real broker: each mode does what it is known for under each fault, and the verb writes what it found."""
+"""`ingest semantics` on a real broker: each mode behaves as expected under each fault, and the command writes its results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDS, GROUP = 200, 20
 
 @pytest.fixture
 def played(broker: Broker, tmp_path: Path) -> Callable[[str, str], Trial]:
-    """`played(fault, mode)` plays it on the session's broker; not for faults that bounce it."""
+    """`played(fault, mode)` plays a fault on the session's broker. Not for faults that restart the broker."""
 
     def play(name: str, mode: str) -> Trial:
         fault: ModeFault = BY_NAME[name]
@@ -36,32 +36,32 @@ def played(broker: Broker, tmp_path: Path) -> Callable[[str, str], Trial]:
     return play
 
 
-def test_a_lost_reply_doubles_only_where_a_retry_is_not_recognised(played: Callable[[str, str], Trial]) -> None:
+def test_a_lost_reply_duplicates_only_if_the_broker_does_not_recognise_the_retry(played: Callable[[str, str], Trial]) -> None:
     found = {mode: played("reply_lost", mode) for mode in candidate.NAMES}
     harm = {mode: (trial.verdict.lost, trial.verdict.doubled > 0) for mode, trial in found.items()}
     assert harm == {"at_most_once": (0, False), "at_least_once": (0, True), "idempotent": (0, False), "exactly_once": (0, False)}
-    assert found["at_least_once"].struck == 3 and found["exactly_once"].struck == 4, "a commit's reply too"
+    assert found["at_least_once"].struck == 3 and found["exactly_once"].struck == 4, "a commit's reply is lost, too"
     assert not [trial for trial in found.values() if trial.broken]
 
 
-@pytest.mark.slow  # the verb below plays it too
-def test_a_killed_producer_loses_doubles_or_does_neither_by_its_mode(played: Callable[[str, str], Trial]) -> None:
+@pytest.mark.slow  # the command test below plays it too
+def test_a_killed_producer_loses_or_duplicates_records_depending_on_its_mode(played: Callable[[str, str], Trial]) -> None:
     found = {mode: played("producer_killed", mode) for mode in ("at_most_once", "idempotent", "exactly_once")}
     assert found["at_most_once"].verdict.lost > 0 and found["at_most_once"].verdict.doubled == 0
-    assert found["idempotent"].verdict.lost == 0 and found["idempotent"].verdict.doubled >= GROUP, "a group that was not noted"
+    assert found["idempotent"].verdict.lost == 0 and found["idempotent"].verdict.doubled >= GROUP, "a group that was not recorded as sent"
     assert found["exactly_once"].verdict == replace(found["exactly_once"].verdict, lost=0, doubled=0, reordered=0, lost_though_reported=0)
     assert not [trial for trial in found.values() if trial.broken]
 
 
-@pytest.mark.slow  # the verb below plays it too
-def test_a_consumer_killed_between_work_and_commit_repeats_it_but_in_a_transaction(played: Callable[[str, str], Trial]) -> None:
+@pytest.mark.slow  # the command test below plays it too
+def test_a_consumer_killed_between_work_and_commit_repeats_the_work_except_in_a_transaction(played: Callable[[str, str], Trial]) -> None:
     found = {mode: played("consumer_killed", mode) for mode in ("idempotent", "exactly_once")}
     assert found["idempotent"].verdict.doubled > 0 and found["idempotent"].verdict.lost == 0
     assert (found["exactly_once"].verdict.lost, found["exactly_once"].verdict.doubled) == (0, 0)
-    assert found["exactly_once"].verdict.hidden > 0, "its work was in the log, and aborted"
+    assert found["exactly_once"].verdict.hidden > 0, "its output was in the log, and aborted"
 
 
-@pytest.mark.slow  # the verb below plays it too
+@pytest.mark.slow  # the command test below plays it too
 def test_speed_is_measured_for_every_mode_with_and_without_groups(broker: Broker, tmp_path: Path) -> None:
     found = speed.measure(broker, tmp_path, sizes=(50,), seconds=0.2, rounds=1, seed=1, say=lambda text: None)
     assert [(one.group, one.mode) for one in found] == [(group, mode) for group in (None, 50) for mode in candidate.NAMES]
@@ -72,7 +72,7 @@ def test_speed_is_measured_for_every_mode_with_and_without_groups(broker: Broker
 
 
 @pytest.mark.slow
-def test_the_verb_runs_all_of_it_keeps_every_promise_and_draws_it(tmp_path: Path) -> None:
+def test_the_command_runs_all_trials_finds_every_guarantee_kept_and_draws_the_charts(tmp_path: Path) -> None:
     html, png = tmp_path / "new" / "page.html", tmp_path / "new" / "charts.png"
     command = [sys.executable, "-m", "ingest", "semantics", "--quick", "--seed", "3", "--json", "--html", str(html), "--png", str(png)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

@@ -1,4 +1,4 @@
-"""Keyed state: what a failed record or an aborted transaction changed is as if it had never been."""
+"""Keyed state: changes by a failed record or an aborted transaction are undone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ingest.kafka.delivery import Outgoing, State
 pytestmark = pytest.mark.unit
 
 
-def test_a_change_is_seen_at_once_and_kept_with_the_commit() -> None:
+def test_a_change_is_visible_at_once_and_kept_with_the_commit() -> None:
     kept = {b"a": b"1"}
     state = State(kept)
     state[b"a"], state[b"b"] = b"2", b"1"
@@ -20,7 +20,7 @@ def test_a_change_is_seen_at_once_and_kept_with_the_commit() -> None:
     assert kept == {b"a": b"2", b"b": b"1"} and list(state.changes("log", 3)) == []
 
 
-def test_what_a_failed_record_changed_is_taken_back_and_nothing_else() -> None:
+def test_only_the_changes_of_a_failed_record_are_undone() -> None:
     state = State({})
     state[b"a"] = b"1"
     state.take()

@@ -1,4 +1,4 @@
-"""The transactional producer: all or nothing, and the truth about how it ended."""
+"""The transactional producer: all or nothing, and a correct report of the outcome."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_records_of_several_topics_and_partitions_appear_together(make: Make, to
     assert places == {(record.topic, record.partition, record.offset) for name in (first, second) for record in topics.read(name)}
 
 
-def test_an_exception_aborts_and_the_producer_goes_on(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+def test_an_exception_aborts_the_transaction_and_the_producer_continues(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
     name, producer = topic(), make()
     with pytest.raises(ZeroDivisionError), producer.transaction() as transaction:
         transaction.send(name, b"aborted")
@@ -57,7 +57,7 @@ def test_a_key_keeps_its_partition_and_a_partition_its_order(make: Make, topics:
         assert numbers == sorted(numbers)
 
 
-def test_a_second_producer_of_the_id_fences_the_first(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+def test_a_second_producer_with_the_same_id_fences_the_first(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
     name, first = topic(), make()
     with pytest.raises(ProducerFenced, match="PRODUCER_FENCED") as fenced, first.transaction() as transaction:
         transaction.send(name, b"of the first")
@@ -69,10 +69,10 @@ def test_a_second_producer_of_the_id_fences_the_first(make: Make, topics: Topics
     with pytest.raises(InvalidInput, match="PRODUCER_CLOSED"):
         send(first, name, b"again")
     send(second, name, b"goes on")
-    assert topics.values(name) == [b"of the second", b"goes on"], "the zombie took nothing from its successor"
+    assert topics.values(name) == [b"of the second", b"goes on"], "the zombie did not affect its successor"
 
 
-def test_a_producer_that_is_fenced_after_a_commit_without_an_answer_says_that_it_may_be_committed(
+def test_a_producer_fenced_after_an_unanswered_commit_reports_that_it_may_be_committed(
     make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
     name, first = topic(), make(proxy.bootstrap_servers)
@@ -89,13 +89,13 @@ def test_a_producer_that_is_fenced_after_a_commit_without_an_answer_says_that_it
         send(first, name, b"1")
     taking.join(20)
     assert fenced.value.commit_asked
-    until(lambda: topics.values(name) == [b"1"], "it was committed before the fence", 5)
+    until(lambda: topics.values(name) == [b"1"], "the first transaction was committed before the fence", 5)
 
 
-def test_a_fenced_producer_does_not_ask_for_its_id_again_and_fence_its_successor(
+def test_a_fenced_producer_does_not_request_its_id_again_and_fence_its_successor(
     make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
-    """kafka-python 3.0.12 asks for a higher epoch when a record is refused, and the broker aborts what the successor has open."""
+    """kafka-python 3.0.12 requests a higher epoch after a refused record, and the broker then aborts the successor's open transaction."""
     name, zombie = topic(), contextlib.ExitStack()
     first = make(proxy.bootstrap_servers)
     of_the_first = zombie.enter_context(first.transaction())
@@ -107,7 +107,7 @@ def test_a_fenced_producer_does_not_ask_for_its_id_again_and_fence_its_successor
         asked = proxy.delay_reply(Api.INIT_PRODUCER_ID, 0, times=1_000)
         of_the_first.send(name, b"of the zombie")
         until(lambda: of_the_first._in_flight.met((Exception,)), "the zombie's record is refused")
-        with contextlib.suppress(TimeoutError):  # left to itself it must not ask, nor when it is closed
+        with contextlib.suppress(TimeoutError):  # it must not ask by itself, and not when it is closed
             asked.wait(1)
         with pytest.raises(ProducerFenced):
             zombie.close()
@@ -115,7 +115,7 @@ def test_a_fenced_producer_does_not_ask_for_its_id_again_and_fence_its_successor
     assert topics.values(name) == [b"of the second"]
 
 
-def test_a_stable_id_ends_at_once_what_a_killed_producer_left_open_and_a_random_one_does_not(
+def test_only_a_stable_id_ends_the_open_transaction_of_a_killed_producer_at_once(
     make: Make, topics: Topics, topic: Callable[..., str]
 ) -> None:
     name = topic()
@@ -125,12 +125,12 @@ def test_a_stable_id_ends_at_once_what_a_killed_producer_left_open_and_a_random_
         transaction._made.flush()
         with TransactionalProducer(ExactlyOnce(f"random-{uuid.uuid4()}"), topics.servers) as other:
             send(other, name, b"waiting")
-        assert topics.values(name) == [], "everybody waits for the open transaction"
+        assert topics.values(name) == [], "all readers wait for the open transaction"
         make()
-        until(lambda: topics.values(name) == [b"waiting"], "the same id ends it", 5)
+        until(lambda: topics.values(name) == [b"waiting"], "a producer with the same id ends it", 5)
 
 
-def test_a_lost_answer_to_a_commit_is_unknown_and_the_producer_is_replaced(
+def test_a_lost_reply_to_a_commit_means_an_unknown_outcome_and_a_new_producer(
     make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
     def threads() -> int:
@@ -143,12 +143,12 @@ def test_a_lost_answer_to_a_commit_is_unknown_and_the_producer_is_replaced(
     with pytest.raises(OutcomeUnknown, match="not answered") as unknown:
         send(producer, name, b"2")
     assert unknown.value.settled and lost.struck == 1 and unknown.value.code == "OUTCOME_UNKNOWN"
-    until(lambda: threads() <= before, "no thread of the old producer stays", 10)
+    until(lambda: threads() <= before, "no thread of the old producer is left", 10)
     send(producer, name, b"3")
-    assert topics.values(name) == [b"1", b"2", b"3"], "it was committed, which nobody knew"
+    assert topics.values(name) == [b"1", b"2", b"3"], "the commit had succeeded, although its outcome was unknown"
 
 
-def test_a_signal_in_the_midst_of_a_commit_says_that_the_outcome_is_unknown(
+def test_a_signal_during_a_commit_reports_that_the_outcome_is_unknown(
     make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
     name, producer = topic(), make(proxy.bootstrap_servers)
@@ -157,10 +157,10 @@ def test_a_signal_in_the_midst_of_a_commit_says_that_the_outcome_is_unknown(
         send(producer, name, b"2")
     assert "may be committed, or not" in raised.value.__notes__[0]
     send(producer, name, b"3")
-    assert topics.values(name) == [b"1", b"2", b"3"], "it was committed"
+    assert topics.values(name) == [b"1", b"2", b"3"], "the second transaction was committed"
 
 
-def test_what_the_listener_raises_after_the_commit_undoes_nothing(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+def test_an_exception_from_the_listener_after_the_commit_undoes_nothing(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
     name, producer = topic(), make()
     first = producer._made
 
@@ -174,7 +174,7 @@ def test_what_the_listener_raises_after_the_commit_undoes_nothing(make: Make, to
     assert topics.values(name) == [b"1", b"2"] and producer._made is first
 
 
-def test_a_commit_that_never_arrived_is_unknown_too_and_then_nothing_is_there(
+def test_a_commit_that_never_arrived_has_an_unknown_outcome_and_leaves_nothing(
     make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
     name, producer = topic(), make(proxy.bootstrap_servers, commit_within_s=2)
@@ -188,7 +188,7 @@ def test_a_commit_that_never_arrived_is_unknown_too_and_then_nothing_is_there(
     assert topics.values(name) == [b"1", b"3"]
 
 
-def test_when_no_new_producer_can_be_had_it_says_that_all_is_still_open(
+def test_without_a_replacement_producer_the_error_says_that_it_may_still_be_committed(
     make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
     name, producer = topic(), make(proxy.bootstrap_servers, commit_within_s=1, bootstrap_timeout_ms=500, max_block_ms=1_000)
@@ -205,8 +205,10 @@ def test_when_no_new_producer_can_be_had_it_says_that_all_is_still_open(
     assert topics.values(name) == [b"1", b"3"]
 
 
-def test_a_record_that_was_given_up_aborts_the_transaction(make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]) -> None:
-    """kafka-python 3.0.12 says that such a commit went well: it forgets the record, or all of them."""
+def test_a_record_that_could_not_be_delivered_aborts_the_transaction(
+    make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
+) -> None:
+    """kafka-python 3.0.12 reports such a commit as successful: it loses this record, or all of them."""
     name = topic()
     producer = make(proxy.bootstrap_servers, request_timeout_ms=500, delivery_timeout_ms=1_000)
     with pytest.raises(TransactionAborted, match="not acknowledged") as aborted, producer.transaction() as transaction:
@@ -214,22 +216,22 @@ def test_a_record_that_was_given_up_aborts_the_transaction(make: Make, proxy: Pr
         transaction._made.flush()
         cut = proxy.cut_request(Api.PRODUCE, times=1_000)
         transaction.send(name, b"2")
-        until(lambda: bool(transaction._in_flight.met((Exception,))), "the record was given up")
+        until(lambda: bool(transaction._in_flight.met((Exception,))), "the record has failed")
         cut.release()
     assert (aborted.value.code, aborted.value.exit_code) == ("TRANSACTION_ABORTED", 5)
     send(producer, name, b"3")
     assert topics.values(name) == [b"3"]
 
 
-def test_a_record_of_an_aborted_transaction_that_arrives_late_is_not_in_the_next_one(
+def test_a_late_record_of_an_aborted_transaction_is_not_in_the_next_transaction(
     make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
-    """The caller ends the transaction with an exception of its own; an abort alone leaves the producer's epoch as it was."""
+    """The caller ends the transaction with its own exception. An abort alone does not change the producer's epoch."""
     name, producer = topic(), make(proxy.bootstrap_servers, request_timeout_ms=500, delivery_timeout_ms=600)
     stuck, again = proxy.keep_request(Api.PRODUCE), proxy.cut_request(Api.PRODUCE, times=1_000)
     with pytest.raises(ZeroDivisionError), producer.transaction() as transaction:
         transaction.send(name, b"aborted")
-        until(lambda: transaction._in_flight.met((Exception,)), "the record is given up", 8)
+        until(lambda: transaction._in_flight.met((Exception,)), "the record has failed", 8)
         again.release()
         raise ZeroDivisionError
     with producer.transaction() as transaction:
@@ -241,7 +243,7 @@ def test_a_record_of_an_aborted_transaction_that_arrives_late_is_not_in_the_next
     assert topics.values(name, "read_uncommitted") == [b"of the next one"]
 
 
-def test_an_abort_that_is_not_answered_has_a_deadline_and_the_producer_is_replaced(
+def test_an_unanswered_abort_times_out_and_the_producer_is_replaced(
     make: Make, proxy: Proxy, topics: Topics, topic: Callable[..., str]
 ) -> None:
     name, producer = topic(), make(proxy.bootstrap_servers, commit_within_s=1)
@@ -259,13 +261,13 @@ def test_an_abort_that_is_not_answered_has_a_deadline_and_the_producer_is_replac
 
 
 @pytest.mark.slow
-def test_after_its_timeout_the_broker_aborts_a_transaction_by_itself(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
+def test_the_broker_aborts_a_transaction_after_its_timeout(make: Make, topics: Topics, topic: Callable[..., str]) -> None:
     name, producer = topic(), make(timeout_ms=1_000)
     with pytest.raises(ProducerFenced, match="older than its timeout") as ended, producer.transaction() as transaction:
         transaction.send(name, b"1")
         transaction._made.flush()
         began = time.monotonic()
-        # The broker looks every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
+        # The broker checks every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
         until(lambda: topics.stable(name), "the broker has ended the transaction", 20)
         assert time.monotonic() - began > 0.5
         transaction.send(name, b"2")
@@ -283,7 +285,7 @@ def test_a_fast_caller_waits_for_a_slow_broker(make: Make, proxy: Proxy, topic: 
         began = time.monotonic()
         for _ in range(20):
             transaction.send(name, bytes(10_000))
-        assert late.struck == 1 and time.monotonic() - began >= 0.4, "it waited for acknowledgements"
+        assert late.struck == 1 and time.monotonic() - began >= 0.4, "the caller waited for acknowledgements"
 
 
 def test_without_a_broker_it_says_so() -> None:

@@ -1,4 +1,4 @@
-"""`ingest transactions`: what the coordinator holds, who holds readers up, and the end of it after a question."""
+"""`ingest transactions`: lists open transactions, shows which ones block readers, and aborts one after a confirmation."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 from tests.kafka.topics import Topics, until
 
 
-def command(servers: str, *words: str, said: str = "") -> subprocess.CompletedProcess[str]:
+def command(servers: str, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     verb = [sys.executable, "-m", "ingest", "transactions", "--bootstrap-servers", servers, *words]
-    return subprocess.run(verb, capture_output=True, text=True, input=said, timeout=60, check=False)
+    return subprocess.run(verb, capture_output=True, text=True, input=typed, timeout=60, check=False)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def row(topics: Topics, name: str) -> Callable[[], Listed]:
 
 @pytest.fixture
 def open_one(topics: Topics, topic: Callable[..., str], name: str) -> Iterator[tuple[str, TransactionalProducer]]:
-    """A transaction with three records in partition 1, and five committed ones of somebody else behind them."""
+    """A transaction with three records in partition 1, followed by five records of another producer without a transaction."""
     sink = topic(2)
     producer = TransactionalProducer(ExactlyOnce(name, 60_000), topics.servers)
     with contextlib.suppress(ProducerFenced), producer.transaction() as transaction:
@@ -62,7 +62,7 @@ def open_one(topics: Topics, topic: Callable[..., str], name: str) -> Iterator[t
     producer.close()
 
 
-def test_the_states_of_a_transaction_are_told(topics: Topics, topic: Callable[..., str], name: str, row: Callable[[], Listed]) -> None:
+def test_the_states_of_a_transaction_are_listed(topics: Topics, topic: Callable[..., str], name: str, row: Callable[[], Listed]) -> None:
     sink = topic()
     with TransactionalProducer(ExactlyOnce(name), topics.servers) as producer:
         assert (row().state, row().age_s, row().partitions, row().timeout_ms) == ("Empty", None, (), 10_000)
@@ -81,7 +81,7 @@ def test_the_states_of_a_transaction_are_told(topics: Topics, topic: Callable[..
         assert row().producer_id == first.producer_id
 
 
-def test_the_one_that_holds_readers_up_comes_first_with_how_much(
+def test_the_transaction_that_blocks_readers_is_listed_first_with_the_records_it_blocks(
     topics: Topics, open_one: tuple[str, TransactionalProducer], name: str, row: Callable[[], Listed]
 ) -> None:
     sink, _ = open_one
@@ -92,35 +92,35 @@ def test_the_one_that_holds_readers_up_comes_first_with_how_much(
         transaction.send(sink, b"behind", partition=1)
         transaction._made.flush()
         behind = next(each for each in listed(KafkaOptions(topics.servers)) if each.transactional_id == f"{name}-2")
-        assert [each.holds for each in behind.held] == [False] and behind.held_back == 0, "it waits itself"
+        assert [each.holds for each in behind.held] == [False] and behind.held_back == 0, "this transaction is itself blocked"
         assert listed(KafkaOptions(topics.servers))[0].transactional_id == name
     shown = command(topics.servers, "--open").stdout
     assert f"{name} holds back {sink}[1] at offset 0: 9 records up to offset " in shown and "Ongoing" in shown
 
 
-def test_what_waits_is_counted_in_records_without_the_markers_between_them(
+def test_blocked_records_are_counted_without_the_markers_between_them(
     topics: Topics, open_one: tuple[str, TransactionalProducer], name: str, row: Callable[[], Listed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, _ = open_one
     with TransactionalProducer(ExactlyOnce(f"{name}-2"), topics.servers) as second, second.transaction() as transaction:
         transaction.send(sink, b"behind", partition=1)
-    until(lambda: row().held_back == 10, "its record and its marker are there", 5)
+    until(lambda: row().held_back == 10, "the second transaction's record and marker are in the log", 5)
     assert row().records_held_back == 9
     logger = logging.getLogger("kafka")
     monkeypatch.setattr(logger, "level", logging.INFO)
     monkeypatch.setattr("ingest.kafka.open_transactions.COUNTED_MAX", 9)
     assert (row().held_back, row().records_held_back, row().held[0].records) == (10, None, None)
-    assert logger.level == logging.INFO, "a service's log is its own"
+    assert logger.level == logging.INFO, "the service's log level is unchanged"
 
 
-def test_aborting_asks_first_and_then_fences(topics: Topics, open_one: tuple[str, TransactionalProducer], name: str) -> None:
+def test_an_abort_asks_for_confirmation_and_then_fences(topics: Topics, open_one: tuple[str, TransactionalProducer], name: str) -> None:
     sink, _ = open_one
-    refused = command(topics.servers, "--abort", name, said="n\n")
+    refused = command(topics.servers, "--abort", name, typed="n\n")
     assert refused.returncode == 0 and "nothing was done" in refused.stdout and topics.values(sink) == []
     unasked = command(topics.servers, "--abort", name, "--json")
     assert unasked.returncode == 2 and json.loads(unasked.stdout)["error"]["code"] == "NOT_CONFIRMED"
     began = time.monotonic()
-    done = command(topics.servers, "--abort", name, said="y\n")
+    done = command(topics.servers, "--abort", name, typed="y\n")
     assert done.returncode == 0 and f"aborted the transaction of {name}" in done.stdout, done.stderr
     assert time.monotonic() - began < 30
     assert topics.values(sink) == [b"waiting"] * 5
@@ -134,7 +134,7 @@ def test_json_is_one_document(topics: Topics, open_one: tuple[str, Transactional
     assert found["partitions"] == [{"topic": open_one[0], "partition": 1}]
 
 
-def test_a_topic_that_was_deleted_under_an_open_transaction_hides_no_other(
+def test_a_topic_deleted_during_an_open_transaction_hides_no_other_transaction(
     topics: Topics, topic: Callable[..., str], open_one: tuple[str, TransactionalProducer], name: str, row: Callable[[], Listed]
 ) -> None:
     gone = topic()
@@ -157,13 +157,15 @@ def test_a_topic_that_was_deleted_under_an_open_transaction_hides_no_other(
     ("state", "is_open"), [("PrepareCommit", True), ("PrepareAbort", True), ("PrepareEpochFence", True), ("Dead", False), ("Empty", False)]
 )
 @pytest.mark.unit
-def test_each_state_of_a_reply_is_open_or_decided(state: str, is_open: bool) -> None:
-    """At the level of the reply. The first two are shown by a broker in test_transactions_stuck.py. PrepareEpochFence lasts for a moment
-    only, and Dead is never told: brokers leave ids that are expiring out of both replies."""
-    told = DescribeTransactionsResponse.TransactionState
-    at = told.TopicData(topic="t", partitions=[3])
+def test_each_state_of_a_reply_is_either_open_or_not(state: str, is_open: bool) -> None:
+    """Tests the parsing of a reply. A broker shows the first two states in test_transactions_stuck.py.
+
+    PrepareEpochFence lasts only for a moment. Dead is never reported: brokers omit expiring ids from both replies.
+    """
+    in_reply = DescribeTransactionsResponse.TransactionState
+    at = in_reply.TopicData(topic="t", partitions=[3])
     started_ms = int(time.time() * 1000) - 5_000
-    one = told(
+    one = in_reply(
         error_code=0,
         transactional_id="x",
         transaction_state=state,
@@ -182,15 +184,15 @@ def test_each_state_of_a_reply_is_open_or_decided(state: str, is_open: bool) -> 
     assert (made.age_s is not None, len(made.partitions), len(made.held)) == (is_open, is_open, is_open)
 
 
-def test_a_broker_of_before_the_question_is_named_as_too_old(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client is told that this one is a 2.8, and refuses by itself what such a broker does not know."""
+def test_a_broker_without_the_request_is_refused_as_too_old(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client assumes broker version 2.8 and itself refuses requests that such a broker does not support."""
     monkeypatch.setattr("ingest.kafka.open_transactions.KafkaAdminClient", partial(KafkaAdminClient, api_version=(2, 8)))
     with pytest.raises(InvalidEnvironment, match="BROKER_TOO_OLD") as old:
         listed(KafkaOptions(topics.servers))
     assert old.value.exit_code == 4
 
 
-def test_what_cannot_be_aborted_is_said(topics: Topics, name: str) -> None:
+def test_an_impossible_abort_is_refused_with_the_reason(topics: Topics, name: str) -> None:
     kafka = KafkaOptions(topics.servers)
     with pytest.raises(InvalidInput, match="TRANSACTIONAL_ID_UNKNOWN"):
         abort(kafka, "nobody")

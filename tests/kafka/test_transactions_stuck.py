@@ -1,7 +1,7 @@
-"""A transaction whose markers cannot be written stays PrepareCommit or PrepareAbort; an id that expires is gone.
+"""A transaction whose markers cannot be written stays PrepareCommit or PrepareAbort, and an expired id disappears.
 
-The broker of this test keeps its data on two disks. One of them is taken away under it, with a partition of two open transactions;
-that of their coordinator is on the other one.
+The broker of this test keeps its data on two disks. The test removes one of them, which contains a partition that two open transactions
+have written to. The partition of their coordinator is on the other disk.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def two_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broke
 
 
 def coordinator(transactional_id: str) -> int:
-    """The partition of __transaction_state, as brokers choose it: Java's hash of the text."""
+    """The partition of __transaction_state that brokers choose: Java's hash of the text."""
     number = 0
     for letter in transactional_id:
         number = (31 * number + ord(letter)) & 0xFFFFFFFF
     return (number & 0x7FFFFFFF) % COORDINATORS
 
 
-@pytest.mark.slow  # a broker of its own, that is killed and started again
-def test_a_transaction_whose_markers_cannot_be_written_is_told_as_decided_and_an_expired_id_is_gone(
+@pytest.mark.slow  # it has its own broker, which is killed and restarted
+def test_a_transaction_without_written_markers_is_listed_as_prepared_and_an_expired_id_is_not(
     two_disks: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers, first, second, away = two_disks.bootstrap_servers, *(two_disks.folder / name for name in ("data", "second", "away"))
@@ -113,4 +113,4 @@ def test_a_transaction_whose_markers_cannot_be_written_is_told_as_decided_and_an
     until(lambda: states() == ("CompleteCommit", "CompleteAbort"), "the markers are written", 20)
     assert [record.value for record in topics.read("t")] == [b"committed"]
     until(gone, "both ids have expired", 20)
-    assert {state for each in seen for state in each} == {"CompleteCommit", "CompleteAbort", None}, "brokers do not tell Dead"
+    assert {state for each in seen for state in each} == {"CompleteCommit", "CompleteAbort", None}, "brokers do not report the state Dead"

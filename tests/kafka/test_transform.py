@@ -1,4 +1,4 @@
-"""A transform in this process: grouping, poison, state, what it refuses, and transactions that fail."""
+"""A transform in this process: grouping, poison, state, refused settings, and failed transactions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Run = Callable[..., Transformed]
 
 @pytest.fixture
 def run(topics: Topics) -> Run:
-    """`run(source, function, sinks, count)` works until that many records are through, or none has come for three seconds."""
+    """`run(source, function, sinks, count)` runs until `count` records are processed, or none has arrived for three seconds."""
 
     def made(source: str, function: Any, sinks: list[str], count: int, *, servers: str = topics.servers, **more: Any) -> Transformed:
         with Transform(source, function, sinks, ExactlyOnce(f"t-{source}"), source, servers, **more) as instance:
@@ -53,9 +53,7 @@ def test_records_are_grouped_into_few_transactions(run: Run, topics: Topics, sou
         assert numbers == sorted(numbers) and len(numbers) == 40
 
 
-def test_slow_work_is_shared_out_so_that_no_transaction_comes_near_its_timeout(
-    topics: Topics, source: str, topic: Callable[..., str]
-) -> None:
+def test_slow_work_is_split_so_that_no_transaction_comes_near_its_timeout(topics: Topics, source: str, topic: Callable[..., str]) -> None:
     sink = topic(2)
 
     def slow(record: Any) -> Iterator[Outgoing]:
@@ -68,7 +66,7 @@ def test_slow_work_is_shared_out_so_that_no_transaction_comes_near_its_timeout(
     found = topics.read(sink)
     for partition in (0, 1):
         numbers = [int(record.value) for record in found if record.partition == partition]
-        assert numbers == sorted(numbers), "what was given back came next"
+        assert numbers == sorted(numbers), "returned records are processed next"
     assert sorted(int(record.value) for record in found) == list(range(100))
 
 
@@ -96,10 +94,10 @@ def test_a_dead_letter_is_in_the_same_transaction(run: Run, topics: Topics, sour
 
 
 @pytest.mark.parametrize(("key", "value", "why"), [(None, b"x" * 1_100_000, "MessageSizeTooLarge"), (None, None, "key or value")])
-def test_what_can_never_be_sent_ends_the_run_by_the_record_that_it_was_made_of(
+def test_output_that_cannot_be_sent_stops_the_run_and_names_its_input_record(
     run: Run, topics: Topics, source: str, topic: Callable[..., str], key: bytes | None, value: bytes | None, why: str
 ) -> None:
-    """Not five transactions and an advice to send it again; nor a dead letter beside the half of its output that was sent."""
+    """Neither are there five attempts and the advice to retry, nor a dead letter beside half of the record's output."""
     sink, letters = topic(), topic()
 
     def function(record: Any) -> Iterator[Outgoing]:
@@ -112,7 +110,7 @@ def test_what_can_never_be_sent_ends_the_run_by_the_record_that_it_was_made_of(
     assert topics.values(sink) == topics.values(letters) == []
 
 
-def test_without_a_dead_letter_topic_poison_ends_the_run_with_nothing_visible_and_run_again_passes_no_record_over(
+def test_poison_without_a_dead_letter_topic_stops_the_run_and_the_next_run_skips_no_record(
     topics: Topics, source: str, topic: Callable[..., str]
 ) -> None:
     sink, bad = topic(), True
@@ -142,11 +140,11 @@ def test_without_a_dead_letter_topic_poison_ends_the_run_with_nothing_visible_an
         ),
     ],
 )
-def test_a_transaction_that_fails_or_is_not_answered_is_done_again_exactly(
+def test_a_failed_or_unanswered_transaction_is_repeated_with_exact_results(
     run: Run, topics: Topics, source: str, topic: Callable[..., str], proxy: Proxy, api: Api, lost: str
 ) -> None:
     sink, changelog = topic(), topic(2, cleanup_policy="compact")
-    # Longer than the producer is willing to wait, so that it gives the transaction up.
+    # Longer than the producer waits, so that it abandons the transaction.
     fault = proxy.drop_reply(api) if lost == "reply" else proxy.cut_request(api, times=1_000)
     quick = {"request_timeout_ms": 700, "delivery_timeout_ms": 1_000, "commit_within_s": 1.5}
     threading.Timer(4, fault.release).start()
@@ -162,7 +160,7 @@ def test_a_transaction_that_fails_or_is_not_answered_is_done_again_exactly(
     assert sorted(count for _, count in found) == sorted(list(range(1, 21)) * 5), "the state counted each input once"
 
 
-def test_a_transform_outlives_brokers_that_are_away_for_some_seconds(
+def test_a_transform_survives_brokers_that_are_down_for_some_seconds(
     topics: Topics, source: str, topic: Callable[..., str], proxy: Proxy
 ) -> None:
     sink = topic(2)
@@ -181,7 +179,7 @@ def test_a_transform_outlives_brokers_that_are_away_for_some_seconds(
         topics.write(source, [b"%d" % number for number in range(100, 200)], lambda number: b"key-%d" % (number % 5))
         returning: list[threading.Timer] = []
 
-        def on_step(step: str) -> None:  # in the midst of a transaction
+        def on_step(step: str) -> None:  # during a transaction
             if step == "begun" and not returning:
                 proxy.refuse()
                 returning.append(threading.Timer(4, proxy.restore))
@@ -213,7 +211,7 @@ def test_state_is_restored_and_deleted_keys_stay_deleted(run: Run, topics: Topic
 
 
 def opened(topics: Topics, changelog: str, value: bytes) -> KafkaProducer:
-    """A producer whose transaction is open, with this value in partition 0."""
+    """A producer with an open transaction that contains this value in partition 0."""
     producer = KafkaProducer(bootstrap_servers=topics.servers, transactional_id=f"s-{uuid.uuid4().hex}")
     producer.init_transactions()
     producer.begin_transaction()
@@ -222,8 +220,8 @@ def opened(topics: Topics, changelog: str, value: bytes) -> KafkaProducer:
     return producer
 
 
-def test_restoring_reads_behind_an_open_transaction_too(topics: Topics, topic: Callable[..., str]) -> None:
-    """A dead owner's transaction is still open, and its successor has committed behind it: both count before a third one begins."""
+def test_a_restore_waits_for_an_open_transaction_and_reads_the_commits_after_it(topics: Topics, topic: Callable[..., str]) -> None:
+    """A dead owner's transaction is still open, and its successor has committed after it. A third owner must wait for both."""
     changelog = topic(1, cleanup_policy="compact")
     dead, heir = (opened(topics, changelog, value) for value in (b"of the dead", b"of the heir"))
     heir.commit_transaction()
@@ -232,7 +230,7 @@ def test_restoring_reads_behind_an_open_transaction_too(topics: Topics, topic: C
     restoring = threading.Thread(target=lambda: found.append(states[0][b"k"]))
     restoring.start()
     restoring.join(2)
-    assert restoring.is_alive() and not found, "it waits for the open one"
+    assert restoring.is_alive() and not found, "the restore waits for the open transaction"
     dead.abort_transaction()
     restoring.join(20)
     assert found == [b"of the heir"]
@@ -240,7 +238,7 @@ def test_restoring_reads_behind_an_open_transaction_too(topics: Topics, topic: C
     heir.close()
 
 
-def test_a_changelog_that_is_held_up_for_too_long_ends_the_run(
+def test_a_changelog_that_is_blocked_for_too_long_stops_the_run(
     topics: Topics, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.kafka.delivery.state._RESTORE_STALL_S", 0.5)
@@ -253,7 +251,7 @@ def test_a_changelog_that_is_held_up_for_too_long_ends_the_run(
     holder.close()
 
 
-def test_what_cannot_be_right_is_refused_at_the_start(topics: Topics, source: str, topic: Callable[..., str]) -> None:
+def test_invalid_settings_are_refused_at_the_start(topics: Topics, source: str, topic: Callable[..., str]) -> None:
     sink, log = topic(), topic(3)
 
     def start(sources: Any, **more: Any) -> None:
@@ -275,7 +273,7 @@ def test_what_cannot_be_right_is_refused_at_the_start(topics: Topics, source: st
 
 
 def _grow(topics: Topics, source: str) -> None:
-    """A second partition, and a record in it."""
+    """Add a second partition and write a record to it."""
     with admin(topics.servers, timeout_s=20) as client:
         client.create_partitions({source: 2})
     writer = KafkaProducer(bootstrap_servers=topics.servers)
@@ -283,7 +281,7 @@ def _grow(topics: Topics, source: str) -> None:
     writer.close()
 
 
-def test_a_source_that_grows_beyond_its_changelog_ends_the_run(topics: Topics, topic: Callable[..., str]) -> None:
+def test_a_source_with_more_partitions_than_its_changelog_stops_the_run(topics: Topics, topic: Callable[..., str]) -> None:
     source, sink, changelog = topic(1), topic(), topic(1, cleanup_policy="compact")
     mode = ExactlyOnce(f"t-{source}")
     soon: dict[str, Any] = {"consumer_options": {"metadata_max_age_ms": 500}}
@@ -295,10 +293,8 @@ def test_a_source_that_grows_beyond_its_changelog_ends_the_run(topics: Topics, t
     assert topics.committed(source, source) == {0: 0, 1: 0}
 
 
-def test_partitions_that_are_added_are_read_although_the_group_answers_late(
-    topics: Topics, topic: Callable[..., str], proxy: Proxy
-) -> None:
-    """kafka-python 3.0.12 forgets the rebalance when a poll ends before the leader has the broker's answer to its assignment."""
+def test_added_partitions_are_read_although_the_group_replies_late(topics: Topics, topic: Callable[..., str], proxy: Proxy) -> None:
+    """kafka-python 3.0.12 forgets the rebalance if a poll ends before the leader has the broker's reply to its assignment."""
     source, sink = topic(1), topic()
     late = proxy.delay_reply(Api.SYNC_GROUP, 2.5, skip=1)
     mode, soon = ExactlyOnce(f"t-{source}"), {"metadata_max_age_ms": 500}
@@ -314,7 +310,9 @@ def test_partitions_that_are_added_are_read_although_the_group_answers_late(
     assert topics.values(sink) == [b"1"] and topics.committed(source, source) == {0: 0, 1: 1}
 
 
-def test_a_sink_that_was_not_named_is_refused_and_nothing_is_sent(run: Run, topics: Topics, source: str, topic: Callable[..., str]) -> None:
+def test_output_to_an_undeclared_sink_is_refused_and_nothing_is_sent(
+    run: Run, topics: Topics, source: str, topic: Callable[..., str]
+) -> None:
     sink, other = topic(), topic()
     with pytest.raises(InvalidInput, match="SINK_UNKNOWN"):
         run(source, lambda record: [Outgoing(sink, b"a"), Outgoing(other, b"b")], [sink], 100, dead_letter=None)

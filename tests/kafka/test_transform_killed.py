@@ -1,4 +1,4 @@
-"""Consume, transform, produce, with instances that are killed: each input's effects once, in order, nothing seen before its commit."""
+"""Transforms with killed instances: each input has its effect once and in order, and no output is visible before its commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS = 7
 
 
 class Scene:
-    """Topics and a group; what is put into the source and what must come out of it."""
+    """Topics and a group: writes the source and checks the output."""
 
     def __init__(self, topics: Topics, topic: Callable[..., str], partitions: int) -> None:
         self.topics = topics
@@ -42,14 +42,14 @@ class Scene:
         return [json.loads(value) for value in self.topics.values(self.sink)]
 
     def only_whole_transactions_are_visible(self) -> None:
-        """What read_committed shows is what the committed offsets cover, not a record more or less."""
-        until(lambda: self._covered() == len(self.seen()), "visible outputs are those of the committed offsets", 5)
+        """The outputs visible with read_committed are exactly those of the committed offsets."""
+        until(lambda: self._covered() == len(self.seen()), "the visible outputs are those of the committed offsets", 5)
 
     def _covered(self) -> int:
         return sum(self.topics.committed(self.source, self.group).values())
 
     def killed_under_load(self, doomed: Instance, records: int) -> None:
-        """Write on until it has killed itself."""
+        """Keep writing until the instance has killed itself."""
 
         def dead() -> bool:
             self.write(records)
@@ -63,7 +63,9 @@ class Scene:
         until(lambda: self.topics.stable(self.sink), "no transaction is open")
         seen = self.seen()
         assert sorted(int(each["input"]) for each in seen) == list(range(self.written)), "each input once, none lost"
-        assert sorted(self.topics.values(self.settings["audit"])) == sorted(self.topics.values(self.sink)), "both sinks hold the same"
+        assert sorted(self.topics.values(self.settings["audit"])) == sorted(self.topics.values(self.sink)), (
+            "both sinks contain the same outputs"
+        )
         by_key: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for each in seen:
             by_key[each["key"]].append(each)
@@ -101,7 +103,7 @@ def test_several_instances_killed_between_every_two_steps_give_each_effect_once(
         each.wait_for("started")
     for number, step in enumerate(STEPS):
         at = number % count
-        alive.pop(at).kill()  # at any moment: the others take its partitions over after its session
+        alive.pop(at).kill()  # at any moment: the others take over its partitions when its session times out
         stage.write(200)
         doomed = instances(stage.instance(at, rebalance=rebalance, at=step))
         stage.killed_under_load(doomed, 20)
@@ -132,43 +134,43 @@ def test_instances_that_come_and_go_under_load_give_each_effect_once(
     assert counts[0]["records"] > 0
 
 
-@pytest.mark.slow  # docs/tutorial/delivery.md plays it in make test
-def test_a_zombie_that_wakes_with_its_transaction_still_open_is_fenced_by_the_group(
-    scene: Callable[[int], Scene], instances: Start
-) -> None:
-    """The broker would still commit its transaction; only the generation that comes with the offsets tells that it is a zombie."""
+@pytest.mark.slow  # docs/tutorial/delivery.md covers it in make test
+def test_a_zombie_that_wakes_with_an_open_transaction_is_fenced_by_the_group(scene: Callable[[int], Scene], instances: Start) -> None:
+    """The broker would still commit its transaction. Only the group generation sent with the offsets shows that it is a zombie."""
     stage = scene(1)
-    stage.settings["changelog"] = None  # with one, the heir would wait until the open transaction is out of it
+    stage.settings["changelog"] = None  # with one, the successor would wait for the open transaction in it
     stage.write(30)
     zombie = instances(stage.instance(0, at="flushed", signal="SIGSTOP", transaction_timeout_ms=120_000))
     zombie.wait_for("reached flushed")
-    heir = instances(stage.instance(1))
-    until(lambda: stage._covered() == 30, "the heir has the partition and has done the work")
+    successor = instances(stage.instance(1))
+    until(lambda: stage._covered() == 30, "the successor owns the partition and has done the work")
     assert not stage.topics.stable(stage.sink)
     zombie.process.send_signal(signal.SIGCONT)
     stage.complete()
-    heir.stop()
+    successor.stop()
     stage.write(30)
     stage.complete()
-    assert zombie.stop()["repeated"] == 1, "it gave up what it had and is a member again"
+    assert zombie.stop()["repeated"] == 1, "the zombie abandoned its transaction and rejoined the group"
 
 
 @pytest.mark.slow
-def test_the_heir_of_a_partition_waits_for_offsets_of_an_open_transaction(scene: Callable[[int], Scene], instances: Start) -> None:
+def test_the_next_owner_of_a_partition_waits_for_offsets_of_an_open_transaction(scene: Callable[[int], Scene], instances: Start) -> None:
     stage = scene(1)
     stage.write(30)
     zombie = instances(stage.instance(0, at="offsets_sent", signal="SIGSTOP"))
     zombie.wait_for("reached offsets_sent")
-    heir = instances(stage.instance(1))
+    successor = instances(stage.instance(1))
     stage.complete()  # after the broker has aborted the zombie's transaction
     zombie.process.send_signal(signal.SIGCONT)
     assert zombie.process.wait(30) == 1 and "PRODUCER_FENCED" in zombie.log.read_text()
     stage.write(30)
     stage.complete()
-    heir.stop()
+    successor.stop()
 
 
-def test_killed_while_the_answer_to_its_commit_is_on_the_way(scene: Callable[[int], Scene], instances: Start, proxy: Proxy) -> None:
+def test_an_instance_killed_before_the_reply_to_its_commit_gives_each_effect_once(
+    scene: Callable[[int], Scene], instances: Start, proxy: Proxy
+) -> None:
     stage = scene(1)
     stage.write(30)
     held = proxy.hold_reply(Api.END_TXN)
@@ -190,7 +192,7 @@ def test_killed_while_the_answer_to_its_commit_is_on_the_way(scene: Callable[[in
         pytest.param(Api.TXN_OFFSET_COMMIT, marks=pytest.mark.slow),
     ],
 )
-def test_a_lost_reply_makes_nothing_twice(scene: Callable[[int], Scene], instances: Start, proxy: Proxy, api: Api) -> None:
+def test_a_lost_reply_causes_no_duplicate(scene: Callable[[int], Scene], instances: Start, proxy: Proxy, api: Api) -> None:
     stage = scene(1)
     stage.write(60)
     lost = proxy.cut_reply(api, times=2)

@@ -1,4 +1,4 @@
-"""Topics seen from outside: plain kafka-python, none of the code under test."""
+"""Access to topics with plain kafka-python, without the code under test."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 40.0
 Make: TypeAlias = "Callable[..., TransactionalProducer]"
-# For members of a group that come and go within a test.
+# For group members that join and leave within a test.
 QUICK: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300}
 
 
 def until(reached: Callable[[], bool], what: str, timeout_s: float = DEADLINE_S) -> None:
-    """polling.until, with the patience that brokers need."""
+    """polling.until with a deadline that suits brokers."""
     polling.until(reached, what, timeout_s)
 
 
@@ -35,21 +35,21 @@ class Interrupted(BaseException):
 
 @contextmanager
 def struck(held: ProxyFault) -> Iterator[None]:
-    """A signal strikes the main thread as soon as the reply is held, and raises Interrupted there."""
+    """Send a signal to the main thread as soon as the reply is held; it raises Interrupted there."""
 
     def interrupt(*_: object) -> None:
         raise Interrupted
 
-    def strike() -> None:
+    def send_signal() -> None:
         held.wait(20)
         os.kill(os.getpid(), signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, interrupt)
-    striking = threading.Thread(target=strike)
-    striking.start()
+    signalling = threading.Thread(target=send_signal)
+    signalling.start()
     try:
         yield
-        striking.join(20)
+        signalling.join(20)
     finally:
         signal.signal(signal.SIGUSR1, before)
         held.release()
@@ -67,7 +67,7 @@ class Topics:
         producer.close()
 
     def read(self, topic: str, level: str = "read_committed", timeout_s: float = DEADLINE_S) -> list[Any]:
-        """All records up to the last stable offset (or the end), by partition and offset."""
+        """All records up to the last stable offset (or the end), ordered by partition and offset."""
         with self._reader(isolation_level=level) as reader:
             places = [TopicPartition(topic, number) for number in sorted(reader.partitions_for_topic(topic))]
             reader.assign(places)
@@ -91,7 +91,7 @@ class Topics:
             return bool(every.end_offsets(places) == committed.end_offsets(places))
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
-        """The group's committed next offsets by partition, without those of open transactions."""
+        """The group's committed offsets by partition, without those of open transactions."""
         with self._reader(group_id=group) as reader:
             places = [TopicPartition(topic, number) for number in reader.partitions_for_topic(topic)]
             return {place.partition: reader.committed(place) or 0 for place in places}

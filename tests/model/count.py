@@ -1,8 +1,8 @@
-"""What `ingest verify` counts, in small: rows found by (epoch, batch, partition) against what the batches put there (I4).
+"""The count of `ingest verify`, simplified: rows found per (epoch, batch, partition) against the rows that the batches inserted (I4).
 
-A batch is held to its own counts, until a seek reads it again: then, once epochs from that seek on have read all of it that the seek
-covers, to what stood of it when the seek looked. An offset is whole if nothing is missing of any batch that read it: a later batch that
-read it again inserted only what was missing then, and proves nothing of the rest.
+A batch is checked against its own counts until a seek re-reads it. Once that seek's epoch or later ones have re-read all offsets that the
+seek covers, the batch is checked against its rows that existed at the seek's snapshot. An offset is complete if no batch that read it
+misses a row. A later batch that re-read it inserted only the rows that were missing then, and proves nothing about the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.model.delta import Key, Rows, Table, Version
 
 
 class LedgerRow(NamedTuple):
-    """A row of the ledger behind its key (kind, epoch, batch, partition, start); `looked` is the seek's (target, quarantine)."""
+    """A row of the ledger, without its key (kind, epoch, batch, partition, start)."""
 
     topic: str
     end: int
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 
 class Seek(NamedTuple):
-    """Where an epoch begins by a seek, or its gaps do; the gaps that it accepts; and the target's version that it looked at."""
+    """A seek: the lowest offset per partition that it re-reads or skips, its accepted gaps, and the target version of its snapshot."""
 
     topic: str
     starts: dict[int, int]
@@ -54,12 +54,12 @@ Found = tuple[Counter[Key], Counter[Key]]
 
 
 def found(target: Rows, quarantine: Rows) -> Found:
-    """Rows of the target, records of the quarantine."""
+    """Counts of the target's rows and of the quarantine's records."""
     return Counter((e, b, p) for _, p, _, e, b in target.values()), Counter((e, b, at[1]) for at, (e, b, _) in quarantine.items())
 
 
 def ledger_rows(version: Version, batch_commit: BatchCommit) -> Iterator[tuple[tuple[str, int, int, int, int], LedgerRow]]:
-    """The rows that a commit of the target becomes in the ledger."""
+    """The ledger rows of a commit of the target."""
     e, n, topic = batch_commit.id.epoch, batch_commit.id.number, batch_commit.topic.id
     if batch_commit.kind == "seek":
         for each in batch_commit.ranges:
@@ -75,7 +75,7 @@ def ledger_rows(version: Version, batch_commit: BatchCommit) -> Iterator[tuple[t
 
 
 def batch_commits(table: Table | None) -> Iterator[tuple[Version, BatchCommit]]:
-    """Batches and seeks in a table's log, ascending, RESTOREd away or not."""
+    """Batches and seeks in a table's log, oldest first, even if a RESTORE reverted them."""
     if table is not None:
         for version in table.versions[table.log_from :]:
             if version.batch_commit is not None and version.batch_commit.kind in ("batch", "seek"):
@@ -83,7 +83,7 @@ def batch_commits(table: Table | None) -> Iterator[tuple[Version, BatchCommit]]:
 
 
 class Known:
-    """What ledger and target's log together tell of batches, seeks and gaps, counted against target and quarantine as they are now."""
+    """Batches, seeks and gaps from the ledger and the target's log, compared with the current rows of target and quarantine."""
 
     def __init__(self, tables: list[Table | None], *, roll_backs_count: bool = False) -> None:
         self.target, self.quarantine, ledger = tables
@@ -110,13 +110,13 @@ class Known:
         self._rolled_back = _removed(self.quarantine, ("ROLLBACK",)) if roll_backs_count else []
 
     def shortage(self, key: Key) -> int:
-        """How much of this batch is missing."""
+        """The number of rows and records that are missing of this batch."""
         batch, there = self.batches[key], self.found[0][key] + self.found[1][key]
         seek = self._read_again_by(key, batch)
         if seek is None:
             return batch.inserted + batch.quarantined - there - self._gone(key, -1)
         stood = batch.stood
-        if stood is None:  # nobody counted it
+        if stood is None:  # no seek counted its existing rows
             stood = (
                 0
                 if self._gaps(batch.topic, key[2], key[0] + 1) & set(range(batch.start, batch.end))
@@ -125,7 +125,7 @@ class Known:
         return stood - there - self._gone(key, self.seeks[seek].version)
 
     def short(self, key: Key) -> bool:
-        """Whether anything is missing: of rows and records apart, if the batch is held to its own counts."""
+        """Whether anything is missing. Rows and records are checked separately if the batch is checked against its own counts."""
         batch = self.batches[key]
         if self.shortage(key) > 0:
             return True
@@ -141,7 +141,7 @@ class Known:
         return sum(removed.get(key, 0) for _, removed in self._rolled_back)
 
     def _read_again_by(self, key: Key, batch: Batch) -> int | None:
-        """The newest seek that reads some of this batch again, if epochs from that one on have read all that it covers."""
+        """The newest seek that re-reads a part of this batch, if its epoch and later ones have read all that it covers."""
         epoch, _, p = key
         later = [e for e, s in self.seeks.items() if e > epoch and s.topic == batch.topic and s.starts.get(p, batch.end) < batch.end]
         if not later:
@@ -154,12 +154,12 @@ class Known:
         return by if not left - self._gaps(batch.topic, p, by) else None
 
     def _gaps(self, topic: str, p: int, least: int) -> set[int]:
-        """Offsets in gaps that seeks from epoch `least` on have accepted."""
+        """Offsets in gaps that seeks of epoch `least` or later have accepted."""
         gaps = (g for e, s in self.seeks.items() if e >= least and s.topic == topic for g in s.gaps if g[0] == p)
         return {offset for _, start, end in gaps for offset in range(start, end)}
 
     def uncommitted(self) -> set[tuple[int, int]]:
-        """Epoch and batch of records that never reached the target: behind the last batch of their epoch, or newer than all."""
+        """Epoch and batch of quarantined records without a target commit: the next batch of an epoch, or newer than all batches."""
         last: dict[int, int] = {}
         for epoch, number, _ in self.batches:
             last[epoch] = max(number, last.get(epoch, 0))
@@ -169,7 +169,7 @@ class Known:
         return {id for id in there if id > newest or id[1] == last.get(id[0], FIRST_BATCH - 1) + 1}
 
     def unknown(self) -> list[Key]:
-        """Rows and records of batches that nobody knows."""
+        """Rows and records of batches that neither ledger nor log has."""
         uncommitted = self.uncommitted()
         return [k for k in (self.found[0] | self.found[1]) if k not in self.batches and (k[:2] not in uncommitted or self.found[0][k])]
 
@@ -177,7 +177,7 @@ class Known:
         return [key for key in self.batches if self.short(key)]
 
     def coverage(self, topic: str) -> Coverage:
-        """Of one topic."""
+        """The coverage of one topic."""
         own = {key: batch for key, batch in self.batches.items() if batch.topic == topic}
         short = {key for key in own if self.short(key)}
         begins: dict[int, int] = {}
@@ -186,7 +186,7 @@ class Known:
         for p, start in [*places, *(each for s in self.seeks.values() if s.topic == topic for each in s.starts.items())]:
             begins[p] = min(start, begins.get(p, start))
         epochs = {key[0] for key in own} | {e for e, s in self.seeks.items() if s.topic == topic}
-        if epochs and min(epochs) not in self.seeks:  # an epoch that goes on where one began that nobody knows
+        if epochs and min(epochs) not in self.seeks:  # the first known epoch continues an unknown one
             begins = dict.fromkeys(begins, 0)
         for (_, _, p), batch in own.items():
             ends[p] = max(batch.end, ends.get(p, 0))
@@ -196,25 +196,25 @@ class Known:
     def _whole(self, topic: str, p: int, batches: list[tuple[Key, Batch]], short: set[Key]) -> set[int]:
         whole = {offset for _, batch in batches for offset in range(batch.start, batch.end)} | self._gaps(topic, p, 0)
         for key, batch in batches:
-            if key in short:  # a gap excuses what was read before it was accepted
+            if key in short:  # a gap excuses losses of batches from before it was accepted
                 whole -= set(range(batch.start, batch.end)) - self._gaps(topic, p, key[0] + 1)
         return whole
 
     def findings(self, topic: str, bounds: Mapping[int, int]) -> list[str]:
-        """What verify says of a table at rest; `bounds` are the ends of the topic."""
+        """The findings of verify when all drivers have ended; `bounds` are the end offsets of the topic."""
         said = [f"{key} lacks {self.shortage(key)}" for key in self.missing()]
         rows, records = self.found
         said += [f"{k} has too many" for k, b in self.batches.items() if rows[k] > b.inserted or records[k] > b.quarantined]
-        said += [f"{key} is known to nobody" for key in self.unknown()]
+        said += [f"{key} belongs to no known batch" for key in self.unknown()]
         covered = self.coverage(topic)
         for p, end in bounds.items():
             if p in covered.begins and covered.first_missing(p) < end:
-                said.append(f"partition {p} is not whole at {covered.first_missing(p)}")
+                said.append(f"partition {p} is not complete at {covered.first_missing(p)}")
         return said
 
 
 def _removed(table: Table | None, operations: tuple[str, ...]) -> list[tuple[int, Mapping[Key, int]]]:
-    """What these commits took, by version: walked from the newest back, for a RESTORE undoes what it jumps over."""
+    """Rows that these commits removed, by version. It walks back from the newest, because a RESTORE undoes the commits that it skips."""
     removed: list[tuple[int, Mapping[Key, int]]] = []
     version = len(table.versions) - 1 if table is not None else -1
     while table is not None and version >= table.log_from:

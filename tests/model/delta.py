@@ -1,9 +1,10 @@
-"""Delta tables: versions, transaction ids, what others do to them, and their logs as the engine's own functions read them.
+"""Delta tables: versions, transaction ids, changes by other users, and logs as the engine's own functions read them.
 
-Of Delta's rules only those that the design rests on (docs/reference/guarantees.md): a statement whose transaction id is not above the
-table's is
-skipped when it begins, and fails when a commit of its app id came while it was in flight; a statement that reads fails when files
-changed beneath it; RESTORE, overwrite and REPLACE keep transaction ids and log entries.
+Only the rules of Delta that the design depends on are modelled (docs/reference/guarantees.md):
+- a statement is skipped at its start if its transaction id is not above the table's
+- a statement fails if a commit of its app id came while it was in flight
+- a statement that reads the table fails if files changed while it was in flight
+- RESTORE, overwrite and REPLACE keep transaction ids and log entries.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ _stamps = count()
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """One version: its rows, its commit, and the highest transaction id so far. Of the commit the engine reads `mark` (None without a
-    transaction id), `operation`, `parameters`, `added` and `user_metadata`.
+    """One version: its rows, its commit, and the highest transaction id so far.
 
-    `inserted` are rows it added, by partition; `removed` rows that a DELETE took, by epoch, batch and partition; `back` is the version
-    that a RESTORE went to; `about` the table id that a commit of the ledger names.
+    The engine reads `batch_commit` (None without a transaction id), `operation`, `parameters`, `added` and `user_metadata`.
+
+    `inserted` counts the rows that it added, by partition. `removed` counts the rows that a DELETE removed, by epoch, batch and
+    partition. `back` is the version that a RESTORE restored. `about` is the table id in a commit of the ledger.
     """
 
     version: int
@@ -53,7 +55,7 @@ class Version:
 
 
 class Table:
-    """A table. Its log begins at version `log_from`."""
+    """A table. Its log starts at version `log_from`."""
 
     def __init__(self, id: str, versions: Iterable[Version] = (), log_from: int = 0) -> None:
         self.id, self.log_from = id, log_from
@@ -66,16 +68,18 @@ class Table:
     def copy(self, back: int = 0) -> Table:
         """A copy of the folder as it was `back` versions ago."""
         newest = len(self.versions) - 1 - back
-        return Table(self.id, self.versions[: newest + 1], self.log_from if self.log_from <= newest else 0)  # older than the cleaning
+        return Table(
+            self.id, self.versions[: newest + 1], self.log_from if self.log_from <= newest else 0
+        )  # the copy is older than the cleanup
 
     def commit(self, operation: str, rows: Rows, batch_commit: BatchCommit | None = None, **more: Any) -> Version:
-        """Add a version; `mark` is of a statement with a transaction id."""
+        """Add a version. Only a statement with a transaction id has a `batch_commit`."""
         txn = batch_commit.id.txn_version if batch_commit is not None else self.newest.txn
         self.versions.append(Version(len(self.versions), operation, rows, txn, batch_commit, **more))
         return self.newest
 
     def conflict(self, since: int, batch_commit: BatchCommit | None, *, reads: bool) -> str:
-        """Why a statement that began at version `since` fails: `transaction`, `files`, or empty."""
+        """Why a statement that started at version `since` fails: `transaction`, `files`, or an empty string."""
         later = self.versions[since + 1 :]
         if batch_commit is not None and any(each.batch_commit is not None for each in later):
             return "transaction"
@@ -84,7 +88,7 @@ class Table:
         before = self.versions[since].rows
         return "files" if reads and any(each.rows is not before for each in later) else ""
 
-    # What others do.
+    # Changes by other users.
 
     def restore(self, back: int) -> None:
         """RESTORE to `back` versions ago."""
@@ -111,12 +115,12 @@ class Table:
         self.commit("OPTIMIZE", dict(self.newest.rows))
 
     def clean(self) -> None:
-        """Delta deletes all commits from the log but the newest; what the table holds stays."""
+        """Delta deletes all commits except the newest from the log; the table keeps its rows."""
         self.log_from = len(self.versions) - 1
 
 
 class Log:
-    """The log of the table that stands at one place now, as the engine's functions read it."""
+    """The log of the table that is currently at one path, as the engine's functions read it."""
 
     def __init__(self, tables: list[Table | None], which: int) -> None:
         self.tables, self.which = tables, which

@@ -1,6 +1,6 @@
 """A driver: one start of `ingest run` or `ingest seek` as a coroutine, in the order of recovery/epoch.py and pipeline/batch.py.
 
-Between any two of its effects it yields: there anything can happen, and it may be killed, or go on at any later moment.
+It yields between any two of its effects. At such a point it can be killed, or continue at any later moment.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Position = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Mutations:
-    """Bugs of a driver; those of the pure functions are planted in themselves (tests/model/mutants.py)."""
+    """Bugs of a driver. Bugs of the pure functions are patched into the functions (tests/model/mutants.py)."""
 
     quarantine_unfenced: bool = False
     writer_ignored: bool = False
@@ -54,7 +54,7 @@ class Mutations:
 
 
 class Stopped(Exception):
-    """What stops a driver beside the engine's own errors: `code` as theirs, or TABLE_GONE and DATA_LOSS for what Spark says."""
+    """Stops a driver, like the engine's own errors. `code` is one of theirs, or TABLE_GONE or DATA_LOSS for errors of Spark."""
 
     def __init__(self, code: str, what: str) -> None:
         self.code = code
@@ -63,7 +63,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Change:
-    """What a statement makes of a table; None for `rows`: it commits nothing."""
+    """The effect of a statement on a table: all rows after it, its operation, and other fields of its Version. None commits nothing."""
 
     rows: Mapping[Any, Any]
     operation: str = "MERGE"
@@ -71,9 +71,12 @@ class Change:
 
 
 class Driver:
-    """`steps` is the coroutine. `at` is where each partition goes on, `topic` what it was opened for; `disturbed` whether others
-    were at work since its last look, `beneath` whether a copy was put in a table's place since then; `place` the statement that it will
-    begin, or has begun, when it goes on."""
+    """One driver.
+
+    `steps` is the coroutine. `at` has the next offset of each partition, and `topic` is the topic at its start. `disturbed`: other drivers
+    ran since it last read the state. `beneath`: a copy was put in a table's place since then. `place` is the statement that it starts or
+    finishes when it continues.
+    """
 
     def __init__(self, world: World, seeking: Seeking | None = None) -> None:
         self.world, self.seeking = world, seeking
@@ -104,7 +107,7 @@ class Driver:
             if (yield from self._fenced(state)):
                 break
         else:
-            raise Stopped("FENCED", f"{ROUNDS_MAX} times another start took the epoch")
+            raise Stopped("FENCED", f"another start took the epoch {ROUNDS_MAX} times")
         if self.seeking is not None:
             yield from self.append_ledger()
             return
@@ -140,18 +143,18 @@ class Driver:
         if isinstance(decision, Refuse):
             raise decision.error
         if isinstance(decision, Create):
-            raise Stopped("TABLE_GONE", "made a moment ago, and gone")
+            raise Stopped("TABLE_GONE", "the new table is gone")
         return decision.offsets, None, decision.first
 
     def _fenced(self, state: Any) -> Doing:
-        """Fence, look again and begin; False where another writer has this epoch or a later one."""
+        """Fence, read the state again and start the epoch. False if another writer has this epoch or a later one."""
         self.epoch = state.next_epoch
         offsets = self._offsets(state) if self.mutations.looks_once else None
         fences = (TARGET,) if self.mutations.quarantine_unfenced else (TARGET, QUARANTINE)
         for which in fences:
             if state.target.snapshot is None or state.quarantine.snapshot is None:
                 return False
-            batch_commit = self._mark("epoch", FENCE, Snapshots(state.target.snapshot, state.quarantine.snapshot))
+            batch_commit = self._batch_commit("epoch", FENCE, Snapshots(state.target.snapshot, state.quarantine.snapshot))
             if (yield from self._try(which, partial(_same, batch_commit), _nothing, reads=False)) is None:
                 return False
             yield
@@ -161,7 +164,7 @@ class Driver:
             if not fenced or state.next_epoch != self.epoch + 1 or state.broker.topic.id != self.topic.id:
                 return False
         if state.target.snapshot is None or state.quarantine.snapshot is None:
-            raise Stopped("TABLE_GONE", "made a moment ago, and gone")
+            raise Stopped("TABLE_GONE", "the new table is gone")
         starts, sought, first = offsets or self._offsets(state)
         self.world.invariants.opened(self)
         snapshots = Snapshots(state.target.snapshot, state.quarantine.snapshot)
@@ -175,11 +178,11 @@ class Driver:
         self.ledger_seen = self.logs[LEDGER].newest(), self.logs[LEDGER].stamp(self.logs[LEDGER].newest())
         if first or self.seeking is not None:
             ranges = tuple(OffsetRange(p, start, start) for p, start in sorted(starts.items()))
-            batch_commit = self._mark("seek", SEEK, self._again())
+            batch_commit = self._batch_commit("seek", SEEK, self._again())
             batch_commit = replace(
                 batch_commit, ranges=ranges, gaps=sought.gaps if sought is not None else (), why="first" if first else "seek"
             )
-            if not self._fenced_off(TARGET, batch_commit):  # else it is about to be refused
+            if not self._fenced_off(TARGET, batch_commit):  # otherwise the commit is refused
                 self.world.invariants.seeking(batch_commit, self)
             version = yield from self._commit(TARGET, partial(_same, batch_commit), _nothing, reads=False)
             self.pending.append((version, batch_commit))
@@ -204,7 +207,7 @@ class Driver:
             removed = Counter((e, b, at[1]) for at, (e, b, _) in gone.items())
             return Change({at: row for at, row in rows.items() if at not in gone}, "ROLLBACK", {"removed": removed})
 
-        batch_commit = self._mark("rollback", SEEK, self._again())
+        batch_commit = self._batch_commit("rollback", SEEK, self._again())
         if (yield from self._try(QUARANTINE, lambda: batch_commit, change)) is None and self._fenced_off(QUARANTINE, batch_commit):
             raise Stopped("FENCED", "the roll-back was not executed")
         yield
@@ -214,7 +217,7 @@ class Driver:
     def _batch(self) -> Steps:
         topic, world = self.topic, self.world
         if world.topic is not topic:
-            raise Stopped("TOPIC_RECREATED", "beneath the run")
+            raise Stopped("TOPIC_RECREATED", "during the run")
         ends = {p: min(self.at.get(p, 0) + world.limit, end) for p, (_, end) in topic.bounds().items()}
         ranges = tuple(OffsetRange(p, self.at.get(p, 0), end) for p, end in sorted(ends.items()))
         if not any(each.start < each.end for each in ranges):
@@ -237,8 +240,8 @@ class Driver:
             failed = [at for at in failed if at not in held]
         yield
         if world.topic is not topic:
-            raise Stopped("TOPIC_RECREATED", "beneath the run")
-        base = replace(self._mark("batch", self.number, self.look_back.snapshots), ranges=ranges)
+            raise Stopped("TOPIC_RECREATED", "during the run")
+        base = replace(self._batch_commit("batch", self.number, self.look_back.snapshots), ranges=ranges)
         read = Counter(p for p, _, _ in records)
         stored: Counter[int] = Counter()
         if failed and not self.mutations.quarantine_last:
@@ -282,7 +285,7 @@ class Driver:
         return version.inserted
 
     def _finish_replay(self, state: StartState) -> Steps:
-        """What a crash behind the newest batch's commit may have left to be done."""
+        """Finish the replay of the newest batch, which a crash after its commit may have prevented."""
         newest = state.target.newest
         if newest is None or newest.snapshots is None:
             return
@@ -291,7 +294,7 @@ class Driver:
                 yield from self._replay(batch_commit)
 
     def _replay(self, batch_commit: BatchCommit) -> Steps:
-        """Quarantined records that a batch has made rows become `replayed`; without a transaction id."""
+        """Mark quarantined records that a batch turned into rows as `replayed`, in a statement without a transaction id."""
         if self.mutations.no_replayed:
             return
 
@@ -310,7 +313,7 @@ class Driver:
     # The ledger.
 
     def append_ledger(self) -> Steps:
-        """Project what is pending: whoever did so meanwhile has written the same rows."""
+        """Append pending rows. If another process has done so meanwhile, it wrote the same rows."""
         self.behind = 0
         if not self.pending:
             return
@@ -346,18 +349,18 @@ class Driver:
         return epoch not in sought | {batch_commit.id.epoch for _, batch_commit in self.pending if batch_commit.kind == "seek"}
 
     def _existing_rows(self, seek: BatchCommit, rows: dict[Any, LedgerRow]) -> None:
-        """What stood, when this seek looked, of batches that it reads again; not known where that version is gone."""
+        """Count the rows of re-read batches that existed at this seek's snapshot. Unknown if that version is gone."""
         ledger = self.world.tables[LEDGER]
         starts = {each.partition: each.start for each in sorted((*seek.ranges, *seek.gaps), reverse=True)}
-        then, beside = self._at(TARGET, seek.snapshots.target), self._at(QUARANTINE, seek.snapshots.quarantine)
-        if then is None or beside is None:
+        then, quarantine = self._at(TARGET, seek.snapshots.target), self._at(QUARANTINE, seek.snapshots.quarantine)
+        if then is None or quarantine is None:
             self.world.harmed.add("ledger")
             return
-        there = found(then.rows, beside.rows)
+        existing = found(then.rows, quarantine.rows)
         for key, row in [*(ledger.newest.rows.items() if ledger else ()), *rows.items()]:
             kind, e, n, p, _ = key
             if kind == "batch" and e < seek.id.epoch and row.topic == seek.topic.id and row.end > starts.get(p, row.end):
-                rows[key] = row._replace(stood=there[0][e, n, p] + there[1][e, n, p])
+                rows[key] = row._replace(stood=existing[0][e, n, p] + existing[1][e, n, p])
 
     def _at(self, which: int, look: Snapshot) -> Version | None:
         table = self.world.tables[which]
@@ -368,7 +371,7 @@ class Driver:
 
     # Statements, as in ingest/delta/writer.py.
 
-    def _mark(self, kind: Kind, number: int, snapshots: Snapshots) -> BatchCommit:
+    def _batch_commit(self, kind: Kind, number: int, snapshots: Snapshots) -> BatchCommit:
         return BatchCommit(kind, PIPELINE, NAME, BatchId(self.epoch, number), self.writer, snapshots, "", self.world.topic_id(self.topic))
 
     def _again(self) -> Snapshots:
@@ -390,7 +393,7 @@ class Driver:
     def _try(
         self, which: int, still: Callable[[], BatchCommit], change: Callable[[Any, BatchCommit], Change | None], *, reads: bool = True
     ) -> Doing:
-        """One statement's commit; None where Delta skipped it, or a later epoch came first."""
+        """The commit of one statement; None if Delta skipped it or a later epoch committed first."""
         for _ in range(TRIES_MAX):
             batch_commit = still()
             before = self.logs[which].newest()
@@ -401,7 +404,7 @@ class Driver:
             own = self._own(which, batch_commit, before)
             if own is not None or failed != "files":
                 return own
-        raise Stopped("CONFLICT", "again and again")
+        raise Stopped("CONFLICT", "too many conflicts")
 
     def _execute(self, which: int, batch_commit: BatchCommit, change: Callable[[Any, BatchCommit], Change | None], *, reads: bool) -> Doing:
         world = self.world
@@ -456,7 +459,7 @@ class Driver:
             if not table.conflict(since, None, reads=True):
                 table.commit(changed.operation, changed.rows, **changed.more)
                 return
-        raise Stopped("CONFLICT", "again and again")
+        raise Stopped("CONFLICT", "too many conflicts")
 
 
 def _same(batch_commit: BatchCommit) -> BatchCommit:
@@ -468,7 +471,7 @@ def _nothing(rows: Mapping[Any, Any], _: BatchCommit) -> Change:
 
 
 def _ranked(records: list[tuple[int, int, Record]], *, strict: bool) -> tuple[dict[int, tuple[int, int]], list[tuple[int, int]]]:
-    """The least place of each id, and the places of what is no row: refused by the contract, or a copy with another payload."""
+    """The lowest position of each id, and positions of records that are no row: refused by the contract, or with another payload."""
     winners: dict[int, tuple[int, int]] = {}
     payloads: dict[int, int] = {}
     failed = []

@@ -1,6 +1,6 @@
-"""Explore schedules: `python -m tests.model.explore --seed 7 --schedules 1000`. Exit code 1 if a promise was broken.
+"""Explore schedules: `python -m tests.model.explore --seed 7 --schedules 1000`. Exit code 1 if a guarantee was broken.
 
-Schedule n of a seed is the walk `seed * 1_000_003 + n`; `--only n` plays that one again.
+Schedule n of a seed is the walk `seed * 1_000_003 + n`; `--only n` replays only that one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLEAN = "no promise broken"
 
 @dataclass(frozen=True)
 class Explored:
-    """How many schedules were played, by promise what was broken in them, and how often an accepted limit was met."""
+    """Numbers of schedules and operations, of violations per guarantee, and how often each accepted limit was met."""
 
     schedules: int
     operations: int
@@ -29,11 +29,11 @@ class Explored:
 
 
 def explore(seed: int, numbers: Sequence[int], show: int) -> Explored:
-    """Play these schedules of a seed, print what breaks a promise, and make the first `show` of those as small as can be."""
+    """Play these schedules of a seed and print each violation. The first `show` of them are reduced to a small schedule."""
     found: Counter[str] = Counter()
     known: Counter[str] = Counter()
     operations = 0
-    gc.disable()  # nothing here lives longer than its schedule
+    gc.disable()  # no object here outlives its schedule
     for count, number in enumerate(numbers):
         if count % 2000 == 0:
             gc.collect()
@@ -49,12 +49,12 @@ def explore(seed: int, numbers: Sequence[int], show: int) -> Explored:
 
 
 def main() -> int:
-    """Explore, and print what was found."""
+    """Explore schedules and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--schedules", type=int, default=1000)
-    parser.add_argument("--only", type=int, help="the number of one of the schedules of this seed")
-    parser.add_argument("--show", type=int, default=3, help="how many violations are made small and shown (default 3)")
+    parser.add_argument("--only", type=int, help="number of the only schedule of this seed to play")
+    parser.add_argument("--show", type=int, default=3, help="number of violations to reduce and show (default 3)")
     options = parser.parse_args()
     began = time.monotonic()
     explored = explore(options.seed, range(options.schedules) if options.only is None else [options.only], options.show)
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def counted(names: Counter[str]) -> str:
-    """`I6 1, LOST 2`; empty if there are none."""
+    """Counts as text, as in `I6 1, LOST 2`; empty if there are none."""
     return ", ".join(f"{name} {count}" for name, count in sorted(names.items()))
 
 

@@ -1,4 +1,4 @@
-"""What must hold, judged from the model's own state and by none of the engine's decisions (I1 to I8)."""
+"""The guarantees I1 to I8, checked against the model's own state, without the engine's decision code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Position = tuple[str, int, int]
 
 
 class Violation(BaseException):
-    """A promise that does not hold. No Exception: nothing on the way may take it for a failure of a store."""
+    """A broken guarantee. Not an Exception, so that no code on the way handles it as a failure of a store."""
 
     def __init__(self, promise: str, what: str) -> None:
         self.promise = promise
@@ -26,9 +26,12 @@ class Violation(BaseException):
 
 
 class Invariants:
-    """Watches a world. `origins` are where reading of a topic began, `gaps` what seeks were told to pass over, `put` what each batch has
-    put into target and quarantine, by its place, `deleted` the ids of rows that somebody deleted, `excused` the accepted limits that
-    were met."""
+    """Watches a world.
+
+    `origins` are the offsets where reading of a topic started. `gaps` are the positions that seeks were allowed to skip. `put` counts the
+    rows and records that each batch stored, by its range. `deleted` are the ids of rows that a user deleted. `excused` are the accepted
+    limits that were met.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -39,14 +42,14 @@ class Invariants:
         self.owner = 0
         self.excused: set[str] = set()
 
-    # While drivers are at work.
+    # While drivers run.
 
     def opened(self, driver: Driver) -> None:
         """A driver has fenced both tables."""
         ledger = self.world.tables[2]
         epochs = {key[1] for key in ledger.newest.rows} if ledger is not None else set()
         if not driver.disturbed and any(epoch >= driver.epoch for epoch in epochs | set(self.world.checkpoints)):
-            raise Violation("I8", f"epoch {driver.epoch} was there before")
+            raise Violation("I8", f"epoch {driver.epoch} was used before")
         if not driver.beneath:
             self.owner = max(self.owner, driver.epoch)
 
@@ -57,9 +60,9 @@ class Invariants:
         batch_commit = table.newest.batch_commit
         assert batch_commit is not None
         if driver.epoch < self.owner:
-            raise Violation("I8", f"{batch_commit.kind} {batch_commit.id} on table {which}, though epoch {self.owner} has fenced it")
+            raise Violation("I8", f"{batch_commit.kind} {batch_commit.id} on table {which}, although epoch {self.owner} has fenced it")
         before = next((each.batch_commit for each in reversed(table.versions[:-1]) if each.batch_commit is not None), None)
-        replaced = self.world.harmed & {"drop", "copy"}  # an epoch may be used again where nothing is left that tells of it
+        replaced = self.world.harmed & {"drop", "copy"}  # an epoch may be used again if nothing is left that shows it
         if (
             not replaced
             and before is not None
@@ -78,19 +81,19 @@ class Invariants:
                 self.gaps -= {(batch_commit.topic.id, each.partition, offset) for offset in range(each.start, each.end)}
 
     def seeking(self, batch_commit: BatchCommit, driver: Driver) -> None:
-        """A first start or a seek is about to commit where its epoch begins."""
+        """A first start or a seek is about to commit its starting offsets."""
         topic, world = batch_commit.topic.id, self.world
         if batch_commit.why == "first":
             if world.evidence():
                 if not driver.beneath and any(each.start > self.origins.get((topic, each.partition), 0) for each in batch_commit.ranges):
-                    raise Violation("I6", f"a first start at {batch_commit.ends}, though something tells of batches")
+                    raise Violation("I6", f"a first start at {batch_commit.ends}, although earlier batches are known")
             else:
                 self.origins |= {(topic, each.partition): each.start for each in batch_commit.ranges}
         else:
             for each in batch_commit.ranges:
                 self.origins.setdefault((topic, each.partition), 0)
         for gap in batch_commit.gaps:
-            over = [
+            batches = [
                 (key, put)
                 for (key, t, start, end), put in self.put.items()
                 if (t, key[2]) == (topic, gap.partition) and start < gap.end and end > gap.start
@@ -98,22 +101,22 @@ class Invariants:
             read = {o for (key, t, start, end) in self.put if (t, key[2]) == (topic, gap.partition) for o in range(start, end)}
             known = Known(world.tables)
             there = known.found
-            whole = all(key in known.batches and there[0][key] + there[1][key] >= put for key, put in over)
+            whole = all(key in known.batches and there[0][key] + there[1][key] >= put for key, put in batches)
             if whole and set(range(gap.start, gap.end)) <= read and not world.blind():
-                raise Violation("I6", f"{gap} is called a gap, and was read, and nothing is missing")
+                raise Violation("I6", f"{gap} counts as a gap, but it was read and nothing is missing")
             self.gaps |= {(topic, gap.partition, offset) for offset in range(gap.start, gap.end)}
 
     def put_back(self) -> None:
-        """Somebody has put a copy of a table in its place, or dropped it: Delta does not know the fences of before."""
+        """A user replaced a table with a copy or dropped it, so Delta no longer has the earlier fences."""
         self.owner = 0
         self.forget()
 
     def forget(self) -> None:
-        """Where nothing is left that tells of batches, nothing can be missed."""
+        """If nothing is left that shows that batches were committed, nothing can be missing."""
         if not self.world.evidence():
             self.put.clear()
 
-    # At rest.
+    # When all drivers have ended.
 
     def at_rest(self) -> None:
         """Raises Violation."""
@@ -124,38 +127,40 @@ class Invariants:
         positions = {row[:3] for row in rows.values()}
         findings = self.findings()
         if len(positions) != len(rows):
-            raise Violation("I3", "a position stands twice in the target")
+            raise Violation("I3", "a position is in the target twice")
         both = [at for at, row in records.items() if row[2] == "open" and at in positions]
         if both and world.blind() and findings and self.excuse("nobody knows former batches"):
             both = []
-        # A RESTORE or copy brings back what was rolled back, or lets an earlier run write once more: verify shows it as uncommitted.
+        # A RESTORE or copy brings back rolled-back records, or lets an earlier run write again: verify lists them as uncommitted.
         uncommitted = {records[at][:2] for at in both} <= Known(world.tables).uncommitted()
         if both and uncommitted and "quarantine" in world.harmed and self.excuse("an uncommitted record put back"):
             both = []
         if both:
-            raise Violation("I5", f"{both[0]} is a row, and open in quarantine")
+            raise Violation("I5", f"{both[0]} is a row and also open in quarantine")
         open_ = {at for at, row in records.items() if row[2] == "open"}
-        # A gap over the copy that was the row takes the event, though another copy was read elsewhere as a duplicate.
-        passed = {record.id for at in self.gaps if (record := self._record(at)) is not None}
-        # Read again under a stricter contract a row becomes a quarantined record; its duplicates elsewhere are not read again for that.
+        # A gap over the copy that was the row covers the event, even if another copy was read elsewhere as a duplicate.
+        skipped = {record.id for at in self.gaps if (record := self._record(at)) is not None}
+        # A row that is re-read under a stricter contract becomes a quarantined record; its duplicates elsewhere are not re-read.
         refused = {record.id for at in open_ if (record := self._record(at)) is not None and record.kind == "odd"}
         for at, id in self._promised():
-            if id in rows or id in self.deleted or id in passed or at in open_ or at in self.gaps:
+            if id in rows or id in self.deleted or id in skipped or at in open_ or at in self.gaps:
                 continue
             if id in refused and self.excuse("a duplicate of a record that is refused now"):
                 continue
             if at[0] != world.topic.id and (world.refused or findings or world.blind()) and self.excuse("a former topic"):
-                continue  # Kafka no longer has it, and somebody was told, or nobody knows of the batch
+                continue  # Kafka no longer has it, and it was reported, or the batch is unknown
             if world.limit_met and findings and self.excuse("a replacement cleaned from the log"):
                 continue
             raise Violation(
-                "LOST", f"event {id} at {at} is neither in target nor in quarantine, and in no gap" + ("" if findings else ", unseen")
+                "LOST",
+                f"event {id} at {at} is neither in target nor in quarantine, and in no gap"
+                + ("" if findings else ", and verify has no finding"),
             )
         if findings and not self._excused():
-            raise Violation("I4", f"verify says {findings}")
+            raise Violation("I4", f"verify finds {findings}")
 
     def findings(self) -> list[str]:
-        """What verify says now."""
+        """The current findings of verify."""
         return Known(self.world.tables).findings(self.world.topic.id, {p: end for p, (_, end) in self.world.topic.bounds().items()})
 
     def _record(self, at: Position) -> Record | None:
@@ -163,7 +168,7 @@ class Invariants:
         return topic.partitions[at[1]][at[2]]
 
     def _excused(self) -> bool:
-        """Whether verify finds what nobody can mend."""
+        """Whether the findings are due to an accepted limit."""
         world = self.world
         limits = (
             (world.blind(), "nobody knows former batches"),
@@ -174,12 +179,12 @@ class Invariants:
         return any(met and self.excuse(name) for met, name in limits)
 
     def excuse(self, limit: str) -> bool:
-        """Count a limit; True."""
+        """Record an accepted limit as met; always True."""
         self.excused.add(limit)
         return True
 
     def _promised(self) -> Iterator[tuple[Position, int]]:
-        """Records that have to be somewhere: all of the topic, and of former ones what a batch has read."""
+        """Records that must not be lost: all of the topic, and those of former topics that a batch has read."""
         world = self.world
         for p, log in enumerate(world.topic.partitions):
             for offset in range(self.origins.get((world.topic.id, p), 0), len(log)):

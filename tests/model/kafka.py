@@ -1,4 +1,4 @@
-"""A topic: records by partition and offset, offsets that hold none (transaction markers, aborted records), a log start."""
+"""A topic: records by partition and offset, offsets without a record (transaction markers, aborted records), a log start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NAME = "events"
 
 
 class Record(NamedTuple):
-    """`kind`: good; odd (the strict contract refuses it); poison (every contract does)."""
+    """`kind`: good; odd (the strict contract refuses it); poison (every contract refuses it)."""
 
     id: int
     payload: int
@@ -16,7 +16,7 @@ class Record(NamedTuple):
 
 
 class Topic:
-    """One incarnation of the topic. An offset that holds None has no record for a reader of committed ones."""
+    """One incarnation of the topic. At an offset with None, a read_committed consumer finds no record."""
 
     def __init__(self, id: str, partitions: int) -> None:
         self.id = id
@@ -32,8 +32,8 @@ class Topic:
         return {p: (self.log_start[p], len(log)) for p, log in enumerate(self.partitions)}
 
     def read(self, partition: int, start: int, end: int) -> list[tuple[int, int, Record]]:
-        """The records of [start, end) with their places. Raises LookupError where Kafka has deleted some."""
+        """The records of [start, end) with their positions. Raises LookupError if Kafka has expired some."""
         if start < end and start < self.log_start[partition]:
-            raise LookupError(f"partition {partition} begins at {self.log_start[partition]}, not at {start}")
+            raise LookupError(f"partition {partition} starts at {self.log_start[partition]}, not at {start}")
         log = self.partitions[partition]
         return [(partition, offset, record) for offset in range(start, end) if (record := log[offset]) is not None]

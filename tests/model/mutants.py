@@ -1,4 +1,4 @@
-"""Bugs planted in the engine's pure functions, and in the drivers of the model: each must break a promise (docs/explanation/model.md)."""
+"""Mutants: bugs in the engine's pure functions and in the model's drivers. Each must break a guarantee (docs/explanation/model.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Patch = tuple[Any, str, Any]
 
 @dataclass(frozen=True)
 class Mutant:
-    """`patches` go into the engine's functions, `planted` into the model's drivers. `begin` leads a walk near to where a rare bug shows."""
+    """`patches` replace engine functions; `mutations` change the model's drivers. `begin` starts walks close to where a rare bug shows."""
 
     name: str
     patches: Callable[[], Sequence[Patch]] = tuple
@@ -32,7 +32,7 @@ class Mutant:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """As long as this lasts the engine has the bug."""
+        """The engine has the bug inside this context."""
         patches = [patch.object(*each) for each in self.patches()]
         for each in patches:
             each.start()
@@ -82,20 +82,18 @@ GOOD: Op = ("produce", 0, ((0, 0, "good"), (1, 10, "good"), (2, 20, "good")))
 ODD: Op = ("produce", 0, ((3, 30, "odd"), (4, 40, "odd")))
 RUN = run(0, 60)
 SEEK: tuple[Op, ...] = (("kill", 0), ("seek", 1, "earliest"), run(1, 60))
-# A batch is committed between a start's look and its fence.
+# A batch is committed between the first read of a start and its fence.
 BETWEEN: tuple[Op, ...] = (ODD, STRICT, until(0, "batch target at work"), until(1, "epoch target next"), run(0, 1), run(1, 60))
-# One odd record is in quarantine, and another by a batch that was cut off.
+# The quarantine has one odd record, and another one from a batch that was cut off.
 CUT: tuple[Op, ...] = (ODD, STRICT, RUN, ("produce", 0, ((5, 50, "odd"),)), until(0, "batch target next"), ("kill", 0))
 SOUGHT: tuple[Op, ...] = (("seek", 1, "earliest"), until(1, "seek target next"), ("kill", 1))
 
 BUGS = (
     Mutant("no fence on the quarantine", mutations=Mutations(quarantine_unfenced=True)),
-    Mutant("epochs that may repeat", _epochs_repeat, begin=(GOOD, RUN, ("kill", 0), ("drop", 0))),
-    Mutant("a commit taken for one's own without its writer", mutations=Mutations(writer_ignored=True)),
+    Mutant("an epoch may repeat", _epochs_repeat, begin=(GOOD, RUN, ("kill", 0), ("drop", 0))),
+    Mutant("another writer's commit mistaken for our own", mutations=Mutations(writer_ignored=True)),
     Mutant("decided before the fence", mutations=Mutations(looks_once=True), begin=BETWEEN),
-    Mutant(
-        "a fence that settles a RESTORE", _fence_settles, begin=(GOOD, RUN, until(1, "epoch target next"), ("restore", 0, 1), run(1, 60))
-    ),
+    Mutant("a fence settles a RESTORE", _fence_settles, begin=(GOOD, RUN, until(1, "epoch target next"), ("restore", 0, 1), run(1, 60))),
     Mutant("roll-back by offsets alone", lambda: _takes(_by_offsets), begin=(*CUT, *SOUGHT)),
     Mutant("roll-back of a committed batch", lambda: _takes(_committed_too)),
     Mutant("no roll-back", mutations=Mutations(no_roll_back=True), begin=(*CUT, LAX)),
@@ -105,6 +103,6 @@ BUGS = (
     Mutant("seek off by one", _off_by_one),
     Mutant("ledger before target", mutations=Mutations(ledger_first=True)),
     Mutant("quarantine after target", mutations=Mutations(quarantine_last=True)),
-    Mutant("no replayed", mutations=Mutations(no_replayed=True), begin=(ODD, STRICT, RUN, LAX, *SEEK)),
+    Mutant("no record becomes replayed", mutations=Mutations(no_replayed=True), begin=(ODD, STRICT, RUN, LAX, *SEEK)),
     Mutant("quarantine candidates not anti-joined", mutations=Mutations(no_anti_join=True), begin=(ODD, RUN, STRICT, *SEEK)),
 )

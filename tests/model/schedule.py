@@ -1,4 +1,4 @@
-"""Schedules: random walks from a seed, their replay, and the smallest one that still goes wrong."""
+"""Schedules: random walks from a seed, their replay, and the smallest schedule that still fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.model.driver import Mutations
 from tests.model.invariants import Violation
 from tests.model.world import Op, Setting, World
 
-# A start, a seek, a gap that needs a word: a remedy that leads to itself again and again is none.
+# The most remedies in a row: a start, a seek, an accepted gap. A remedy that only leads back to itself is no remedy.
 REMEDIES_MAX = 10
 RUN_STEPS = 2000
 REMEDIES: dict[str, Op] = {
@@ -25,7 +25,7 @@ REMEDIES: dict[str, Op] = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """A setting and what happens in it."""
+    """A setting and its operations."""
 
     setting: Setting = field(default=Setting())
     ops: tuple[Op, ...] = ()
@@ -36,7 +36,7 @@ class Schedule:
 
 
 def play(schedule: Schedule) -> tuple[World, Violation | None]:
-    """Let it happen, then bring it to rest; the world, and the promise that was broken, if one was."""
+    """Play a schedule until all drivers have ended. Returns the world and the violation, if there is one."""
     world = World(schedule.setting, schedule.mutations)
     try:
         for op in schedule.ops:
@@ -48,7 +48,7 @@ def play(schedule: Schedule) -> tuple[World, Violation | None]:
 
 
 def walk(seed: int, mutations: Mutations = Mutations(), begin: Sequence[Op] = ()) -> tuple[Schedule, World, Violation | None]:
-    """One random schedule: after `begin` each operation is chosen on the state at hand."""
+    """One random schedule: after `begin`, each operation is chosen from the current state."""
     rng = random.Random(seed)
     roll = rng.random
     setting = Setting(1 + (roll() < 0.3), 1 + int(roll() * 3), (1, 1, 2, 50)[int(roll() * 4)], "latest" if roll() < 0.1 else "earliest")
@@ -66,7 +66,7 @@ def walk(seed: int, mutations: Mutations = Mutations(), begin: Sequence[Op] = ()
 
 
 def to_rest(world: World) -> None:
-    """No more faults: all drivers end, then one runs to the end, mended by the command that each refusal names. Raises Violation."""
+    """Without more faults, run one start to the end of the topic, with the command that each refusal names. Raises Violation."""
     world.drivers.clear()
     world.limit = 99
     codes: list[str] = []
@@ -85,16 +85,16 @@ def to_rest(world: World) -> None:
             try:
                 return world.invariants.at_rest()
             except Violation:
-                # Where a start was refused, or a driver went on with a copy beneath it, verify may find more, and names a seek.
-                told = world.invariants.findings() and (world.beneath or world.refused)
-                if not seeks or not told or not world.invariants.excuse("verify asks for a seek"):
+                # If a start was refused, or a driver continued on a copy, verify may have more findings, and names a seek.
+                reported = world.invariants.findings() and (world.beneath or world.refused)
+                if not seeks or not reported or not world.invariants.excuse("verify asks for a seek"):
                     raise
             aim = seeks.pop()
             continue
         code = world.error.code
         codes.append(code)
         if not world.harmed:
-            raise Violation("I6", f"nobody has done any harm, and a start says {world.error}")
+            raise Violation("I6", f"nothing was harmed, but a start was refused: {world.error}")
         if code == "GAP_NOT_ACCEPTED" and aim and _expired(world):
             aim = (aim[0], (), True)
         elif code == "TABLE_FOREIGN":
@@ -110,7 +110,7 @@ def _expired(world: World) -> bool:
     return any(world.topic.log_start)
 
 
-# How often each harm is chosen.
+# Each harm with its weight in the random choice.
 HARMS: dict[str, tuple[float, Callable[[random.Random, World], Op]]] = {
     "kill": (12, lambda rng, world: ("kill", rng.randrange(3))),
     "stop": (2, lambda rng, world: ("stop", rng.randrange(3))),
@@ -138,7 +138,7 @@ STEPS = (1, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 40)
 
 
 def choose(rng: random.Random, world: World) -> Op:
-    """An operation, likely ones more often."""
+    """A random operation; likely ones are chosen more often."""
     roll = rng.random()
     if roll < 0.22 or not any(world.topic.partitions):
         return _produce(rng, world)
@@ -160,13 +160,13 @@ def _produce(rng: random.Random, world: World) -> Op:
     for _ in range(1 + int(rng.random() * 3)):
         id, roll = int(rng.random() * 6), rng.random()
         kind = "good" if roll < 0.6 else "poison" if roll < 0.72 else "odd"
-        # Ids have a payload of their own, and now and then another one: a conflict.
+        # Each id has its own payload; sometimes it has another one, which is a conflict.
         records.append(None if roll > 0.9 else (id, 10 * id + (rng.random() < 0.15), kind))
     return ("produce", int(rng.random() * len(world.topic.partitions)), tuple(records))
 
 
 def shrunk(schedule: Schedule, promise: str, tries: int = 4000) -> Schedule:
-    """The smallest schedule found, greedily, that breaks the same promise: fewer operations first, then simpler ones."""
+    """The smallest schedule that a greedy search finds for the same broken guarantee: fewer operations, then simpler ones."""
     best, left, changed = schedule, tries, True
     while changed and left > 0:
         changed = False

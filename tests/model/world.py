@@ -1,7 +1,7 @@
-"""The whole state, and everything that can happen to it, one operation each.
+"""The whole state of the model, and one operation for everything that can happen to it.
 
-An operation is a tuple (name, arguments); one that does not fit the state does nothing, so that a schedule with parts left out is a
-schedule too.
+An operation is a tuple (name, arguments). If it does not fit the state, it does nothing, so a schedule remains valid when parts of it are
+removed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tests.model.kafka import Record, Topic
 
 Op = tuple[Any, ...]
 PLACES: Any = SimpleNamespace(name=f"{PIPELINE}.{NAME}", pipeline=PIPELINE, table=NAME)
-# What may end a driver without any harm: another driver, or a user who asks for what there is not.
+# These errors may end a driver although nothing was harmed: another driver causes them, or a user's wrong arguments.
 HARMLESS = {"FENCED", "GAP_NOT_ACCEPTED", "OFFSETS_INVALID", "CONFLICT"}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What does not change in a schedule."""
+    """Settings that do not change during a schedule."""
 
     partitions: int = 1
     limit: int = 2
@@ -41,9 +41,12 @@ class Setting:
 
 
 class World:
-    """`tables` are target, quarantine and ledger; `drivers` are by number; `error` is what the last one was ended by; `refused` the codes
-    of all. `limit_met`: a limit that docs/reference/guarantees.md accepts was met, a replacement that Delta cleaned from the log;
-    `beneath`: a driver went on after a copy had been put back beneath it."""
+    """The whole state.
+
+    `tables` are target, quarantine and ledger; `drivers` are by number. `error` ended the last driver, and `refused` has the codes of all
+    such errors. `limit_met`: Delta cleaned a replacement from the log, which docs/reference/guarantees.md accepts as a limit. `beneath`: a
+    driver continued after a copy was put in a table's place during its run.
+    """
 
     def __init__(self, setting: Setting = Setting(), mutations: Mutations = Mutations()) -> None:
         self.setting, self.mutations, self.limit = setting, mutations, setting.limit
@@ -62,7 +65,7 @@ class World:
         self._saved: tuple[list[Table | None], dict[int, str], dict[Any, int]] | None = None
         self.invariants = Invariants(self)
 
-    # What drivers ask for.
+    # For drivers.
 
     def new_id(self, kind: str) -> str:
         self._ids += 1
@@ -72,9 +75,9 @@ class World:
         return TopicId(TOPIC, (topic or self.topic).id)
 
     def look(self, logs: Sequence[Log], broker: Callable[[], TopicState]) -> Generator[None, None, StartState]:
-        """The start state, in the order of recovery/state_reader.py and by its functions, but for the ledger, which is SQL there."""
+        """The start state, as recovery/state_reader.py reads it, in its order and with its functions. Only the ledger's SQL is modelled."""
         epoch = max(self.checkpoints, default=0)
-        checkpoint, ledger = CheckpointState(epoch, self.checkpoints.get(epoch, "")), self._ledger_facts()
+        checkpoint, ledger = CheckpointState(epoch, self.checkpoints.get(epoch, "")), self._ledger_state()
         yield
         fenced: Any = logs[QUARANTINE].state()
         target = state_reader.read_target(logs[TARGET], logs[TARGET].state(), PLACES, ledger)  # type: ignore[arg-type]
@@ -91,7 +94,7 @@ class World:
     def unledgered(self, log: Log, known: LedgerState) -> list[tuple[Version, BatchCommit]]:
         return unledgered(log, PLACES.name, known)  # type: ignore[arg-type, return-value]
 
-    def _ledger_facts(self) -> LedgerState:
+    def _ledger_state(self) -> LedgerState:
         table = self.tables[LEDGER]
         if table is None or not table.newest.rows:
             return LedgerState()
@@ -112,31 +115,31 @@ class World:
         version, about = next(((each.version, each.about) for each in log.newest_first() if each.about), (-1, ""))
         sought = frozenset(e for kind, e, n, _, _ in rows if kind == "epoch" and n == SEEK)
         topics = {key[1]: row.topic for key, row in rows.items()}
-        told = Newest(BatchId(highest, number), TopicId(TOPIC, row.topic), ends, None, row.version)
-        return LedgerState(told, highest, about, reached, topics, sought, holes, cut_since(log, version, log.stamp(version)))
+        newest_batch = Newest(BatchId(highest, number), TopicId(TOPIC, row.topic), ends, None, row.version)
+        return LedgerState(newest_batch, highest, about, reached, topics, sought, holes, cut_since(log, version, log.stamp(version)))
 
-    # What truth asks for.
+    # For the invariants.
 
     def evidence(self) -> bool:
-        """Whether anything is left that tells of batches."""
+        """Whether anything is left that shows that batches were committed."""
         target, quarantine, ledger = self.tables
-        told = (
+        found = (
             bool(self.checkpoints)
             or any(batch_commit.kind == "batch" or batch_commit.why == "seek" for _, batch_commit in batch_commits(target))
             or (target is not None and bool(target.newest.rows))
         )
-        told |= target is not None and BatchId.of(max(target.newest.txn, 0)).number != FENCE
-        told |= ledger is not None and any(key[0] == "batch" for key in ledger.newest.rows)
-        return told or (quarantine is not None and bool(quarantine.newest.rows))
+        found |= target is not None and BatchId.of(max(target.newest.txn, 0)).number != FENCE
+        found |= ledger is not None and any(key[0] == "batch" for key in ledger.newest.rows)
+        return found or (quarantine is not None and bool(quarantine.newest.rows))
 
     def blind(self) -> bool:
-        """Whether ledger and log may lack what verify needs."""
+        """Whether ledger and log may lack batches that verify needs."""
         return "ledger" in self.harmed and bool(self.harmed & {"clean", "target gone"})
 
-    # What happens.
+    # Operations.
 
     def apply(self, op: Op) -> None:
-        """Let it happen. Raises Violation."""
+        """Apply one operation. Raises Violation."""
         getattr(self, f"_{op[0]}")(*op[1:])
 
     def _produce(self, partition: int, records: tuple[tuple[int, int, str] | None, ...]) -> None:
@@ -144,7 +147,7 @@ class World:
             self.topic.partitions[partition].extend(None if each is None else Record(*each) for each in records)
 
     def _go(self, number: int, steps: int) -> None:
-        """A driver goes on by so many steps, or is started; an idle one stays so."""
+        """Continue or start a driver, for this many steps. An idle driver stops early."""
         driver = self.drivers.get(number) or self.drivers.setdefault(number, Driver(self))
         for other in self.drivers.values():
             other.disturbed |= other is not driver
@@ -160,7 +163,7 @@ class World:
             self._ended(number, error)
 
     def _until(self, number: int, place: str) -> None:
-        """A driver goes on until this statement is next, or at work."""
+        """Continue a driver until it is at this place: a statement that is next, or at work."""
         for _ in range(99):
             self._go(number, 1)
             if number not in self.drivers or self.drivers[number].place == place:
@@ -170,11 +173,11 @@ class World:
         self.error = error
         self.refused.append(error.code)
         if not self.harmed and not self.drivers[number].disturbed and error.code not in HARMLESS:
-            raise Violation("I6", f"nobody has done any harm, and a start says {error}")
+            raise Violation("I6", f"nothing was harmed, but a start was refused: {error}")
         del self.drivers[number]
 
     def _seek(self, number: int, kind: Any, offsets: tuple[int, ...] = (), accept: bool = False) -> None:
-        """A seek is started; `go` makes it go on."""
+        """Start a seek; `go` continues it."""
         if number not in self.drivers:
             self.drivers[number] = Driver(self, Seeking(Aim(kind, tuple(enumerate(offsets))), accept, ""))
 
@@ -182,7 +185,7 @@ class World:
         self.drivers.pop(number, None)
 
     def _stop(self, number: int) -> None:
-        """A run is asked to end: it writes what its ledger lacks."""
+        """Stop a run gracefully: it appends its pending rows to the ledger."""
         driver = self.drivers.pop(number, None)
         if driver is not None and driver.seeking is None and driver.at:
             try:
@@ -209,7 +212,7 @@ class World:
         self.harmed.add("recreate")
 
     def _delete(self, nth: int) -> None:
-        """Somebody deletes a row."""
+        """A user deletes a row."""
         table = self.tables[TARGET]
         if table is not None and table.newest.rows:
             id = sorted(table.newest.rows)[nth % len(table.newest.rows)]
@@ -245,7 +248,7 @@ class World:
             self._gone(which)
 
     def _copy(self, which: int, back: int) -> None:
-        """The table's folder is put back from a copy, as it was `back` versions ago."""
+        """Restore the table's folder from a copy, as it was `back` versions ago."""
         table = self.tables[which]
         if table is not None and 0 < back < len(table.versions):
             self._harm(which, "copy")
@@ -261,7 +264,7 @@ class World:
         self.invariants.put_back()
 
     def _save(self) -> None:
-        """A backup of tables and checkpoints."""
+        """Back up tables and checkpoints."""
         self._saved = (
             [table.copy() if table is not None else None for table in self.tables],
             dict(self.checkpoints),
@@ -269,7 +272,7 @@ class World:
         )
 
     def _put_back(self, *which: int) -> None:
-        """Some tables (3: the checkpoints) from the backup in place of what has become of them."""
+        """Replace some tables (3: the checkpoints) with their state in the backup."""
         for each in which if self._saved is not None else ():
             assert self._saved is not None
             if each == 3:
@@ -281,11 +284,11 @@ class World:
             self._replaced.add(each)
             self._gone(each)
         if self._saved is not None and set(which) == {0, 1, 2, 3}:
-            self.invariants.put = dict(self._saved[2])  # nothing tells of batches since
+            self.invariants.put = dict(self._saved[2])  # nothing shows later batches any more
         self.invariants.forget()
 
     def _clean(self, which: int) -> None:
-        """Delta deletes old commits from the log."""
+        """Let Delta delete old commits from the log."""
         table = self.tables[which]
         if table is not None and table.log_from < len(table.versions) - 1:
             self.harmed.add("clean")
@@ -294,7 +297,7 @@ class World:
             table.clean()
 
     def _forgotten(self, which: int, table: Table) -> None:
-        """The target's log is about to be lost: what of it the ledger lacks nobody knows then."""
+        """Before the target's log is lost: record whether the ledger lacks batches, which are unknown from then on."""
         ledger = self.tables[LEDGER]
         ledgered = {key[1:3] for key in ledger.newest.rows} if ledger is not None else set()
         if which == TARGET and any(
@@ -307,6 +310,6 @@ class World:
             table.optimize()
 
     def _lose(self) -> None:
-        """The folder of checkpoints is deleted."""
+        """Delete the checkpoints folder."""
         self.checkpoints = {}
         self.invariants.forget()

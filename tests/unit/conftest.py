@@ -1,4 +1,4 @@
-"""A lake that `ingest verify` is asked about, and a run that the oracle judges."""
+"""A lake for tests of `ingest verify`, and a run for tests of the oracle."""
 
 from __future__ import annotations
 

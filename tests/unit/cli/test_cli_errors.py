@@ -1,4 +1,4 @@
-"""The command line: help imports no Spark; a failure ends with its exit code and one message without a trace, or one JSON document."""
+"""The command line: help imports no Spark; a failure exits with its code and one message without a traceback, or one JSON document."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def document(done: Done) -> dict[str, Any]:
 @pytest.fixture
 def silent_port() -> Iterator[int]:
     """A port on which nothing listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield unused.getsockname()[1]
 
 
 def with_imports(*modules: str) -> str:
@@ -84,7 +84,7 @@ def with_imports(*modules: str) -> str:
     return program + f"finally:\n    print([m for m in {modules} if m in sys.modules])"
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_no_heavy_library() -> None:
     program = with_imports("pyspark", "delta", "kafka", "deltalake", "sqlglot", "yaml")
     for words in (["--help"], ["run", "--help"], ["broker", "start", "--help"]):
         done = process(program, *words)
@@ -94,7 +94,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_status_imports_no_spark(tmp_path: Path, silent_port: int) -> None:
-    """Nor kafka-python, which another process loads: each takes a good part of the command's half second. The lake has a ledger."""
+    """Nor kafka-python, which a child process loads: each would take a large part of the command's half second. The lake has a ledger."""
     log = tmp_path / "shop" / "orders" / "ledger" / "_delta_log"
     log.mkdir(parents=True)
     table = {"id": "0", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [], "configuration": {}}
@@ -116,7 +116,7 @@ def test_status_imports_no_spark(tmp_path: Path, silent_port: int) -> None:
         (("broker", "start", "--port", "x"), "--port"),
     ],
 )
-def test_a_wrong_command_exits_2_in_words_and_in_json(ingest: Ingest, words: tuple[str, ...], says: str) -> None:
+def test_a_usage_error_exits_2_as_text_and_as_json(ingest: Ingest, words: tuple[str, ...], says: str) -> None:
     done = ingest(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr and "Traceback" not in done.stderr
@@ -154,7 +154,7 @@ def test_an_option_that_the_engine_owns_exits_2_without_its_value(ingest: Ingest
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_broker_that_does_not_answer_exits_4_before_spark_with_one_message_a_table(
+def test_an_unreachable_broker_exits_4_before_spark_starts_with_one_message_per_table(
     silent_port: int, tmp_path: Path, as_json: bool
 ) -> None:
     program = "from ingest.cli.app import main; main()"
@@ -172,7 +172,7 @@ def test_a_broker_that_does_not_answer_exits_4_before_spark_with_one_message_a_t
     assert [(table["table"], table["error"]["code"]) for table in found["tables"]] == [("shop.orders", "BROKER_UNREACHABLE")]
 
 
-def test_ctrl_c_exits_130_without_a_trace(tmp_path: Path) -> None:
+def test_ctrl_c_exits_130_without_a_traceback(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         words = ["run", "orders", "--bootstrap-servers", f"127.0.0.1:{mute.getsockname()[1]}", "--lake", str(tmp_path)]
         running = subprocess.Popen([*MAIN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PROJECT, env=ENVIRONMENT)
@@ -184,7 +184,7 @@ def test_ctrl_c_exits_130_without_a_trace(tmp_path: Path) -> None:
     assert "Traceback" not in out + error
 
 
-def test_an_error_without_a_name_is_a_bug_of_ours_and_exits_70(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_is_reported_as_a_bug_and_exits_70(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise KeyError("surprise")
 
@@ -207,7 +207,7 @@ def test_other_durations_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("words", [("verify", "--spark", "--lake"), ("demo", "--folder")])
-def test_a_folder_that_cannot_be_written_is_the_environments_error(ingest: Ingest, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_folder_that_cannot_be_written_is_an_environment_error(ingest: Ingest, tmp_path: Path, words: tuple[str, ...]) -> None:
     file = tmp_path / "file"
     file.touch()
     done = ingest(*words, str(file))
@@ -216,38 +216,38 @@ def test_a_folder_that_cannot_be_written_is_the_environments_error(ingest: Inges
 
 
 @pytest.mark.parametrize("option", ["--html", "--png"])
-def test_a_folder_where_semantics_shall_write_a_file_is_refused_before_minutes_of_work(ingest: Ingest, tmp_path: Path, option: str) -> None:
+def test_semantics_refuses_a_folder_as_its_output_file_before_it_starts_to_measure(ingest: Ingest, tmp_path: Path, option: str) -> None:
     done = ingest("semantics", option, str(tmp_path))
     assert done.returncode == 2 and "directory" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_help_has_every_verb_in_a_group_with_a_whole_sentence_of_one_line() -> None:
+def test_help_lists_every_command_in_a_group_with_a_sentence_of_one_line() -> None:
     out = subprocess.run([*MAIN, "--help"], env={**ENVIRONMENT, "COLUMNS": "100"}, capture_output=True, text=True, check=True).stdout
     lines = [line for line in out.partition("Pipeline:")[2].splitlines() if line.startswith("  ")]
     assert [line.split()[0] for line in lines] == [verb for group in VERBS.values() for verb in group]
     assert all(line.endswith(".") and "..." not in line and "…" not in line and len(line) <= 100 for line in lines)
 
 
-def test_a_shell_completes_verbs() -> None:
+def test_the_shell_completes_commands() -> None:
     words = {"_INGEST_COMPLETE": "complete_bash", "COMP_WORDS": "ingest ver", "COMP_CWORD": "1"}
     command = [str(Path(sys.executable).with_name("ingest"))]
     assert subprocess.run(command, env={**ENVIRONMENT, **words}, capture_output=True, text=True, check=True).stdout.split() == ["verify"]
 
 
-def test_an_error_fits_a_terminal_and_its_command_is_not_broken(
+def test_an_error_is_wrapped_for_a_terminal_without_breaking_its_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = "`ingest seek shop.orders --to table --accept-gap --bootstrap-servers broker1:9092,broker2:9092`"
     error = InvalidInput("A_CODE", "found " * 30, expected="this.", remedy=f"put the table back, or run {command} now.")
     print_error(error)
-    assert len(capsys.readouterr().err.splitlines()) == 3, "a log gets one line for each part"
+    assert len(capsys.readouterr().err.splitlines()) == 3, "a log gets one line per part"
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     print_error(error)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) > 3 and max(map(len, lines)) <= 108 and any(command in line for line in lines)
 
 
-def test_each_problem_of_a_list_stays_a_line_of_its_own_on_a_narrow_terminal(
+def test_each_problem_in_a_list_keeps_its_own_line_on_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)

@@ -1,4 +1,4 @@
-"""The progress display of a run: one line per batch, a panel or nothing, also when its reader has closed the pipe."""
+"""The progress display of a run: one line per batch, a panel or nothing. It keeps working if the reader closes the pipe."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def report(**fields: Any) -> BatchReport:
     return BatchReport(table="shop.orders", **{"number": 3, **known, **fields})
 
 
-def test_the_rate_is_records_by_seconds() -> None:
+def test_the_rate_is_records_per_second() -> None:
     assert rate(report()) == 2000
     assert rate(report(seconds=0.0)) == 0
 
 
-def test_a_line_says_what_became_of_the_batch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_shows_the_result_of_a_batch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "clock", lambda: "10:00:00Z")
     lines = Lines()
     lines.ready(["shop.orders"], Path("lake/logs/spark.log"))
@@ -38,16 +38,16 @@ def test_a_line_says_what_became_of_the_batch(capsys: pytest.CaptureFixture[str]
     lines.batch(report(number=4), None)
     lines.stopping()
     lines.tick()
-    became = "read 1000 · inserted 900 · duplicate 70 · quarantined 30 · 2,000 rows/s"
+    counts = "read 1000 · inserted 900 · duplicate 70 · quarantined 30 · 2,000 rows/s"
     assert capsys.readouterr().out.splitlines() == [
         "running: shop.orders · Spark's output: lake/logs/spark.log",
-        f"10:00:00Z shop.orders batch 3: {became} · lag 5 · version 4",
-        f"10:00:00Z shop.orders batch 4: {became} · lag unknown · version 4",
+        f"10:00:00Z shop.orders batch 3: {counts} · lag 5 · version 4",
+        f"10:00:00Z shop.orders batch 4: {counts} · lag unknown · version 4",
         "stopping: finishing the current batch first",
     ]
 
 
-def test_the_panel_sums_what_was_written() -> None:
+def test_the_panel_sums_the_counts_of_all_batches() -> None:
     console = Console(width=140, force_terminal=True, record=True)
     with Live(console=console, auto_refresh=False) as live:
         panel = Panel(live)
@@ -59,7 +59,7 @@ def test_the_panel_sums_what_was_written() -> None:
     assert "shop.payments" in text and "unknown" in text and "spark.log" in text
 
 
-def test_silence_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_silent_display_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     silent = Silent()
     silent.ready(["shop.orders"], Path("spark.log"))
     silent.batch(report(), None)
@@ -69,7 +69,7 @@ def test_silence_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-def test_without_a_terminal_it_is_lines() -> None:
+def test_without_a_terminal_the_display_prints_lines() -> None:
     with progress.display(quiet=False) as shown:
         assert isinstance(shown, Lines)
 
@@ -90,7 +90,7 @@ with unread(sys.stdout, sys.stderr):
 """
 
 
-def test_a_reader_that_goes_away_is_noticed_and_nothing_is_raised() -> None:
+def test_a_closed_pipe_is_noticed_and_no_error_is_raised() -> None:
     """`ingest run | head -1` once ended as an internal bug. Python must not report the broken pipe at exit either."""
     command = [sys.executable, "-c", HEAD]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -99,9 +99,9 @@ def test_a_reader_that_goes_away_is_noticed_and_nothing_is_raised() -> None:
         process.stdout.close()
         process.stdin.write("\n")
         process.stdin.close()
-        said = process.stderr.read()
-        assert process.wait(60) == 0, said
-    assert said == ""
+        err = process.stderr.read()
+        assert process.wait(60) == 0, err
+    assert err == ""
 
 
 PRINTING = """\
@@ -109,7 +109,7 @@ import sys
 from ingest.cli import app, register
 
 register()
-app.app = lambda **_: print("a line")  # a verb that prints and has no verdict
+app.app = lambda **_: print("a line")  # a command that prints and has no verdict
 sys.argv = ["ingest", "log"]
 app.main()
 """
@@ -124,7 +124,7 @@ app.main()
         pytest.param(["-m", "ingest", "plan", "--project", "nowhere"], True, 2, id="2>&1"),
     ],
 )
-def test_a_verb_ends_with_its_verdict_or_error_though_nobody_reads(command: list[str], errors_too: bool, code: int, tmp_path: Path) -> None:
+def test_a_command_keeps_its_exit_code_if_nobody_reads_its_output(command: list[str], errors_too: bool, code: int, tmp_path: Path) -> None:
     """Exit code 1 of `ingest check | head -1` comes from the check. A broken pipe must not change the exit code of a verdict or error."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -137,7 +137,7 @@ def test_a_verb_ends_with_its_verdict_or_error_though_nobody_reads(command: list
 
 
 @pytest.mark.parametrize(("words", "code"), [(["status", "--help"], 0), (["plan", "--json"], 2), (["plan"], 2)])
-def test_closed_streams_are_no_error(words: list[str], code: int, tmp_path: Path) -> None:
+def test_closed_output_streams_are_not_an_error(words: list[str], code: int, tmp_path: Path) -> None:
     """`ingest run >&-` once did its work and then ended as an internal bug."""
     command = [sys.executable, "-m", "ingest", *words, *(["--project", str(tmp_path)] if words[0] == "plan" else [])]
     for closing in (">&-", ">&- 2>&-"):

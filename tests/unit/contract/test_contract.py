@@ -1,4 +1,4 @@
-"""Contracts as values: what the two sample contracts say, the hash, freezing, and the way to JSON and back."""
+"""Contracts as values: the two sample contracts, the hash, freezing, and the round trip through JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def contract(**changes: Any) -> Contract:
     return Contract.model_validate({**DOCUMENT, **changes})
 
 
-def test_the_sample_contracts_are_valid_and_come_in_order_of_their_names() -> None:
+def test_the_sample_contracts_are_valid_and_sorted_by_name() -> None:
     orders, payments = load_contracts(PROJECT)
     assert (orders.name, payments.name) == ("shop.orders", "shop.payments")
     assert orders.path == PROJECT / "tables/orders.yml"
@@ -47,17 +47,17 @@ def test_the_sample_contracts_are_valid_and_come_in_order_of_their_names() -> No
     assert orders.source.max_records_per_batch == payments.source.max_records_per_batch == 100_000
 
 
-def test_a_column_has_the_type_that_spark_would_parse() -> None:
+def test_a_column_has_the_type_that_spark_parses() -> None:
     lines = next(column for column in load_contracts(PROJECT, ["orders"])[0].columns if column.name == "lines")
     fields = [("sku", spark.StringType()), ("quantity", spark.IntegerType()), ("unit_price", spark.DecimalType(12, 2))]
     assert lines.data_type == spark.ArrayType(spark.StructType([spark.StructField(name, kind) for name, kind in fields]))
 
 
-def test_types_are_canonical_however_they_are_written() -> None:
+def test_types_are_normalized_to_one_spelling() -> None:
     assert [column.type for column in contract().columns[:2]] == ["STRING", "DECIMAL(18,2)"]
 
 
-def test_every_default_is_what_the_reference_page_says() -> None:
+def test_every_default_matches_the_reference_page() -> None:
     made = contract()
     assert made.quarantine == QuarantineLimit(max_share=0.05, min_records=1000)
     assert (made.layout.partition_by, made.layout.cluster_by, dict(made.properties), made.suite) == ((), (), {}, None)
@@ -65,19 +65,19 @@ def test_every_default_is_what_the_reference_page_says() -> None:
     assert all(column.nullable for column in made.columns[1:])
 
 
-def test_a_raw_contract_has_the_columns_of_a_record() -> None:
+def test_a_raw_contract_needs_no_columns() -> None:
     raw = contract(source={"topic": "t", "format": "raw"}, columns=[], event_id="position", rules=[])
     assert (raw.event_id.kind, raw.columns) == ("position", ())
 
 
 @pytest.mark.parametrize("written, kind, header", [("key", "key", None), ("header:event-id", "header", "event-id")])
-def test_the_event_id_may_come_from_the_record_itself(written: str, kind: str, header: str | None) -> None:
+def test_the_event_id_may_be_the_records_key_or_a_header(written: str, kind: str, header: str | None) -> None:
     made = contract(event_id=written)
     assert (made.event_id.kind, made.event_id.header, made.event_id.document()) == (kind, header, written)
 
 
 def test_the_hash_of_this_contract_never_changes() -> None:
-    # Pinned: with another hash every table in production would look as if its contract had changed.
+    # Pinned: with another hash, the contract of every table in production would appear to have changed.
     assert contract().hash == "7fb95a2d4558e84a"
 
 
@@ -93,7 +93,7 @@ def test_the_hash_of_this_contract_never_changes() -> None:
         {"columns": [{**c, "comment": "x", "type": c["type"].replace("'of delivery'", "'x'")} for c in DOCUMENT["columns"]]},
     ],
 )
-def test_the_hash_stays_when_the_change_decides_no_row(change: dict[str, Any]) -> None:
+def test_the_hash_stays_the_same_if_a_change_cannot_affect_rows(change: dict[str, Any]) -> None:
     assert contract(**change) != contract()
     assert contract(**change).hash == contract().hash
 
@@ -113,7 +113,7 @@ def test_the_hash_stays_when_the_change_decides_no_row(change: dict[str, Any]) -
         {"unknown_fields": "keep"},
     ],
 )
-def test_the_hash_changes_with_what_decides_rows(change: dict[str, Any]) -> None:
+def test_the_hash_changes_if_a_change_can_affect_rows(change: dict[str, Any]) -> None:
     assert contract(**change).hash != contract().hash
 
 
@@ -127,7 +127,7 @@ def test_a_contract_and_its_parts_are_frozen() -> None:
         made.properties["team"] = "other"  # type: ignore[index]
 
 
-def test_json_and_back_gives_an_equal_contract_and_the_same_text() -> None:
+def test_the_json_round_trip_gives_an_equal_contract_and_the_same_text() -> None:
     for made in (*load_contracts(PROJECT), contract(event_id="header:id", properties={"delta.checkpointInterval": 20})):
         again = Contract.model_validate_json(made.to_json())
         assert again == made and hash(again) == hash(made) and again.hash == made.hash
@@ -140,23 +140,23 @@ def test_a_contract_survives_pickling() -> None:
     assert pickle.loads(pickle.dumps(made)) == made
 
 
-def test_where_a_contract_was_read_from_is_no_part_of_it(tmp_path: Path) -> None:
+def test_the_path_of_a_contract_is_not_part_of_its_value(tmp_path: Path) -> None:
     shutil.copytree(PROJECT / "tables", tmp_path / "tables")
     here, there = load_contracts(PROJECT, ["orders"])[0], load_contracts(tmp_path, ["orders"])[0]
     assert here == there and here.path != there.path
 
 
-def test_a_contract_made_in_python_is_checked_like_one_from_a_file() -> None:
+def test_a_contract_made_in_python_is_validated_like_one_from_a_file() -> None:
     with pytest.raises(ValidationError, match="there is no column 'nope'"):
         contract(event_id=["nope"])
 
 
-def test_property_values_become_text_as_delta_keeps_them() -> None:
+def test_property_values_become_text_as_delta_stores_them() -> None:
     made = contract(properties={"delta.enableChangeDataFeed": True, "delta.checkpointInterval": 20})
     assert made.properties == Properties({"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "20"})
 
 
-def test_a_missing_suite_is_found_by_its_own_check_only(tmp_path: Path) -> None:
+def test_a_missing_suite_is_found_by_check_suites_only(tmp_path: Path) -> None:
     made = contract(suite="expectations/orders.json")
     with pytest.raises(InvalidInput) as caught:
         check_suites(tmp_path, [made])
@@ -166,11 +166,11 @@ def test_a_missing_suite_is_found_by_its_own_check_only(tmp_path: Path) -> None:
     check_suites(tmp_path, [made])
 
 
-def test_the_schema_file_is_what_the_models_give() -> None:
+def test_the_schema_file_matches_the_models() -> None:
     assert PATH.read_text() == schema_text(), "run: PYTHONPATH=. python scripts/contract_schema.py"
 
 
-def test_the_schema_knows_every_key_of_the_sample_contracts() -> None:
+def test_the_schema_contains_every_key_of_the_sample_contracts() -> None:
     schema = contract_schema()
     for made in load_contracts(PROJECT):
         document = json.loads(made.to_json())

@@ -1,4 +1,4 @@
-"""Refusals of contract files: each names file, line and key, and says what is allowed."""
+"""Errors in contract files: each names the file, the line, the key and the allowed values."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def changed(old: str, new: str, text: str = GOOD) -> str:
     return text.replace(old, new)
 
 
-def test_the_good_contracts_of_these_tests_are_good(tmp_path: Path) -> None:
+def test_the_contracts_that_these_tests_modify_are_valid(tmp_path: Path) -> None:
     assert [c.table for c in load_contracts(write(tmp_path, orders=GOOD, events=RAW))] == ["events", "orders"]
 
 
@@ -74,7 +74,7 @@ def test_the_good_contracts_of_these_tests_are_good(tmp_path: Path) -> None:
         (changed("pipeline: shop\n", ""), "1 pipeline", "'pipeline' is missing", "starts with a letter"),
         (changed("  topic: orders\n", ""), "3 source.topic", "'topic' is missing", "Kafka topic"),
         (GOOD + "rules:\n  - {name: a}\n", "15 rules[0].check", "'check' is missing", "predicate"),
-        # wrong kinds
+        # wrong types
         (changed("source:\n  topic: orders\n  format: json", "source: orders"), "3 source", "'orders'", "a mapping with topic"),
         (changed("table: orders", "table: 5"), "2 table", "5 (a number)", "a name of a-z"),
         (changed("table: orders", "table: true"), "2 table", "true (a boolean)", "a name of a-z"),
@@ -86,7 +86,7 @@ def test_the_good_contracts_of_these_tests_are_good(tmp_path: Path) -> None:
         (GOOD + "quarantine: {min_records: 0}\n", "14 quarantine.min_records", "0 (a number)", "at least 1"),
         (changed("format: json", "format: json\n  max_records_per_batch: 0"), "6 source.max_records_per_batch", "0", "at least 1"),
         (GOOD + "properties: {team: [a]}\n", "14 properties", "'team' is a list", "text, a number, true or false"),
-        # words
+        # enumerations
         (GOOD + "mode: upsert\n", "14 mode", "'upsert'", "insert"),
         (GOOD + "unknown_fields: drop\n", "14 unknown_fields", "'drop'", "ignore (the default), keep"),
         (changed("format: json", "format: avro"), "5 source.format", "'avro'", "json"),
@@ -103,7 +103,7 @@ def test_the_good_contracts_of_these_tests_are_good(tmp_path: Path) -> None:
         (changed("name: maybe", "name: _offset"), "11 columns[4].name", "reserved for provenance", "starts with a letter"),
         (changed("name: maybe", "name: Amount"), "11 columns[4].name", "differs from 'amount' only by its case", "Delta ignores case"),
         (changed("name: maybe", "name: amount"), "11 columns[4].name", "appears twice", "differ by more than their case"),
-        # types
+        # column types
         (changed("STRUCT<sku: STRING>", "STRUCT<sku: STRING, SKU: INT>"), "12 columns[5].type", "'sku' and 'SKU'", "more than their case"),
         (changed("maybe, type: STRING", "maybe, type: VARCHAR(9)"), "11 columns[4].type", "VARCHAR is not supported", "pad"),
         (changed("maybe, type: STRING", "maybe, type: 'STRUCT<a: INT NOT NULL>'"), "11 columns[4]", "maybe.a is NOT NULL", "not null too"),
@@ -118,7 +118,7 @@ def test_the_good_contracts_of_these_tests_are_good(tmp_path: Path) -> None:
         (changed("event_id: [order_id]", "event_id: [order_id, order_id]"), "13 event_id", "same column twice", "once"),
         (changed("event_id: [order_id]", "event_id: position"), "13 event_id", "position as event id with format json", "raw only"),
         (changed("event_id: position", "event_id: [value]", RAW), "4 event_id", "columns as event id", "key, header:<name> or position"),
-        # raw has columns of its own, json needs some
+        # raw has fixed columns, json needs at least one
         (RAW + "columns: [{name: a, type: INT}]\n", "5 columns", "1 columns with format raw", "key, value and headers"),
         (RAW + "unknown_fields: keep\n", "5 unknown_fields", "keep with format raw", "no unknown_fields"),
         (RAW + "event_time: key\n", "5 event_time", "with format raw", "no event_time"),
@@ -144,13 +144,13 @@ def test_the_good_contracts_of_these_tests_are_good(tmp_path: Path) -> None:
         (GOOD + "suite: orders.yml\n", "14 suite", "not a path of a suite", "ends in .json"),
     ],
 )  # fmt: skip
-def test_a_wrong_contract_is_refused_with_its_line_and_what_is_allowed(
+def test_an_invalid_contract_is_refused_with_its_line_and_the_allowed_values(
     tmp_path: Path, text: str, place: str, found: str, expected: str
 ) -> None:
-    said_found, said_expected = only(refused(tmp_path, text))
-    assert said_found.startswith(f"tables/orders.yml:{place}: "), said_found
-    assert found in said_found
-    assert expected in said_expected
+    found_text, expected_text = only(refused(tmp_path, text))
+    assert found_text.startswith(f"tables/orders.yml:{place}: "), found_text
+    assert found in found_text
+    assert expected in expected_text
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_wrong_contract_is_refused_with_its_line_and_what_is_allowed(
         "location",
     ],
 )
-def test_a_property_that_breaks_a_promise_is_refused(tmp_path: Path, key: str) -> None:
+def test_a_table_property_that_breaks_a_promise_is_refused(tmp_path: Path, key: str) -> None:
     found, expected = only(refused(tmp_path, GOOD + f"properties:\n  team: finance\n  {key}: 1\n"))
     assert found.startswith(f"tables/orders.yml:16 properties.{key}: property '{key}' ")
     assert "delta.logRetentionDuration" in expected
@@ -194,12 +194,12 @@ def test_a_property_that_breaks_a_promise_is_refused(tmp_path: Path, key: str) -
         ("a: " + "[" * 600 + "]" * 600, 1, "nested too deeply", "docs/reference/contracts.md"),
     ],
 )
-def test_a_file_that_is_no_yaml_mapping_is_refused_with_its_line(
+def test_a_file_that_is_not_a_yaml_mapping_is_refused_with_its_line(
     tmp_path: Path, text: str | bytes, line: int, found: str, expected: str
 ) -> None:
-    said_found, said_expected = only(refused(tmp_path, text))
-    assert said_found.startswith(f"tables/orders.yml:{line}: ") and found in said_found
-    assert expected in said_expected
+    found_text, expected_text = only(refused(tmp_path, text))
+    assert found_text.startswith(f"tables/orders.yml:{line}: ") and found in found_text
+    assert expected in expected_text
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_key_given_twice_is_refused_and_both_lines_are_named(tmp_path: Path, t
 @pytest.mark.parametrize(
     "word", ["yes", "no", "on", "OFF", "1e3", "1.5e3", "012", "0x1F", "0o17", "1_000", "12:30", ".5", ".inf", "+5", "2024-01-01"]
 )
-def test_text_that_readers_of_yaml_take_differently_must_be_quoted(tmp_path: Path, word: str) -> None:
+def test_text_that_yaml_parsers_read_differently_must_be_quoted(tmp_path: Path, word: str) -> None:
     found, expected = only(refused(tmp_path, GOOD + f"description: {word}\n"))
     assert found.startswith(f"tables/orders.yml:14 description: {word} without quotes is ")
     assert f"'{word}' in quotes" in expected
@@ -242,19 +242,19 @@ def test_all_problems_of_all_files_are_reported_together_in_order(tmp_path: Path
     assert caught.value.remedy.startswith("edit tables/events.yml, tables/orders.yml")
 
 
-def test_a_wrong_column_brings_no_follow_up_complaint_about_who_uses_it(tmp_path: Path) -> None:
+def test_an_invalid_column_causes_no_follow_up_errors_where_it_is_used(tmp_path: Path) -> None:
     text = changed("order_id, type: STRING", "order_id, type: UUID") + "rules: [{name: a, check: order_id <> ''}]\n"
     assert only(refused(tmp_path, text))[0].startswith("tables/orders.yml:7 columns[0].type: ")
 
 
-def test_two_contracts_of_one_table_are_refused_and_both_files_named(tmp_path: Path) -> None:
+def test_two_contracts_for_one_table_are_refused_and_both_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ContractInvalid) as caught:
         load_contracts(write(tmp_path, orders=GOOD, orders_again=GOOD))
     assert caught.value.code == "CONTRACT_DUPLICATE"
     assert caught.value.found == "tables/orders_again.yml:1: shop.orders is already described in tables/orders.yml."
 
 
-def test_one_table_name_in_two_pipelines_must_be_asked_for_by_its_full_name(tmp_path: Path) -> None:
+def test_a_table_name_in_two_pipelines_must_be_given_with_its_pipeline(tmp_path: Path) -> None:
     project = write(tmp_path, orders=GOOD, b2b_orders=changed("pipeline: shop", "pipeline: b2b"))
     with pytest.raises(InvalidInput) as caught:
         load_contracts(project, ["orders"])
@@ -270,14 +270,14 @@ def test_a_project_without_tables_is_refused(tmp_path: Path) -> None:
         (tmp_path / "tables").mkdir(exist_ok=True)
 
 
-def test_a_name_that_no_contract_has_is_refused_with_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_contract_name_is_refused_with_the_closest_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as caught:
         load_contracts(write(tmp_path, orders=GOOD, events=RAW), ["ordrs"])
     assert (caught.value.code, caught.value.expected) == ("CONTRACT_NOT_FOUND", "one of events, orders (did you mean orders?).")
     assert "tables/ordrs.yml" in caught.value.remedy
 
 
-def test_a_broken_file_hinders_only_those_who_ask_for_it(tmp_path: Path) -> None:
+def test_a_broken_contract_file_matters_only_if_its_table_is_requested(tmp_path: Path) -> None:
     project = write(tmp_path, orders=GOOD, events=RAW + "x: 1\n", torn="a: [")
     assert [c.table for c in load_contracts(project, ["orders"])] == ["orders"]
     for name in ("events", "shop.events", "torn"):
@@ -285,7 +285,7 @@ def test_a_broken_file_hinders_only_those_who_ask_for_it(tmp_path: Path) -> None
             load_contracts(project, [name])
 
 
-def test_a_contract_with_the_other_ending_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+def test_a_contract_file_that_ends_in_yaml_is_refused_and_not_ignored(tmp_path: Path) -> None:
     write(tmp_path, orders=GOOD)
     (tmp_path / "tables/events.yaml").write_text(RAW)
     with pytest.raises(ContractInvalid) as caught:
@@ -293,7 +293,7 @@ def test_a_contract_with_the_other_ending_is_not_passed_over_in_silence(tmp_path
     assert only(caught.value) == ("tables/events.yaml:1: the file's name ends in .yaml.", "tables/events.yml.")
 
 
-def test_the_reference_page_shows_a_contract_and_what_the_command_prints_of_a_wrong_one(
+def test_the_reference_page_shows_a_valid_contract_and_the_error_of_an_invalid_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (Path(__file__).parents[3] / "docs/reference/contracts.md").read_text()

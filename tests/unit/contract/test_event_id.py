@@ -21,13 +21,13 @@ PART = st.one_of(st.text(alphabet=st.characters(exclude_categories=["Cs"])), st.
 
 @pytest.fixture(autouse=True, scope="module")
 def process_memory_restored() -> Iterator[None]:
-    """These tests mint ids of the far future; no later test shall go on from there."""
+    """These tests mint ids of the far future; later tests must not continue from there."""
     last = event_id._last
     yield
     event_id._last = last
 
 
-def test_a_minted_id_is_a_uuid_of_version_7_that_carries_its_time() -> None:
+def test_a_minted_id_is_a_version_7_uuid_with_its_timestamp() -> None:
     made = uuid.UUID(event_id.mint(1_700_000_000_123, Random(1)))
     assert (made.version, made.variant) == (7, uuid.RFC_4122)
     assert made.int >> 80 == 1_700_000_000_123
@@ -38,18 +38,18 @@ def test_a_minted_id_with_a_seed_is_the_same_each_time() -> None:
 
 
 @given(st.lists(st.integers(0, 2**48 - 2), min_size=2, max_size=50))
-def test_ids_rise_strictly_whatever_the_clock_does(clock: list[int]) -> None:
+def test_minted_ids_strictly_increase_even_if_the_clock_goes_back(clock: list[int]) -> None:
     minted = [event_id.mint(ms) for ms in clock]
     assert minted == sorted(set(minted))
 
 
-def test_ids_rise_on_when_a_millisecond_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minted_ids_continue_in_the_next_millisecond_when_one_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_id, "_last", (1000, 2**74 - 1))
     made = uuid.UUID(event_id.mint(1000))
     assert made.int >> 80 == 1001
 
 
-def test_threads_never_mint_one_id_twice() -> None:
+def test_threads_never_mint_the_same_id_twice() -> None:
     minted: list[str] = []
 
     def work() -> None:
@@ -64,7 +64,7 @@ def test_threads_never_mint_one_id_twice() -> None:
 
 
 @pytest.mark.parametrize("ms", [-1, 2**48])
-def test_a_time_beyond_48_bits_is_refused(ms: int) -> None:
+def test_a_time_outside_48_bits_is_refused(ms: int) -> None:
     with pytest.raises(ValueError, match="now_ms"):
         event_id.mint(ms)
 
@@ -103,13 +103,13 @@ def test_keys_that_look_alike_derive_different_ids(a: tuple[str | int | bytes, .
     assert event_id.derive(*a) != event_id.derive(*b)
 
 
-def test_no_keys_are_refused() -> None:
+def test_deriving_an_id_from_no_keys_is_refused() -> None:
     with pytest.raises(ValueError, match="no parts"):
         event_id.derive()
 
 
 @pytest.mark.parametrize("part", [True, None, 1.5])
-def test_parts_with_several_texts_for_one_value_are_refused(part: object) -> None:
+def test_key_parts_without_a_unique_text_form_are_refused(part: object) -> None:
     with pytest.raises(TypeError, match="expected str, int or bytes"):
         event_id.derive(part)  # type: ignore[arg-type]
 
@@ -124,7 +124,7 @@ def contract_with(event_id_at: object, kind: str = "STRING") -> Contract:
     return Contract.model_validate({**document, "event_id": event_id_at})
 
 
-def test_a_stamp_is_put_where_the_contract_reads_it() -> None:
+def test_stamp_puts_the_id_where_the_contract_reads_it() -> None:
     event = {"shop": "a"}
     in_column = event_id.stamp(contract_with(["order_id"]), event)
     assert in_column.value == {"shop": "a", "order_id": in_column.event_id[0]} and event == {"shop": "a"}
@@ -136,7 +136,7 @@ def test_a_stamp_is_put_where_the_contract_reads_it() -> None:
 
 
 @pytest.mark.parametrize("place", [["order_id"], "key", "header:id"])
-def test_an_id_that_is_there_stays_through_every_retry(place: object) -> None:
+def test_an_existing_id_is_kept_through_every_retry(place: object) -> None:
     contract = contract_with(place)
     first = event_id.stamp(contract, {"shop": "a"}, key=None)
     again = event_id.stamp(contract, first.value, key=first.key, headers=first.headers)
@@ -144,13 +144,13 @@ def test_an_id_that_is_there_stays_through_every_retry(place: object) -> None:
 
 
 @pytest.mark.parametrize("place", [["order_id"], "key", "header:id"])
-def test_an_empty_id_is_none(place: object) -> None:
-    """Else all events that have it would be one row."""
+def test_an_empty_id_is_replaced_by_a_new_one(place: object) -> None:
+    """Otherwise all events with an empty id would be one row."""
     made = [event_id.stamp(contract_with(place), {"order_id": ""}, key=b"", headers=[("id", b"")]).event_id for _ in range(2)]
     assert made[0] != made[1] and "" not in (*made[0], *made[1])
 
 
-def test_where_the_source_has_a_natural_key_the_id_is_derived_from_it() -> None:
+def test_the_id_is_derived_from_the_natural_key_if_the_source_has_one() -> None:
     contract = contract_with(["order_id"])
     made = [event_id.stamp(contract, {"shop": "a", "number": 7, "amount": amount}, natural_key=["shop", "number"]) for amount in (1, 2)]
     assert made[0].event_id == made[1].event_id == (event_id.derive("a", 7),)
@@ -158,7 +158,7 @@ def test_where_the_source_has_a_natural_key_the_id_is_derived_from_it() -> None:
         event_id.stamp(contract, {"shop": "a"}, natural_key=["shop", "number"])
 
 
-def test_ids_of_several_columns_or_another_type_are_the_sources_own() -> None:
+def test_ids_of_several_columns_or_of_another_type_must_come_from_the_source() -> None:
     both = event_id.stamp(contract_with(["shop", "number"]), {"shop": "a", "number": 7})
     assert both.event_id == ("a", "7")
     with pytest.raises(InvalidInput, match="EVENT_ID_NOT_OURS"):
@@ -167,12 +167,12 @@ def test_ids_of_several_columns_or_another_type_are_the_sources_own() -> None:
         event_id.stamp(contract_with(["order_id"], "BIGINT"), {"shop": "a"})
 
 
-def test_positions_are_kafkas() -> None:
+def test_an_event_whose_id_is_its_position_cannot_be_stamped() -> None:
     document = {"pipeline": "shop", "table": "raw", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
     with pytest.raises(InvalidInput, match="position"):
         event_id.stamp(Contract.model_validate(document), {})
 
 
-def test_the_last_header_of_a_name_is_the_one_that_the_table_reads() -> None:
+def test_the_last_header_of_the_name_is_the_event_id() -> None:
     made = event_id.stamp(contract_with("header:id"), {}, headers=[("id", b"old"), ("id", b"new")])
     assert made.event_id == ("new",)

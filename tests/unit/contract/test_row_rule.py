@@ -1,4 +1,4 @@
-"""Row rules: what a predicate may say, and why the rest is refused."""
+"""Row rules: the predicates that are accepted, and the reasons for refusing others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COLUMNS = {name: parse_type(text) for name, text in TYPES.items()}
         "some_function_of_tomorrow(amount)",
     ],
 )
-def test_a_deterministic_predicate_over_one_row_is_taken(check: str) -> None:
+def test_a_deterministic_predicate_over_one_row_is_accepted(check: str) -> None:
     assert rule_problems(check, COLUMNS) == []
 
 
@@ -63,7 +63,7 @@ def test_a_deterministic_predicate_over_one_row_is_taken(check: str) -> None:
         *((f"{name}(amount > 0)", "other rows") for name in ("any", "some", "every", "bool_and", "mean", "std")),
     ],
 )
-def test_a_function_whose_answer_may_differ_is_refused_with_the_reason(call: str, reason: str) -> None:
+def test_a_function_whose_result_may_vary_is_refused_with_the_reason(call: str, reason: str) -> None:
     found = [found for found, _ in rule_problems(call, COLUMNS)]
     assert any(reason in text for text in found), found
 
@@ -104,20 +104,20 @@ def test_a_function_whose_answer_may_differ_is_refused_with_the_reason(call: str
         ("exists(lines, l -> l.quantity > limit_)", "there is no column 'limit_'", "one of amount"),
     ],
 )
-def test_what_is_no_predicate_over_the_columns_is_refused_with_what_is_allowed(check: str, found: str, expected: str) -> None:
+def test_text_that_is_not_a_predicate_over_the_columns_is_refused_with_a_hint(check: str, found: str, expected: str) -> None:
     problems = rule_problems(check, COLUMNS)
-    assert any(found in said and expected in allowed for said, allowed in problems), problems
+    assert any(found in text and expected in allowed for text, allowed in problems), problems
 
 
-def test_a_column_may_bear_the_name_of_a_session_function() -> None:
+def test_a_column_may_have_the_name_of_a_session_function() -> None:
     assert rule_problems("user <> ''", {"user": parse_type("STRING")}) == []
     assert rule_problems("user() <> ''", {"user": parse_type("STRING")}) != []
 
 
-def test_a_column_of_unreadable_type_is_not_complained_of_again() -> None:
+def test_a_column_with_an_invalid_type_is_not_reported_a_second_time() -> None:
     assert rule_problems("x.y.z > 1", {"x": None}) == []
 
 
-def test_without_known_columns_only_the_functions_are_judged() -> None:
+def test_without_known_columns_only_the_functions_are_checked() -> None:
     assert rule_problems("nope > 1", None) == []
     assert len(rule_problems("nope > rand()", None)) == 1

@@ -1,4 +1,4 @@
-"""Column types: canonical text, the way there and back, and refusals."""
+"""Column types: canonical text, round trips and refused types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TYPES = st.recursive(SIMPLE, nested, max_leaves=8)
 
 @settings(max_examples=200)
 @given(TYPES | structs(TYPES, st.booleans()))
-def test_canonical_text_of_any_type_is_read_back_as_that_type(sql_type: SqlType) -> None:
+def test_the_canonical_text_of_any_type_parses_back_to_that_type(sql_type: SqlType) -> None:
     text = ddl(sql_type)
     assert parse_type(text) == sql_type
     assert ddl(parse_type(text)) == text
@@ -39,14 +39,14 @@ def test_canonical_text_of_any_type_is_read_back_as_that_type(sql_type: SqlType)
 
 @settings(max_examples=100)
 @given(TYPES)
-def test_spark_names_the_same_type(sql_type: SqlType) -> None:
+def test_spark_has_the_same_name_for_each_type(sql_type: SqlType) -> None:
     without_space = ddl(sql_type, comments=False).replace(" ", "").lower()
     assert to_spark(sql_type).simpleString().lower() == without_space
 
 
 @settings(max_examples=100)
 @given(TYPES)
-def test_delta_keeps_the_type_as_spark_writes_it_there(sql_type: SqlType) -> None:
+def test_the_delta_schema_stores_a_type_as_spark_does(sql_type: SqlType) -> None:
     assert to_delta(sql_type) == to_spark(sql_type).jsonValue()
     assert text_of(to_delta(sql_type)) == to_spark(sql_type).simpleString()
 
@@ -64,7 +64,7 @@ def test_delta_keeps_the_type_as_spark_writes_it_there(sql_type: SqlType) -> Non
         ("struct<a int not null comment 'x', b:date>", "STRUCT<a: INT NOT NULL COMMENT 'x', b: DATE>"),
     ],
 )
-def test_every_way_to_write_a_type_leads_to_one_text(written: str, canonical: str) -> None:
+def test_every_spelling_of_a_type_has_one_canonical_text(written: str, canonical: str) -> None:
     assert ddl(parse_type(written)) == canonical
 
 
@@ -104,7 +104,7 @@ def test_comment_and_not_null_of_a_field_reach_spark() -> None:
         ("ARRAY<" * 40 + "INT" + ">" * 40, "deeper than 32", "at most 32"),
     ],
 )
-def test_a_type_that_is_not_taken_is_refused_with_the_reason(text: str, found: str, expected: str) -> None:
+def test_an_unsupported_type_is_refused_with_the_reason(text: str, found: str, expected: str) -> None:
     with pytest.raises(TypeProblem) as caught:
         parse_type(text)
     assert found in caught.value.found and expected in caught.value.expected, caught.value

@@ -1,4 +1,4 @@
-"""A FLOAT is the nearest of the number as it was written, ties to even: not of the nearest double, which would round it twice (I5)."""
+"""A FLOAT is the one nearest to the decimal number, ties to even. Rounding to a double first would round twice (I5)."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def single(bits: int) -> float:
 
 
 @given(st.integers(0, GREATEST - 1), st.sampled_from(["", "-"]))
-@example(0, "")  # the middle of 0 and the least FLOAT
-@example(0x007FFFFF, "")  # of the greatest subnormal and the least normal one
+@example(0, "")  # halfway between 0 and the smallest FLOAT
+@example(0x007FFFFF, "")  # halfway between the greatest subnormal and the smallest normal FLOAT
 @example(GREATEST - 1, "-")
-def test_a_number_to_either_side_of_the_middle_of_two_floats_becomes_the_nearer_one(bits: int, sign: str) -> None:
+def test_a_number_near_the_middle_of_two_floats_becomes_the_nearer_one(bits: int, sign: str) -> None:
     middle = EXACT.divide(EXACT.add(Decimal(single(bits)), Decimal(single(bits + 1))), Decimal(2))
     for side, nearest in ((-1, bits), (0, bits + bits % 2), (1, bits + 1)):
         number = EXACT.add(middle, Decimal(side).scaleb(-400))
@@ -41,7 +41,7 @@ def test_a_number_to_either_side_of_the_middle_of_two_floats_becomes_the_nearer_
 
 
 @pytest.mark.parametrize(("digit", "nearest"), [("0", 1.0), ("1", 1.00000011920928955078125)])
-def test_a_number_of_more_digits_than_python_makes_an_int_of_does_not_stop_the_table(digit: str, nearest: float) -> None:
-    """It once raised ValueError, which is no reason for quarantine: each start met the record again."""
+def test_a_number_with_more_digits_than_pythons_int_limit_does_not_stop_the_table(digit: str, nearest: float) -> None:
+    """It once raised ValueError, which does not quarantine the record, so every start failed on it."""
     number = f"1.000000059604644775390625{'0' * 4_400}{digit}"
     assert decoded(number) == nearest

@@ -1,4 +1,4 @@
-"""What a commit carries: identity, ranges and counts there and back; nobody else's metadata is taken for ours (I1)."""
+"""BatchCommit as JSON and back: identity, ranges and counts. Foreign metadata is never mistaken for ours (I1)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ingest.delta.batch_commit import EPOCH_BITS, BatchCommit, BatchId, Counts, 
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 
-LOOKED = Snapshots(Snapshot("T", 4, "t4"), Snapshot("Q", 2, "q2"))
+SNAPSHOTS = Snapshots(Snapshot("T", 4, "t4"), Snapshot("Q", 2, "q2"))
 TOPIC = TopicId("orders", "topic-id", "cluster")
-FENCE = BatchCommit("epoch", "shop", "orders", BatchId(3, 0), "w", LOOKED)
+FENCE = BatchCommit("epoch", "shop", "orders", BatchId(3, 0), "w", SNAPSHOTS)
 BATCH = replace(FENCE, kind="batch", id=BatchId(3, 7), contract_hash="h", topic=TOPIC)
 BATCH = replace(BATCH, ranges=(OffsetRange(0, 5, 9), OffsetRange(10, 0, 2**62)), counts=((0, Counts(4, 1, 1)), (10, Counts())))
 SEEK = replace(BATCH, kind="seek", id=BatchId(3, 1), ranges=(OffsetRange(0, 5, 5),), counts=(), why="seek", reason="--to 0:5")
@@ -42,7 +42,7 @@ DOCUMENTED = {
 
 
 @pytest.mark.parametrize("batch_commit", DOCUMENTED, ids=lambda batch_commit: batch_commit.kind)
-def test_its_json_is_the_documented_one_and_is_read_back(batch_commit: BatchCommit) -> None:
+def test_the_json_is_as_documented_and_is_parsed_back(batch_commit: BatchCommit) -> None:
     assert json.loads(batch_commit.to_json()) == DOCUMENTED[batch_commit]
     assert BatchCommit.from_json(batch_commit.to_json()) == batch_commit
 
@@ -51,7 +51,7 @@ def changed(batch_commit: BatchCommit = BATCH, **fields: object) -> str:
     return json.dumps({**json.loads(batch_commit.to_json()), **fields})
 
 
-OTHERS = [None, "", "somebody's own note", "{}", "[]", "1", "null", '{"oncelake":1}', BATCH.to_json()[:-1]]
+OTHERS = [None, "", "a user's note", "{}", "[]", "1", "null", '{"oncelake":1}', BATCH.to_json()[:-1]]
 OTHERS += ['{"oncelake":1,"kind":"created","pipeline":"shop","table":"orders","contract_hash":"x"}', '{"a":' * 100_000]
 OTHERS += [changed(oncelake=2), changed(kind="rebase"), changed(batch=-1), changed(batch=None), changed(batch="7"), changed(batch=2**32)]
 OTHERS += [changed(epoch=-1), changed(epoch=1.5), changed(looked={}), changed(looked={"target": {}})]
@@ -61,8 +61,8 @@ OTHERS += [changed(SEEK, starts=None), changed(SEEK, gaps={"0": [[2, 1]]})]
 
 
 @pytest.mark.parametrize("text", OTHERS, ids=lambda text: str(text)[-60:])
-def test_other_metadata_is_no_mark(text: str | None) -> None:
-    """I1: a commit is ours only if it says so completely."""
+def test_other_metadata_is_not_a_batch_commit(text: str | None) -> None:
+    """I1: a commit is ours only if its metadata is complete and valid."""
     assert BatchCommit.from_json(text) is None
 
 
@@ -70,26 +70,26 @@ ids = st.builds(BatchId, st.integers(0, 2**31 - 1), st.integers(0, 2**EPOCH_BITS
 
 
 @given(ids, ids)
-def test_transaction_ids_are_ordered_as_epoch_and_number_are_and_delta_can_hold_them(one: BatchId, other: BatchId) -> None:
+def test_transaction_ids_are_ordered_like_epoch_and_number_and_fit_into_a_delta_long(one: BatchId, other: BatchId) -> None:
     """I8"""
     assert (one < other) == (one.txn_version < other.txn_version)
     assert BatchId.of(one.txn_version) == one and 0 <= one.txn_version < 2**63
 
 
-@pytest.mark.parametrize("nonsense", [(-1, 0), (0, -1), (0, 2**32)])
-def test_a_batch_id_refuses_nonsense(nonsense: tuple[int, int]) -> None:
+@pytest.mark.parametrize("values", [(-1, 0), (0, -1), (0, 2**32)])
+def test_a_batch_id_refuses_values_out_of_range(values: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="not a batch id"):
-        BatchId(*nonsense)
+        BatchId(*values)
 
 
-@pytest.mark.parametrize("nonsense", [(1, 2, 0), (1, 0, 2), (3, 2, 2), (-1, 0, 0), (1, -1, 0), (1, 0, -1)])
-def test_counts_refuse_what_does_not_add_up(nonsense: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("values", [(1, 2, 0), (1, 0, 2), (3, 2, 2), (-1, 0, 0), (1, -1, 0), (1, 0, -1)])
+def test_counts_that_do_not_add_up_are_refused(values: tuple[int, int, int]) -> None:
     """I4"""
     with pytest.raises(ValueError, match="not counts"):
-        Counts(*nonsense)
+        Counts(*values)
 
 
-def test_a_batch_and_a_seek_both_say_where_to_go_on() -> None:
+def test_a_batch_and_a_seek_both_have_end_offsets_to_continue_at() -> None:
     """I2"""
     assert (BATCH.ends, SEEK.ends, FENCE.ends) == ({0: 9, 10: 2**62}, {0: 5}, {})
     assert BATCH.app_id == "oncelake/shop/orders" == FENCE.app_id

@@ -1,4 +1,4 @@
-"""What a changed contract asks of its table, by the schema alone; the doing is in tests/integration/test_contract_change.py."""
+"""The changes that a contract requires of its table, from the schema alone. tests/integration/test_contract_change.py applies them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def contract(columns: list[dict[str, Any]], **more: Any) -> Contract:
 
 
 def table(of: Contract) -> TableState:
-    """A table as a contract made it."""
+    """A table as the contract creates it."""
     fields = [field_to_delta(column) for column in target_columns(of)]
     schema = json.dumps({"type": "struct", "fields": fields})
     layout, properties = of.layout, {**dict(of.properties), EVENT_ID_PROPERTY: event_id_text(of)}
@@ -34,13 +34,13 @@ ID = {"name": "id", "type": "STRING", "nullable": False}
 N = {"name": "n", "type": "INT"}
 
 
-def test_nothing_changed_asks_for_nothing() -> None:
+def test_an_unchanged_contract_requires_no_change() -> None:
     one = contract([ID, {"name": "order_no", "type": "INT"}])
     assert changes(one, table(one)) == []
 
 
-def test_another_case_is_another_name_also_inside_a_struct() -> None:
-    """Delta takes `orderNo` and `orderno` for one column; a record has them as two fields, so one of them would be NULL from now on."""
+def test_a_column_name_in_another_case_is_another_column_also_inside_a_struct() -> None:
+    """To Delta `orderNo` and `orderno` are one column, but a record has two fields. One of them would be NULL from now on."""
     before = contract([ID, {"name": "orderNo", "type": "INT"}, {"name": "at", "type": "STRUCT<zipCode: STRING>"}])
     now = contract([ID, {"name": "orderno", "type": "INT"}, {"name": "at", "type": "STRUCT<zipcode: STRING>"}])
     found = {change.what.partition(":")[0]: change.effect for change in changes(now, table(before))}
@@ -51,7 +51,7 @@ def test_another_case_is_another_name_also_inside_a_struct() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "metadata", "told"),
+    ("column", "metadata", "message"),
     [
         (0, {"__COLLATIONS": {"id": "spark.UTF8_LCASE"}}, "the column id has the collation spark.UTF8_LCASE in the table"),
         (
@@ -62,14 +62,14 @@ def test_another_case_is_another_name_also_inside_a_struct() -> None:
         (0, {"__CHAR_VARCHAR_TYPE_STRING": "char(36)"}, "the column id is char(36) in the table"),
     ],
 )
-def test_a_string_that_somebody_has_collated_or_padded_is_another_type(column: int, metadata: dict[str, Any], told: str) -> None:
-    """Delta's schema says `string` of it all the same, and the contract refuses both: different event ids could be equal."""
+def test_a_string_with_a_collation_or_a_fixed_length_is_another_type(column: int, metadata: dict[str, Any], message: str) -> None:
+    """Delta's schema still says `string`. The contract refuses both, because different event ids could compare as equal."""
     one = contract([ID, {"name": "tags", "type": "ARRAY<STRING>"}])
     state = table(one)
     schema = json.loads(state.schema)
     schema["fields"][column]["metadata"] |= metadata
     (change,) = changes(one, replace(state, schema=json.dumps(schema)))
-    assert change.what.startswith(told) and change.effect == "new table"
+    assert change.what.startswith(message) and change.effect == "new table"
     with pytest.raises(Refused, match="CONTRACT_CHANGED"):
         refuse(one, "lake/target", [change])
     plain = StructType([StructField("id", StringType("UTF8_BINARY"))]).jsonValue()["fields"][0]["metadata"]
@@ -77,7 +77,7 @@ def test_a_string_that_somebody_has_collated_or_padded_is_another_type(column: i
     assert [each.what for each in changes(one, replace(state, schema=json.dumps(schema))) if each.effect == "new table"] == []
 
 
-def test_what_decides_rows_and_not_the_table_holds_from_the_next_batch_on() -> None:
+def test_changed_rules_limits_and_read_options_apply_from_the_next_batch() -> None:
     one = contract([ID, N])
     now = contract([ID, N], rules=[{"name": "large", "check": "n > 5"}])
     (change,) = changes(now, table(one), one.hash)
@@ -85,7 +85,7 @@ def test_what_decides_rows_and_not_the_table_holds_from_the_next_batch_on() -> N
     assert changes(one, table(one), one.hash) == changes(one, table(one)) == []
 
 
-def test_another_event_id_or_format_is_another_table() -> None:
+def test_another_event_id_or_format_requires_a_new_table() -> None:
     raw = Contract.model_validate(
         {"pipeline": "shop", "table": "orders", "source": {"topic": "orders", "format": "raw"}, "event_id": "key"}
     )
@@ -96,13 +96,13 @@ def test_another_event_id_or_format_is_another_table() -> None:
     assert "the column value is in the table, not in the contract" in found
 
 
-def test_layout_and_properties_are_compared_with_the_tables_own() -> None:
+def test_layout_and_properties_are_compared_with_the_table() -> None:
     before = contract([ID], layout={"cluster_by": ["id"]}, properties={"delta.checkpointInterval": 20})
     assert changes(before, table(before)) == []
     (change,) = changes(contract([ID], properties={"delta.checkpointInterval": 20}), table(before))
     assert (change.what, change.statement) == ("clustered by nothing", "ALTER TABLE {table} CLUSTER BY NONE")
     (change,) = changes(contract([ID], layout={"cluster_by": ["id"]}, properties={"delta.checkpointInterval": 30}), table(before))
     assert (change.what, change.effect, change.required) == ("delta.checkpointInterval = 30", "apply", False)
-    assert changes(contract([ID], layout={"cluster_by": ["id"]}), table(before)) == [], "one that the contract no longer names stays"
+    assert changes(contract([ID], layout={"cluster_by": ["id"]}), table(before)) == [], "a property that the contract no longer names stays"
     (change,) = changes(contract([ID, N], layout={"partition_by": ["n"]}), table(contract([ID, N])))
     assert (change.what, change.effect) == ("the table is partitioned by nothing, the contract says n", "new table")

@@ -1,4 +1,4 @@
-"""Commits out of a Delta log: whose they are, and what they added (I1)."""
+"""Reading a Delta log: which commits are ours, the files that they added, and the table's state (I1)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Put = Callable[..., None]
 
 
 class Counted(LocalFiles):
-    """The disk, and how often a folder was listed."""
+    """The local disk, with a count of folder listings."""
 
     listings = 0
 
@@ -35,11 +35,11 @@ class Counted(LocalFiles):
         return super().names(folder)
 
 
-LOOK = Snapshot("T", 1, "t1")
-MARK = BatchCommit(
-    "batch", "shop", "orders", BatchId(2, 7), "w", Snapshots(LOOK, LOOK), "hash", TopicId("orders", "id"), (OffsetRange(0, 5, 9),)
+SNAPSHOT = Snapshot("T", 1, "t1")
+BATCH = BatchCommit(
+    "batch", "shop", "orders", BatchId(2, 7), "w", Snapshots(SNAPSHOT, SNAPSHOT), "hash", TopicId("orders", "id"), (OffsetRange(0, 5, 9),)
 )
-TXN = MARK.id.txn_version
+TXN = BATCH.id.txn_version
 
 
 @pytest.fixture
@@ -50,12 +50,12 @@ def log(tmp_path: Path) -> DeltaLog:
 @pytest.fixture
 def put(tmp_path: Path) -> Put:
     def write(
-        version: int, *, batch_commit: BatchCommit | None = None, pair: tuple[str, int] | None = None, actions: tuple[Any, ...] = ()
+        version: int, *, batch_commit: BatchCommit | None = None, txn: tuple[str, int] | None = None, actions: tuple[Any, ...] = ()
     ) -> None:
         info = {"timestamp": 1_735_787_100_123, "operation": "MERGE", "userMetadata": batch_commit and batch_commit.to_json()}
         lines: list[Any] = [{"commitInfo": info}, *actions]
-        if pair:
-            lines.append({"txn": {"appId": pair[0], "version": pair[1], "lastUpdated": 1}})
+        if txn:
+            lines.append({"txn": {"appId": txn[0], "version": txn[1], "lastUpdated": 1}})
         folder = tmp_path / "_delta_log"
         folder.mkdir(exist_ok=True)
         (folder / f"{version:020}.json").write_text("\n".join(map(json.dumps, lines)) + "\n")
@@ -64,18 +64,18 @@ def put(tmp_path: Path) -> Put:
 
 
 def test_a_commit_is_ours_only_with_both_metadata_and_transaction_id(log: DeltaLog, put: Put) -> None:
-    """I1: an auto-compaction's OPTIMIZE carries the session's metadata; another statement of ours the app id."""
-    put(0, batch_commit=MARK, pair=(MARK.app_id, TXN))
-    put(1, batch_commit=MARK)
-    put(2, pair=(MARK.app_id, TXN))
-    put(3, batch_commit=MARK, pair=(MARK.app_id, TXN + 1))
-    put(4, batch_commit=MARK, pair=(app_id("shop", "payments"), TXN))
+    """I1: an auto-compaction's OPTIMIZE has the session's metadata, and another statement of ours has the app id."""
+    put(0, batch_commit=BATCH, txn=(BATCH.app_id, TXN))
+    put(1, batch_commit=BATCH)
+    put(2, txn=(BATCH.app_id, TXN))
+    put(3, batch_commit=BATCH, txn=(BATCH.app_id, TXN + 1))
+    put(4, batch_commit=BATCH, txn=(app_id("shop", "payments"), TXN))
     put(5)
-    assert [commit.batch_commit for commit in log.since(-1)] == [MARK, None, None, None, None, None]
+    assert [commit.batch_commit for commit in log.since(-1)] == [BATCH, None, None, None, None, None]
 
 
-def test_added_files_tell_their_rows_and_partition(log: DeltaLog, put: Put) -> None:
-    """I4: figures come from numRecords; where a writer kept none, it says so."""
+def test_added_files_are_read_with_their_rows_and_partition(log: DeltaLog, put: Put) -> None:
+    """I4: row counts come from numRecords, and are None if the writer stored none."""
     stats = json.dumps({"numRecords": 3})
     put(
         0,
@@ -117,8 +117,8 @@ def test_only_commit_files_count_as_versions(log: DeltaLog, put: Put, tmp_path: 
 
 
 @pytest.mark.parametrize("there", [(0, 1, 3), (1, 2), (0, 3, 4)])
-def test_a_log_with_a_hole_is_refused_by_the_commit_that_it_lacks(log: DeltaLog, put: Put, there: tuple[int, ...]) -> None:
-    """Delta does not open such a table, and says so only when a batch is at hand."""
+def test_a_log_with_a_hole_is_refused_with_the_version_that_is_missing(log: DeltaLog, put: Put, there: tuple[int, ...]) -> None:
+    """Delta cannot open such a table, but reports it only when a batch runs."""
     for version in there:
         put(version)
     lacking = min(set(range(max(there))) - {*there})
@@ -127,7 +127,7 @@ def test_a_log_with_a_hole_is_refused_by_the_commit_that_it_lacks(log: DeltaLog,
 
 
 @pytest.mark.parametrize("data", [b'{"commitInfo": {"timest', b"\xff\xfe{}", b"\0" * 64, b"3\n", b"null"])
-def test_a_file_of_the_log_that_is_cut_off_or_no_json_is_named(log: DeltaLog, put: Put, tmp_path: Path, data: bytes) -> None:
+def test_a_commit_file_that_is_cut_off_or_not_json_is_refused_by_name(log: DeltaLog, put: Put, tmp_path: Path, data: bytes) -> None:
     put(0)
     put(1)
     file = tmp_path / "_delta_log" / f"{1:020}.json"
@@ -138,10 +138,10 @@ def test_a_file_of_the_log_that_is_cut_off_or_no_json_is_named(log: DeltaLog, pu
 
 
 @pytest.mark.parametrize("name", ["checkpoint.parquet", "checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"])
-def test_a_checkpoint_of_the_log_that_is_empty_is_none_and_one_that_is_damaged_is_named(
+def test_an_empty_log_checkpoint_is_ignored_and_a_damaged_one_is_refused_by_name(
     log: DeltaLog, put: Put, tmp_path: Path, name: str
 ) -> None:
-    """A disk that was full leaves the one, and Delta takes no notice of it; the other ended a start as a bug of ours."""
+    """A full disk leaves an empty checkpoint, which Delta ignores. A damaged one once made a start fail like a bug of ours."""
     put(0, actions=({"metaData": {"id": "t"}},))
     put(1)
     file = tmp_path / "_delta_log" / f"{1:020}.{name}"
@@ -153,7 +153,7 @@ def test_a_checkpoint_of_the_log_that_is_empty_is_none_and_one_that_is_damaged_i
         DeltaLog(LocalFiles(), log.table).state()
 
 
-def test_what_a_checkpoint_of_the_log_holds_may_be_gone(log: DeltaLog, put: Put, tmp_path: Path) -> None:
+def test_commits_that_a_log_checkpoint_covers_may_be_missing(log: DeltaLog, put: Put, tmp_path: Path) -> None:
     for version in (2, 5, 6):
         put(version)
     write_checkpoint(tmp_path, 5, {"metaData": {"id": "t"}})
@@ -164,20 +164,20 @@ def test_what_a_checkpoint_of_the_log_holds_may_be_gone(log: DeltaLog, put: Put,
         DeltaLog(LocalFiles(), str(tmp_path)).state()
 
 
-def test_a_checkpoint_of_the_policy_v2_is_json_and_holds_what_was_before_it(log: DeltaLog, put: Put, tmp_path: Path) -> None:
-    """Where Delta has cleaned up the log behind it, no commit is missing, and the pairs are known (I2)."""
-    put(5, pair=("of the one behind it", 3))
-    put(6, pair=("of another", 4))
-    told: list[Any] = [{"checkpointMetadata": {"version": 5}}, {"metaData": {"id": "t", "configuration": {"a": "b"}}}]
-    told += [{"txn": {"appId": "of before", "version": 2}}, {"sidecar": {"path": "x.parquet", "sizeInBytes": 1, "modificationTime": 1}}]
+def test_a_json_checkpoint_of_policy_v2_replaces_the_commits_before_it(log: DeltaLog, put: Put, tmp_path: Path) -> None:
+    """After Delta has cleaned up the log before it, no commit is missing and the transaction ids are known (I2)."""
+    put(5, txn=("replaced by the checkpoint", 3))
+    put(6, txn=("of another", 4))
+    actions: list[Any] = [{"checkpointMetadata": {"version": 5}}, {"metaData": {"id": "t", "configuration": {"a": "b"}}}]
+    actions += [{"txn": {"appId": "of before", "version": 2}}, {"sidecar": {"path": "x.parquet", "sizeInBytes": 1, "modificationTime": 1}}]
     name = f"{5:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
-    (tmp_path / "_delta_log" / name).write_text("\n".join(map(json.dumps, told)))
+    (tmp_path / "_delta_log" / name).write_text("\n".join(map(json.dumps, actions)))
     state = log.state()
     assert state is not None and (state.version, state.id, state.properties) == (6, "t", {"a": "b"})
     assert state.transactions == {"of before": 2, "of another": 4} and log.versions() == [5, 6]
 
 
-def test_a_commit_that_was_written_while_the_folder_was_listed_is_no_hole(put: Put, tmp_path: Path) -> None:
+def test_a_commit_written_while_the_folder_is_listed_is_not_a_hole(put: Put, tmp_path: Path) -> None:
     for version in (0, 1, 2):
         put(version)
 
@@ -196,7 +196,7 @@ def files() -> Counted:
 
 @pytest.fixture
 def followed(files: Counted, tmp_path: Path, put: Put) -> DeltaLog:
-    """A log of four commits that was looked at."""
+    """A log of four commits that was read once."""
     for version in range(4):
         put(version)
     log = DeltaLog(files, str(tmp_path))
@@ -205,8 +205,8 @@ def followed(files: Counted, tmp_path: Path, put: Put) -> DeltaLog:
     return log
 
 
-def test_new_commits_are_asked_for_by_name(followed: DeltaLog, files: Counted, put: Put) -> None:
-    """A log of 20,000 commits takes 0.1 s to list: nothing that a batch does may list it again."""
+def test_new_commits_are_found_by_name_without_a_listing(followed: DeltaLog, files: Counted, put: Put) -> None:
+    """A log of 20,000 commits takes 0.1 s to list, so no batch may list it again."""
     assert followed.since(3) == []
     put(4)
     put(5)
@@ -216,7 +216,7 @@ def test_new_commits_are_asked_for_by_name(followed: DeltaLog, files: Counted, p
     assert files.listings == 1
 
 
-def test_a_table_made_again_is_seen_whatever_version_it_has(followed: DeltaLog, put: Put, tmp_path: Path) -> None:
+def test_a_recreated_table_is_noticed_whatever_its_version(followed: DeltaLog, put: Put, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "_delta_log")
     assert followed.newest() == -1
     assert followed.since(3) == []
@@ -226,15 +226,15 @@ def test_a_table_made_again_is_seen_whatever_version_it_has(followed: DeltaLog, 
     for version in range(1, 7):
         put(version)
     shutil.rmtree(tmp_path / "_delta_log")
-    put(0, batch_commit=MARK, pair=(MARK.app_id, TXN))
-    put(6)  # another file under the name of the newest that was seen
+    put(0, batch_commit=BATCH, txn=(BATCH.app_id, TXN))
+    put(6)  # another file with the name of the newest commit that was read
     put(9)
     assert followed.newest() == 9
     assert [c.version for c in followed.newest_first()] == [9, 6, 0]
 
 
-def test_commits_that_were_cleaned_up_hide_none_behind_them(followed: DeltaLog, put: Put, tmp_path: Path) -> None:
-    """Delta removes what a checkpoint holds; here all that was seen and more, while the log was not looked at."""
+def test_commits_that_were_cleaned_up_hide_no_later_ones(followed: DeltaLog, put: Put, tmp_path: Path) -> None:
+    """Delta removes commits that a checkpoint covers. Here it removes all that were read, and more, between two reads."""
     for version in range(4, 12):
         put(version)
     for version in range(9):
@@ -244,16 +244,16 @@ def test_commits_that_were_cleaned_up_hide_none_behind_them(followed: DeltaLog, 
     assert [c.version for c in followed.newest_first()] == [11, 10, 9]
 
 
-def test_a_checkpoint_ahead_of_the_newest_commit_found_asks_for_a_listing(followed: DeltaLog, put: Put, tmp_path: Path) -> None:
-    """A clean-up that could not remove the very commit that was seen last."""
+def test_a_checkpoint_newer_than_the_newest_known_commit_causes_a_listing(followed: DeltaLog, put: Put, tmp_path: Path) -> None:
+    """A clean-up failed to remove exactly the commit that was read last."""
     put(9)
     (tmp_path / "_delta_log" / "_last_checkpoint").write_text('{"version": 8, "size": 3}')
     assert followed.newest() == 9
     assert [c.version for c in followed.since(3)] == [9]
 
 
-def test_a_stamp_is_deltas_own_id_of_the_commit_else_the_hash_of_its_file(log: DeltaLog, put: Put, tmp_path: Path) -> None:
-    """I1: it tells a commit from one of the same number in a copy that was written to; delta-rs writes no txnId."""
+def test_a_stamp_is_the_commits_txn_id_or_else_the_hash_of_its_file(log: DeltaLog, put: Put, tmp_path: Path) -> None:
+    """I1: it distinguishes a commit from one of the same version in a copy with later writes. delta-rs writes no txnId."""
     put(0)
     file = tmp_path / "_delta_log" / f"{0:020}.json"
     assert log.stamp(0) == hashlib.sha256(file.read_bytes()).hexdigest()
@@ -264,7 +264,7 @@ def test_a_stamp_is_deltas_own_id_of_the_commit_else_the_hash_of_its_file(log: D
     assert state is not None and (state.snapshot.version, state.snapshot.stamp) == (0, "a")
 
 
-def test_a_look_at_no_table_is_none_and_at_one_whose_newest_commit_is_gone_has_no_stamp(log: DeltaLog, put: Put, tmp_path: Path) -> None:
+def test_a_missing_table_has_no_state_and_a_missing_newest_commit_has_no_stamp(log: DeltaLog, put: Put, tmp_path: Path) -> None:
     assert log.state() is None
     put(0)
     write_checkpoint(tmp_path, 3, {"metaData": {"id": "t"}})
@@ -277,20 +277,18 @@ def write_checkpoint(table: Path, version: int, *actions: dict[str, Any], part: 
     pq.write_table(pa.table(columns), table / "_delta_log" / f"{version:020}.checkpoint{part}.parquet")
 
 
-def test_transactions_come_from_the_checkpoint_and_from_the_commits_behind_it_also_lower_ones(
-    log: DeltaLog, put: Put, tmp_path: Path
-) -> None:
-    """I8: delta-rs lets a lower one stand; it is what Delta goes by."""
+def test_transaction_ids_come_from_the_checkpoint_and_later_commits_even_if_lower(log: DeltaLog, put: Put, tmp_path: Path) -> None:
+    """I8: delta-rs accepts a lower transaction id, and Delta then uses it."""
     txn = [{"txn": {"appId": app, "version": version}} for app, version in (("a", 9), ("b", 5), ("c", 1))]
     write = [{"add": {"path": str(n)}} for n in range(50)]
     for version in range(7):
-        put(version, pair=("a", version))
+        put(version, txn=("a", version))
     write_checkpoint(tmp_path, 4, *write, *txn, {"metaData": {"id": "t"}})
     state = log.state()
     assert state is not None and (state.transactions, state.version, state.id) == ({"a": 6, "b": 5, "c": 1}, 6, "t")
 
 
-def test_a_checkpoint_counts_only_if_all_its_parts_are_there_else_the_one_before_it_does(put: Put, tmp_path: Path) -> None:
+def test_a_checkpoint_with_missing_parts_is_ignored_in_favor_of_the_one_before_it(put: Put, tmp_path: Path) -> None:
     for version in range(8):
         put(version, actions=({"metaData": {"id": f"of {version}"}},))
     for version, part in ((2, ""), (4, f".{1:010}.{2:010}"), (4, f".{2:010}.{2:010}"), (6, f".{1:010}.{2:010}")):
@@ -300,7 +298,7 @@ def test_a_checkpoint_counts_only_if_all_its_parts_are_there_else_the_one_before
     assert state is not None and (sorted(state.transactions), state.id) == (["41", "42"], "of 7")
 
 
-def test_clustering_is_what_the_newest_statement_says(log: DeltaLog, put: Put) -> None:
+def test_clustering_comes_from_the_newest_statement(log: DeltaLog, put: Put) -> None:
     def clustering(*columns: list[str], removed: bool = False) -> dict[str, Any]:
         configuration = json.dumps({"clusteringColumns": columns, "domainName": "delta.clustering"})
         return {"domainMetadata": {"domain": "delta.clustering", "configuration": configuration, "removed": removed}}
@@ -312,22 +310,22 @@ def test_clustering_is_what_the_newest_statement_says(log: DeltaLog, put: Put) -
         assert state is not None and state.cluster_by == expected
 
 
-def test_after_a_look_nothing_is_listed_again(files: Counted, put: Put, tmp_path: Path) -> None:
-    """Half a million names take a second to list and sort."""
+def test_after_the_first_read_the_folder_is_not_listed_again(files: Counted, put: Put, tmp_path: Path) -> None:
+    """Listing and sorting half a million names takes a second."""
     for version in range(3):
         put(version)
     log = DeltaLog(files, str(tmp_path))
     assert log.state() is not None and [c.version for c in log.newest_first()] == [2, 1, 0]
     assert log.exists() and log.whole()
-    put(3, actions=({"metaData": {"id": "t"}},), pair=("a", 7))
+    put(3, actions=({"metaData": {"id": "t"}},), txn=("a", 7))
     put(4)
     state = log.state()
     assert state is not None and (state.version, state.id, state.transactions, state.stamp) == (4, "t", {"a": 7}, log.stamp(4))
     assert files.listings == 1
 
 
-def test_the_state_of_a_table_made_again_is_its_own(files: Counted, put: Put, tmp_path: Path) -> None:
-    put(0, actions=({"metaData": {"id": "t"}},), pair=("a", 7))
+def test_a_recreated_table_has_a_state_of_its_own(files: Counted, put: Put, tmp_path: Path) -> None:
+    put(0, actions=({"metaData": {"id": "t"}},), txn=("a", 7))
     log = DeltaLog(files, str(tmp_path))
     assert log.state() is not None
     shutil.rmtree(tmp_path / "_delta_log")

@@ -1,4 +1,4 @@
-"""What leaves out former commits, and which DELETEs a RESTORE undid: against a simulation of a table, for random histories (I4)."""
+"""Commits that revert earlier ones, and DELETEs that a RESTORE undid; also for random histories of a simulated table (I4)."""
 
 from __future__ import annotations
 
@@ -34,38 +34,36 @@ def deleted(table: Path, version: int) -> list[int]:
     return [commit.version for commit in deletes(DeltaLog(LocalFiles(), str(table)), version)]
 
 
-def replaces(table: Path, version: int) -> bool:
+def is_revert(table: Path, version: int) -> bool:
     return reverts(DeltaLog(LocalFiles(), str(table)).commit(version))
 
 
-def test_ordinary_commits_leave_nothing_out(tmp_path: Path) -> None:
+def test_ordinary_commits_revert_nothing(tmp_path: Path) -> None:
     for version, operation in enumerate(("CREATE TABLE", "MERGE", "DELETE", "OPTIMIZE", "VACUUM END", "UPDATE", "WRITE", "REPLACE TABLE")):
         write(tmp_path, version, operation, {"mode": "Append"})
-    assert [replaces(tmp_path, version) for version in range(8)] == [False] * 7 + [True]
+    assert [is_revert(tmp_path, version) for version in range(8)] == [False] * 7 + [True]
     write(tmp_path, 0, "CREATE OR REPLACE TABLE")
-    assert not replaces(tmp_path, 0), "the table's first commit"
+    assert not is_revert(tmp_path, 0), "the first commit reverts nothing"
 
 
 DYNAMIC = {"mode": "Overwrite", "partitionBy": "[]", "isDynamicPartitionOverwrite": True}
 
 
 @pytest.mark.parametrize("actions", [(add("b"), remove("a")), (remove("a"),), (add("b"),)])
-def test_an_overwrite_of_a_table_without_partitions_is_whole_though_its_mode_be_dynamic(
-    tmp_path: Path, actions: tuple[dict[str, Any], ...]
-) -> None:
-    """Delta tells of the mode, which many set for all their sessions, and not of what it did."""
+def test_a_dynamic_overwrite_of_an_unpartitioned_table_reverts_everything(tmp_path: Path, actions: tuple[dict[str, Any], ...]) -> None:
+    """Delta records the mode, which many users set for all sessions, and not its effect."""
     write(tmp_path, 0, "CREATE TABLE")
     write(tmp_path, 1, "MERGE", None, add("a"))
     write(tmp_path, 2, "WRITE", DYNAMIC, *actions)
-    assert replaces(tmp_path, 2)
+    assert is_revert(tmp_path, 2)
 
 
 @pytest.mark.parametrize("actions", [({"add": {"path": "k=1/b", "partitionValues": {"k": "1"}}}, remove("k=1/a")), ()])
-def test_an_overwrite_of_some_partitions_leaves_what_was_committed(tmp_path: Path, actions: tuple[dict[str, Any], ...]) -> None:
+def test_a_dynamic_overwrite_of_some_partitions_reverts_nothing(tmp_path: Path, actions: tuple[dict[str, Any], ...]) -> None:
     write(tmp_path, 0, "CREATE TABLE")
     write(tmp_path, 1, "MERGE", None, add("k=1/a"), add("k=0/a"))
     write(tmp_path, 2, "WRITE", DYNAMIC, *actions)
-    assert not replaces(tmp_path, 2)
+    assert not is_revert(tmp_path, 2)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +80,9 @@ def test_an_overwrite_of_some_partitions_leaves_what_was_committed(tmp_path: Pat
         ("RESTORE", {"version": 1}),
     ],
 )
-def test_a_replacement_leaves_out_everything_before_it(tmp_path: Path, operation: str, parameters: dict[str, Any]) -> None:
+def test_a_replacement_reverts_everything_before_it(tmp_path: Path, operation: str, parameters: dict[str, Any]) -> None:
     write(tmp_path, 3, operation, parameters)
-    assert replaces(tmp_path, 3)
+    assert is_revert(tmp_path, 3)
 
 
 @pytest.mark.parametrize(
@@ -97,13 +95,13 @@ def test_a_replacement_leaves_out_everything_before_it(tmp_path: Path, operation
         ("STREAMING UPDATE", {"outputMode": "Append"}),
     ],
 )
-def test_an_overwrite_of_a_part_is_like_a_delete_and_an_append(tmp_path: Path, operation: str, parameters: dict[str, Any]) -> None:
+def test_a_partial_overwrite_or_an_append_reverts_nothing(tmp_path: Path, operation: str, parameters: dict[str, Any]) -> None:
     write(tmp_path, 1, operation, parameters)
-    assert not replaces(tmp_path, 1)
+    assert not is_revert(tmp_path, 1)
 
 
 def test_a_restore_undoes_deletes_transitively(tmp_path: Path) -> None:
-    """Restored to 2 at 4, on to 6, restored at 7 to 5, which itself stands on the first restore; then back to before that."""
+    """Version 4 restores 2, version 7 restores 5, which follows the first RESTORE, and version 8 restores 3, from before it."""
     for version in range(1, 4):
         write(tmp_path, version, "DELETE")
     write(tmp_path, 4, "RESTORE", {"version": "2", "timestamp": None})
@@ -111,19 +109,19 @@ def test_a_restore_undoes_deletes_transitively(tmp_path: Path) -> None:
     write(tmp_path, 6, "DELETE")
     write(tmp_path, 7, "RESTORE", {"version": 5})
     assert deleted(tmp_path, 7) == [5, 2, 1]
-    assert deleted(tmp_path, 6) == [6, 5, 2, 1], "what comes later is not known then"
+    assert deleted(tmp_path, 6) == [6, 5, 2, 1], "later commits do not count"
     write(tmp_path, 8, "RESTORE", {"version": 3})
     assert deleted(tmp_path, 8) == [3, 2, 1]
 
 
-def test_a_delete_of_before_an_overwrite_counts(tmp_path: Path) -> None:
+def test_a_delete_before_an_overwrite_counts(tmp_path: Path) -> None:
     write(tmp_path, 0, "DELETE")
     write(tmp_path, 1, "WRITE", {"mode": "Overwrite"})
     write(tmp_path, 2, "DELETE")
     assert deleted(tmp_path, 2) == [2, 0]
 
 
-def test_before_a_gap_in_the_log_nothing_is_concluded(tmp_path: Path) -> None:
+def test_deletes_before_a_gap_in_the_log_are_not_counted(tmp_path: Path) -> None:
     for version in (0, 2, 3):
         write(tmp_path, version, "DELETE")
     assert deleted(tmp_path, 3) == [3, 2]
@@ -138,33 +136,33 @@ STEPS = st.lists(st.sampled_from(["merge", "empty", "delete", "optimize", "resto
 
 @settings(max_examples=300)
 @given(steps=STEPS, back=st.lists(st.integers(0, 30), min_size=12, max_size=12), by_time=st.booleans())
-def test_a_delete_counts_exactly_when_what_it_took_is_still_gone(
+def test_a_delete_counts_only_while_the_rows_that_it_removed_are_still_gone(
     steps: list[str], back: list[int], by_time: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """DELETE and OPTIMIZE rewrite the files of a simulated table. A restore to a time names no version: it is found by the files, and
-    versions with equal files hold the same rows."""
+    """DELETE and OPTIMIZE rewrite the files of a simulated table. A RESTORE to a time names no version, so it is found by its files.
+    Versions with equal files contain the same rows."""
     table = tmp_path_factory.mktemp("t")
     states: list[tuple[frozenset[str], set[int]]] = []  # (files, DELETE commits that count), by version
     write(table, 0, "CREATE TABLE")
     states.append((frozenset(), set()))
     for step, choice in zip(steps, back, strict=False):
         version = len(states)
-        before, counting = states[-1]
+        before, counted = states[-1]
         files, operation, parameters = before, "MERGE", {}
         if step == "merge":
             files |= {f"f{version}"}
         elif step in ("delete", "optimize") and files:
             operation, files = step.upper(), frozenset({f"f{version}"})
-            counting = counting | {version} if step == "delete" else counting
+            counted = counted | {version} if step == "delete" else counted
         elif step == "restore":
             to = choice % version
             operation, parameters = "RESTORE", {"timestamp": "some time"} if by_time else {"version": str(to)}
             if by_time:
-                # The newest version with the same files is as good as the one that was meant.
+                # The newest version with the same files is equivalent to the chosen one.
                 to = max(v for v in range(version) if states[v][0] == states[to][0])
-            files, counting = states[to]
+            files, counted = states[to]
         elif step == "replace":
             operation, files = "CREATE OR REPLACE TABLE", frozenset()
         write(table, version, operation, parameters, *map(add, sorted(files - before)), *map(remove, sorted(before - files)))
-        states.append((files, counting))
+        states.append((files, counted))
     assert set(deleted(table, len(states) - 1)) == states[-1][1]

@@ -1,4 +1,4 @@
-"""The process that asks the broker for `ingest status`: it answers, says its errors as values, and never outlives its caller."""
+"""The child process that queries the broker for `ingest status`: it returns errors as values and never outlives its caller."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ingest.kafka.broker_answers import BrokerAnswers
 MODULE = "ingest.kafka.broker_answers"
 
 
-def test_a_broker_that_is_silent_is_an_error_of_each_topic() -> None:
-    with socket.socket() as taken, BrokerAnswers() as broker:
-        taken.bind(("127.0.0.1", 0))  # and does not listen
-        broker.ask(f"127.0.0.1:{taken.getsockname()[1]}", ["orders", "payments"])
+def test_a_broker_that_does_not_answer_is_an_error_for_each_topic() -> None:
+    with socket.socket() as unused, BrokerAnswers() as broker:
+        unused.bind(("127.0.0.1", 0))  # bound, but not listening
+        broker.ask(f"127.0.0.1:{unused.getsockname()[1]}", ["orders", "payments"])
         answers = [broker.answer(topic) for topic in ("orders", "payments")]
     assert [isinstance(answer, dict) and answer["code"] for answer in answers] == ["BROKER_UNREACHABLE", "BROKER_UNREACHABLE"]
 
 
-def test_who_is_not_asked_is_gone_afterwards() -> None:
+def test_a_process_that_was_never_asked_ends_with_its_context() -> None:
     with BrokerAnswers() as broker:
-        asked = broker._process.pid
-    assert not psutil.pid_exists(asked)
+        pid = broker._process.pid
+    assert not psutil.pid_exists(pid)
 
 
-def test_one_that_dies_is_told_and_not_taken_for_an_unknown_topic() -> None:
+def test_a_killed_process_is_an_error_and_not_an_unknown_topic() -> None:
     with BrokerAnswers() as broker:
         broker._process.kill()
         broker._process.wait()
@@ -37,7 +37,7 @@ def test_one_that_dies_is_told_and_not_taken_for_an_unknown_topic() -> None:
             broker.answer("orders")
 
 
-def test_it_ends_with_its_caller_however_that_dies() -> None:
+def test_it_ends_when_its_caller_is_killed() -> None:
     held = f"from {MODULE} import BrokerAnswers; b = BrokerAnswers(); print(b._process.pid, flush=True); import time; time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True) as caller:
         assert caller.stdout is not None
@@ -45,5 +45,5 @@ def test_it_ends_with_its_caller_however_that_dies() -> None:
         caller.kill()
     deadline = time.monotonic() + 30
     while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, "the process that asks the broker is left"
+        assert time.monotonic() < deadline, "the process that queries the broker is still running"
         time.sleep(0.05)

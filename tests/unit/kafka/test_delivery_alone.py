@@ -1,4 +1,4 @@
-"""`ingest.kafka.delivery` belongs into services of other teams: it needs no Spark, no Java and none of what reads the lake."""
+"""Other teams use `ingest.kafka.delivery` in their services: it needs no Spark, no Java and no library that reads the lake."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.unit
 
 PROJECT = Path(__file__).parents[3]
-# What docs/tutorial/delivery.md imports, and what the verbs `transactions` and `semantics` are made of.
+# The modules that docs/tutorial/delivery.md and the commands `transactions` and `semantics` import.
 MODULES = (
     "kafka.delivery",
     "kafka.open_transactions",
@@ -24,7 +24,7 @@ MODULES = (
 HEAVY = ("pyspark", "py4j", "delta", "deltalake", "pyarrow", "pandas", "great_expectations")
 
 
-def test_the_kafka_api_and_its_verbs_import_no_spark() -> None:
+def test_the_kafka_api_and_its_commands_import_no_spark() -> None:
     code = f"import sys, {', '.join(f'ingest.{name}' for name in MODULES)}; print([m for m in {HEAVY} if m in sys.modules])"
     bare = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": ""}
     ended = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, env=bare, capture_output=True, text=True, check=False)

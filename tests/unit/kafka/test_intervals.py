@@ -1,4 +1,4 @@
-"""Intervals are sets of offsets: whatever Python's own sets say, they say."""
+"""Intervals are sets of offsets and behave like Python's own sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def members(given_pairs: list[tuple[int, int]]) -> set[int]:
 
 
 @given(pairs, st.integers(-2, 62), st.integers(-2, 62))
-def test_they_are_the_set_that_they_were_made_of(some: list[tuple[int, int]], start: int, end: int) -> None:
+def test_intervals_contain_exactly_the_offsets_they_were_made_from(some: list[tuple[int, int]], start: int, end: int) -> None:
     held, wanted = Intervals.of(some), members(some)
     assert held.offsets().tolist() == sorted(wanted)
     assert (len(held), bool(held)) == (len(wanted), bool(wanted))
@@ -29,19 +29,19 @@ def test_they_are_the_set_that_they_were_made_of(some: list[tuple[int, int]], st
 
 
 @given(pairs, pairs)
-def test_union_common_and_minus_are_those_of_sets(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
+def test_union_intersection_and_difference_match_those_of_python_sets(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
     this, that = Intervals.of(one), Intervals.of(other)
     assert set(Intervals.union([this, that]).offsets().tolist()) == members(one) | members(other)
     assert set(this.common(that).offsets().tolist()) == members(one) & members(other)
     assert set(this.minus(that).offsets().tolist()) == members(one) - members(other)
 
 
-def test_no_offset_is_a_set_too() -> None:
+def test_an_empty_set_of_offsets_is_valid() -> None:
     assert Intervals.of() == EMPTY == Intervals.union([]) == Intervals.of_offsets([])
     assert (len(EMPTY), EMPTY.count(0, 9), list(EMPTY), EMPTY.offsets().tolist()) == (0, 0, [], [])
 
 
 @pytest.mark.parametrize(("starts", "ends"), [([1], [1]), ([5, 1], [6, 2]), ([1, 3], [3, 4]), ([1, 2], [3])])
-def test_what_is_no_set_of_intervals_is_refused(starts: list[int], ends: list[int]) -> None:
+def test_invalid_intervals_are_refused(starts: list[int], ends: list[int]) -> None:
     with pytest.raises(ValueError, match=r"intervals|shape"):
         Intervals(np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64))

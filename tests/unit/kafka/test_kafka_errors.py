@@ -1,4 +1,4 @@
-"""What Spark and kafka-python say of Kafka becomes one of few names, and no word of a client's is passed on."""
+"""Kafka errors from Spark and kafka-python become one of a few codes, and no client's own words are passed on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STREAM_FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with excep
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "told"),
+    ("text", "code", "shown"),
     [
         (f"{ERRORS}SaslAuthenticationException: Authentication failed: password {SECRET}", "KAFKA_AUTHENTICATION", "'ann' (SCRAM-SHA-256)"),
         (f"{ERRORS}UnsupportedSaslMechanismException: Client SASL mechanism", "KAFKA_AUTHENTICATION", "'ann' (SCRAM-SHA-256)"),
@@ -52,17 +52,17 @@ STREAM_FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with excep
         (f"{JAVA}TimeoutException: Cannot fetch record for offset 7 in 60000 milliseconds", "BROKER_UNREACHABLE", "timed out"),
     ],
 )
-def test_an_exception_of_kafkas_java_client_has_a_name_and_no_words_of_its_own(text: str, code: str, told: str) -> None:
-    trouble = from_java(KAFKA, "orders", STREAM_FAILED + text)
-    assert trouble is not None
-    error = trouble.stopped("shop.orders")
+def test_an_exception_of_kafkas_java_client_maps_to_a_code_without_its_own_words(text: str, code: str, shown: str) -> None:
+    failure = from_java(KAFKA, "orders", STREAM_FAILED + text)
+    assert failure is not None
+    error = failure.stopped("shop.orders")
     assert isinstance(error, RunStopped) and (error.code, error.exit_code) == (code, 5)
-    assert error.found.startswith("shop.orders: ") and told in error.found and "broker1:9093" in error.found
+    assert error.found.startswith("shop.orders: ") and shown in error.found and "broker1:9093" in error.found
     assert SECRET not in str(error)
 
 
 @pytest.mark.parametrize(
-    ("cause", "told"),
+    ("cause", "shown"),
     [
         ("java.security.cert.CertificateExpiredException: NotAfter: Mon Nov 16 08:28:32 UTC 2026", "has expired"),
         ("java.security.cert.CertificateNotYetValidException: NotBefore: Mon Nov 16 08:28:32 UTC 2099", "not valid yet"),
@@ -71,20 +71,20 @@ def test_an_exception_of_kafkas_java_client_has_a_name_and_no_words_of_its_own(t
         ("javax.net.ssl.SSLHandshakeException: Received fatal alert: bad_certificate", "the handshake failed"),
     ],
 )
-def test_what_is_wrong_with_a_certificate_is_told_from_the_causes(cause: str, told: str) -> None:
+def test_the_problem_with_a_certificate_is_read_from_the_exceptions_causes(cause: str, shown: str) -> None:
     text = f"{STREAM_FAILED}{ERRORS}SslAuthenticationException: SSL handshake failed\nCaused by: {cause}"
-    trouble = from_java(KAFKA, "orders", text)
-    assert trouble is not None and trouble.code == "KAFKA_CERTIFICATE"
-    assert told in trouble.found
+    failure = from_java(KAFKA, "orders", text)
+    assert failure is not None and failure.code == "KAFKA_CERTIFICATE"
+    assert shown in failure.found
 
 
 @pytest.mark.parametrize("text", ["", "java.lang.OutOfMemoryError: Java heap space", "a column named TopicAuthorizationException"])
-def test_what_is_not_of_kafkas_client_is_left_to_others(text: str) -> None:
+def test_an_error_from_outside_kafkas_client_is_not_a_kafka_failure(text: str) -> None:
     assert from_java(KAFKA, "orders", text) is None
 
 
 def verification(code: int) -> Exception:
-    """As kafka-python raises it: its own error, with that of TLS behind it."""
+    """An error as kafka-python raises it, with the TLS error as its context."""
     cause = ssl.SSLCertVerificationError(1, "certificate verify failed")
     cause.verify_code = code
     error: Exception = KafkaConnectionError("Handshake failed: certificate verify failed")
@@ -93,7 +93,7 @@ def verification(code: int) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("error", "greeted", "code", "told"),
+    ("error", "greeted", "code", "shown"),
     [
         (SaslAuthenticationFailedError(f"invalid credentials {SECRET}"), True, "KAFKA_AUTHENTICATION", "refused the user 'ann'"),
         (UnsupportedSaslMechanismError(), True, "KAFKA_AUTHENTICATION", "does not offer"),
@@ -113,19 +113,19 @@ def verification(code: int) -> Exception:
         (FileNotFoundError(2, "No such file or directory"), False, "KAFKA_CERTIFICATE", "cannot be read (No such file or directory)"),
     ],
 )
-def test_an_error_of_kafka_python_has_the_same_names(error: Exception, greeted: bool, code: str, told: str) -> None:
+def test_an_error_of_kafka_python_maps_to_the_same_codes(error: Exception, greeted: bool, code: str, shown: str) -> None:
     environment_error = from_python(KAFKA, "broker1:9093", error, greeted=greeted).environment_error()
     assert isinstance(environment_error, InvalidEnvironment) and (environment_error.code, environment_error.exit_code) == (code, 4)
-    assert told in environment_error.found and "broker1:9093" in environment_error.found
+    assert shown in environment_error.found and "broker1:9093" in environment_error.found
     assert SECRET not in str(environment_error)
 
 
-def test_a_client_that_gives_no_login_is_told_so() -> None:
-    trouble = from_python(PLAIN, "broker1:9092", KafkaConnectionError("socket disconnected"), greeted=True)
-    assert (trouble.code, "a client without a login" in trouble.found) == ("KAFKA_AUTHENTICATION", True)
+def test_a_failure_without_a_login_says_that_the_client_has_none() -> None:
+    failure = from_python(PLAIN, "broker1:9092", KafkaConnectionError("socket disconnected"), greeted=True)
+    assert (failure.code, "a client without a login" in failure.found) == ("KAFKA_AUTHENTICATION", True)
 
 
-def test_a_stop_that_is_not_of_kafkas_making_is_told_without_the_password() -> None:
+def test_a_failure_outside_kafka_is_reported_without_the_password() -> None:
     (contract,) = load_contracts(REPOSITORY, ["orders"])
     found = stopped(contract, KAFKA, RuntimeError(f"cannot parse {KAFKA.for_spark()['kafka.sasl.jaas.config']}"))
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -141,7 +141,7 @@ def test_a_stop_that_is_not_of_kafkas_making_is_told_without_the_password() -> N
         ("java.nio.file.FileSystemException: /lake/x: Disk quota exceeded", "disk quota exceeded."),
     ],
 )
-def test_a_full_disk_in_the_middle_of_a_run_has_its_name_however_deep_it_lies(java: str, found: str) -> None:
+def test_a_full_disk_during_a_run_is_named_even_if_it_is_a_nested_cause(java: str, found: str) -> None:
     error = RuntimeError("Job aborted due to stage failure")
     error.__cause__ = OSError(java)
     (contract,) = load_contracts(REPOSITORY, ["orders"])
@@ -149,8 +149,8 @@ def test_a_full_disk_in_the_middle_of_a_run_has_its_name_however_deep_it_lies(ja
     assert (stop.code, stop.exit_code, stop.found) == ("DISK_FULL", 5, f"shop.orders: {found}")
 
 
-def test_causes_of_an_exception_are_read_even_if_they_go_in_a_circle() -> None:
+def test_the_causes_of_an_exception_are_read_even_if_they_form_a_cycle() -> None:
     outer, inner = RuntimeError("outer"), OSError(f"{ERRORS}TimeoutException: x")
     outer.__cause__, inner.__cause__ = inner, outer
-    trouble = from_java(PLAIN, "orders", everything_said(outer))
-    assert trouble is not None and trouble.code == "BROKER_UNREACHABLE"
+    failure = from_java(PLAIN, "orders", everything_said(outer))
+    assert failure is not None and failure.code == "BROKER_UNREACHABLE"

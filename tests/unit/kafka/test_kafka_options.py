@@ -1,4 +1,4 @@
-"""Kafka options from the environment: mapped for Spark and for kafka-python; the engine's own refused; secrets shown nowhere."""
+"""Kafka options from the environment: mapped for Spark and kafka-python; the engine's own are refused; secrets are never shown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_options_reach_spark_under_their_java_names() -> None:
     }
 
 
-def test_the_same_connection_for_kafka_python() -> None:
+def test_the_same_options_reach_kafka_python_under_its_own_names() -> None:
     assert KafkaOptions.from_environment("a:1,b:2", ENVIRONMENT).for_python() == {
         "bootstrap_servers": ["a:1", "b:2"],
         "security_protocol": "SASL_SSL",
@@ -46,7 +46,7 @@ def test_the_same_connection_for_kafka_python() -> None:
     }
 
 
-def test_a_plain_connection_needs_nothing() -> None:
+def test_a_plaintext_connection_needs_no_options() -> None:
     options = KafkaOptions.from_environment("a:1", {})
     assert (options.for_spark(), options.for_python()) == ({"kafka.bootstrap.servers": "a:1"}, {"bootstrap_servers": ["a:1"]})
 
@@ -72,38 +72,38 @@ def test_a_client_certificate_and_an_unchecked_host_name_are_passed_on() -> None
 def test_scram_is_passed_on_and_the_host_name_is_checked_by_default() -> None:
     found = KafkaOptions.from_environment("a:1", {**ENVIRONMENT, "INGEST_KAFKA_SASL_MECHANISM": "SCRAM-SHA-256"}).for_python()
     assert (found["sasl_mechanism"], found["sasl_plain_username"]) == ("SCRAM-SHA-256", "ann")
-    assert "ssl_check_hostname" not in found, "kafka-python checks it unless told not to"
+    assert "ssl_check_hostname" not in found, "kafka-python checks it by default"
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "shown"),
     [
         ("SASL_MECHANISM", "GSSAPI", "sasl.mechanism is GSSAPI"),
         ("SSL_TRUSTSTORE_TYPE", "JKS", "a store of type JKS"),
         ("SSL_KEYSTORE_CERTIFICATE_CHAIN", "-----BEGIN CERTIFICATE-----", "certificates themselves"),
     ],
 )
-def test_what_only_javas_client_could_use_is_refused_with_what_would_do(option: str, value: str, told: str) -> None:
+def test_an_option_that_only_the_java_client_supports_is_refused_with_an_alternative(option: str, value: str, shown: str) -> None:
     options = KafkaOptions.from_environment("a:1", {**ENVIRONMENT, f"INGEST_KAFKA_{option}": value})
     with pytest.raises(InvalidInput, match="KAFKA_OPTION_UNUSABLE") as refused:
         options.for_python()
-    assert told in refused.value.found and "s3" not in str(refused.value)
+    assert shown in refused.value.found and "s3" not in str(refused.value)
 
 
-def test_secrets_are_blotted_out_of_a_text_and_short_words_are_not() -> None:
+def test_secrets_are_removed_from_a_text_but_short_words_are_kept() -> None:
     options = KafkaOptions.from_environment("a:1", {**ENVIRONMENT, "INGEST_KAFKA_SSL_KEY_PASSWORD": "of the key"})
     text = options.without_secrets(f'it is true: {JAAS} and s3"cr\\et; = and of the key of ann')
     hidden = JAAS.partition("password=")[0] + "[hidden];"
     assert text == f"it is true: {hidden} and [hidden] and [hidden] of ann"
 
 
-def test_in_the_jaas_text_even_a_short_password_is_blotted_out() -> None:
+def test_even_a_short_password_is_removed_from_the_jaas_text() -> None:
     options = KafkaOptions.from_environment("a:1", {**ENVIRONMENT, "INGEST_KAFKA_SASL_PASSWORD": "true"})
     jaas = options.for_spark()["kafka.sasl.jaas.config"]
     assert options.without_secrets(f"it is true: {jaas}") == f"it is true: {jaas.partition('password=')[0]}[hidden];"
 
 
-def test_a_jaas_text_is_refused_and_a_login_needs_both_parts() -> None:
+def test_a_jaas_option_is_refused_and_a_login_needs_user_name_and_password() -> None:
     with pytest.raises(InvalidInput, match="KAFKA_OPTION_OWNED") as refused:
         KafkaOptions.from_environment("a:1", {"INGEST_KAFKA_SASL_JAAS_CONFIG": JAAS})
     assert "INGEST_KAFKA_SASL_USERNAME" in refused.value.expected and "cr" not in refused.value.found.partition("CONFIG")[2]
@@ -124,8 +124,8 @@ def test_on_databricks_the_login_module_is_that_of_its_own_kafka_client(monkeypa
 
 
 @pytest.mark.parametrize("name", OWNED)
-def test_what_the_engine_owns_is_refused_by_its_variable(name: str) -> None:
-    """Isolation level and offsets decide what is promised (I1); so no environment sets them."""
+def test_an_option_that_the_engine_owns_is_refused_by_the_name_of_its_variable(name: str) -> None:
+    """I1 depends on the isolation level and the offsets, so the environment cannot set them."""
     variable = f"INGEST_KAFKA_{name.upper().replace('.', '_')}"
     with pytest.raises(InvalidInput, match="KAFKA_OPTION_OWNED") as refused:
         KafkaOptions.from_environment("a:1", {variable: "s3cret"})
@@ -133,15 +133,15 @@ def test_what_the_engine_owns_is_refused_by_its_variable(name: str) -> None:
     assert "s3cret" not in str(refused.value)
 
 
-def test_no_secret_is_in_what_is_printed() -> None:
+def test_printed_options_contain_no_secret() -> None:
     options = KafkaOptions.from_environment("a:1", ENVIRONMENT)
     for text in (repr(options), str(options), f"{options}"):
         assert "s3" not in text and "ann" not in text
         assert "a:1" in text
 
 
-def test_the_page_tells_the_options_that_the_engine_sets_where_nobody_else_does() -> None:
+def test_the_page_lists_the_options_that_the_engine_sets_by_default() -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "secure-kafka.md").read_text(encoding="utf-8")
-    told = {"kafka.max.partition.fetch.bytes": "8 MB"}
+    shown = {"kafka.max.partition.fetch.bytes": "8 MB"}
     for name, value in {**LARGE, **PROMPT, "kafka.default.api.timeout.ms": PATIENCE["kafka.default.api.timeout.ms"]}.items():
-        assert f"`{name.removeprefix('kafka.')}` {told.get(name, value)}" in page
+        assert f"`{name.removeprefix('kafka.')}` {shown.get(name, value)}" in page

@@ -1,4 +1,4 @@
-"""A view of a log: which lines are shown, and what is said of transactions that end behind them."""
+"""The view of a log: which lines it shows, and the state of transactions that end after them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def long_log(batches: int, records: int, log_start: int = 0) -> MemoryLog:
 
 
 @pytest.mark.parametrize("records", [1, 7, 400])
-def test_without_a_start_the_last_lines_are_shown_however_large_batches_are(records: int) -> None:
+def test_without_a_start_the_last_lines_are_shown_for_any_batch_size(records: int) -> None:
     log = long_log(60, records)
     shown = view(log, 0, limit=50)
     assert [line.last for line in shown.lines] == [n * records - 1 for n in range(11, 61)]
     assert [line.first for line in view(log, 0, end=3 * records, limit=50).lines] == [0, records, 2 * records]
 
 
-def test_with_a_start_the_first_lines_are_shown_and_that_there_are_more() -> None:
+def test_with_a_start_the_first_lines_are_shown_and_more_is_set_if_there_are_more() -> None:
     log = long_log(10, 5)
     shown = view(log, 0, start=7, limit=2)
     assert ([(line.first, line.last) for line in shown.lines], shown.more) == ([(5, 9), (10, 14)], True)
     assert view(log, 0, start=40, limit=2).more is False
 
 
-def test_what_expired_is_a_line_where_it_is_asked_for() -> None:
+def test_expired_offsets_are_shown_as_a_line_if_they_are_requested() -> None:
     log = long_log(10, 5, log_start=12)
     assert [(line.kind, line.first, line.last) for line in view(log, 0, start=0, end=16).lines] == [
         ("expired", 0, 11),
@@ -45,7 +45,7 @@ def test_what_expired_is_a_line_where_it_is_asked_for() -> None:
     assert view(log, 0).lines[0].kind == "data"
 
 
-def test_above_the_last_stable_offset_the_next_marker_of_the_producer_decides() -> None:
+def test_above_the_last_stable_offset_the_producers_next_marker_decides_the_state() -> None:
     held = [
         batch(0, 1, producer=1, transactional=True),
         batch(1, 2, producer=2, transactional=True),
@@ -55,12 +55,12 @@ def test_above_the_last_stable_offset_the_next_marker_of_the_producer_decides() 
         batch(6, marker=Marker.COMMIT, producer=2),
     ]
     log = MemoryLog(Bounds(0, 0, 7), [(last, data) for last, data in zip((0, 2, 3, 4, 5, 6), held, strict=True)])
-    said = {line.first: line.transaction for line in view(log, 0, start=0, end=5).lines}
-    assert said == {0: "open", 1: "aborted", 3: "aborted", 4: "committed"}
+    states = {line.first: line.transaction for line in view(log, 0, start=0, end=5).lines}
+    assert states == {0: "open", 1: "aborted", 3: "aborted", 4: "committed"}
     assert [(line.first, line.transaction) for line in view(log, 0, limit=2).lines] == [(5, None), (6, "committed")]
 
 
-def test_compacted_and_emptied_batches_say_so() -> None:
+def test_compacted_and_emptied_batches_are_shown_as_such() -> None:
     log = MemoryLog(Bounds(0, 12, 12), [(4, batch(0, [1, 3], span=5)), (7, batch(5, [], span=3)), (11, batch(10, 2))])
     lines = view(log, 0, start=0).lines
     assert [(line.kind, line.first, line.last, line.records) for line in lines] == [
@@ -71,7 +71,7 @@ def test_compacted_and_emptied_batches_say_so() -> None:
     ]
 
 
-def test_a_timestamp_that_is_no_time_is_none() -> None:
+def test_an_invalid_timestamp_is_shown_as_none() -> None:
     made = bytearray(batch(0, 1))
     struct.pack_into(">q", made, DefaultRecordBatch.ATTRIBUTES_OFFSET + 14, 2**60)
     assert view(MemoryLog(Bounds(0, 1, 1), [(0, sealed(made))]), 0).lines[0].time is None

@@ -1,4 +1,4 @@
-"""Record batches are read from their bytes by kafka-python; a damaged batch is never believed."""
+"""kafka-python parses record batches from their bytes. A damaged batch is always refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.batches import TIME_MS, batch, sealed
 
 
 @given(st.sets(st.integers(0, 300), max_size=40), st.integers(0, 5), st.booleans())
-def test_a_compacted_batch_tells_which_offsets_are_left(deltas: set[int], more: int, gzip: bool) -> None:
+def test_a_compacted_batch_lists_the_offsets_that_are_left(deltas: set[int], more: int, gzip: bool) -> None:
     compression = Compression.GZIP if gzip else Compression.NONE
     made = batch(1000, sorted(deltas), span=max(deltas, default=0) + 1 + more, compression=compression)
     (ours,) = read_batches(made)
@@ -25,7 +25,7 @@ def test_a_compacted_batch_tells_which_offsets_are_left(deltas: set[int], more: 
     assert [(r.offset, r.key, r.timestamp_ms) for r in ours.records(wanted)] == [(n, b"%d" % n, TIME_MS + n) for n in sorted(wanted)]
 
 
-def test_the_header_tells_producer_transaction_and_marker() -> None:
+def test_the_header_contains_producer_transaction_and_marker() -> None:
     data = batch(5, 3, producer=77, transactional=True) + batch(8, marker=Marker.COMMIT, producer=77) + batch(9, 2)
     data += batch(11, marker=Marker.ABORT, producer=78)
     read = list(read_batches(data))
@@ -52,14 +52,14 @@ def test_a_batch_cut_off_at_the_end_is_left_for_the_next_fetch() -> None:
 
 
 @pytest.mark.parametrize("at", [17, 21, 23, 27, 60, 70, -1])
-def test_a_bit_that_flipped_is_found_by_the_checksum(at: int) -> None:
+def test_a_flipped_bit_is_found_by_the_checksum(at: int) -> None:
     made = bytearray(batch(0, 10))
     made[at] ^= 1
     with pytest.raises(InvalidEnvironment, match=r"BATCH_CORRUPT.*offset 0 .*checksum"):
         list(read_batches(bytes(made)))
 
 
-def test_what_cannot_be_is_refused_even_with_a_right_checksum() -> None:
+def test_an_impossible_batch_is_refused_even_if_its_checksum_matches() -> None:
     made = bytearray(batch(0, 3))
     struct.pack_into(">i", made, DefaultRecordBatch.HEADER_STRUCT.size - 4, 4)
     with pytest.raises(InvalidEnvironment, match=r"BATCH_CORRUPT.*4 records in 3 offsets"):
@@ -73,7 +73,7 @@ def test_what_cannot_be_is_refused_even_with_a_right_checksum() -> None:
         list(read_batches(short))
 
 
-def test_old_formats_and_missing_codecs_are_named() -> None:
+def test_an_old_record_format_is_refused_by_name() -> None:
     old = MemoryRecordsBuilder(1, 0, 1 << 20)
     old.append(0, None, b"x", [])
     old.close()
@@ -82,7 +82,7 @@ def test_old_formats_and_missing_codecs_are_named() -> None:
 
 
 @pytest.mark.parametrize("compression", [Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
-def test_without_its_codec_a_whole_batch_is_counted_and_a_compacted_one_names_the_package(
+def test_without_its_codec_a_whole_batch_is_counted_and_a_compacted_one_is_refused(
     compression: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"kafka.codec.has_{compression.name.lower()}", lambda: False)

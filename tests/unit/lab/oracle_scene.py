@@ -1,4 +1,4 @@
-"""A run of the engine as the oracle sees it, made by hand through deltalake: good, until a test plants a wrong in it."""
+"""A run of the engine as the oracle reads it, written by hand through deltalake. It is correct until a test injects an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPES = {
     "captured": DataType.bool(),
     "value": DataType.binary(),
 }
-AS_IN_KAFKA = "as in Kafka"  # in place of the bytes of a record in quarantine
+AS_IN_KAFKA = "as in Kafka"  # placeholder for the bytes of a quarantined record
 T0 = 1_735_689_600_012_000  # 2025-01-01T00:00:00.012Z
 FIRST, SECOND, AGAIN = (1, 2), (1, 3), (2, 2)  # epoch and number of a batch
 
@@ -47,7 +47,7 @@ def quarantined(place: tuple[int, int], batch: tuple[int, int] = FIRST, topic_id
 
 
 def ledger(batch: tuple[int, int], partition: int, start: int, end: int, version: int, **counts: Any) -> dict[str, Any]:
-    """A row of kind batch, unless told otherwise."""
+    """A ledger row, of kind batch by default."""
     named = {"kind": "batch", "epoch": batch[0], "batch": batch[1], "topic_id": TOPIC_ID, "partition": partition}
     zero = {"records_read": 0, "inserted": 0, "duplicate": 0, "quarantined": 0, "gap": 0, "stood": None, "why": None}
     return {**named, "start_offset": start, "end_offset": end, **zero, "target_version": version, **counts}
@@ -60,7 +60,7 @@ def begins(epoch: int, starts: dict[int, int], version: int, why: str = "seek") 
 
 @dataclass
 class Statement:
-    """A commit on target or quarantine: it appends rows, or deletes (`rollback`) or updates (`replayed`) those of a predicate."""
+    """A commit on target or quarantine: it appends rows, or deletes (`rollback`) or updates (`replayed`) the rows that match `where`."""
 
     kind: str
     epoch: int
@@ -75,22 +75,22 @@ class Statement:
     topic_id: str = TOPIC_ID
     app_id: str | None = APP
     txn_version: int | None = None
-    mark: dict[str, Any] | None = field(default_factory=dict)
+    metadata: dict[str, Any] | None = field(default_factory=dict)
 
     def alter(self, **changes: Any) -> Statement:
         self.__dict__.update(changes)
         return self
 
     def properties(self) -> CommitProperties:
-        mark = {"oncelake": 1, "kind": self.kind, "pipeline": "shop", "table": "orders", "epoch": self.epoch, "batch": self.number}
-        mark |= {"writer": f"writer of epoch {self.epoch}", "looked": {table: {"version": at} for table, at in self.snapshots.items()}}
+        metadata = {"oncelake": 1, "kind": self.kind, "pipeline": "shop", "table": "orders", "epoch": self.epoch, "batch": self.number}
+        metadata |= {"writer": f"writer of epoch {self.epoch}", "looked": {table: {"version": at} for table, at in self.snapshots.items()}}
         if self.kind == "seek":
-            mark |= {"topic_id": self.topic_id, "starts": self.starts, "gaps": self.gaps, "why": "seek" if self.epoch > 1 else "first"}
+            metadata |= {"topic_id": self.topic_id, "starts": self.starts, "gaps": self.gaps, "why": "seek" if self.epoch > 1 else "first"}
         elif self.kind == "batch":
-            mark |= {"topic_id": self.topic_id, "ranges": self.ranges, "counts": self.counts}
+            metadata |= {"topic_id": self.topic_id, "ranges": self.ranges, "counts": self.counts}
         version = self.epoch * 2**32 + self.number if self.txn_version is None else self.txn_version
         return CommitProperties(
-            custom_metadata=None if self.mark is None else {"userMetadata": json.dumps(mark | self.mark)},
+            custom_metadata=None if self.metadata is None else {"userMetadata": json.dumps(metadata | self.metadata)},
             app_transactions=[Transaction(self.app_id, version)] if self.app_id and self.kind != "replayed" else None,
         )
 
@@ -117,8 +117,8 @@ def batch(number: tuple[int, int], ranges: dict[int, list[int]], rows: Rows = []
 
 @dataclass
 class Scene:
-    """Partition 0: A B poison A COMMIT | C B (X aborted) D; partition 1: E F E |; batches end at the bar. Versions of the target: the
-    fence 0, the first seek 1, the batches 2 and 3; of the quarantine: the fence 0, the poison 1."""
+    """Partition 0: A B poison A COMMIT | C B (X aborted) D. Partition 1: E F E |. A batch ends at each bar. Target versions: 0 the fence,
+    1 the first seek, 2 and 3 the batches. Quarantine versions: 0 the fence, 1 the poison."""
 
     kafka: dict[tuple[int, int], bytes]
     target: list[Statement]
@@ -134,7 +134,7 @@ class Scene:
         return KafkaView("orders", self.topic_id, records, self.begin, {0: 9, 1: 3})
 
     def judge(self, lake: Path, **changes: Any) -> OracleVerdict:
-        """Write the tables, and ask the oracle."""
+        """Write the tables and run the oracle."""
         self.write(lake)
         return self.ask(lake, **changes)
 
@@ -159,7 +159,7 @@ class Scene:
         self.target = []
 
     def ask(self, lake: Path, **changes: Any) -> OracleVerdict:
-        """Judge what is written, and what a test has made of it since."""
+        """Judge the written tables, with all changes that a test has made since."""
         run = JudgedRun(lake, "shop", "orders", "orders", ("order_id",), PAYLOAD, (lake / "manifest.jsonl",))
         return judge(replace(run, **changes), self.view())
 

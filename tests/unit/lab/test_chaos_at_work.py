@@ -1,4 +1,4 @@
-"""Chaos strikes what it says, and the oracle is told what there is to know: with real processes, without broker and Spark."""
+"""Chaos injects the faults that it reports and gives the oracle all it needs. Real processes, but no broker and no Spark."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def orders() -> Contract:
 
 
 def scene_of(folder: Path, *contracts: Contract) -> Scene:
-    """A scene without a broker, whose places are below the folder."""
+    """A scene without a broker, with all its places below the folder."""
     scene = object.__new__(Scene)
     scene.folder = scene.home = folder
     scene.project, scene.contracts, scene.counts, scene.findings = folder, contracts, SceneCounts(), []
@@ -66,8 +66,8 @@ def scene_of(folder: Path, *contracts: Contract) -> Scene:
     return scene
 
 
-def test_the_oracle_is_told_all_that_it_can_compare(orders: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a lost column, a valid event in quarantine, an aborted record or poison among the rows would be clean."""
+def test_the_oracle_is_given_everything_that_it_can_compare(orders: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would miss a lost column, a valid event in quarantine, or an aborted or broken record in the target."""
     asked: list[JudgedRun] = []
     columns: list[Sequence[str]] = []
 
@@ -94,7 +94,7 @@ def test_the_oracle_is_told_all_that_it_can_compare(orders: Contract, tmp_path: 
     assert (run.excused_ids, run.own_versions) == (frozenset({("gone",)}), frozenset({3}))
 
 
-def test_a_driver_that_is_started_lives_with_the_clock_of_the_scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_starts_with_the_current_clock_shift_of_the_scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Mapping[str, str]] = []
     monkeypatch.setattr(chaos_scene, "Worker", lambda _, *, output, environment: started.append(environment))
     scene = scene_of(tmp_path)
@@ -105,8 +105,8 @@ def test_a_driver_that_is_started_lives_with_the_clock_of_the_scene(tmp_path: Pa
     assert [environment.get("LD_PRELOAD") for environment in started] == ["/x.so", None]
 
 
-@pytest.mark.parametrize(("chance", "killed"), [(0.2, -9), (0.7, None)], ids=["between two runs", "beneath a run"])
-def test_all_checkpoints_are_lost_between_two_runs_or_beneath_one(chance: float, killed: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("chance", "killed"), [(0.2, -9), (0.7, None)], ids=["between two runs", "during a run"])
+def test_all_checkpoints_are_deleted_between_two_runs_or_during_one(chance: float, killed: int | None, tmp_path: Path) -> None:
     scene = scene_of(tmp_path)
     (scene.checkpoints / "shop" / "orders" / "1").mkdir(parents=True)
     driver = scene.driver = Worker(SLEEPER, output=tmp_path / "out", environment={})
@@ -120,9 +120,9 @@ def test_all_checkpoints_are_lost_between_two_runs_or_beneath_one(chance: float,
 @pytest.mark.parametrize(
     ("says", "code", "findings"),
     [("ingest: LOCKED: held", 3, 0), ("done", 0, 1), ("ingest: FENCED: later", 3, 1)],
-    ids=["refused", "let in", "other"],
+    ids=["refused", "accepted", "another error"],
 )
-def test_beside_a_stopped_driver_another_one_has_to_be_refused_and_the_first_goes_on(
+def test_while_a_driver_is_paused_a_second_one_must_be_refused_and_the_first_continues(
     says: str, code: int, findings: int, orders: Contract, tmp_path: Path
 ) -> None:
     scene = scene_of(tmp_path, orders)
@@ -142,7 +142,7 @@ def test_beside_a_stopped_driver_another_one_has_to_be_refused_and_the_first_goe
     driver.kill()
 
 
-def test_the_batches_done_are_those_of_the_log_fences_aside_and_none_is_counted_twice(orders: Contract, tmp_path: Path) -> None:
+def test_the_batches_done_are_counted_from_the_log_once_each_and_without_fences(orders: Contract, tmp_path: Path) -> None:
     scene = scene_of(tmp_path, orders)
     log = Path(scene.places(orders).target) / "_delta_log"
     log.mkdir(parents=True)
@@ -156,9 +156,7 @@ def test_the_batches_done_are_those_of_the_log_fences_aside_and_none_is_counted_
         assert scene.batches_done() == version == scene.batches_done_of(orders)
 
 
-def test_while_another_engine_writes_no_driver_gets_a_lock_and_a_table_that_is_not_made_yet_is_left_alone(
-    orders: Contract, tmp_path: Path
-) -> None:
+def test_while_another_engine_writes_no_driver_gets_a_lock_and_missing_tables_are_skipped(orders: Contract, tmp_path: Path) -> None:
     scene = scene_of(tmp_path, orders)
     lock = scene.lock(orders)
     lock.parent.mkdir(parents=True)
@@ -168,7 +166,7 @@ def test_while_another_engine_writes_no_driver_gets_a_lock_and_a_table_that_is_n
     def free() -> bool:
         return subprocess.run([sys.executable, "-c", take, str(lock)], capture_output=True, check=False).returncode == 0
 
-    (Path(scene.places(orders).target) / "_delta_log").mkdir(parents=True)  # killed while the table was made
+    (Path(scene.places(orders).target) / "_delta_log").mkdir(parents=True)  # killed while the table was created
     with upkeep.locked(scene):
         assert not free()
         upkeep.optimize(scene, 0)
@@ -176,7 +174,7 @@ def test_while_another_engine_writes_no_driver_gets_a_lock_and_a_table_that_is_n
     assert free() and scene.own_versions == {orders.name: {3}}
 
 
-def test_a_run_that_does_not_come_up_again_is_a_finding(tmp_path: Path) -> None:
+def test_a_run_that_repeatedly_fails_to_start_is_a_finding(tmp_path: Path) -> None:
     scene = scene_of(tmp_path)
     ended = Worker([sys.executable, "-c", ENDING.format(says="ingest: JVM_GONE: killed", code=5)], output=tmp_path / "out", environment={})
     assert ended.ended(30) == 5
@@ -187,7 +185,7 @@ def test_a_run_that_does_not_come_up_again_is_a_finding(tmp_path: Path) -> None:
     assert len(scene.findings) == 1 and "does not come up again: 12 starts in a row without a batch" in scene.findings[0]
 
 
-def test_what_is_not_read_to_the_end_is_a_finding_and_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_that_is_not_read_to_the_end_is_a_finding_and_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = scene_of(tmp_path)
     monkeypatch.setattr(scene, "_stop_writer", lambda: None)
     monkeypatch.setattr(scene, "_stop_driver", lambda: None)
@@ -199,7 +197,9 @@ def test_what_is_not_read_to_the_end_is_a_finding_and_not_judged(tmp_path: Path,
         assert (scene.read_to_the_end, len(scene.findings)) == (code == 0, findings)
 
 
-def test_what_the_scene_and_the_oracle_find_is_in_the_report(orders: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_of_the_scene_and_of_the_oracle_are_in_the_report(
+    orders: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         chaos_run, "_verdict", lambda *_: (OracleVerdict(("id 7 is lost (a)",), ("a note",)), SceneCounts(records=9, batches=2))
     )
@@ -212,10 +212,10 @@ def test_what_the_scene_and_the_oracle_find_is_in_the_report(orders: Contract, t
     assert (report.notes, report.counts.records, report.tables["shop.orders"].batches) == (["round 3: a note"], 9, 2)
 
 
-def test_an_error_of_its_own_is_a_finding_and_takes_nothing_from_the_rounds_before(
+def test_an_error_in_chaos_itself_is_a_finding_and_keeps_the_results_of_earlier_rounds(
     orders: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What led to it is kept."""
+    """The scratch folder of the failed round is kept."""
 
     def dealt(scene: Scene, *_: object) -> float:
         if scene.folder.name == "round-3":
@@ -232,10 +232,10 @@ def test_an_error_of_its_own_is_a_finding_and_takes_nothing_from_the_rounds_befo
     monkeypatch.setattr(Scene, "lake", tmp_path)
     monkeypatch.setattr(chaos_run, "_deal", dealt)
     monkeypatch.setattr(chaos_run, "_verdict", lambda *_: (OracleVerdict(()), SceneCounts(records=9)))
-    said: list[str] = []
+    messages: list[str] = []
     options = chaos_run.Options((orders,), 12, 7, ("kill-driver",), 0, folder=tmp_path)
-    report = chaos_run.run(options, lambda _, what: said.append(what))
-    assert report.findings == ["round 3: chaos itself ended: FileNotFoundError: no table"] and "in dealt" in said[-1]
+    report = chaos_run.run(options, lambda _, what: messages.append(what))
+    assert report.findings == ["round 3: chaos itself ended: FileNotFoundError: no table"] and "in dealt" in messages[-1]
     assert (report.counts.sigkills, report.tables["shop.orders"].records, report.broken_off) == (14, 18, False)
     assert report.folder is not None and (report.folder / "round-3").exists()
 
@@ -264,8 +264,8 @@ print([path.name for path in folder.rglob("file")])
 """
 
 
-def test_a_disk_is_full_until_it_is_cleared_and_a_thread_that_a_library_keeps_sees_the_second_one_too(tmp_path: Path) -> None:
-    """deltalake's threads did not, and the oracle found no table in the second round."""
+def test_a_small_disk_is_full_until_cleared_and_old_threads_see_the_next_disk_too(tmp_path: Path) -> None:
+    """deltalake's threads once did not see it, and the oracle found no table in the second round."""
     done = subprocess.run([sys.executable, "-c", DISKS, str(tmp_path)], capture_output=True, text=True, check=False)
     if done.returncode == 3:
         pytest.skip("no tmpfs can be mounted here")

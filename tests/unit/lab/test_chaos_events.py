@@ -1,4 +1,4 @@
-"""Events of a chaos run: by contract, by column type or by samples, and the broken ones among them."""
+"""Events of a chaos run: from the sample shop, the column types or a samples file, including broken events."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def contract(**changes: object) -> Contract:
     return Contract.model_validate_json(json.dumps({**CONTRACT, **changes}))
 
 
-def test_events_of_the_repositorys_contracts_are_the_shops_with_ids_of_their_own() -> None:
+def test_events_of_the_repositorys_contracts_come_from_the_shop_with_unique_ids() -> None:
     for each in load_contracts(PROJECT):
         pool = bodies(each, "1", None)
         assert pool.origin == f"the shop's {each.table}"
@@ -51,7 +51,7 @@ def test_events_of_the_repositorys_contracts_are_the_shops_with_ids_of_their_own
             assert not [c.name for c in each.columns if not c.nullable and json.loads(event.value).get(c.name) is None]
 
 
-def test_two_writers_never_share_an_id_and_a_writer_that_is_started_again_repeats_its_own() -> None:
+def test_two_writers_never_share_an_id_and_a_restarted_writer_repeats_its_own() -> None:
     pool = bodies(contract(), "1", None)
     ids = {name: [e.event_id for e in Events([pool], "1", name).events(300)] for name in ("0", "1", "aborted/0", "aborted/1")}
     assert len(set().union(*ids.values())) == 1200
@@ -59,7 +59,7 @@ def test_two_writers_never_share_an_id_and_a_writer_that_is_started_again_repeat
     assert again == [event.value for event in Events([pool], "1", "1").events(300)]
 
 
-def test_events_made_from_the_types_are_what_the_oracle_reads_from_them() -> None:
+def test_the_oracle_can_decode_events_that_are_generated_from_the_column_types() -> None:
     each = contract()
     pool = bodies(each, "1", None)
     assert pool.origin == "the column types"
@@ -70,7 +70,7 @@ def test_events_made_from_the_types_are_what_the_oracle_reads_from_them() -> Non
         assert json.loads(event.value).keys() == {column.name for column in each.columns}
 
 
-def test_samples_of_a_file_keep_all_but_their_ids(tmp_path: Path) -> None:
+def test_events_from_a_samples_file_keep_everything_but_their_ids(tmp_path: Path) -> None:
     (tmp_path / "members.jsonl").write_text('{"club": "2025-01-01", "number": 1, "name": "Ida", "fee": 12.50}\n', encoding="utf-8")
     pool = bodies(contract(), "1", tmp_path)
     values = [json.loads(event.value) for event in Events([pool], "1", "0").events(20)]
@@ -80,7 +80,7 @@ def test_samples_of_a_file_keep_all_but_their_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"fee": 1', '{"name": "Ida"}', "[1]", ""])
-def test_a_file_of_samples_that_does_not_fit_is_refused_with_its_line(text: str, tmp_path: Path) -> None:
+def test_a_samples_file_that_does_not_fit_the_contract_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "members.jsonl").write_text(text, encoding="utf-8")
     with pytest.raises(InvalidInput) as refused:
         bodies(contract(), "1", tmp_path)
@@ -89,14 +89,14 @@ def test_a_file_of_samples_that_does_not_fit_is_refused_with_its_line(text: str,
 
 
 @pytest.mark.parametrize("event_id", ["key", ["club"], ["raw", "number"]])
-def test_a_contract_that_cannot_be_judged_is_refused(event_id: object) -> None:
+def test_a_contract_that_the_oracle_cannot_judge_is_refused(event_id: object) -> None:
     columns = [{**column, "nullable": False} for column in CONTRACT["columns"]]
     with pytest.raises(InvalidInput) as refused:
         refuse_unfit(contract(event_id=event_id, columns=columns))
     assert refused.value.code == "CHAOS_CONTRACT"
 
 
-def test_poison_goes_through_all_kinds_and_what_has_no_readable_id_has_none_for_the_oracle_either() -> None:
+def test_poison_covers_all_kinds_and_the_oracle_agrees_which_events_have_an_id() -> None:
     each = contract()
     source = Events([bodies(each, "1", None)], "1", "0")
     kinds = set()
@@ -108,7 +108,7 @@ def test_poison_goes_through_all_kinds_and_what_has_no_readable_id_has_none_for_
     assert {"tombstone", "not_utf8", "id_null", "object_for_fee"} <= kinds
 
 
-def test_the_oracle_is_told_which_of_the_broken_events_no_contract_lets_in() -> None:
+def test_the_oracle_is_given_the_kinds_of_broken_events_that_are_always_refused() -> None:
     assert refused_kinds(contract()) == {"object_for_fee", "object_for_tags", "object_for_at"}
     source = Events([bodies(contract(), "7", None)], "7", "0")
     made = {broken.kind for broken in map(source.poison, range(20)) if broken.event_id is not None}

@@ -31,7 +31,7 @@ WITHIN_S = 30
 PROJECT = Path(__file__).parents[3]
 
 
-def test_the_same_seed_gives_the_same_schedule_and_another_seed_another() -> None:
+def test_the_same_seed_gives_the_same_schedule_and_another_seed_a_different_one() -> None:
     first, again, other = (list(islice(schedule(seed, FAULTS), 200)) for seed in ("7", "7", "8"))
     assert first == again
     assert [fault.name for fault in first] != [fault.name for fault in other]
@@ -39,7 +39,7 @@ def test_the_same_seed_gives_the_same_schedule_and_another_seed_another() -> Non
     assert all(0 <= fault.wait_s <= WORK_S_MAX and 0 <= fault.hold_s <= HOLD_S_MAX and 0 <= fault.chance < 1 for fault in first)
 
 
-def test_only_the_chosen_faults_strike_as_often_as_their_weights_say_in_whatever_order_they_are_named() -> None:
+def test_only_chosen_faults_are_scheduled_by_weight_and_independent_of_their_order() -> None:
     assert {fault.name for fault in islice(schedule("1", ("clock", "kill-jvm")), 300)} == {"clock", "kill-jvm"}
     one, other = (list(islice(schedule("1", names), 50)) for names in (("clock", "kill-jvm"), ("kill-jvm", "clock")))
     assert one == other
@@ -48,7 +48,7 @@ def test_only_the_chosen_faults_strike_as_often_as_their_weights_say_in_whatever
     assert counted["kill-driver"] > 3 * counted["clock"]
 
 
-def test_every_fault_has_a_weight_a_blow_and_a_line_on_the_page() -> None:
+def test_every_fault_has_a_weight_an_injection_and_a_line_on_the_page() -> None:
     page = (PROJECT / "docs/explanation/chaos.md").read_text(encoding="utf-8")
     assert set(FAULTS) == WEIGHTS.keys() == INJECTIONS.keys()
     assert not [name for name in FAULTS if f"| {name} |" not in page]
@@ -64,12 +64,12 @@ def test_faults_are_chosen_by_name_and_an_unknown_one_is_refused() -> None:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-def test_our_library_moves_the_wall_clock_and_not_the_monotonic_one(tmp_path: Path) -> None:
+def test_our_library_shifts_the_wall_clock_and_not_the_monotonic_one(tmp_path: Path) -> None:
     library = clock.library(tmp_path)
     assert library == tmp_path / "clock_shift.so"
-    look = "import time, datetime; print(time.time(), datetime.datetime.now().timestamp(), time.monotonic())"
+    program = "import time, datetime; print(time.time(), datetime.datetime.now().timestamp(), time.monotonic())"
     environment = {**os.environ, **clock.moved(library, 0.25)}
-    out = subprocess.run([sys.executable, "-c", look], env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    out = subprocess.run([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     wall, day, monotonic = map(float, out.split())
     moved = (wall + clock.DAY_S / 2 - time.time(), day - wall, monotonic - time.monotonic())
     assert max(map(abs, moved)) < 60, moved
@@ -78,7 +78,7 @@ def test_our_library_moves_the_wall_clock_and_not_the_monotonic_one(tmp_path: Pa
 SLEEPER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); time.sleep(600)"
 
 
-def test_a_worker_is_killed_with_all_below_it(tmp_path: Path) -> None:
+def test_a_worker_is_killed_with_all_its_child_processes(tmp_path: Path) -> None:
     worker = Worker([sys.executable, "-c", SLEEPER], output=tmp_path / "out", environment={})
     until(lambda: len(worker.members()) == 2, "the worker and its child", WITHIN_S)
     worker.kill()
@@ -92,13 +92,13 @@ signal.signal(15, lambda *_: (print({says!r}, flush=True), sys.exit({code})))
 print('ready', flush=True)
 time.sleep(600)
 """
-REWOUND, NAMELESS = 105, 205
-SAID = {4: "ingest: BROKER_UNREACHABLE: no answer", 5: "ingest: JVM_GONE: killed", 70: "ingest: BUG: none"}
-SAID |= {REWOUND: "ingest: JVM_GONE: killed\ningest: TABLE_REWOUND: restored", NAMELESS: "Killed"}
+REWOUND, WITHOUT_CODE = 105, 205
+OUTPUTS = {4: "ingest: BROKER_UNREACHABLE: no answer", 5: "ingest: JVM_GONE: killed", 70: "ingest: BUG: none"}
+OUTPUTS |= {REWOUND: "ingest: JVM_GONE: killed\ningest: TABLE_REWOUND: restored", WITHOUT_CODE: "Killed"}
 
 
 class Stopping(Scene):
-    """A scene whose drivers end with these exit codes, one after the other, when they are asked to stop."""
+    """A scene whose drivers end with these exit codes, in this order, when they are asked to stop."""
 
     def __init__(self, folder: Path, *codes: int) -> None:
         self.folder, self.codes = folder, list(codes)
@@ -108,7 +108,7 @@ class Stopping(Scene):
     def tend(self) -> None:
         if self.driver is None:
             code = self.codes.pop(0)
-            words = [sys.executable, "-c", STOPPING.format(code=code % 100, says=SAID.get(code, ""))]
+            words = [sys.executable, "-c", STOPPING.format(code=code % 100, says=OUTPUTS.get(code, ""))]
             self.driver = Worker(words, output=self.folder / f"{len(self.codes)}", environment={})
 
     def working(self) -> bool:
@@ -124,11 +124,11 @@ class Stopping(Scene):
         ((5, 4, 5), ["asked to stop, ingest run ended with 5"]),
         ((70, 0), ["ingest run ended with exit code 70, which no fault explains"]),
         ((REWOUND, 0), ["ingest run ended with exit code 5, which no fault explains"]),
-        ((NAMELESS, 0), ["ingest run ended with exit code 5, which no fault explains"]),
+        ((WITHOUT_CODE, 0), ["ingest run ended with exit code 5, which no fault explains"]),
     ],
-    ids=["at once", "struck", "struck at its start", "thrice", "a bug", "rows missed that nobody took", "without a name"],
+    ids=["stops at once", "fault", "fault at its start", "three faults", "a bug", "unexplained TABLE_REWOUND", "no error code"],
 )
-def test_a_run_that_ends_by_its_last_blow_when_asked_to_stop_is_no_finding_if_the_next_one_stops(
+def test_a_run_that_its_last_fault_ends_is_no_finding_if_the_next_run_stops_cleanly(
     codes: tuple[int, ...], found: list[str], tmp_path: Path
 ) -> None:
     scene = Stopping(tmp_path, *codes)
@@ -137,14 +137,14 @@ def test_a_run_that_ends_by_its_last_blow_when_asked_to_stop_is_no_finding_if_th
     assert scene.driver is None and scene.counts.ends.total() == len([code for code in codes if code])
 
 
-def test_the_guard_ends_what_carries_the_mark_stopped_ones_too_and_removes_the_folder(tmp_path: Path) -> None:
+def test_the_guard_kills_all_marked_processes_even_paused_ones_and_removes_the_folder(tmp_path: Path) -> None:
     mark, folder = f"unit-{time.monotonic_ns()}", tmp_path / "scratch"
     folder.mkdir()
     worker = Worker([sys.executable, "-c", SLEEPER], output=tmp_path / "out", environment={MARK: mark})
     until(lambda: len(marked(mark)) == 2, "two processes with the mark", WITHIN_S)
     psutil.Process(worker.pid).suspend()
     guard = subprocess.Popen([sys.executable, "-m", "ingest.lab.chaos.guard", mark, str(folder)], stdin=subprocess.PIPE, cwd=PROJECT)
-    guard.communicate(b"")  # the pipe ends without a word, as when its owner is killed
+    guard.communicate(b"")  # the pipe closes without a message, as if its owner was killed
     assert not marked(mark) and not folder.exists()
     worker.kill()
     dismissed = subprocess.Popen([sys.executable, "-m", "ingest.lab.chaos.guard", mark, str(tmp_path)], stdin=subprocess.PIPE, cwd=PROJECT)
@@ -155,16 +155,16 @@ def test_the_guard_ends_what_carries_the_mark_stopped_ones_too_and_removes_the_f
 def test_counts_of_rounds_are_added_up_and_become_json() -> None:
     one = SceneCounts(injected=Counter({"kill-jvm": 2}), sigkills=2, records=10)
     one.add(SceneCounts(injected=Counter({"kill-jvm": 1, "clock": 1}), sigkills=3, batches=4, ends=Counter({"5 JVM_GONE": 3})))
-    told = json.loads(json.dumps(one.as_dict()))
-    assert (told["injected"], told["ends"]) == ({"kill-jvm": 3, "clock": 1}, {"5 JVM_GONE": 3})
-    assert (told["sigkills"], told["starts"], told["batches"], told["records"]) == (5, 0, 4, 10)
+    document = json.loads(json.dumps(one.as_dict()))
+    assert (document["injected"], document["ends"]) == ({"kill-jvm": 3, "clock": 1}, {"5 JVM_GONE": 3})
+    assert (document["sigkills"], document["starts"], document["batches"], document["records"]) == (5, 0, 4, 10)
 
 
 @pytest.mark.parametrize("whole", [0, 2])
-def test_a_run_that_is_broken_off_tells_what_its_judged_rounds_came_to_and_leaves_nothing(
+def test_an_interrupted_run_reports_the_rounds_judged_so_far_and_leaves_no_files(
     whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An hour of faults is not lost by a Ctrl-C in its last minute."""
+    """A Ctrl-C in the last minute must not lose the results of an hour."""
     folders = []
 
     def one(report: chaos_run.ChaosReport, folder: Path, *_: object) -> None:

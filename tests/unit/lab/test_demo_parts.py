@@ -1,4 +1,4 @@
-"""What the demo counts, and whose folders it removes."""
+"""The demo's counts and screens, and the folders that it removes."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ SENT = Sent(
 )
 
 
-def test_one_row_an_event_and_the_poison_in_quarantine_is_exact() -> None:
+def test_one_row_per_event_and_all_poison_in_quarantine_is_exact() -> None:
     outcome = measure(SENT, Counter({"a": 1, "b": 1, "c": 1}), [(0, 5), (0, 6), (1, 2)])
     assert outcome.exact
     assert (outcome.rows, outcome.distinct_ids, outcome.quarantined, outcome.allowed) == (3, 3, 3, 0)
 
 
-def test_poison_that_a_contract_may_let_in_is_counted_and_still_exact() -> None:
+def test_poison_that_a_contract_may_accept_is_counted_and_the_result_is_still_exact() -> None:
     outcome = measure(SENT, Counter({"a": 1, "b": 1, "c": 1, "t": 1}), [(0, 5), (0, 6)])
     assert outcome.exact
     assert (outcome.allowed, outcome.allowed_kinds, outcome.poison_rows) == (1, ("number_as_text",), 0)
 
 
-def test_each_kind_of_wrong_row_is_told_from_the_others() -> None:
+def test_each_kind_of_wrong_row_is_counted_separately() -> None:
     rows: Counter[str | None] = Counter({"a": 3, "b": 1, "x": 2, "n": 1, None: 4, "half": 1})
     outcome = measure(SENT, rows, [])
     assert not outcome.exact
@@ -52,12 +52,14 @@ def test_each_kind_of_wrong_row_is_told_from_the_others() -> None:
     assert outcome.rows == 2 + outcome.duplicates + outcome.aborted + outcome.poison_rows + outcome.allowed
 
 
-@pytest.mark.parametrize("quarantine", [[(0, 5), (0, 6)], [(0, 5), (0, 6), (1, 2), (2, 9)]], ids=["without a trace", "a good one"])
-def test_poison_that_vanished_and_good_records_in_quarantine_are_not_exact(quarantine: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize(
+    "quarantine", [[(0, 5), (0, 6)], [(0, 5), (0, 6), (1, 2), (2, 9)]], ids=["poison vanished", "good record quarantined"]
+)
+def test_vanished_poison_or_a_good_record_in_quarantine_is_not_exact(quarantine: list[tuple[int, int]]) -> None:
     assert not measure(SENT, Counter({"a": 1, "b": 1, "c": 1}), quarantine).exact
 
 
-def test_an_attempt_that_failed_and_was_sent_again_is_committed_and_not_aborted(tmp_path: Path) -> None:
+def test_a_failed_attempt_that_was_resent_counts_as_committed_and_not_as_aborted(tmp_path: Path) -> None:
     def lists(*ids: str) -> dict[str, Any]:
         return {"orders": {"ids": list(ids), "hashes": [""] * len(ids), "partitions": [0] * len(ids)}}
 
@@ -76,7 +78,7 @@ def test_an_attempt_that_failed_and_was_sent_again_is_committed_and_not_aborted(
     assert read_manifest(manifest) == {"orders": Sent({"a", "b"}, 1, {"x"}, {(0, 7): "tombstone"}, {})}
 
 
-def test_the_next_demo_removes_folders_of_demos_that_have_ended_and_no_others(tmp_path: Path) -> None:
+def test_a_demo_removes_the_folders_of_ended_demos_and_no_others(tmp_path: Path) -> None:
     with run_folder(tmp_path) as ended:
         (ended / "lake").mkdir()
     (tmp_path / "mine").mkdir()
@@ -85,7 +87,7 @@ def test_the_next_demo_removes_folders_of_demos_that_have_ended_and_no_others(tm
         fcntl.flock(used, fcntl.LOCK_EX)
         assert ended.exists()
         with run_folder(tmp_path) as fresh:
-            # In the same second a process would choose the same name; what matters is that nothing of the old one is in it.
+            # Within the same second a demo chooses the same folder name. The folder must not contain old files.
             assert not (ended / "lake").exists()
             assert fresh.exists()
     assert (tmp_path / "mine").exists()
@@ -97,7 +99,7 @@ RAN = ["12:00:00Z shop.payments batch 2: read 9", "shop.payments: FAILED (1 of 2
 
 
 def report(verify_exit: int = 0) -> Any:
-    """A report of one table, as far as it is printed."""
+    """A report of one table, with the fields that are printed."""
     outcome = measure(SENT, Counter({"a": 1, "b": 1, "c": 1}), [(0, 5), (0, 6), (1, 2)])
     worse = measure(SENT, Counter({"a": 3, "b": 1}), [])
     ours = SimpleNamespace(
@@ -115,7 +117,7 @@ def report(verify_exit: int = 0) -> Any:
     )
 
 
-def test_the_last_screen_says_what_was_sent_what_each_holds_the_balance_the_check_and_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_screen_shows_what_was_sent_each_table_the_balance_the_check_and_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     print_report(report(), 88.4, full=False)
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     table = [line.split() for line in lines[:7] if "payments" in line or line.startswith("  ")]
@@ -127,11 +129,11 @@ def test_the_last_screen_says_what_was_sent_what_each_holds_the_balance_the_chec
     assert "  shop.payments: FAILED (1 of 2)" in lines and "    ! critical: a set" in lines and "  3" in lines
     assert "1 row" not in "".join(lines) and "Try next, with --lake 'demo/[old]/lake':" in lines
     assert lines[-1] == "Oncelake holds every committed event exactly once. 88 s."
-    # Two tables need two more rows, and three more lines of balance: with the story below forty.
+    # A second table adds two rows and three lines of balance. With the story, the screen stays below forty lines.
     assert len(lines) <= 21 and max(map(len, lines)) <= WIDTH
 
 
-def test_the_table_of_the_demo_as_it_is_fits_a_terminal_of_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_of_a_full_demo_fits_a_terminal_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     shown = report()
     sent = Sent(ids={str(number) for number in range(66_000)}, poison={(0, number): "tombstone" for number in range(33)})
     worse = replace(measure(sent, Counter(), []), rows=172_345, duplicates=100_345, lost=0, aborted=5_123, quarantined=33)
@@ -142,25 +144,25 @@ def test_the_table_of_the_demo_as_it_is_fits_a_terminal_of_eighty_columns(capsys
     assert lines[3].split()[-6:] == ["172,345", "100,345", "0", "5,123", "0", "33"] and max(len(line.rstrip()) for line in lines) <= 80
 
 
-def test_an_answer_that_is_an_error_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_that_is_an_error_is_shown_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     shown = report()
     shown.answer = ("ingest sql ...", ["ingest: SQL_FAILED: no", "  expected: yes", "  to mend:  so"])
     print_report(shown, 88.4, full=False)
     assert "to mend:  so" in capsys.readouterr().out
 
 
-def test_the_options_of_a_demo_elsewhere_name_its_project_and_full_paths(tmp_path: Path) -> None:
+def test_the_suggested_options_of_a_demo_in_another_folder_use_full_paths(tmp_path: Path) -> None:
     assert words(tmp_path, tmp_path / "a lake") == ["--project", str(tmp_path), "--lake", str(tmp_path / "a lake")]
     assert words(Path.cwd(), Path.cwd() / "demo") == ["--lake", "demo"]
 
 
-def test_a_balance_that_does_not_hold_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_demo_whose_balance_fails_is_not_a_success(capsys: pytest.CaptureFixture[str]) -> None:
     print_report(report(verify_exit=1), 88.4, full=True)
     out = capsys.readouterr().out
     assert "exit code 1)" in out and "NOT EXACT" in out and "page: file:///p.html" in out and "in target  8" in out
 
 
-def test_a_line_of_the_story_about_a_kill_fits_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_story_line_about_a_kill_fits_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
     with Story("lines") as story:
         for who, kills in KILLS.items():
             for _, words_of_it in kills:
@@ -169,7 +171,7 @@ def test_a_line_of_the_story_about_a_kill_fits_the_screen(capsys: pytest.Capture
     assert len(lines) == 3 and max(map(len, lines)) <= WIDTH
 
 
-def test_the_live_story_shows_brackets_as_they_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_live_story_does_not_interpret_brackets_as_markup(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     with Story("live") as story:
         story.say("broker", "files: demo/[old]/1")
@@ -179,7 +181,7 @@ def test_the_live_story_shows_brackets_as_they_are(monkeypatch: pytest.MonkeyPat
     assert out.count("demo/[old]/1") >= 2 and "note: [/tmp/x] is gone" in out
 
 
-def test_the_story_has_one_line_an_event_and_details_only_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_story_has_one_line_per_event_and_details_in_full_mode_only(capsys: pytest.CaptureFixture[str]) -> None:
     modes: tuple[Mode, ...] = ("lines", "full", "silent")
     for mode in modes:
         with Story(mode) as story:

@@ -1,4 +1,4 @@
-"""Interruption: once, as KeyboardInterrupt, and not between a process's start and the moment in which it is known."""
+"""Signals are raised once, as KeyboardInterrupt, and never between the start of a process and its registration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_signal_raises_keyboard_interrupt(number: signal.Signals) -> None:
     assert signal.getsignal(number) is before
 
 
-def test_a_second_one_does_not_disturb_the_cleaning_up() -> None:
+def test_a_second_signal_does_not_disturb_the_cleanup() -> None:
     cleaned = False
     with pytest.raises(KeyboardInterrupt), interrupted_by(signal.SIGTERM):
         try:
@@ -31,7 +31,7 @@ def test_a_second_one_does_not_disturb_the_cleaning_up() -> None:
     assert cleaned
 
 
-def test_within_uninterrupted_it_waits_for_the_end() -> None:
+def test_a_signal_within_uninterrupted_is_raised_at_its_end() -> None:
     started = []
     with pytest.raises(KeyboardInterrupt), interrupted_by(signal.SIGTERM), uninterrupted():
         os.kill(os.getpid(), signal.SIGTERM)
@@ -39,7 +39,7 @@ def test_within_uninterrupted_it_waits_for_the_end() -> None:
     assert started == ["known"]
 
 
-def test_one_that_was_dropped_ends_the_work_before_its_next_process_is_started() -> None:
+def test_a_suppressed_interrupt_ends_the_work_before_its_next_process_starts() -> None:
     started = []
     with pytest.raises(KeyboardInterrupt), interrupted_by(signal.SIGTERM):
         with suppress(KeyboardInterrupt):
@@ -48,21 +48,21 @@ def test_one_that_was_dropped_ends_the_work_before_its_next_process_is_started()
             started.append(1)
     with interrupted_by(signal.SIGTERM), uninterrupted():
         started.append(2)
-    assert started == [2], "and the next work begins anew"
+    assert started == [2], "and new work starts normally"
 
 
-def test_work_that_drops_interrupts_is_left_where_it_stands() -> None:
-    """kafka-python takes what is raised within its loop for a failure of one of its tasks, and goes on."""
+def test_work_that_suppresses_interrupts_is_abandoned() -> None:
+    """kafka-python treats an exception raised within its loop as a failed task, and continues."""
     end = threading.Event()
 
-    def drops() -> None:
+    def suppresses() -> None:
         with suppress(KeyboardInterrupt):
             end.wait(30)
         end.wait(30)
 
     with pytest.raises(KeyboardInterrupt), interrupted_by(signal.SIGTERM):
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        apart(drops)
+        apart(suppresses)
     end.set()
     assert apart(lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):

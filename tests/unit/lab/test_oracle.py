@@ -1,4 +1,4 @@
-"""The judge is judged: a good run passes, and each planted wrong is found and named."""
+"""Tests of the oracle itself: a good run passes, and each injected error is found and named."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.lab.oracle_scene import (
     transaction,
     value,
 )
-from tests.unit.lab.oracle_wrongs import OF_2, OF_3, PLANTS, also_kept, kept, three, two
+from tests.unit.lab.oracle_wrongs import INJECTED, OF_2, OF_3, also_kept, kept, three, two
 
 
 def test_a_good_run_is_clean(good: Scene, tmp_path: Path) -> None:
@@ -28,16 +28,16 @@ def test_a_good_run_is_clean(good: Scene, tmp_path: Path) -> None:
     assert verdict.notes == ()
 
 
-@pytest.mark.parametrize("name", PLANTS)
-def test_a_planted_wrong_is_found(good: Scene, tmp_path: Path, name: str) -> None:
-    change, *expected = PLANTS[name]
+@pytest.mark.parametrize("name", INJECTED)
+def test_an_injected_error_is_found(good: Scene, tmp_path: Path, name: str) -> None:
+    change, *expected = INJECTED[name]
     change(good)
     found = good.judge(tmp_path, refused_kinds=frozenset({"rule_negative_amount"})).findings
     missed = [sentence for sentence in expected if not any(sentence in finding for finding in found)]
     assert not missed, found
 
 
-def test_a_quarantine_that_is_written_after_the_target_is_found(good: Scene, tmp_path: Path) -> None:
+def test_a_quarantine_commit_after_its_target_commit_is_found(good: Scene, tmp_path: Path) -> None:
     good.write_target(tmp_path)
     found = good.judge(tmp_path).findings
     assert found == ("orders: quarantine version 1 comes after target version 2 of the same batch (f)",)
@@ -48,7 +48,7 @@ def test_a_transaction_id_in_the_ledger_is_found(good: Scene, tmp_path: Path) ->
     assert good.judge(tmp_path).findings == ("orders: ledger version 0 has a transaction id (f)",)
 
 
-def test_a_quarantined_event_counts_as_accounted_for_where_valid_ones_may_be_there(good: Scene, tmp_path: Path) -> None:
+def test_a_valid_event_in_quarantine_is_accepted_only_if_the_test_allows_it(good: Scene, tmp_path: Path) -> None:
     three(good).pop()
     also_kept(good, quarantined((0, 8), SECOND))
     good.ledger[OF_3] |= {"inserted": 1, "quarantined": 1}
@@ -57,9 +57,7 @@ def test_a_quarantined_event_counts_as_accounted_for_where_valid_ones_may_be_the
 
 
 @pytest.mark.parametrize("in_quarantine", [True, False])
-def test_a_later_copy_with_another_payload_may_be_the_row_only_where_the_first_one_stands_in_quarantine(
-    good: Scene, tmp_path: Path, in_quarantine: bool
-) -> None:
+def test_a_later_copy_may_become_the_row_only_if_the_first_one_is_in_quarantine(good: Scene, tmp_path: Path, in_quarantine: bool) -> None:
     good.kafka[0, 3] = value("A", "99.00")
     good.manifest += transaction(9, "committed", ("A", value("A", "99.00")))
     two(good)[0] |= {"_offset": 3, "amount": "99"}
@@ -72,7 +70,7 @@ def test_a_later_copy_with_another_payload_may_be_the_row_only_where_the_first_o
     )
 
 
-def test_files_that_are_gone_are_a_finding_unless_a_vacuum_took_them(good: Scene, tmp_path: Path) -> None:
+def test_missing_files_are_a_finding_unless_a_vacuum_removed_them(good: Scene, tmp_path: Path) -> None:
     good.write(tmp_path)
     target, quarantine = (DeltaTable(str(tmp_path / "shop/orders" / name)) for name in ("target", "quarantine"))
     before = [*target.file_uris(), *quarantine.file_uris()]
@@ -93,7 +91,7 @@ def test_files_that_are_gone_are_a_finding_unless_a_vacuum_took_them(good: Scene
     assert sum("cannot be read any more" in note for note in verdict.notes) == 3
 
 
-def test_with_the_log_cleaned_up_the_ledger_tells_what_was_read(good: Scene, tmp_path: Path) -> None:
+def test_after_a_log_cleanup_the_ledger_says_what_was_read(good: Scene, tmp_path: Path) -> None:
     good.write(tmp_path)
     target = tmp_path / "shop/orders/target"
     DeltaTable(str(target)).create_checkpoint()
@@ -105,7 +103,7 @@ def test_with_the_log_cleaned_up_the_ledger_tells_what_was_read(good: Scene, tmp
     assert any("offset 0: the target names epoch 1 batch 2, which read [0, 0)" in each for each in found), found
 
 
-def test_an_event_id_of_several_columns_is_known_in_quarantine_too() -> None:
+def test_an_event_id_of_several_columns_is_parsed_from_the_quarantine() -> None:
     assert quarantined_id('["a","1"]', 2) == ("a", "1") and quarantined_id("[a", 1) == ("[a",)
 
 
@@ -117,11 +115,11 @@ def test_only_the_last_line_of_a_manifest_may_be_torn(good: Scene, tmp_path: Pat
         good.ask(tmp_path)
 
 
-def test_a_topic_id_in_kafkas_own_spelling_is_the_same_id() -> None:
+def test_a_topic_id_in_kafkas_base64_form_is_the_same_id() -> None:
     assert plain_topic_id("3XAxIsVpSTKRrBUc-F1Nvw") == TOPIC_ID
 
 
-def test_decoding_keeps_decimals_exact_and_survives_rubbish() -> None:
+def test_decoding_keeps_decimals_exact_and_survives_invalid_input() -> None:
     assert decode(b'{"id":1.10}', ["id"], []).event_id == ("1.1",)
-    for rubbish in (None, b"", b"[]", b"{", b"\xff", b'{"id":null}', b"{}", b'{"id":{}}'):
-        assert decode(rubbish, ["id"], []).event_id is None
+    for invalid in (None, b"", b"[]", b"{", b"\xff", b'{"id":null}', b"{}", b'{"id":{}}'):
+        assert decode(invalid, ["id"], []).event_id is None

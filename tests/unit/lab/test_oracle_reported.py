@@ -1,4 +1,4 @@
-"""What the oracle is told of a test's own deeds excuses these and nothing else: rows deleted, updated or restored, a topic made again."""
+"""Changes that a test reports to the oracle are excused, and no others: deleted, updated or restored rows, a recreated topic."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ HERE = {"topic_id": "5f0c1b1e-3f0a-4f0e-9b7d-6a0c6f8a9c11"}
 
 
 @pytest.fixture
-def again(good: Scene) -> tuple[Scene, KafkaView]:
-    """The topic is made again behind the good run: A once more, G and poison; and what the first one showed."""
+def recreated(good: Scene) -> tuple[Scene, KafkaView]:
+    """The topic is recreated after the good run, with A again, G and poison. Also returns the view of the former topic."""
     former = good.view()
     good.quarantine[1].rows[0]["value"] = good.kafka[0, 2]
     good.kafka, good.topic_id = {(0, 0): value("A"), (0, 1): value("G"), (0, 2): b"{"}, HERE["topic_id"]
@@ -34,8 +34,8 @@ def again(good: Scene) -> tuple[Scene, KafkaView]:
 Change = Callable[[Scene], object]
 
 
-def test_a_topic_that_was_made_again_is_judged_with_the_one_before_it(again: tuple[Scene, KafkaView], tmp_path: Path) -> None:
-    scene, former = again
+def test_a_recreated_topic_is_judged_together_with_the_former_one(recreated: tuple[Scene, KafkaView], tmp_path: Path) -> None:
+    scene, former = recreated
     verdict = scene.judge(tmp_path, former=(former,))
     verdict.assert_clean()
     assert verdict.notes == ()
@@ -49,41 +49,50 @@ WRONG: dict[str, tuple[Change, str]] = {
         lambda scene: scene.target[3].rows.pop(),
         "partition 0 offset 8: id ('D',) was committed and is lost",
     ),
-    "a record of the new one is taken for an old one": (
+    "a record of the new topic is mistaken for an old one": (
         lambda scene: scene.target[6].rows.clear(),
         "partition 0 offset 1: id ('G',) was committed and is lost",
     ),
-    "its poison is taken for what stands there": (
+    "its poison is mistaken for a stored record": (
         lambda scene: scene.quarantine.pop(),
         "partition 0 offset 2: no id can be read from the record, and it is not in the quarantine: dropped",
     ),
-    "an id is let in by both": (lambda scene: scene.target[6].rows.append(row((0, 0), "A", AGAIN)), "id ('A',) is in the target 2 times"),
-    "a batch of the one changes the rows of the other": (
+    "both topics insert the same id": (
+        lambda scene: scene.target[6].rows.append(row((0, 0), "A", AGAIN)),
+        "id ('A',) is in the target 2 times",
+    ),
+    "a batch of the new topic changes rows of the former": (
         lambda scene: scene.target[6].rows.append(scene.target[2].rows.pop(0)),
         "target version 6 (batch) changes epoch 1 batch 2 in partition 0 from 1 to 2 rows: a batch was torn",
     ),
-    "the ledger miscounts the former": (lambda scene: scene.ledger[2].update(duplicate=2, inserted=1), "inserted 1, the target holds 2"),
-    "a batch goes on in the former": (lambda scene: scene.target[6].alter(topic_id=good_scene().topic_id), "and no seek leads there"),
+    "the ledger miscounts the former topic": (
+        lambda scene: scene.ledger[2].update(duplicate=2, inserted=1),
+        "inserted 1, the target holds 2",
+    ),
+    "a batch continues in the former topic": (
+        lambda scene: scene.target[6].alter(topic_id=good_scene().topic_id),
+        "and no seek leads there",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_with_a_topic_made_again_a_planted_wrong_is_found(again: tuple[Scene, KafkaView], tmp_path: Path, name: str) -> None:
-    scene, former = again
+def test_with_a_recreated_topic_an_injected_error_is_found(recreated: tuple[Scene, KafkaView], tmp_path: Path, name: str) -> None:
+    scene, former = recreated
     change, expected = WRONG[name]
     change(scene)
     found = scene.judge(tmp_path, former=(former,)).findings
     assert any(expected in finding for finding in found), found
 
 
-def test_what_went_with_its_topic_unread_is_excused_by_its_id(again: tuple[Scene, KafkaView], tmp_path: Path) -> None:
-    scene, former = again
+def test_a_record_lost_with_its_deleted_topic_is_excused_by_its_id(recreated: tuple[Scene, KafkaView], tmp_path: Path) -> None:
+    scene, former = recreated
     scene.manifest += transaction(5, "committed", ("H", value("H")))
     assert any("id ('H',)" in finding for finding in scene.judge(tmp_path, former=(former,)).findings)
     scene.ask(tmp_path, former=(former,), excused_ids=frozenset({("H",)})).assert_clean()
 
 
-def test_rows_that_another_commit_than_the_tests_own_takes_away_are_found(good: Scene, tmp_path: Path) -> None:
+def test_rows_removed_by_a_commit_that_is_not_the_tests_own_are_found(good: Scene, tmp_path: Path) -> None:
     good.write(tmp_path)
     DeltaTable(str(tmp_path / "shop/orders/target")).delete("order_id = 'D'")
     found = good.ask(tmp_path, excused_ids=frozenset({D})).findings
@@ -92,7 +101,7 @@ def test_rows_that_another_commit_than_the_tests_own_takes_away_are_found(good: 
     assert any("id ('D',) was committed and is lost" in each for each in good.ask(tmp_path, own_versions=frozenset({4})).findings)
 
 
-def test_an_id_that_was_doubled_for_a_while_is_found_though_a_delete_has_hidden_it(good: Scene, tmp_path: Path) -> None:
+def test_an_id_that_was_duplicate_for_a_while_is_found_even_after_a_delete(good: Scene, tmp_path: Path) -> None:
     good.target[2].rows.append(row((0, 3), "A"))
     good.write(tmp_path)
     DeltaTable(str(tmp_path / "shop/orders/target")).delete("_partition = 0 AND _offset = 3")
@@ -100,8 +109,8 @@ def test_an_id_that_was_doubled_for_a_while_is_found_though_a_delete_has_hidden_
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_a_copy_that_was_read_before_its_row_was_deleted_is_not_passed_over(good: Scene, tmp_path: Path, own: bool) -> None:
-    """B is deleted behind batch 2, and its retry in batch 3 is a row again."""
+def test_a_retry_that_becomes_a_row_after_a_delete_does_not_count_as_a_skipped_event(good: Scene, tmp_path: Path, own: bool) -> None:
+    """B is deleted after batch 2, and its retry in batch 3 becomes a row."""
     later = good.target.pop()
     later.rows.append(row((0, 6), "B", (1, 3)))
     good.ledger[4] |= {"inserted": 3, "duplicate": 0, "target_version": 4}
@@ -115,62 +124,62 @@ def test_a_copy_that_was_read_before_its_row_was_deleted_is_not_passed_over(good
 
 
 def updated(scene: Scene, lake: Path, amount: str) -> dict[str, Any]:
-    """The good run, then an UPDATE of D; what the oracle is told of it."""
+    """Write the good run, then UPDATE D. Returns the arguments that report it to the oracle."""
     scene.write(lake)
     DeltaTable(str(lake / "shop/orders/target")).update({"amount": amount}, predicate="order_id = 'D'")
     return {"own_versions": frozenset({4}), "updated": {D: {"amount": 99}}}
 
 
-def test_an_update_that_the_oracle_is_told_of_must_be_there(good: Scene, tmp_path: Path) -> None:
-    told = updated(good, tmp_path, "99")
-    good.ask(tmp_path, **told).assert_clean()
-    without = good.ask(tmp_path, own_versions=told["own_versions"]).findings
+def test_an_update_that_is_reported_to_the_oracle_must_be_in_the_table(good: Scene, tmp_path: Path) -> None:
+    reported = updated(good, tmp_path, "99")
+    good.ask(tmp_path, **reported).assert_clean()
+    without = good.ask(tmp_path, own_versions=reported["own_versions"]).findings
     assert without == ("orders: partition 0 offset 8: id ('D',) has amount = Decimal('99.00'), and Decimal('12.50') was produced (d)",)
 
 
-def test_an_update_that_was_lost_or_changed_more_is_found(good: Scene, tmp_path: Path) -> None:
-    told = updated(good, tmp_path, "12.5")
+def test_an_update_that_is_lost_or_changes_more_rows_is_found(good: Scene, tmp_path: Path) -> None:
+    reported = updated(good, tmp_path, "12.5")
     lost = ("orders: partition 0 offset 8: id ('D',) has amount = Decimal('12.50'), and the test's UPDATE left 99 (d)",)
-    assert good.ask(tmp_path, **told).findings == lost
+    assert good.ask(tmp_path, **reported).findings == lost
     DeltaTable(str(tmp_path / "shop/orders/target")).update({"amount": "99"}, predicate="order_id IN ('C', 'D')")
-    more = good.ask(tmp_path, updated=told["updated"], own_versions=frozenset({4, 5})).findings
+    more = good.ask(tmp_path, updated=reported["updated"], own_versions=frozenset({4, 5})).findings
     assert len(more) == 1 and "id ('C',) has amount" in more[0]
 
 
-def emptied(scene: Scene, lake: Path, *, read_again: bool) -> None:
-    """The test empties the quarantine behind the good run, and a seek reads the first range again."""
+def emptied(scene: Scene, lake: Path, *, re_read: bool) -> None:
+    """The test empties the quarantine after the good run, and a seek re-reads the first range."""
     scene.write(lake)
     DeltaTable(str(lake / "shop/orders/quarantine")).delete("offset = 2")
     ranges = {0: [0, 5], 1: [0, 0]}
     scene.target = [fence(2), seek(2, {0: 0, 1: 0}), batch(AGAIN, ranges)]
-    scene.quarantine = [fence(2), *([batch(AGAIN, ranges, [quarantined((0, 2), AGAIN)])] if read_again else [])]
+    scene.quarantine = [fence(2), *([batch(AGAIN, ranges, [quarantined((0, 2), AGAIN)])] if re_read else [])]
     scene.ledger = [ledger(AGAIN, 0, 0, 5, 6, records_read=4, duplicate=3, quarantined=1, gap=1), ledger(AGAIN, 1, 0, 0, 6)]
     scene.ledger += begins(2, {0: 0, 1: 0}, 5)
     scene.write(lake)
 
 
-def test_what_the_test_took_from_the_quarantine_is_reckoned_with(good: Scene, tmp_path: Path) -> None:
-    emptied(good, tmp_path, read_again=True)
+def test_rows_that_the_test_deleted_from_quarantine_are_accounted_for(good: Scene, tmp_path: Path) -> None:
+    emptied(good, tmp_path, re_read=True)
     good.ask(tmp_path, own_quarantine_versions=frozenset({2})).assert_clean()
-    taken = "orders: quarantine version 2 (DELETE) removes or changes rows, but it is not a commit of the test (e)"
-    assert good.ask(tmp_path).findings == (taken,)
+    finding = "orders: quarantine version 2 (DELETE) removes or changes rows, but it is not a commit of the test (e)"
+    assert good.ask(tmp_path).findings == (finding,)
 
 
-def test_what_the_test_took_from_the_quarantine_and_nobody_read_again_is_found(good: Scene, tmp_path: Path) -> None:
-    emptied(good, tmp_path, read_again=False)
+def test_rows_that_the_test_deleted_from_quarantine_and_no_batch_re_read_are_found(good: Scene, tmp_path: Path) -> None:
+    emptied(good, tmp_path, re_read=False)
     found = good.ask(tmp_path, own_quarantine_versions=frozenset({2})).findings
     assert any("offset 2: no id can be read from the record, and it is not in the quarantine: dropped (b)" in each for each in found), found
     assert any("epoch', 2" not in each and "quarantined 1, the quarantine holds 0 rows of it (b)" in each for each in found), found
 
 
-def test_a_quarantine_whose_rows_somebody_has_changed_is_found(good: Scene, tmp_path: Path) -> None:
+def test_a_foreign_update_of_the_quarantine_is_found(good: Scene, tmp_path: Path) -> None:
     good.write(tmp_path)
     DeltaTable(str(tmp_path / "shop/orders/quarantine")).update({"state": "'dropped'"})
     found = "orders: quarantine version 2 (UPDATE) removes or changes rows, but it is not a commit of the test (e)"
     assert good.ask(tmp_path).findings == (found,)
 
 
-def test_what_a_restore_brings_back_is_taken_no_more(good: Scene, tmp_path: Path) -> None:
+def test_rows_that_a_restore_brings_back_no_longer_count_as_deleted(good: Scene, tmp_path: Path) -> None:
     good.write(tmp_path)
     table = DeltaTable(str(tmp_path / "shop/orders/quarantine"))
     table.delete("offset = 2")

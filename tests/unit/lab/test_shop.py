@@ -1,4 +1,4 @@
-"""The sample: valid, exact, reproducible; each kind of poison breaks what it says; a plan keeps its promises."""
+"""The sample shop: valid, exact and reproducible events; poison that breaks one field; plans that contain what their mix says."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_other_ids(events: l
     assert not {e.event_id for e in Shop(2).events(5000)} & {e.event_id for e in events}
 
 
-def test_the_bytes_never_change_between_releases() -> None:
-    begins = '{"order_id":"01941f29-7c2c-7955-9479-caad10b41f4f","customer_id":"C-048619","status":"paid","channel":"store",'
-    begins += '"currency":"USD","amount":56.84,"ordered_at":"2025-01-01T00:00:00.044Z","shippin'
-    assert next(Shop(1).orders(1)).value.decode().startswith(begins)
+def test_the_bytes_of_events_never_change_between_releases() -> None:
+    expected = '{"order_id":"01941f29-7c2c-7955-9479-caad10b41f4f","customer_id":"C-048619","status":"paid","channel":"store",'
+    expected += '"currency":"USD","amount":56.84,"ordered_at":"2025-01-01T00:00:00.044Z","shippin'
+    assert next(Shop(1).orders(1)).value.decode().startswith(expected)
 
 
-def test_ids_are_unique_and_ordered_by_the_shops_own_time(events: list[SampleEvent]) -> None:
+def test_ids_are_unique_and_ordered_by_the_shops_clock(events: list[SampleEvent]) -> None:
     ids = [e.event_id for e in events]
     assert len(set(ids)) == len(ids)
     assert [i[:13] for i in ids] == sorted(i[:13] for i in ids)
     assert int(ids[0].replace("-", "")[:12], 16) - BASE_TIME_MS < 100
 
 
-def test_an_order_is_worth_the_sum_of_its_lines_exactly(events: list[SampleEvent]) -> None:
+def test_the_amount_of_an_order_is_exactly_the_sum_of_its_lines(events: list[SampleEvent]) -> None:
     for order in (parsed(e) for e in events if e.topic == ORDERS):
         assert sum(line["quantity"] * line["unit_price"] for line in order["lines"]) == order["amount"]
         assert order["amount"].as_tuple().exponent == -2
@@ -76,7 +76,7 @@ def test_a_payment_pays_an_earlier_order_in_full(events: list[SampleEvent]) -> N
 
 
 @pytest.mark.parametrize("kind", POISON_KINDS, ids=lambda kind: kind.name)
-def test_poison_breaks_what_it_says_and_nothing_else(kind: PoisonKind) -> None:
+def test_each_kind_of_poison_breaks_its_own_field_and_nothing_else(kind: PoisonKind) -> None:
     broken = poison(kind, Shop(3))
     shop = Shop(3)
     valid = parsed(next(shop.orders(1)) if kind.topic == ORDERS else shop.payment())
@@ -96,7 +96,7 @@ def test_poison_breaks_what_it_says_and_nothing_else(kind: PoisonKind) -> None:
     assert differing or kind.name == "duplicate_keys"
 
 
-def test_poison_kinds_have_names_of_their_own() -> None:
+def test_poison_kinds_have_unique_names() -> None:
     assert len({kind.name for kind in POISON_KINDS}) == len(POISON_KINDS)
 
 
@@ -104,7 +104,7 @@ def flat(transactions: list[SampleTransaction]) -> list[SampleRecord]:
     return [record for transaction in transactions for record in transaction.records]
 
 
-def test_a_plan_holds_every_event_retries_poison_and_lost_transactions() -> None:
+def test_a_plan_contains_every_event_retries_poison_and_aborted_transactions() -> None:
     made = list(plan(Mix(20_000, poison=100), TOPICS, seed=5))
     records = flat(made)
     good = Counter(r.event_id for r in records if r.poison is None)
@@ -127,7 +127,7 @@ def test_a_plan_holds_every_event_retries_poison_and_lost_transactions() -> None
 
 
 @pytest.mark.parametrize(("share", "lost"), [(0.0, 0), (0.001, 1), (0.5, 10), (1.0, 20)])
-def test_a_plan_aborts_the_share_it_was_told_and_none_for_a_share_of_nothing(share: float, lost: int) -> None:
+def test_a_plan_aborts_the_given_share_of_transactions(share: float, lost: int) -> None:
     made = list(plan(Mix(2000, duplicate_share=0, aborted_share=share, transaction_records=100), TOPICS, seed=5))
     assert len(made) == 20 and sum(t.alongside is not None for t in made) == lost
 
@@ -138,14 +138,14 @@ def test_a_plan_depends_on_the_seed_alone() -> None:
 
 
 @pytest.mark.parametrize("mix", [Mix(0), Mix(0, poison=3), Mix(1, poison=50), Mix(30, duplicate_share=1.0, transaction_records=2)])
-def test_small_plans_end(mix: Mix) -> None:
+def test_small_plans_terminate(mix: Mix) -> None:
     records = flat(list(plan(mix, {ORDERS: SampleTopic("o", 1)}, seed=1)))
     assert len({r.event_id for r in records if r.poison is None}) == mix.events
     assert sum(r.poison is not None for r in records) == mix.poison
     assert {r.topic for r in records} <= {"o"}
 
 
-def test_shares_that_cannot_be_are_refused() -> None:
+def test_impossible_shares_are_refused() -> None:
     with pytest.raises(ValueError, match="payment_share"):
         next(Shop(1).events(1, 0.9))
     with pytest.raises(ValueError, match="duplicate_share"):

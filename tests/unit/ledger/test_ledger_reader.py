@@ -1,4 +1,4 @@
-"""What the ledger knows, and what it lacks; what a run appends to it (I7)."""
+"""The ledger's state, the commits that it lacks, and the rows that a run appends to it (I7)."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def lose(scene: Scene, *batches: tuple[int, int]) -> None:
     scene.keep()
 
 
-def test_a_ledger_that_is_not_there_or_empty_knows_nothing(tmp_path: Path) -> None:
+def test_a_missing_or_empty_ledger_has_an_empty_state(tmp_path: Path) -> None:
     assert read_ledger(None, DeltaLog(LocalFiles(), str(tmp_path / "none"))) == LedgerState()
     scene = Scene(tmp_path)
     scene.keep()
     assert known(scene) == LedgerState()
 
 
-def test_the_newest_batch_of_the_highest_epoch_is_the_newest(scene: Scene) -> None:
+def test_the_newest_batch_is_the_last_one_of_the_highest_epoch(scene: Scene) -> None:
     state = known(scene)
     assert state.newest is not None and (state.newest.id, state.newest.ends) == (BatchId(3, 2), {0: 50})
     assert (state.newest.snapshots, state.newest.version, state.epoch) == (None, scene.snapshots().version, 3)
@@ -68,7 +68,7 @@ def test_the_newest_batch_of_the_highest_epoch_is_the_newest(scene: Scene) -> No
     assert lacks(scene) == []
 
 
-def test_a_seek_without_batches_is_the_newest_and_what_was_read_stays(scene: Scene) -> None:
+def test_a_seek_without_batches_is_the_newest_and_the_offsets_read_before_remain(scene: Scene) -> None:
     scene.topic = TopicId("orders", "new")
     scene.seek(5, gaps=((0, 5),))
     scene.keep()
@@ -85,7 +85,7 @@ def test_a_seek_without_batches_is_the_newest_and_what_was_read_stays(scene: Sce
     assert known(scene).reached == {("id", 0): 50, ("new", 0): 9}
 
 
-def test_a_ledger_that_somebody_altered_still_tells_its_table(scene: Scene) -> None:
+def test_a_ledger_that_a_user_altered_still_has_its_table_id(scene: Scene) -> None:
     DeltaTable(scene.places.ledger).alter.set_table_properties({"delta.appendOnly": "false"})
     assert known(scene).table_id == scene.snapshots().table_id
 
@@ -100,14 +100,16 @@ def test_a_ledger_that_somebody_altered_still_tells_its_table(scene: Scene) -> N
         ([(1, 4), (3, 2), (3, 0)], (4,)),
     ],
 )
-def test_what_it_lacks_is_taken_from_the_log_and_nothing_else(scene: Scene, lost: list[tuple[int, int]], holes: tuple[int, ...]) -> None:
-    """I7. Whoever RESTOREs the ledger beneath a run makes a hole."""
+def test_only_the_batches_that_the_ledger_lacks_are_read_from_the_log(
+    scene: Scene, lost: list[tuple[int, int]], holes: tuple[int, ...]
+) -> None:
+    """I7: a RESTORE of the ledger during a run leaves a hole."""
     lose(scene, *lost)
     assert known(scene).holes == {BatchId(1, number) for number in holes}
     assert lacks(scene) == sorted(BatchId(*id) for id in lost if id[1])
 
 
-def test_a_hole_that_the_log_no_longer_holds_is_not_looked_for_at_each_start(scene: Scene) -> None:
+def test_a_hole_that_the_log_no_longer_contains_is_not_searched_at_each_start(scene: Scene) -> None:
     lose(scene, (1, 3), (1, 4), (3, 2), (3, 0))
     scene.clean("target", 5)  # batch 3 was version 4
     assert lacks(scene) == [BatchId(1, 4), BatchId(3, 2)]
@@ -121,16 +123,16 @@ def test_without_a_ledger_the_whole_log_is_projected(scene: Scene) -> None:
 EVERYTHING = [BatchId(1, n) for n in (1, 2, 3, 4, 5)] + [BatchId(3, 2)]
 
 
-def test_where_somebody_took_rows_of_it_away_the_whole_log_is_projected(scene: Scene) -> None:
-    """I7: of an epoch's last batches, or an epoch as a whole, the rows that are left tell nothing."""
+def test_after_a_delete_in_the_ledger_the_whole_log_is_projected(scene: Scene) -> None:
+    """I7: the remaining rows cannot show that an epoch's last batches, or a whole epoch, are missing."""
     DeltaTable(scene.places.ledger).delete("epoch = 1 AND batch = 5")
     assert lacks(scene) == EVERYTHING
     scene.keep()
     assert lacks(scene) == []
 
 
-def test_where_somebody_left_nothing_but_where_epochs_began_the_whole_log_is_projected(scene: Scene) -> None:
-    """I7. Of the newest epoch no row tells where it ends: run, seek and status once ended in an IndexError."""
+def test_if_only_rows_of_epoch_starts_are_left_the_whole_log_is_projected(scene: Scene) -> None:
+    """I7: no row has the newest epoch's end offsets. Run, seek and status once failed with an IndexError."""
     DeltaTable(scene.places.ledger).delete("kind = 'batch'")
     state = known(scene)
     assert (state.newest, state.epoch, state.cut, state.topics) == (None, 3, True, {1: "id", 3: "id"})
@@ -141,7 +143,7 @@ def test_where_somebody_left_nothing_but_where_epochs_began_the_whole_log_is_pro
 
 @pytest.fixture
 def merged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[BatchCommit, Sequence[LedgerRow]]]:
-    """What is merged into the ledger."""
+    """Captures the BatchCommit and the rows of each MERGE into the ledger."""
     found: list[tuple[BatchCommit, Sequence[LedgerRow]]] = []
     monkeypatch.setattr(
         commits, "merge_ledger", lambda _, __, batch_commit, rows: found.append((batch_commit, [LedgerRow(**row) for row in rows]))
@@ -160,21 +162,21 @@ def keys(rows: Iterable[LedgerRow]) -> list[tuple[object, ...]]:
     return sorted((row.epoch, row.batch, row.kind, row.inserted, row.quarantined, row.stood) for row in rows)
 
 
-def test_a_lost_ledger_is_made_again_from_the_log(scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]]) -> None:
-    """I7: row for row."""
+def test_a_lost_ledger_is_recreated_from_the_log(scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]]) -> None:
+    """I7: every row is the same."""
     ledger = appended(scene, LedgerState())
     ((batch_commit, rows),) = merged
     assert (batch_commit.kind, batch_commit.id, batch_commit.ranges) == ("ledger", BatchId(3, 2), ())
     assert keys(rows) == keys(scene.ledger) and ledger.pending == []
     ledger.append()
-    assert len(merged) == 1, "nothing is pending any more"
+    assert len(merged) == 1, "nothing is pending after the first append"
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_what_stood_when_a_seek_looked_is_counted_then(
+def test_the_rows_that_existed_at_a_seek_are_counted_at_its_snapshot(
     scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]], kept: bool
 ) -> None:
-    """Also of batches that the ledger lacks yet, and not what stands when it is appended."""
+    """This includes batches that the ledger still lacks. Rows deleted after the seek's snapshot still count."""
     before = known(scene) if kept else LedgerState()
     scene.target.delete('"_offset" IN (31, 32, 33)')
     scene.seek(30)
@@ -185,10 +187,10 @@ def test_what_stood_when_a_seek_looked_is_counted_then(
     assert stood == {(1, 5): 10 - 3, (3, 2): 10}
 
 
-def test_what_vacuum_took_before_a_seek_was_appended_holds_no_run_up(
+def test_files_that_vacuum_removed_before_a_seek_is_in_the_ledger_block_no_run(
     scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]]
 ) -> None:
-    """Each batch of each run after it would have ended in an error."""
+    """Otherwise every batch of every later run would fail."""
     before = known(scene)
     scene.seek(30)
     scene.target.delete("true")
@@ -198,7 +200,7 @@ def test_what_vacuum_took_before_a_seek_was_appended_holds_no_run_up(
     assert keys(rows) == [(4, 1, "epoch", 0, 0, None)]
 
 
-def test_a_first_start_reads_nothing_again(tmp_path: Path, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]]) -> None:
+def test_a_first_start_counts_no_existing_rows(tmp_path: Path, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]]) -> None:
     scene = Scene(tmp_path)
     scene.first(7)
     appended(scene, LedgerState())
@@ -207,11 +209,11 @@ def test_a_first_start_reads_nothing_again(tmp_path: Path, merged: list[tuple[Ba
     assert keys(rows) == keys(replace(row) for row in scene.ledger)
 
 
-@pytest.mark.parametrize("how", ["restored", "a copy", "emptied, and the log cleaned"])
-def test_what_was_taken_from_it_beneath_a_run_is_appended_again(
+@pytest.mark.parametrize("how", ["restored", "restored from a copy", "emptied, and the log cleaned"])
+def test_rows_that_the_ledger_loses_during_a_run_are_appended_again(
     scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]], how: str
 ) -> None:
-    """The run's next rows would hide what is missing before them; those the run has itself whatever becomes of the log."""
+    """The run's next rows would hide the missing ones. Rows that the run itself still has to append do not depend on the log."""
     session: Any = None
     copy = Path(scene.places.root) / "copy"
     shutil.copytree(scene.places.ledger, copy)
@@ -220,7 +222,7 @@ def test_what_was_taken_from_it_beneath_a_run_is_appended_again(
     ledger.pending = unledgered(scene.log(), "shop.orders", LedgerState())[-1:]
     if how == "restored":
         DeltaTable(scene.places.ledger).restore(0)
-    elif how == "a copy":
+    elif how == "restored from a copy":
         shutil.rmtree(scene.places.ledger)
         copy.rename(scene.places.ledger)
     else:
@@ -233,14 +235,14 @@ def test_what_was_taken_from_it_beneath_a_run_is_appended_again(
     assert sorted({BatchId(row.epoch, row.batch) for row in rows if row.batch}) == expected
 
 
-def test_a_ledger_that_deltalake_cannot_read_is_asked_through_the_session(
+def test_a_ledger_that_deltalake_cannot_read_is_read_through_spark(
     scene: Scene, merged: list[tuple[BatchCommit, Sequence[LedgerRow]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A feature of Delta's that deltalake lacks: Spark reads it."""
+    """Spark reads a ledger that uses a Delta feature that deltalake lacks."""
     session, ask, before = object(), DataFusion.ask, known(scene)
 
     class Session:
-        """Stands in for Spark."""
+        """A substitute for Spark."""
 
         def __init__(self, given: object) -> None:
             assert given is session

@@ -1,4 +1,4 @@
-"""`ingest apply` alters no table that a start would refuse as somebody else's (I6)."""
+"""`ingest apply` refuses to alter a table that a run would refuse as foreign (I6)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def places(tmp_path: Path) -> Places:
     return Places(str(tmp_path), str(tmp_path), "shop", "orders")
 
 
-def test_a_table_of_somebody_else_is_refused_and_what_we_have_made_or_written_is_not(places: Places) -> None:
-    refuse_foreign(LocalFiles(), places)  # there is none
+def test_a_foreign_table_is_refused_and_one_that_we_created_or_wrote_to_is_not(places: Places) -> None:
+    refuse_foreign(LocalFiles(), places)  # no table exists
     write_deltalake(places.target, ROWS)
     with pytest.raises(Refused, match="TABLE_FOREIGN"):
         refuse_foreign(LocalFiles(), places)
@@ -39,14 +39,14 @@ def test_a_table_of_somebody_else_is_refused_and_what_we_have_made_or_written_is
     refuse_foreign(LocalFiles(), places)
 
 
-def test_our_own_creation_may_be_altered_before_the_first_batch(places: Places) -> None:
+def test_a_table_that_we_created_may_be_altered_before_the_first_batch(places: Places) -> None:
     batch_commit = json.dumps({"oncelake": 1, "kind": "created", "pipeline": "shop", "table": "orders"})
     write_deltalake(places.target, ROWS.slice(0, 0), commit_properties=CommitProperties(custom_metadata={"userMetadata": batch_commit}))
     refuse_foreign(LocalFiles(), places)
 
 
-def test_apply_asks_whose_the_table_is_before_it_needs_anything_else(places: Places) -> None:
-    """Without a session: what would come next has none to work with."""
+def test_apply_checks_whether_the_table_is_foreign_before_anything_else(places: Places) -> None:
+    """There is no session, so any later step would fail."""
     write_deltalake(places.target, ROWS)
     document = {"pipeline": "shop", "table": "orders", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
     with pytest.raises(Refused, match="TABLE_FOREIGN"):

@@ -1,4 +1,4 @@
-"""Counts of a batch without the later copies that the driver has found."""
+"""Counts of a batch without the later copies that the driver found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingest.pipeline.batch_counts import BatchCounts, PartitionCounts, later_cop
 pytestmark = pytest.mark.unit
 
 
-def test_later_copies_come_off_the_winners_by_partition_equal_ones_as_duplicates_others_as_failed() -> None:
+def test_later_copies_are_counted_per_partition_equal_ones_as_duplicates_others_as_failed() -> None:
     rows = [("a", 0, 1, 7), ("a", 1, 5, 7), ("a", 1, 6, 8), ("b", 0, 2, 1), ("b", 0, 3, 1), ("c", 1, 9, 1)]
     names = ["__id0", "_partition", "_offset", "__payload"]
     types = [pa.string(), pa.int32(), pa.int64(), pa.int64()]

@@ -1,4 +1,4 @@
-"""The doctor reports every check, counts only what matters, and keeps usage errors apart from findings."""
+"""The doctor reports every check, counts only required ones, and keeps usage errors apart from findings."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
 pytestmark = pytest.mark.unit
 
-UNFIT = InvalidEnvironment("JAVA_MISSING", "no java.", expected="Java.", remedy="install it.")
+INVALID = InvalidEnvironment("JAVA_MISSING", "no java.", expected="Java.", remedy="install it.")
 WRONG = InvalidInput("CONTRACT_INVALID", "a typo.", expected="a key.", remedy="correct it.")
 NOWHERE = "127.0.0.1:1"
 
 
-def test_unfit_environment_outranks_a_wrong_contract_and_an_absent_broker_counts_for_nothing() -> None:
-    assert exit_code([EnvironmentCheck("java", "17"), EnvironmentCheck("broker", "", UNFIT, needed=False)]) == 0
+def test_an_invalid_environment_outranks_an_invalid_contract_and_an_absent_broker_is_ignored() -> None:
+    assert exit_code([EnvironmentCheck("java", "17"), EnvironmentCheck("broker", "", INVALID, needed=False)]) == 0
     assert exit_code([EnvironmentCheck("contracts", "", WRONG)]) == 2
-    assert exit_code([EnvironmentCheck("contracts", "", WRONG), EnvironmentCheck("java", "", UNFIT)]) == 4
+    assert exit_code([EnvironmentCheck("contracts", "", WRONG), EnvironmentCheck("java", "", INVALID)]) == 4
 
 
-def test_every_check_is_reported_though_an_earlier_one_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_check_is_reported_even_if_an_earlier_one_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_CACHE", str(tmp_path / "empty"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     found = {one.check: one for one in examine(tmp_path, str(tmp_path / "lake"), str(tmp_path / "checkpoints"), NOWHERE)}
@@ -37,7 +37,7 @@ def test_every_check_is_reported_though_an_earlier_one_failed(tmp_path: Path, mo
     assert not (tmp_path / "lake").exists()  # a check leaves nothing behind
 
 
-def test_file_where_the_lake_should_be_is_named(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_lake_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("", encoding="utf-8")
     found = {one.check: one.error for one in examine(tmp_path, str(tmp_path / "lake"), str(tmp_path), NOWHERE)}
     error = found["lake"]
@@ -45,9 +45,9 @@ def test_file_where_the_lake_should_be_is_named(tmp_path: Path) -> None:
     assert (error.code, "--lake" in error.remedy) == ("NOT_WRITABLE", True)
 
 
-def test_json_is_one_document_with_the_error_of_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_one_document_with_the_error_that_decides_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        environment, "examine", lambda *_: [EnvironmentCheck("contracts", "a typo.", WRONG), EnvironmentCheck("java", "no java.", UNFIT)]
+        environment, "examine", lambda *_: [EnvironmentCheck("contracts", "a typo.", WRONG), EnvironmentCheck("java", "no java.", INVALID)]
     )
     answer = CliRunner().invoke(app, ["doctor", "--json"])
     document = json.loads(answer.stdout)
@@ -55,5 +55,5 @@ def test_json_is_one_document_with_the_error_of_the_exit_code(tmp_path: Path, mo
     assert [check["error"]["code"] for check in document["checks"]] == ["CONTRACT_INVALID", "JAVA_MISSING"]
 
 
-def test_misused_option_exits_with_2() -> None:
+def test_an_unknown_option_exits_with_2() -> None:
     assert CliRunner().invoke(app, ["doctor", "--no-such-option"]).exit_code == 2

@@ -1,4 +1,4 @@
-"""A JVM that is killed while its run ends: its sockets close first, and the run must still say what happened."""
+"""A JVM is killed while its run ends: its sockets close first, and the run must still report what happened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 
 
 class Dying:
-    """A session whose JVM closes its sockets, and is gone a moment later."""
+    """A session whose JVM closes its sockets and ends a moment later."""
 
     def __init__(self, *, dies: bool) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -30,7 +30,7 @@ class Dying:
         raise ConnectionRefusedError(111, "Connection refused")
 
 
-def test_spark_that_is_told_to_stop_while_its_jvm_dies_is_a_jvm_that_is_gone() -> None:
+def test_stopping_spark_while_its_jvm_dies_is_reported_as_jvm_gone() -> None:
     session: Any = Dying(dies=True)
     with pytest.raises(RunStopped) as stopped:
         application._end(session, Path("spark.log"))
@@ -39,7 +39,7 @@ def test_spark_that_is_told_to_stop_while_its_jvm_dies_is_a_jvm_that_is_gone() -
     application._end(session, Path("spark.log"))  # gone already: nothing to stop
 
 
-def test_a_jvm_that_lives_and_does_not_answer_is_not_said_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_jvm_that_does_not_answer_is_not_reported_as_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "JVM_ENDS_WITHIN_S", 0.2)
     session: Any = Dying(dies=False)
     try:

@@ -1,4 +1,4 @@
-"""A lock's file, asked from outside: the answer is right, and asking gets in nobody's way (I8)."""
+"""Lock files, checked by another process: the answer is correct, and checking never blocks a run (I8)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def lock(tmp_path: Path) -> Path:
 
 @contextmanager
 def process(code: str, lock: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process, once it has said that it is at work."""
+    """Another process, as soon as it has printed its first line."""
     with subprocess.Popen([sys.executable, "-c", code, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         try:
             assert other.stdout is not None and other.stdout.readline()
@@ -52,7 +52,7 @@ def process(code: str, lock: Path) -> Iterator[subprocess.Popen[str]]:
             other.kill()
 
 
-def test_a_held_lock_is_told_from_one_whose_holder_is_gone(lock: Path) -> None:
+def test_a_held_lock_is_distinguished_from_one_whose_holder_is_gone(lock: Path) -> None:
     assert is_free(lock)
     with process(HOLDS, lock):
         assert not is_free(lock)
@@ -61,19 +61,19 @@ def test_a_held_lock_is_told_from_one_whose_holder_is_gone(lock: Path) -> None:
     assert holder(str(lock.parent)) is None
 
 
-def test_who_only_looks_keeps_nobody_from_taking_the_lock(lock: Path) -> None:
-    """`ingest status` in a loop once made a start LOCKED: it took the lock for a moment to see whether that was possible."""
+def test_checking_a_lock_never_prevents_another_process_from_taking_it(lock: Path) -> None:
+    """`ingest status` in a loop once made a start fail with LOCKED: it took the lock briefly to see whether it was free."""
     with process(ASKS, lock), lock.open("r+b") as file:
         deadline, taken = time.monotonic() + 1.0, 0
         while time.monotonic() < deadline:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where somebody else has it
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another process holds it
             fcntl.lockf(file, fcntl.LOCK_UN)
             taken += 1
     assert taken > 100
 
 
-def test_a_run_whose_locks_file_was_deleted_or_is_another_runs_stops_before_it_writes(lock: Path) -> None:
-    """Who meets LOCKED deletes the file, as one does with stale ones, and starts: the kernel's lock is on the file that is gone."""
+def test_a_run_whose_lock_file_was_deleted_or_taken_over_stops_before_it_writes(lock: Path) -> None:
+    """A user who gets LOCKED may delete the file as stale and start a run. The kernel's lock is on the deleted file."""
     ours = HeldLock(lock, 1, None, "a")
     ours.refuse_lost()
     lock.write_text('{"host": "h", "jvm_pid": 3, "python_pid": 4, "token": "b"}')
@@ -84,16 +84,16 @@ def test_a_run_whose_locks_file_was_deleted_or_is_another_runs_stops_before_it_w
         ours.refuse_lost()
 
 
-def test_a_driver_in_another_container_is_told_though_its_processes_have_our_numbers(lock: Path) -> None:
-    """There the first JVM has the same number every time; with the lock's file deleted the two would write over each other's commits."""
+def test_a_driver_in_another_container_is_noticed_even_if_it_has_our_process_ids(lock: Path) -> None:
+    """A container's first JVM always has the same process id. With the file deleted, both would overwrite each other's commits."""
     ours = HeldLock(lock, 1, None, "a")
     lock.write_text('{"host": "other", "jvm_pid": 1, "python_pid": 2, "token": "b"}')
     with pytest.raises(RunStopped, match=r"LOCK_LOST.*is held by host other, JVM process 1"):
         ours.refuse_lost()
 
 
-def test_a_lock_whose_holder_could_not_be_written_is_let_go(tmp_path: Path) -> None:
-    """A full disk once left it held as long as the JVM lived: LOCKED, by nobody."""
+def test_a_lock_is_released_if_its_holder_cannot_be_written(tmp_path: Path) -> None:
+    """On a full disk the lock once stayed held until the JVM ended: LOCKED, without a holder."""
     jvm, disk_is_full = MagicMock(), OSError("No space left on device")
     jvm.java.lang.ProcessHandle.current().pid.return_value = 1
     channel = jvm.java.io.RandomAccessFile().getChannel()
@@ -112,17 +112,17 @@ def query(tmp_path: Path) -> Any:
     return TableQuery(Contract.model_validate(document), places, KafkaOptions("127.0.0.1:1"), Topic("t", "", (0,)), print)
 
 
-def test_a_batch_asks_for_its_locks_before_it_is_written(lock: Path, query: Any) -> None:
+def test_a_batch_checks_its_lock_before_it_is_written(lock: Path, query: Any) -> None:
     query._lock = HeldLock(lock, 1, None, "a")
-    query._still_ours()  # what a batch calls when it has been read; without a topic id no broker is asked
+    query._still_ours()  # a batch calls this after it was read; without a topic id it asks no broker
     lock.unlink()
     with pytest.raises(RunStopped, match="LOCK_LOST"):
         query._still_ours()
 
 
 @pytest.mark.parametrize(("asked", "there", "code"), [(True, False, None), (True, True, "QUERY_FAILED"), (False, False, "QUERY_FAILED")])
-def test_a_stopped_run_does_not_mind_that_its_checkpoint_is_gone(query: Any, tmp_path: Path, asked: bool, there: bool, code: str) -> None:
-    """The batch at hand is committed (I2); Spark cannot note that any more, and nobody needs the note."""
+def test_a_run_that_was_asked_to_stop_ignores_a_missing_checkpoint(query: Any, tmp_path: Path, asked: bool, there: bool, code: str) -> None:
+    """The current batch is committed (I2). Spark can no longer record that in the checkpoint, but the record is not needed."""
     query._query = SimpleNamespace(exception=lambda: OSError(f"File file:{tmp_path}/commits does not exist"))
     query._table = SimpleNamespace(files=LocalFiles(), epoch=SimpleNamespace(checkpoint=str(tmp_path)))
     if there:

@@ -1,4 +1,4 @@
-"""The pages of the benchmarks are their results and the command that made them, and `make bench` runs what there is."""
+"""The benchmark pages match their stored results, and `make bench` runs modules that exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDER = PROJECT / "docs" / "benchmarks"
 
 
 def result_of(name: str) -> dict[str, Any]:
-    """What was measured, as it was kept."""
+    """The stored result of a benchmark."""
     found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     return found
 
@@ -37,60 +37,60 @@ def result_of(name: str) -> dict[str, Any]:
         ("quality", quality.page),
     ],
 )
-def test_a_page_is_what_its_result_makes(name: str, page: Any) -> None:
+def test_a_page_is_generated_from_its_result(name: str, page: Any) -> None:
     assert (FOLDER / f"{name}.md").read_text(encoding="utf-8") == page(result_of(name))
 
 
-def test_throughput_was_measured_with_the_rivals_and_records_that_are_promised() -> None:
+def test_throughput_was_measured_with_all_promised_rivals_and_records() -> None:
     result = result_of("throughput")
     rows = {each["rival"]: each for each in result["rivals"]}
     assert rows.keys() >= {rivals.READ, rivals.NATIVE, rivals.SAME_COLUMNS, rivals.MERGE, rivals.OURS}
     assert result["records"] >= 2_000_000 and result["rounds"] >= 3
     assert all(len(row["processor_s"]) == len(row["wall_s"]) == result["rounds"] - 1 for row in rows.values())
-    # Delta's own sink keeps what was sent again, a MERGE and ours do not.
+    # Delta's own sink stores retried records twice; a MERGE and our sink do not.
     assert rows[rivals.NATIVE]["rows"] == result["records"] > rows[rivals.OURS]["rows"] == rows[rivals.MERGE]["rows"]
 
 
-def test_what_the_page_of_costs_says_of_ours_is_what_was_measured() -> None:
+def test_the_relative_speed_of_our_sink_on_the_page_of_costs_was_measured() -> None:
     (ours,) = (each for each in result_of("throughput")["rivals"] if each["rival"] == rivals.OURS)
     speeds = ["{:.2f} ({:.2f} to {:.2f})".format(*ours["speed_of"][name]) for name in (rivals.NATIVE, rivals.SAME_COLUMNS, rivals.MERGE)]
-    said = f"comes to {speeds[0]} of the speed of Delta's own sink, {speeds[1]} of one that writes the same columns, {speeds[2]} of a MERGE"
-    assert said in " ".join((PROJECT / "docs" / "decisions" / "cost-of-a-batch.md").read_text(encoding="utf-8").split())
+    text = f"comes to {speeds[0]} of the speed of Delta's own sink, {speeds[1]} of one that writes the same columns, {speeds[2]} of a MERGE"
+    assert text in " ".join((PROJECT / "docs" / "decisions" / "cost-of-a-batch.md").read_text(encoding="utf-8").split())
 
 
-def test_what_is_said_of_scale_and_growth_was_measured() -> None:
-    said = " ".join((PROJECT / "docs" / "decisions" / "cost-of-a-batch.md").read_text(encoding="utf-8").split())
+def test_the_numbers_for_scale_and_growth_on_the_page_of_costs_were_measured() -> None:
+    text = " ".join((PROJECT / "docs" / "decisions" / "cost-of-a-batch.md").read_text(encoding="utf-8").split())
     points = {(each["factor"], each["value"]): each for each in result_of("scale")["points"]}
     cost = {value: points["batch", value]["processor_us_a_record"] for value in ("10,000", "500,000", "2,000,000")}
-    assert "{:.0f} µs of CPU in batches of 10,000, {:.0f} µs in batches of 500,000 and {:.0f} µs".format(*cost.values()) in said
+    assert "{:.0f} µs of CPU in batches of 10,000, {:.0f} µs in batches of 500,000 and {:.0f} µs".format(*cost.values()) in text
     twenty, one = points["tables", "20"], points["tables", "1"]
-    assert f"take {int(twenty['processor_s'])} CPU seconds instead of {one['processor_s']:.0f}" in said
-    assert f"a batch takes {growth.ratio(result_of('growth')):.2f} times as long at 100 million rows" in said
+    assert f"take {int(twenty['processor_s'])} CPU seconds instead of {one['processor_s']:.0f}" in text
+    assert f"a batch takes {growth.ratio(result_of('growth')):.2f} times as long at 100 million rows" in text
 
 
-def test_what_the_page_of_quality_says_of_a_check_is_what_was_measured() -> None:
+def test_the_durations_of_a_check_on_the_quality_page_were_measured() -> None:
     result = result_of("quality")
     assert (result["rows"], result["expectations"], result["of_all_rows"], result["persist"]) == (2_050_000, 10, 3, False)
-    said = (PROJECT / "docs" / "how-to" / "quality.md").read_text(encoding="utf-8")
+    text = (PROJECT / "docs" / "how-to" / "quality.md").read_text(encoding="utf-8")
     for row, rounds in (("all rows, warm", "whole"), ("three of all rows", "new"), ("the seven only", "at_work")):
         warm = [each["seconds"] for each in result[rounds][1:]]
         span = f"{min(warm)}" if min(warm) == max(warm) else f"{min(warm)}–{max(warm)}"
-        assert f"{row} | {span} |" in said
+        assert f"{row} | {span} |" in text
 
 
-def test_what_the_page_of_delivery_says_of_transactions_is_what_was_measured() -> None:
+def test_the_speed_of_transactions_on_the_delivery_page_was_measured() -> None:
     parts = {(each["rival"], each["codec"]): f"{each['of_plain']:.2f}" for each in result_of("producer")["rivals"]}
     plain, packed = (
         [parts[f"transactional, {size} records a transaction", codec] for size in ("1,000", "100", "10,000")] for codec in ("none", "gzip")
     )
-    said = (
+    text = (
         f"at 1,000 records a transaction {plain[0]} of kafka-python's own plain idempotent producer without compression, {packed[0]} "
         f"with gzip; at 100 records {plain[1]} and {packed[1]}, at 10,000 {plain[2]} and {packed[2]}."
     )
-    assert said in " ".join((PROJECT / "docs" / "tutorial" / "delivery.md").read_text(encoding="utf-8").split())
+    assert text in " ".join((PROJECT / "docs" / "tutorial" / "delivery.md").read_text(encoding="utf-8").split())
 
 
-def test_make_bench_runs_modules_that_there_are_with_options_that_they_take() -> None:
+def test_make_bench_runs_existing_modules_with_options_that_they_support() -> None:
     makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
     recipe = makefile[makefile.index("\nbench:") :].split("\n\n")[0]
     runs = re.findall(r"python -m bench\.(\w+) --json docs/benchmarks/(\w+)\.json", recipe)

@@ -1,4 +1,4 @@
-"""The Databricks bundle, as far as it can be checked without Databricks: its form by Databricks's own models, its sense by hand."""
+"""The Databricks bundle, checked without Databricks: its structure by Databricks's own typed models, its content by assertions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.unit
 
 TARGETS = ("dev", "prod")
 JOBS = ("check", "ingest", "verify")
-# What the platform brings, and what pip must therefore not install over it.
+# Packages that the platform provides and that pip must not replace.
 PLATFORMS = {"pyspark", "delta-spark", "py4j"}
 
 
 def model(job: dict[str, Any]) -> Any:
-    """The job as the typed model of the package databricks-bundles. Raises what the model raises for what it does not know."""
+    """The job as a typed model of the package databricks-bundles. Raises the model's own error for an unknown key."""
     return importlib.import_module("databricks.bundles.jobs").Job.from_dict(job)
 
 
@@ -43,7 +43,7 @@ typed = pytest.mark.skipif(not has_models(), reason="databricks-bundles is not i
 @typed
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_is_one_that_databricks_typed_models_take(name: str, target: str) -> None:
+def test_databricks_typed_models_accept_every_job(name: str, target: str) -> None:
     job = model(bundle.jobs(target)[name])
     (task,) = job.tasks
     (cluster,) = job.job_clusters
@@ -55,7 +55,7 @@ def test_a_job_is_one_that_databricks_typed_models_take(name: str, target: str) 
 
 @typed
 @pytest.mark.parametrize("place", ["job", "task", "python_wheel_task", "new_cluster", "continuous"])
-def test_the_typed_models_refuse_a_misspelt_key_wherever_it_stands(place: str) -> None:
+def test_the_typed_models_refuse_a_misspelt_key_at_every_level(place: str) -> None:
     job = bundle.jobs("prod")["ingest"]
     (task,), (cluster,) = job["tasks"], job["job_clusters"]
     places = {"job": job, "task": task, "python_wheel_task": task["python_wheel_task"], "continuous": job["continuous"]}
@@ -65,28 +65,28 @@ def test_the_typed_models_refuse_a_misspelt_key_wherever_it_stands(place: str) -
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_there_are_three_jobs_and_no_reference_is_left_open(target: str) -> None:
+def test_there_are_three_jobs_and_no_reference_is_unresolved(target: str) -> None:
     jobs = bundle.jobs(target)
     assert sorted(jobs) == sorted(JOBS)
     assert "${" not in yaml.safe_dump(jobs)
 
 
-def test_a_reference_to_a_variable_that_there_is_not_is_an_error() -> None:
+def test_a_reference_to_an_unknown_variable_is_an_error() -> None:
     with pytest.raises(KeyError, match=r"var\.catalogue"):
         bundle.resolve("/Volumes/${var.catalogue}", {"var.catalog": "main"})
 
 
-def test_every_variable_is_used_and_what_the_task_asks_for_is_there() -> None:
+def test_every_variable_is_used_and_the_required_ones_exist() -> None:
     loaded = bundle.load()
     text = yaml.safe_dump({key: value for key, value in loaded.items() if key != "targets"})
     assert loaded["variables"].keys() >= {"catalog", "schema", "brokers", "secret_scope"}
     assert all(f"${{var.{name}}}" in text for name in loaded["variables"])
 
 
-def test_ingestion_runs_without_end_in_prod_only_and_once_at_a_time() -> None:
+def test_ingestion_runs_continuously_in_prod_only_and_one_run_at_a_time() -> None:
     for target, pause in (("dev", None), ("prod", "UNPAUSED")):
         job = bundle.jobs(target)["ingest"]
-        # The CLI pauses in development mode what has no pause_status of its own.
+        # In development mode, the CLI pauses every job without its own pause_status.
         assert job["continuous"].get("pause_status") == pause
         assert job["max_concurrent_runs"] == 1
 
@@ -99,7 +99,7 @@ def test_the_other_jobs_have_a_schedule_in_utc(name: str) -> None:
     assert "pause_status" not in schedule
 
 
-def test_all_jobs_mean_the_same_lake_and_checkpoints_and_targets_do_not_share_them() -> None:
+def test_all_jobs_use_the_same_lake_and_checkpoints_and_targets_share_neither() -> None:
     def places(target: str) -> set[tuple[str, ...]]:
         return {tuple(value for value in call.values if value.startswith("/Volumes/")) for call in bundle.calls(target)}
 
@@ -109,7 +109,7 @@ def test_all_jobs_mean_the_same_lake_and_checkpoints_and_targets_do_not_share_th
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_credentials_come_from_the_secret_scope_and_stand_in_no_parameter(target: str) -> None:
+def test_credentials_come_from_the_secret_scope_and_are_in_no_parameter(target: str) -> None:
     for name, job in bundle.jobs(target).items():
         (cluster,) = job["job_clusters"]
         variables = cluster["new_cluster"]["spark_env_vars"]
@@ -120,21 +120,21 @@ def test_credentials_come_from_the_secret_scope_and_stand_in_no_parameter(target
     assert not any(word in settings for word in ("password", "jaas", "token"))
 
 
-def test_what_a_running_session_cannot_take_is_given_to_the_cluster() -> None:
+def test_settings_that_a_running_session_cannot_change_are_set_on_the_cluster() -> None:
     platforms = {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"}
     wanted = {key: spark.PINNED[key] for key in spark.FIXED_AT_START - platforms}
     for job in bundle.jobs("prod").values():
         assert job["job_clusters"][0]["new_cluster"]["spark_conf"] == wanted
 
 
-def test_the_jobs_take_the_wheel_from_where_the_bundle_builds_it() -> None:
+def test_the_jobs_install_the_wheel_that_the_bundle_builds() -> None:
     build = bundle.load()["artifacts"]["wheel"]["build"]
     assert "--no-deps --wheel-dir dist ." in build
     for job in bundle.jobs("prod").values():
-        assert job["tasks"][0]["libraries"] == [{"whl": "../dist/*.whl"}]  # from resources/, where the file is
+        assert job["tasks"][0]["libraries"] == [{"whl": "../dist/*.whl"}]  # relative to resources/, which contains the file
 
 
-def test_what_is_synced_is_what_project_names() -> None:
+def test_the_synced_folders_exist_and_the_jobs_use_them_as_their_project() -> None:
     paths = bundle.load()["sync"]["paths"]
     assert paths == ["tables", "expectations"]
     assert all((bundle.ROOT / path).is_dir() for path in paths)
@@ -143,7 +143,7 @@ def test_what_is_synced_is_what_project_names() -> None:
 
 
 def required() -> set[str]:
-    """Everything that pip installs with the wheel, by what each of it requires."""
+    """All packages that pip installs with the wheel, including transitive requirements."""
     seen: set[str] = set()
     waiting = [Requirement(text) for text in _project()["dependencies"]]
     while waiting:
@@ -155,7 +155,7 @@ def required() -> set[str]:
         try:
             waiting += [Requirement(text) for text in requires(name) or []]
         except PackageNotFoundError:
-            assert one.marker is not None, f"{name} is not installed, so what it requires is unknown"
+            assert one.marker is not None, f"{name} is not installed, so its requirements are unknown"
     return seen
 
 
@@ -163,13 +163,13 @@ def canonical(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def test_the_wheel_brings_no_spark_by_any_way() -> None:
-    assert {"kafka-python", "pandas"} <= required()  # so that the walk is known to walk
+def test_the_wheel_does_not_require_spark_even_transitively() -> None:
+    assert {"kafka-python", "pandas"} <= required()  # proves that the search works
     assert not required() & PLATFORMS
 
 
-def test_the_wheel_brings_every_package_that_its_modules_import_but_the_platforms() -> None:
-    """The tests' environment has more: what is missing would first be missed on a cluster."""
+def test_the_wheel_requires_every_imported_package_except_the_platforms() -> None:
+    """The test environment has more packages, so a missing requirement would fail on a cluster first."""
     names: set[str] = set()
     for file in (bundle.ROOT / "ingest").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -183,7 +183,7 @@ def test_the_wheel_brings_every_package_that_its_modules_import_but_the_platform
     assert imported - PLATFORMS <= required()
 
 
-def test_the_extra_local_and_the_probe_of_the_platform_mean_the_same_pyspark() -> None:
+def test_the_extra_local_and_the_platform_probe_use_the_same_pyspark() -> None:
     from ingest.pipeline import platform
 
     local = dict(text.split("==") for text in _project()["optional-dependencies"]["local"])
@@ -191,7 +191,7 @@ def test_the_extra_local_and_the_probe_of_the_platform_mean_the_same_pyspark() -
     assert f"Spark {local['pyspark']}, Delta {local['delta-spark']}" in platform.known()
 
 
-def test_the_lock_holds_the_extra_local_and_no_address() -> None:
+def test_the_lock_file_contains_the_extra_local_and_no_url() -> None:
     lock = (bundle.ROOT / "requirements.lock").read_text(encoding="utf-8")
     for text in _project()["optional-dependencies"]["local"]:
         assert f"\n{text} " in lock
@@ -205,7 +205,7 @@ def _project() -> dict[str, Any]:
     return dict(tomllib.loads(Path(bundle.ROOT, "pyproject.toml").read_text(encoding="utf-8"))["project"])
 
 
-def test_the_platform_is_told_by_its_variable() -> None:
+def test_the_platform_is_recognized_by_its_variable() -> None:
     assert databricks.runtime({"DATABRICKS_RUNTIME_VERSION": "17.3"}) == "17.3"
     assert databricks.runtime({"DATABRICKS_RUNTIME_VERSION": ""}) is None
     assert databricks.runtime({}) is None

@@ -1,4 +1,4 @@
-"""docs/explanation/faults.md is held against the tests: each one it names exists and runs where it says; each mutant stands there."""
+"""docs/explanation/faults.md is checked against the tests: named tests exist and run where it says; each mutant is listed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.unit
 TESTS = Path(__file__).parents[2]
 PAGE = TESTS.parent / "docs/explanation/faults.md"
 FAULTS = range(1, 36)
-# What no fault of the matrix is: a door of Kafka's, and bugs.
+# Modules without a fault of the matrix: the secured listener, and the mutants.
 NOT_OF_THE_MATRIX = {"test_secure.py", "test_mutants.py"}
 
 
 def rows(header: str) -> list[list[str]]:
-    """The cells of the table that begins with this header."""
+    """The cells of the table that starts with this header."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     found = []
     for line in lines[lines.index(header) + 2 :]:
@@ -50,36 +50,36 @@ def collected(path: str) -> dict[str, bool]:
     return {f.name: module or not slow.isdisjoint(map(ast.unparse, f.decorator_list)) for f in functions}
 
 
-def test_every_fault_stands_there_once() -> None:
+def test_every_fault_is_in_the_matrix_once() -> None:
     assert [int(row[0]) for row in matrix()] == list(FAULTS)
 
 
 @pytest.mark.parametrize("number", FAULTS)
-def test_a_fault_is_shown_by_tests_that_exist_and_run_where_it_says_or_is_said_not_to_be_covered(number: int) -> None:
-    _, fault, expected, quick, slow, plainly = matrix()[number - 1]
+def test_a_fault_has_tests_that_exist_and_run_where_the_page_says_or_is_not_covered(number: int) -> None:
+    _, fault, expected, quick, slow, note = matrix()[number - 1]
     assert fault and expected
     for cell, all_slow in ((quick, False), (slow, True)):
         assert named(cell) or cell == "–"
         for path, name in named(cell):
             assert name in collected(path), f"{path} has no test {name}"
             assert collected(path)[name] == all_slow, f"{path}::{name} is {'not ' if all_slow else ''}in make test"
-    assert named(quick + slow) or plainly.startswith("Not covered: ")
+    assert named(quick + slow) or note.startswith("Not covered: ")
 
 
 @pytest.mark.parametrize("number", [number for number in FAULTS if number != 30])
-def test_each_fault_has_a_test_in_a_module_that_asks_the_oracle(number: int) -> None:
-    told = {path for path, _ in named("".join(matrix()[number - 1][3:5]))}
-    assert any("judge(" in (TESTS / path).read_text(encoding="utf-8") for path in told if path.startswith("faults/"))
+def test_each_fault_has_a_test_in_a_module_that_uses_the_oracle(number: int) -> None:
+    paths = {path for path, _ in named("".join(matrix()[number - 1][3:5]))}
+    assert any("judge(" in (TESTS / path).read_text(encoding="utf-8") for path in paths if path.startswith("faults/"))
 
 
-def test_every_module_of_fault_tests_is_named() -> None:
-    told = {path for row in matrix() for path, _ in named(row[3] + row[4])}
+def test_every_module_of_fault_tests_is_in_the_matrix() -> None:
+    paths = {path for row in matrix() for path, _ in named(row[3] + row[4])}
     modules = {path.name for path in (TESTS / "faults").glob("test_*.py")}
-    assert {f"faults/{name}" for name in modules - NOT_OF_THE_MATRIX} <= told
+    assert {f"faults/{name}" for name in modules - NOT_OF_THE_MATRIX} <= paths
 
 
-def test_every_mutant_stands_there_with_what_finds_it() -> None:
-    by_oracle = [(name, promise, said) for name, promise, _, said in rows("| bug | breaks | scenario | the oracle says |")]
+def test_every_mutant_is_listed_with_the_check_that_finds_it() -> None:
+    by_oracle = [(name, promise, finding) for name, promise, _, finding in rows("| bug | breaks | scenario | the oracle says |")]
     assert by_oracle == [(name, bug.promise, f"… {bug.found} …") for name, bug in MUTANTS.items()]
     by_test = rows("| bug | breaks | caught by |")
     assert by_test == [[name, bug.promise, f"`{bug.test}`"] for name, bug in CAUGHT.items()]
@@ -91,5 +91,5 @@ def test_the_test_that_catches_a_mutant_exists(name: str) -> None:
     assert test in collected(path)
 
 
-def test_at_least_44_bugs_are_planted_and_the_oracle_finds_half_of_them() -> None:
+def test_there_are_at_least_44_mutants_and_the_oracle_finds_half_of_them() -> None:
     assert len(MUTANTS) + len(CAUGHT) >= 44 and len(MUTANTS) >= 22 and not MUTANTS.keys() & CAUGHT.keys()

@@ -1,4 +1,4 @@
-"""The pages: links resolve, commands and options exist, and docs/reference/errors.md holds every code of the source with its exit code."""
+"""The pages: links resolve, commands and options exist, and docs/reference/errors.md lists every error code with its exit code."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ PAGES = sorted(
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
 ERRORS = PROJECT / "docs/reference/errors.md"
 
-# Who makes an error, and the exit codes that this can end in. A KafkaFailure is InvalidEnvironment before a run and RunStopped in it.
+# What creates an error, with its exit codes. A KafkaFailure becomes InvalidEnvironment before a run and RunStopped during it.
 FAMILIES = {
     each.__name__: {each.exit_code}
     for each in (errors.InvalidInput, errors.Refused, errors.InvalidEnvironment, errors.RunStopped, errors.Bug)
 }
 MAKERS = {**FAMILIES, "KafkaFailure": {4, 5}, "parse_time": {2}, "ContractInvalid": {2}, "Finding": {1}, "finding": {1}, "_foreign": {1}}
 CODE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?!\w)")
-# Texts of the source that look like a code and are none: types, names of other programs' settings and errors.
+# Strings in the source that look like an error code but are not: types, and names of other programs' settings and errors.
 NO_CODES = {
     *("TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "BOOLEAN_ONLY", "SASL_SSL", "PATH_NOT_FOUND", "JAVA_METHOD", "TRY_REFLECT", "GX_ANALYTICS_ENABLED"),
     *("JAVA_HOME", "JDK_JAVA_OPTIONS", "PYSPARK_PYTHON", "SPARK_LOCAL_DIRS", "XDG_CACHE_HOME", "DATABRICKS_RUNTIME_VERSION"),
     *("PROVENANCE_IN_RULES", "RAW_COLUMNS"),  # names that contract.py exports
     *("SINGLE_USER", "JAVA_TOOL_OPTIONS"),
-    "TRY_CAST",  # a function of SQL
-    "END_TXN",  # a request of Kafka's protocol
+    "TRY_CAST",  # an SQL function
+    "END_TXN",  # a request of the Kafka protocol
     *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP", "SPARK_DAEMON_MEMORY", "SPARK_DAEMON_JAVA_OPTS"),
     "LD_PRELOAD",
 }
@@ -66,7 +66,7 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 
 def made(tree: ast.AST, inherited: str = "") -> Iterator[tuple[str, set[int]]]:
-    """Every code that an error or finding is made with, and its exit codes; `inherited` is the class that `super()` is."""
+    """The codes of all errors and findings that the tree creates, with their exit codes. `inherited` is the class behind `super()`."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef):
             yield from made(node, next((base.id for base in node.bases if isinstance(base, ast.Name) and base.id in FAMILIES), ""))
@@ -82,7 +82,7 @@ def made(tree: ast.AST, inherited: str = "") -> Iterator[tuple[str, set[int]]]:
 
 @cache
 def codes() -> dict[str, set[int]]:
-    """The codes of the source, each with the exit codes it can end in."""
+    """All error codes in the source, each with its possible exit codes."""
     found: dict[str, set[int]] = {"CONTRACT_INVALID": {2}}  # a default of ContractInvalid
     for tree in trees().values():
         for code, exits in made(tree):
@@ -99,7 +99,7 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """The headings of a page as GitHub links to them."""
+    """The anchors of a page's headings, as GitHub generates them."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -128,7 +128,7 @@ def commands() -> Any:
 
 
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
-    """The command that the first words name, and the rest; None if there is no such verb."""
+    """The command that the first words name, and the rest; None if there is no such command."""
     command = commands()
     while words and (verbs := getattr(command, "commands", None)) is not None:
         command, words = verbs.get(words[0]), words[1:]
@@ -140,7 +140,7 @@ def options_of(command: Any) -> set[str]:
 
 
 @EACH_PAGE
-def test_every_command_in_a_block_is_one_that_the_command_line_takes(page: Path) -> None:
+def test_the_command_line_accepts_every_command_in_a_code_block(page: Path) -> None:
     for line in "\n".join(blocks(page)).splitlines():
         if not re.match(r"(\.venv/bin/)?ingest ", line):
             continue
@@ -154,7 +154,7 @@ def test_every_command_in_a_block_is_one_that_the_command_line_takes(page: Path)
 
 
 @EACH_PAGE
-def test_every_verb_and_option_in_a_sentence_exists(page: Path) -> None:
+def test_every_command_and_option_in_a_sentence_exists(page: Path) -> None:
     known = set().union(*(options_of(command) for command in every(commands())))
     for text in re.findall(r"`([^`]+)`", prose(page)):
         words = re.findall(r"(?:^|(?<=[\s\[]))[\w-]+", text)
@@ -174,7 +174,7 @@ def every(command: Any) -> Iterator[Any]:
 
 
 @EACH_PAGE
-def test_every_verb_of_make_that_a_page_names_exists(page: Path) -> None:
+def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
     verbs = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     text = page.read_text(encoding="utf-8")
     assert set(re.findall(r"`make ([a-z-]+)`", text)) | set(re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)) <= verbs
@@ -185,7 +185,7 @@ def test_every_code_and_variable_that_a_page_names_is_in_the_source(page: Path) 
     source = {text for tree in trees().values() for text in texts(tree)}
     for word in set(CODE.findall(page.read_text(encoding="utf-8"))):
         if word.startswith("INGEST_KAFKA_"):
-            continue  # any option of Kafka's
+            continue  # any Kafka option
         if word.startswith(ENVIRONMENT):
             assert word in source, word
         else:
@@ -193,23 +193,23 @@ def test_every_code_and_variable_that_a_page_names_is_in_the_source(page: Path) 
 
 
 def rows() -> list[tuple[str, set[int]]]:
-    """The tables of docs/reference/errors.md: code and exit codes."""
+    """The rows of docs/reference/errors.md: code and exit codes."""
     found = re.findall(r"^\| `(\w+)` \| ([\d, ]+) \| \S.*\|$", ERRORS.read_text(encoding="utf-8"), re.MULTILINE)
     return [(code, {int(each) for each in exits.split(",")}) for code, exits in found]
 
 
-def test_the_table_of_errors_holds_every_code_once_with_its_exit_codes() -> None:
+def test_the_error_reference_lists_every_code_once_with_its_exit_codes() -> None:
     assert len(rows()) == len(dict(rows()))
     assert dict(rows()) == codes()
 
 
-def test_no_code_is_made_where_this_test_does_not_look() -> None:
-    """A new way of making errors would pass unseen: so every text of the source that looks like a code must be one, or be named here."""
+def test_no_error_code_is_created_where_these_tests_do_not_look() -> None:
+    """Every string in the source that looks like a code must be one, or be in NO_CODES. So a new way to create errors is noticed."""
     found = {text for tree in trees().values() for text in texts(tree) if CODE.fullmatch(text) and not text.startswith(ENVIRONMENT)}
     assert found - NO_CODES == {code for code in codes() if "_" in code}
 
 
-def test_the_message_on_the_page_of_errors_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_message_in_the_error_reference_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     newest = Newest(BatchId(3, 41), TopicId("orders", "id"), {0: 1200})
     print_error(refusals.table_rewound("shop.orders", "…/lake/shop/orders/target", "version 57 is a RESTORE", newest))
     assert capsys.readouterr().err in blocks(ERRORS)
@@ -221,7 +221,7 @@ def test_great_expectations_can_evaluate_every_parameter_on_the_pages() -> None:
     assert not [each for each in shown if not gx.parameter_works(each, PARAMETERS)]
 
 
-def test_great_expectations_takes_every_expectation_on_the_pages() -> None:
+def test_great_expectations_accepts_every_expectation_on_the_pages() -> None:
     found = [
         text for page in PAGES for text in re.findall(r"^```json\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     ]

@@ -1,4 +1,4 @@
-"""The package's layers: which room may import which, in one list. CONTRIBUTING.md shows the same order."""
+"""The package's layers: which subpackage may import which, in one list. CONTRIBUTING.md shows the same order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import ingest
 pytestmark = pytest.mark.unit
 
 PACKAGE = Path(ingest.__file__).parent
-# From the lowest to the highest: a room imports those before it.
+# From the lowest to the highest: a subpackage imports only those before it.
 LAYERS = ("runtime", "contract", "kafka", "delta", "decode", "ledger", "verify", "recovery", "pipeline", "quality", "sql", "cli")
-# The verbs that start the lab; production loads nothing of it.
-LAB_VERBS = {"broker", "chaos", "demo", "semantics"}
+# The commands that start the lab. Production loads nothing from it.
+LAB_COMMANDS = {"broker", "chaos", "demo", "semantics"}
 
 
 def imports(file: Path) -> Iterator[str]:
-    """The modules of the package that a file imports, also inside functions and for types only."""
+    """The modules of the package that a file imports, including imports inside functions and imports for types only."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             yield from (f"{node.module}.{name.name}" for name in node.names if node.module.split(".")[0] == "ingest")
@@ -29,36 +29,36 @@ def imports(file: Path) -> Iterator[str]:
             yield from (name.name for name in node.names if name.name.split(".")[0] == "ingest")
 
 
-def files(room: str) -> list[Path]:
-    return sorted((PACKAGE / room.replace(".", "/")).rglob("*.py"))
+def files(layer: str) -> list[Path]:
+    return sorted((PACKAGE / layer.replace(".", "/")).rglob("*.py"))
 
 
-def test_the_package_holds_nothing_but_rooms() -> None:
+def test_the_package_contains_nothing_but_its_layers() -> None:
     assert {path.name for path in PACKAGE.glob("*.*")} == {"__init__.py", "__main__.py", "py.typed"}
     assert {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"} == {*LAYERS, "lab"}
 
 
-@pytest.mark.parametrize("room", LAYERS)
-def test_a_room_imports_only_rooms_below_it(room: str) -> None:
-    below = {*LAYERS[: LAYERS.index(room) + 1], "__version__"}
-    for file in files(room):
-        allowed = below | {"lab"} if room == "cli" and file.stem in LAB_VERBS else below
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_imports_only_layers_below_it(layer: str) -> None:
+    below = {*LAYERS[: LAYERS.index(layer) + 1], "__version__"}
+    for file in files(layer):
+        allowed = below | {"lab"} if layer == "cli" and file.stem in LAB_COMMANDS else below
         assert {name.split(".")[1] for name in imports(file)} <= allowed, file
 
 
-def test_every_room_says_what_lives_in_it() -> None:
+def test_every_subpackage_has_a_docstring() -> None:
     for folder in {file.parent for file in PACKAGE.rglob("*.py")}:
         assert (ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or "").endswith("."), folder
 
 
-def test_one_name_one_module() -> None:
-    verbs = {file.stem for file in files("cli")}
+def test_no_two_modules_have_the_same_name() -> None:
+    commands = {file.stem for file in files("cli")}
     names = Counter(file.stem for file in PACKAGE.rglob("*.py") if file.parent.name != "cli")
     assert {name for name, number in names.items() if number > 1} <= {"__init__"}
-    assert verbs & set(names) <= {"__init__"}
+    assert commands & set(names) <= {"__init__"}
 
 
-def test_the_oracle_imports_nothing_that_it_judges() -> None:
+def test_the_oracle_imports_nothing_of_the_code_that_it_judges() -> None:
     modules = files("lab/oracle")
     assert len(modules) > 1
     for file in modules:
@@ -66,8 +66,8 @@ def test_the_oracle_imports_nothing_that_it_judges() -> None:
 
 
 def test_only_one_module_writes_delta() -> None:
-    """What does not go through delta/writer.py has no fence and no batch commit (I8)."""
+    """A write outside delta/writer.py would have no fence and no batch commit (I8)."""
     writes = (".saveAsTable(", ".execute()", 'mode("append")', "write_deltalake(", "DeltaTable.create")
-    product = [file for room in LAYERS for file in files(room)]
+    product = [file for layer in LAYERS for file in files(layer)]
     found = {file.relative_to(PACKAGE).as_posix() for file in product if any(word in file.read_text(encoding="utf-8") for word in writes)}
     assert found == {"delta/writer.py"}

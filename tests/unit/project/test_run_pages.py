@@ -1,4 +1,4 @@
-"""The pages of runs: a run becomes a line, and the totals are those of the lines."""
+"""The pages of runs: each run becomes a line, and the totals are computed from the lines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PAGES = {"chaos": chaos, "model": model}
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_totals_of_a_page_are_those_of_its_lines(name: str) -> None:
+def test_the_totals_of_a_page_are_computed_from_its_lines(name: str) -> None:
     page = PAGES[name].PAGE.read_text(encoding="utf-8")
     lines = [line for line in page.split(RUNS)[1].split(END)[0].splitlines() if line.startswith("| 2")]
     less = page.replace(f"{lines[-1]}\n", "")
     assert less != page and with_run(less, lines[-1], PAGES[name].total) == page
 
 
-def test_schedules_that_were_played_become_a_line_with_what_was_found() -> None:
+def test_a_run_of_the_model_becomes_a_line_with_its_findings() -> None:
     day, page = dt.date(2026, 1, 31), f"{TOTAL}\n**0**\n\n{RUNS}\n| day |\n{END}\n"
     clean = model.row(7, Explored(1000, 9000, Counter(), Counter({"stands-by-another": 2})), day, "abc1234")
     assert clean == "| 2026-01-31 | abc1234 | 7 | 1,000 | 9,000 | no promise broken | stands-by-another 2 |"
@@ -36,11 +36,11 @@ def test_schedules_that_were_played_become_a_line_with_what_was_found() -> None:
 
 def report(ok: bool = True, faults: tuple[str, ...] = FAULTS) -> dict[str, object]:
     counts = {"sigkills": 12, "batches": 34, "records": 56_789, "ends": {}}
-    told = {"seed": 7, "seconds_of_faults": 121.3, "faults": list(faults), "ok": ok, "findings": [] if ok else ["a", "b"]}
-    return {**told, "counts": counts, "rounds": 4, "broken_off": False}
+    fields = {"seed": 7, "seconds_of_faults": 121.3, "faults": list(faults), "ok": ok, "findings": [] if ok else ["a", "b"]}
+    return {**fields, "counts": counts, "rounds": 4, "broken_off": False}
 
 
-def test_a_run_becomes_a_line_of_the_page_and_the_totals_are_counted_from_all_lines() -> None:
+def test_a_chaos_run_becomes_a_line_and_the_totals_are_computed_from_all_lines() -> None:
     page = chaos.PAGE.read_text(encoding="utf-8")
     head, rest = page.split(RUNS)
     empty = head.split(TOTAL)[0] + f"{TOTAL}\n**0 runs**\n\ntext\n\n" + RUNS

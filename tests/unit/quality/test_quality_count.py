@@ -1,4 +1,4 @@
-"""What the row count is held against: what batches put there and has to be there, as `ingest verify` counts (I4)."""
+"""The expected row count: the rows that batches inserted and that must still be there, as `ingest verify` counts them (I4)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def expected(lake: Lake, version: int | None = None) -> int:
     return ledger_rows(None, lake.places, lake.target.version() if version is None else version)
 
 
-def test_the_batches_up_to_a_version_count_whether_the_ledger_has_them_or_not(lake: Lake) -> None:
+def test_batches_up_to_a_version_count_even_if_the_ledger_lacks_them(lake: Lake) -> None:
     for number in range(3):
         lake.batch(number * 10, number * 10 + 10, range(number * 10, number * 10 + 10))
     newest = lake.target.version()
@@ -31,7 +31,7 @@ def test_the_batches_up_to_a_version_count_whether_the_ledger_has_them_or_not(la
         assert [expected(lake, newest - back) for back in (2, 1, 0)] == [10, 20, 30]
 
 
-def test_what_is_missing_is_expected_and_what_is_too_much_is_not(lake: Lake) -> None:
+def test_missing_rows_are_expected_and_surplus_rows_are_not(lake: Lake) -> None:
     lake.batch(0, 10, range(10))
     lake.take(3, 4)
     assert expected(lake) == 10
@@ -40,7 +40,7 @@ def test_what_is_missing_is_expected_and_what_is_too_much_is_not(lake: Lake) -> 
     assert expected(lake) == 10
 
 
-def test_what_a_delete_took_is_no_longer_expected_at_its_version(lake: Lake) -> None:
+def test_deleted_rows_are_no_longer_expected_at_the_deletes_version(lake: Lake) -> None:
     lake.batch(0, 10, range(10))
     lake.target.delete("_offset < 3")
     version = lake.target.version()
@@ -49,7 +49,7 @@ def test_what_a_delete_took_is_no_longer_expected_at_its_version(lake: Lake) -> 
     assert (expected(lake), expected(lake, version)) == (10, 7)
 
 
-def test_rows_that_were_lost_and_read_again_are_expected_once(lake: Lake) -> None:
+def test_rows_that_were_lost_and_re_read_are_expected_once(lake: Lake) -> None:
     lake.batch(0, 10, range(10))
     lake.take(3)
     lake.seek(0)
@@ -57,8 +57,8 @@ def test_rows_that_were_lost_and_read_again_are_expected_once(lake: Lake) -> Non
     assert expected(lake) == 10
 
 
-def test_a_delete_says_of_itself_what_it_took(tmp_path: Path) -> None:
-    """Delta and delta-rs name the figure differently."""
+def test_the_number_of_deleted_rows_is_read_from_the_delete_commit(tmp_path: Path) -> None:
+    """Delta and delta-rs name this metric differently."""
     write_deltalake(str(tmp_path), pa.table({"a": [1, 2, 3]}))
     DeltaTable(str(tmp_path)).delete("a > 1")
     assert DeltaLog(LocalFiles(), str(tmp_path)).commit(1).deleted_rows == 2

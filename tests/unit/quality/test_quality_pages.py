@@ -1,4 +1,4 @@
-"""Pages of validation runs as files: what they link is there, what they show is text, what they need is in them."""
+"""Pages of validation runs: links resolve, data is shown as text, and nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ META = {"batch_spec": {"table": "/lake/t/events/target", "data_asset_name": "ver
 
 
 def result(kind: str, success: bool, found: Mapping[str, Any], exception: str | None = None, **kwargs: Any) -> dict[str, Any]:
-    """A result as GX gives it, scrubbed as check does."""
+    """A GX result, scrubbed as `ingest check` does."""
     raw = {
         "success": success,
         "expectation_config": {"type": kind, "kwargs": kwargs, "meta": {}, "severity": "warning"},
@@ -66,7 +66,7 @@ def write(folder: Path, *results: Mapping[str, Any], name: str = "t.events", hou
 
 
 class Page(HTMLParser):
-    """The tags of a page, where their attributes lead, and its text."""
+    """The tags, link targets, event handlers and text of a page."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.html"))
 
 
-def test_no_page_loads_anything_or_runs_a_script_and_what_is_in_the_data_stays_text(tmp_path: Path) -> None:
+def test_pages_load_nothing_run_no_script_and_show_markup_in_the_data_as_text(tmp_path: Path) -> None:
     assert write(tmp_path, SET, GREATEST, MIX, BROKEN) is not None
     found = [Page(file) for file in files(tmp_path)]
     assert len(found) == 3
@@ -111,7 +111,7 @@ def test_no_page_loads_anything_or_runs_a_script_and_what_is_in_the_data_stays_t
     }
 
 
-def test_a_page_has_verdicts_severities_and_ids_in_words(tmp_path: Path) -> None:
+def test_a_page_shows_verdicts_severities_and_ids(tmp_path: Path) -> None:
     page = write(tmp_path, SET, MIX, BROKEN)
     assert page is not None
     text = " ".join(Page(page).text.split())
@@ -121,17 +121,17 @@ def test_a_page_has_verdicts_severities_and_ids_in_words(tmp_path: Path) -> None
     assert "⚠ not evaluated" in text and "raised an exception: no such thing" in text
 
 
-def test_every_link_leads_somewhere(tmp_path: Path) -> None:
+def test_every_link_on_a_page_resolves(tmp_path: Path) -> None:
     for hours in range(3):
         assert write(tmp_path, MIX, hours=hours) is not None
     for file in files(tmp_path):
         for address in Page(file).addresses:
-            assert address.startswith(("#", "data:")) or (file.parent / address).is_file(), f"{file} links {address}"
+            assert address.startswith(("#", "data:")) or (file.parent / address).is_file(), f"{file} links to {address}"
     runs = re.findall(r">(run\d)<", (tmp_path / "index.html").read_text(encoding="utf-8"))
-    assert runs == ["run2", "run1", "run0"], "the newest first"
+    assert runs == ["run2", "run1", "run0"], "the newest run comes first"
 
 
-def test_the_oldest_runs_leave_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_runs_are_removed_from_the_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "PAGES_KEPT", 2)
     for hours in range(3):
         write(tmp_path, MIX, hours=hours)
@@ -140,6 +140,6 @@ def test_the_oldest_runs_leave_the_pages(tmp_path: Path, monkeypatch: pytest.Mon
     assert [file.relative_to(tmp_path).parts[3] for file in kept] == ["run1", "run2"]
 
 
-def test_a_page_that_gx_cannot_render_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(pages.TABLE, "class_name", "PageView")  # a class that is no table
+def test_a_page_that_gx_cannot_render_has_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(pages.TABLE, "class_name", "PageView")  # not a table class
     assert write(tmp_path, MIX) is None

@@ -1,4 +1,4 @@
-"""What a validation run covers is decided from versions and marks alone."""
+"""The scope of a validation run is decided from table versions and batch commits alone."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.unit
 LAST = Last(3, "table", "suite")
 
 
-LOOK = Snapshot("table", 3, "stamp")
+SNAPSHOT = Snapshot("table", 3, "stamp")
 
 
 def commit(
     version: int, operation: str = "MERGE", id: tuple[int, int] = (1, FIRST_BATCH), rows: int = 1, *, ours: bool = True, **other: str
 ) -> Commit:
     kind: Kind = "seek" if id[1] == 1 else "epoch" if id[1] == 0 else "batch"
-    batch_commit = BatchCommit(kind, "t", other.get("table", "events"), BatchId(*id), "writer", Snapshots(LOOK, LOOK))
+    batch_commit = BatchCommit(kind, "t", other.get("table", "events"), BatchId(*id), "writer", Snapshots(SNAPSHOT, SNAPSHOT))
     transactions = {batch_commit.app_id: batch_commit.id.txn_version} if ours else {}
     added = (AddedFile(f"{version}.parquet", rows),) if rows else ()
     return Commit(version, datetime.now(UTC), operation, transactions, batch_commit.to_json() if ours else None, added)
@@ -36,46 +36,46 @@ def scope(*commits: Commit, version: int | None = None, **more: bool) -> tuple[s
     return found.name, found.slices, found.why
 
 
-def test_only_what_batches_added_since_is_new() -> None:
-    """Batch 4 added nothing; a new epoch begins with a fence and, where somebody sought, with its offsets."""
+def test_only_rows_that_batches_added_since_the_last_run_are_new() -> None:
+    """Batch 4 added nothing. A new epoch starts with a fence and, after a seek, with its start offsets."""
     found = scope(commit(4, id=(1, 2)), commit(5, id=(1, 3)), commit(6, id=(1, 4), rows=0), commit(7, id=(1, 5)))
     assert found == ("new", (Slice(1, 2, 3), Slice(1, 5, 5)), "")
     found = scope(commit(4, "WRITE", id=(2, 0), rows=0), commit(5, "WRITE", id=(2, 1), rows=0), commit(6, id=(2, 2)))
     assert found == ("new", (Slice(2, 2, 2),), "")
 
 
-def test_nothing_since_is_nothing_new() -> None:
+def test_without_commits_since_the_last_run_nothing_is_new() -> None:
     assert scope() == ("new", (), "")
 
 
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "DELETE", "VACUUM END", "SET TBLPROPERTIES"])
-def test_what_adds_no_row_is_no_reason_to_look_again(operation: str) -> None:
+def test_a_commit_that_adds_no_new_rows_does_not_widen_the_scope(operation: str) -> None:
     rows = 1 if operation in ("OPTIMIZE", "DELETE") else 0
     assert scope(commit(4), commit(5, operation, rows=rows, ours=False))[0] == "new"
 
 
 @pytest.mark.parametrize("operation", ["UPDATE", "WRITE", "MERGE", "RESTORE", "STREAMING UPDATE"])
-def test_a_change_that_is_no_batch_makes_it_the_whole_table(operation: str) -> None:
+def test_a_change_other_than_a_batch_widens_the_scope_to_the_whole_table(operation: str) -> None:
     name, _, why = scope(commit(4), commit(5, operation, ours=False))
     assert name == "whole"
     assert "version 5" in why
 
 
-def test_a_restore_that_only_takes_rows_away_makes_it_the_whole_table() -> None:
-    """What the batches since then have added may be gone, and what they replaced be back."""
+def test_a_restore_that_only_removes_rows_widens_the_scope_to_the_whole_table() -> None:
+    """Rows that batches added since then may be gone, and rows that they replaced may be back."""
     assert scope(commit(4), commit(5, "RESTORE", rows=0, ours=False))[0] == "whole"
 
 
-def test_a_batch_of_another_table_makes_it_the_whole_table() -> None:
+def test_a_batch_of_another_table_widens_the_scope_to_the_whole_table() -> None:
     assert scope(commit(4, table="others"))[0] == "whole"
 
 
-def test_a_log_with_a_hole_makes_it_the_whole_table() -> None:
+def test_a_gap_in_the_log_widens_the_scope_to_the_whole_table() -> None:
     assert "no longer reaches" in scope(commit(5))[2]
     assert "no longer reaches" in scope(commit(4), version=5)[2]
 
 
-def test_another_table_another_suite_an_older_version_or_no_run_make_it_the_whole_table() -> None:
+def test_another_table_or_suite_an_older_version_or_no_last_run_covers_the_whole_table() -> None:
     assert decide(LAST, 3, "other", "suite", (), "t.events").name == "whole"
     assert decide(LAST, 3, "table", "other", (), "t.events").name == "whole"
     assert decide(LAST, 2, "table", "suite", (), "t.events").name == "whole"
@@ -83,16 +83,16 @@ def test_another_table_another_suite_an_older_version_or_no_run_make_it_the_whol
     assert scope(everything=True)[0] == "whole"
 
 
-def test_slices_join_within_an_epoch() -> None:
+def test_adjacent_slices_are_joined_within_an_epoch() -> None:
     parts = [Slice(2, 2, 4), Slice(1, 5, 9), Slice(1, 2, 4), Slice(1, 3, 3), Slice(1, 11, 12), Slice(3, 5, 6)]
     assert joined(parts) == (Slice(1, 2, 9), Slice(1, 11, 12), Slice(2, 2, 4), Slice(3, 5, 6))
 
 
-@pytest.mark.parametrize(("after", "said"), [(None, False), (3, True), (2, True)], ids=["whole", "nothing new", "new"])
-def test_a_verdict_on_what_is_new_says_that_rows_before_were_not_looked_at(
-    after: int | None, said: bool, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("after", "noted"), [(None, False), (3, True), (2, True)], ids=["whole", "nothing new", "new"])
+def test_a_verdict_on_new_rows_says_that_earlier_rows_were_not_checked(
+    after: int | None, noted: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Twenty bad rows of before are still there when the next run says passed."""
+    """Bad rows from before are still in the table when the next run passes."""
     slices = (Slice(1, 4, 9),) if after == 2 else ()
     print_checked(Checked("shop.orders", Scope(3, after, slices, "asked for"), (), None, None, 0.1))
-    assert ("ingest check --all" in capsys.readouterr().out) is said
+    assert ("ingest check --all" in capsys.readouterr().out) is noted

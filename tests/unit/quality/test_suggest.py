@@ -1,4 +1,4 @@
-"""The range that a first suite allows holds the values that it was made from."""
+"""The range in a suggested suite contains the values it was derived from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63
 
 
 def bounds(least: float, greatest: float) -> dict[str, Any]:
-    """The arguments of the range for a column with these values; empty if none is suggested."""
+    """The range arguments suggested for a column with these values; empty if none is suggested."""
     profile = Row(**{"rows": 2, "held n": 2, "least n": least, "greatest n": greatest})
     found = list(_of(T.StructField("n", T.DoubleType()), profile, None, [], hidden=False))
     return next((each["kwargs"] for each in found if each["type"] == "expect_column_values_to_be_between"), {})
@@ -29,7 +29,7 @@ def bounds(least: float, greatest: float) -> dict[str, Any]:
 @example(-1_000_000_000_000_001, 1_000_000_000_000_001)
 @example(-1000.0000000000001, 1000.0000000000001)
 @example(5e-324, 1.7e308)
-def test_the_range_holds_what_was_seen_and_is_a_number(one: float, two: float) -> None:
+def test_the_range_contains_the_observed_values_and_is_finite(one: float, two: float) -> None:
     found = bounds(min(one, two), max(one, two))
     if not found:
         assert max(abs(one), abs(two)) > 1e308
@@ -38,7 +38,7 @@ def test_the_range_holds_what_was_seen_and_is_a_number(one: float, two: float) -
     assert all(math.isfinite(found[name]) for name in ("min_value", "max_value"))
 
 
-def test_a_range_is_wider_than_what_was_seen_but_keeps_its_sign() -> None:
+def test_a_range_is_wider_than_the_observed_values_but_keeps_their_sign() -> None:
     found = bounds(0.5, 42.0)
     assert (found["min_value"], found["max_value"]) == (0.0, 100.0)
     assert math.copysign(1, found["min_value"]) == 1

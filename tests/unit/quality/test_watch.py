@@ -1,4 +1,4 @@
-"""When the checks of a run come."""
+"""The schedule of the checks during a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONTRACT = Contract.model_validate(
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that the test advances."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -50,7 +50,7 @@ def report() -> BatchReport:
 
 
 def test_the_pauses_grow_while_an_expectation_cannot_be_evaluated_and_shrink_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each such check looks at all rows again: once a minute it would be all that the run does."""
+    """Each such check reads all rows again. Once a minute, it would take all the time of the run."""
     clock = Clock(monkeypatch)
     exception: list[str | None] = [None]
     checked = lambda *_, **__: Checked(PLACES.name, Scope(1, None), (row(success=False, exception=exception[0]),), None, None, 0.0)  # noqa: E731
@@ -59,7 +59,7 @@ def test_the_pauses_grow_while_an_expectation_cannot_be_evaluated_and_shrink_aga
     session: Any = None
 
     def pause() -> float:
-        """Seconds until the next check is due, which then is made."""
+        """Wait until the next check is due, run it, and return the seconds waited."""
         watch.saw(report())
         began = clock.now
         while not watch.due(PLACES.name):
@@ -78,7 +78,7 @@ STOP = RunStopped("QUALITY_STOP", "t.events: it failed.", expected="that it hold
 
 
 class Query:
-    """A stream that goes on until it is asked to stop."""
+    """A stream that continues until it is asked to stop."""
 
     contract = CONTRACT
     places = PLACES
@@ -93,21 +93,21 @@ class Query:
         return self.asked > 0
 
     def reopen(self) -> None:
-        """It ended because it was asked to."""
+        """Nothing to reopen: the query ended because it was asked to."""
 
     def finish(self) -> None:
         return None
 
 
 class Critical:
-    """Checks that are due at once and find what ends a run; one that is not asked for raises StopIteration."""
+    """Checks that are due at once and return these errors in turn. One check too many raises StopIteration."""
 
     def __init__(self, *found: IngestError | None) -> None:
         self.found = iter(found)
         self.at_work: list[bool] = []
 
     def saw(self, report: BatchReport) -> None:
-        raise AssertionError("no batch came")
+        raise AssertionError("there was no batch")
 
     def due(self, table: str) -> bool:
         return table == PLACES.name
@@ -117,7 +117,7 @@ class Critical:
         return next(self.found)
 
 
-def test_a_critical_failure_ends_the_query_of_its_table_and_is_why_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_critical_failure_stops_its_tables_query_and_becomes_the_tables_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ingest.pipeline.application.POLL_S", 0.0)
     monkeypatch.setattr("ingest.runtime.spark.jvm_exit", lambda _: None)
     checks, query, result = Critical(None, STOP), Query(), TableResult(PLACES.name)
@@ -125,19 +125,19 @@ def test_a_critical_failure_ends_the_query_of_its_table_and_is_why_it_ended(monk
     screen: Any = SimpleNamespace(gone=False, tick=lambda: None)
     queries: Any = [query]
     job._watch(None, queries, screen, {PLACES.name: result})  # type: ignore[arg-type]
-    assert (query.asked, checks.at_work, result.error) == (1, [True, True], STOP), "the first check found nothing, and the run went on"
+    assert (query.asked, checks.at_work, result.error) == (1, [True, True], STOP), "the first check found nothing, and the run continued"
 
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """The verb takes SIGTERM."""
+    """Restores the SIGTERM handler, which the command replaces."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize(("failed", "error", "code"), [(False, None, None), (True, None, 1), (True, STOP, 5)])
-def test_a_run_with_checks_ends_with_what_they_found(
+def test_a_run_with_checks_exits_with_the_code_of_their_result(
     monkeypatch: pytest.MonkeyPatch, handlers: None, tmp_path: Path, failed: bool, error: IngestError | None, code: int | None
 ) -> None:
     (tmp_path / "tables").mkdir()
@@ -153,7 +153,7 @@ def test_a_run_with_checks_ends_with_what_they_found(
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_a_check_ends_with_one_where_something_critical_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
+def test_a_check_exits_with_1_if_a_critical_expectation_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "events.yml").write_text(CONTRACT.to_json())
     monkeypatch.setattr("ingest.runtime.spark.start", lambda *_, **__: None)

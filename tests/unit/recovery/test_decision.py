@@ -1,4 +1,4 @@
-"""What a start does: each row of the table in docs/reference/errors.md, each of its clauses, and which is told first (I2, I6)."""
+"""The decision of a start: each clause of each row of the table in docs/reference/errors.md, and which refusal comes first (I2, I6)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ingest.recovery.decision import Create, Refuse, Start, decide, refusals_of,
 from ingest.recovery.start_state import CheckpointState, QuarantineState, Replaced, RowCount, StartState, TargetState
 
 TOPIC = TopicId("orders", "id", "cluster")
-LOOKED = Snapshots(Snapshot("T", 8, "t8"), Snapshot("Q", 4, "q4"))
-NEWEST = Newest(BatchId(3, 5), TOPIC, {0: 20, 1: 7}, LOOKED, 9)
+SNAPSHOTS = Snapshots(Snapshot("T", 8, "t8"), Snapshot("Q", 4, "q4"))
+NEWEST = Newest(BatchId(3, 5), TOPIC, {0: 20, 1: 7}, SNAPSHOTS, 9)
 TARGET = TargetState("/target", Snapshot("T", 9, "t9"), NEWEST.id, NEWEST)
 QUARANTINE = QuarantineState("/quarantine", Snapshot("Q", 4, "q4"), 3, BatchId(3, 5), True, "q4")
 LEDGER = LedgerState(replace(NEWEST, id=BatchId(3, 4), snapshots=None), 3, "T")
@@ -72,28 +72,28 @@ def code(state: StartState) -> str:
 REPLACED = Replaced(10, "RESTORE")
 ONLY_LEDGER = newest(snapshots=None)
 CASES: dict[str, tuple[Change, str]] = {
-    "as it was left": (lambda state: state, "Start"),
+    "unchanged since the last run": (lambda state: state, "Start"),
     "no checkpoints at all": (checkpoint(0, ""), "Start"),
     "an older checkpoint of the same table": (checkpoint(1), "Start"),
-    "a checkpoint that tells no table": (checkpoint(3, ""), "Start"),
+    "a checkpoint without a table id": (checkpoint(3, ""), "Start"),
     "no ledger": (lambda state: replace(state, ledger=LedgerState()), "Start"),
-    "a fence that led nowhere": (target(txn=BatchId(4, FENCE)), "Start"),
-    "a fence on both": (all_of(target(txn=BatchId(4, FENCE)), quarantine(epoch=4)), "Start"),
+    "a fence of a start that was cut off": (target(txn=BatchId(4, FENCE)), "Start"),
+    "a fence on both tables": (all_of(target(txn=BatchId(4, FENCE)), quarantine(epoch=4)), "Start"),
     "an uncommitted batch in the quarantine": (quarantine(newest=BatchId(3, 6)), "Start"),
-    "a seek is the newest": (all_of(newest(id=BatchId(3, SEEK)), target(txn=BatchId(3, SEEK)), ledger(newest=None)), "Start"),
+    "the newest commit is a seek": (all_of(newest(id=BatchId(3, SEEK)), target(txn=BatchId(3, SEEK)), ledger(newest=None)), "Start"),
     # TABLE_REPLACED
-    "no table, and the ledger knows it": (target(snapshot=None), "TABLE_REPLACED"),
-    "another table id than the ledger's": (target(snapshot=Snapshot("X", 9, "t9")), "TABLE_REPLACED"),
-    "another table id than the checkpoint's": (all_of(checkpoint(4, "X"), target(txn=BatchId(4, FENCE))), "TABLE_REPLACED"),
+    "no table, but the ledger knows it": (target(snapshot=None), "TABLE_REPLACED"),
+    "a table id that differs from the ledger's": (target(snapshot=Snapshot("X", 9, "t9")), "TABLE_REPLACED"),
+    "a table id that differs from the checkpoint's": (all_of(checkpoint(4, "X"), target(txn=BatchId(4, FENCE))), "TABLE_REPLACED"),
     "an older checkpoint of another table": (checkpoint(2, "X"), "Start"),
     # TABLE_FOREIGN
-    "another pipeline's commits": (target(other="lab.orders"), "TABLE_FOREIGN"),
-    "no commit of ours": (all_of(target(txn=None, newest=None), lambda f: replace(f, ledger=LedgerState())), "TABLE_FOREIGN"),
-    "only the ledger knows it": (all_of(target(txn=None), newest(snapshots=None)), "TABLE_FOREIGN"),
+    "commits of another pipeline": (target(other="lab.orders"), "TABLE_FOREIGN"),
+    "no commit by this pipeline": (all_of(target(txn=None, newest=None), lambda f: replace(f, ledger=LedgerState())), "TABLE_FOREIGN"),
+    "only the ledger knows the table": (all_of(target(txn=None), newest(snapshots=None)), "TABLE_FOREIGN"),
     # TABLE_REWOUND
-    "replaced since the newest look": (target(replaced=REPLACED), "TABLE_REWOUND"),
-    "a copy was put in its place": (target(copy="its version 8 is missing"), "TABLE_REWOUND"),
-    "no batch, and the quarantine tells of one": (
+    "replaced since the newest snapshot": (target(replaced=REPLACED), "TABLE_REWOUND"),
+    "restored from a copy": (target(copy="its version 8 is missing"), "TABLE_REWOUND"),
+    "no batch, but the quarantine has one": (
         all_of(target(txn=BatchId(4, FENCE), newest=None), checkpoint(0, ""), lambda f: replace(f, ledger=LedgerState())),
         "TABLE_REWOUND",
     ),
@@ -103,62 +103,62 @@ CASES: dict[str, tuple[Change, str]] = {
     "the quarantine knows a later epoch": (quarantine(epoch=4), "TABLE_REWOUND"),
     "the ledger knows a later batch": (ledger(newest=replace(NEWEST, id=BatchId(3, 6))), "TABLE_REWOUND"),
     "the ledger knows the same batch": (ledger(newest=NEWEST), "Start"),
-    "only the ledger vouches, and rows are missing": (
+    "only the ledger has the batches, and rows are missing": (
         all_of(ONLY_LEDGER, lambda f: replace(f, count=RowCount(("batch 3/5: 2",)))),
         "TABLE_REWOUND",
     ),
-    "only the ledger vouches, and all is there": (all_of(ONLY_LEDGER, lambda f: replace(f, count=RowCount())), "Start"),
+    "only the ledger has the batches, and no row is missing": (all_of(ONLY_LEDGER, lambda f: replace(f, count=RowCount())), "Start"),
     # QUARANTINE_REWOUND
     "no quarantine": (lambda f: replace(f, quarantine=NO_QUARANTINE), "QUARANTINE_REWOUND"),
-    "no quarantine, and only the ledger vouches": (
+    "no quarantine, and only the ledger has the batches": (
         all_of(ONLY_LEDGER, lambda f: replace(f, quarantine=NO_QUARANTINE)),
         "QUARANTINE_REWOUND",
     ),
-    "another quarantine": (quarantine(snapshot=Snapshot("X", 4, "q4")), "QUARANTINE_REWOUND"),
-    "another commit of its number": (quarantine(stamp_then="other"), "QUARANTINE_REWOUND"),
-    "a lower version": (quarantine(snapshot=Snapshot("Q", 3, "q3"), stamp_then=""), "QUARANTINE_REWOUND"),
-    "its commit of then was cleaned up": (quarantine(snapshot=Snapshot("Q", 9, "q9"), stamp_then=""), "Start"),
-    "the quarantine restored": (quarantine(replaced=REPLACED), "QUARANTINE_REWOUND"),
+    "a quarantine with another table id": (quarantine(snapshot=Snapshot("X", 4, "q4")), "QUARANTINE_REWOUND"),
+    "another commit with the same version": (quarantine(stamp_then="other"), "QUARANTINE_REWOUND"),
+    "a lower quarantine version": (quarantine(snapshot=Snapshot("Q", 3, "q3"), stamp_then=""), "QUARANTINE_REWOUND"),
+    "the commit of its snapshot was cleaned up": (quarantine(snapshot=Snapshot("Q", 9, "q9"), stamp_then=""), "Start"),
+    "a RESTORE of the quarantine": (quarantine(replaced=REPLACED), "QUARANTINE_REWOUND"),
     "the quarantine's epoch is lower": (quarantine(epoch=2), "QUARANTINE_REWOUND"),
-    "its epoch is lower, for the fence was cut off": (target(txn=BatchId(4, FENCE)), "Start"),
+    "the quarantine's epoch is lower because the start was cut off": (target(txn=BatchId(4, FENCE)), "Start"),
     # HISTORY_GONE
-    "a batch that nobody has": (target(txn=BatchId(3, 6)), "HISTORY_GONE"),
-    "a seek that nobody has": (target(txn=BatchId(4, SEEK)), "HISTORY_GONE"),
-    "a fence, and neither log nor ledger": (
+    "a batch that neither log nor ledger has": (target(txn=BatchId(3, 6)), "HISTORY_GONE"),
+    "a seek that neither log nor ledger has": (target(txn=BatchId(4, SEEK)), "HISTORY_GONE"),
+    "a fence, without log or ledger": (
         all_of(target(txn=BatchId(4, FENCE), newest=None, whole_log=False), lambda f: replace(f, ledger=LedgerState())),
         "HISTORY_GONE",
     ),
-    "rows of unknown batches where only the ledger vouches": (
+    "rows of unknown batches, and only the ledger has the batches": (
         all_of(ONLY_LEDGER, lambda f: replace(f, count=RowCount((), ("batch 2/9",)))),
         "HISTORY_GONE",
     ),
     # TXN_RETENTION
     "transaction ids expire": (lambda f: replace(f, retention=("/target",)), "TXN_RETENTION"),
-    # The broker
+    # Codes that depend on the broker
     "another topic in the contract": (broker(TopicId("payments", "id")), "TOPIC_CHANGED"),
-    "the topic made again": (broker(TopicId("orders", "new", "cluster")), "TOPIC_RECREATED"),
-    "another cluster, which tells ids": (broker(TopicId("orders", "id", "other")), "Start"),
-    "another cluster without ids": (broker(TopicId("orders", "", "other")), "TOPIC_RECREATED"),
-    "a partition gone": (lambda f: replace(f, broker=TopicState(TOPIC, {0: (0, 25)})), "PARTITIONS_LOST"),
+    "the topic was recreated": (broker(TopicId("orders", "new", "cluster")), "TOPIC_RECREATED"),
+    "another cluster with topic ids": (broker(TopicId("orders", "id", "other")), "Start"),
+    "another cluster without topic ids": (broker(TopicId("orders", "", "other")), "TOPIC_RECREATED"),
+    "a partition is gone": (lambda f: replace(f, broker=TopicState(TOPIC, {0: (0, 25)})), "PARTITIONS_LOST"),
     "the next offset expired": (broker(p0=(21, 25)), "RECORDS_EXPIRED"),
-    "all before the next offset expired": (broker(p0=(20, 25)), "Start"),
+    "all records before the next offset expired": (broker(p0=(20, 25)), "Start"),
     "an added partition whose first records expired": (broker(p2=(1, 5)), "RECORDS_EXPIRED"),
-    "the topic ends before the table": (broker(p0=(0, 19)), "BROKER_BEHIND"),
-    "the topic ends with the table": (broker(p0=(0, 20)), "Start"),
-    "behind an open transaction": (broker(decided={0: 19, 1: 7}), "OFFSETS_UNDECIDED"),
-    "at an open transaction": (broker(decided={0: 20, 1: 7}), "Start"),
-    "nobody asked the broker": (lambda f: replace(f, broker=None), "Start"),
+    "the topic ends before the table's end offset": (broker(p0=(0, 19)), "BROKER_BEHIND"),
+    "the topic ends at the table's end offset": (broker(p0=(0, 20)), "Start"),
+    "an open transaction starts before the table's end offset": (broker(decided={0: 19, 1: 7}), "OFFSETS_UNDECIDED"),
+    "an open transaction starts at the table's end offset": (broker(decided={0: 20, 1: 7}), "Start"),
+    "the broker was not asked": (lambda f: replace(f, broker=None), "Start"),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_found_decides(case: str) -> None:
+def test_a_start_decides_from_its_state(case: str) -> None:
     change, expected = CASES[case]
     assert code(change(GOOD)) == expected
 
 
-def test_of_several_refusals_the_first_of_the_table_is_told() -> None:
-    """Each row's change is made, the last row's first; with each more the refusal is another."""
+def test_the_first_refusal_in_the_order_of_the_table_is_reported() -> None:
+    """The changes add up, from the last row of the table to the first. Each one changes which refusal is reported."""
     rows: list[tuple[Change, str]] = [
         (broker(p0=(0, 1)), "BROKER_BEHIND"),
         (broker(p0=(0, 1), p1=(9, 9)), "RECORDS_EXPIRED"),
@@ -177,16 +177,16 @@ def test_of_several_refusals_the_first_of_the_table_is_told() -> None:
     assert [each.code for each in refusals_of(state)] == [expected for _, expected in reversed(rows[2:])]
 
 
-def test_nothing_at_all_is_created_unless_something_tells_of_a_table() -> None:
+def test_missing_tables_are_created_only_if_nothing_knows_of_a_former_table() -> None:
     assert decide(NOTHING) == Create()
-    assert code(quarantine(snapshot=Snapshot("Q", 0, "q0"))(NOTHING)) == "Create", "a first start that was cut off"
+    assert code(quarantine(snapshot=Snapshot("Q", 0, "q0"))(NOTHING)) == "Create", "a first start was cut off here"
     for change in (ledger(epoch=1), checkpoint(1), quarantine(epoch=1)):
         assert code(change(NOTHING)) == "TABLE_REPLACED"
 
 
 @pytest.mark.parametrize(("txn", "epoch"), [(None, 0), (BatchId(2, FENCE), 1), (BatchId(2, FENCE), 2)])
-def test_a_blank_table_is_begun_where_the_contract_says(txn: BatchId | None, epoch: int) -> None:
-    """I2: a first start may have been cut off behind each of its fences."""
+def test_a_blank_table_starts_at_the_contracts_starting_offsets(txn: BatchId | None, epoch: int) -> None:
+    """I2: a first start may be cut off after either of its fences."""
     state = replace(NOTHING, target=replace(BLANK, txn=txn), quarantine=replace(QUARANTINE, epoch=epoch, newest=None))
     state = broker(decided={0: 24, 1: 7})(state)
     assert decide(state, "earliest") == Start({0: 0, 1: 3}, first=True)
@@ -194,12 +194,12 @@ def test_a_blank_table_is_begun_where_the_contract_says(txn: BatchId | None, epo
     assert decide(replace(state, broker=None), "latest") == Start({}, first=True)
 
 
-def test_a_start_goes_on_at_the_tables_ends_and_with_a_new_partition_at_0_whatever_the_contract_says() -> None:
+def test_a_start_continues_at_the_tables_end_offsets_and_reads_a_new_partition_from_0() -> None:
     """I2"""
     assert decide(broker(p2=(0, 9))(GOOD), "latest") == Start({0: 20, 1: 7, 2: 0})
 
 
-def test_exact_ranges_are_told() -> None:
+def test_a_refusal_names_the_exact_offset_ranges() -> None:
     refused = list(refusals_of(broker(p0=(22, 25), p1=(0, 5))(GOOD)))
     assert "partition 0 [20, 22): 2 offsets" in refused[0].found
     assert "partition 1 ends at 5, but shop.orders continues at 7" in refused[1].found
@@ -209,17 +209,19 @@ def test_exact_ranges_are_told() -> None:
     ("now", "before", "expected"),
     [
         (("id", "c"), ("id", "c"), None),
-        (("id", "c"), ("", "c"), None),  # brokers that were upgraded
+        (("id", "c"), ("", "c"), None),  # the brokers were upgraded
         (("", "c"), ("id", "c"), None),
         (("", "c"), ("", ""), None),
         (("", ""), ("", ""), None),
         (("id", ""), ("", ""), None),
         (("", ""), ("id", ""), "TOPIC_RECREATED"),
-        (("", "c"), ("id", ""), "TOPIC_RECREATED"),  # of the ledger, which keeps no cluster
+        (("", "c"), ("id", ""), "TOPIC_RECREATED"),  # from the ledger, which does not store the cluster
         (("", "c"), ("", "d"), "TOPIC_RECREATED"),
         (("new", "c"), ("id", "c"), "TOPIC_RECREATED"),
     ],
 )
-def test_topics_are_compared_by_id_else_by_cluster(now: tuple[str, str], before: tuple[str, str], expected: str | None) -> None:
+def test_topics_are_compared_by_id_or_by_cluster_if_an_id_is_missing(
+    now: tuple[str, str], before: tuple[str, str], expected: str | None
+) -> None:
     refused = topic_refused("shop.orders", TopicId("orders", *now), TopicId("orders", *before))
     assert (refused.code if refused is not None else None) == expected

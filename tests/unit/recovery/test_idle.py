@@ -1,4 +1,4 @@
-"""`run --once` with nothing to read and nothing left undone opens no epoch; anything else does (I8)."""
+"""`run --once` opens no epoch if there is nothing to read and nothing left to finish (I8)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.verify.proof_lake import CONTRACT, TOPIC
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(contract_change, "changes", lambda *_: [])  # the scene's tables have fewer columns than a contract's
+    monkeypatch.setattr(contract_change, "changes", lambda *_: [])  # the scene's tables have fewer columns than a contract requires
     scene = Scene(tmp_path)
     scene.first()
     scene.batch(0, 10, range(8), (8, 9))
@@ -42,13 +42,13 @@ def offsets(scene: Scene, first: int = 0, end: int = 10, decided: int | None = N
     return waiting(CONTRACT, scene.places, lambda: TopicState(TOPIC, bounds, {0: decided} if decided is not None else {}))
 
 
-def test_nothing_to_read_is_idle_and_one_offset_more_is_not(scene: Scene) -> None:
+def test_a_table_is_idle_until_one_offset_more_can_be_read(scene: Scene) -> None:
     assert is_idle(scene) and is_idle(scene, first=10) and is_idle(scene, end=12, decided=10) and is_idle(scene, p1=(0, 0))
     assert offsets(scene, end=13) == 3 and offsets(scene, end=12, decided=11) == 1 and offsets(scene, p1=(0, 1)) == 1
 
 
-def sought(scene: Scene, rows: tuple[int, ...]) -> None:
-    """A seek has read offset 8 again."""
+def re_read(scene: Scene, rows: tuple[int, ...]) -> None:
+    """A seek has re-read offset 8."""
     scene.seek(8)
     scene.batch(8, 10, rows)
     scene.keep()
@@ -59,30 +59,30 @@ def cut_off(scene: Scene) -> None:
     scene.cut_off(10, 20, (10,))
 
 
-def sought_alone(scene: Scene) -> None:
+def seek_without_batch(scene: Scene) -> None:
     scene.seek(4)
     scene.keep()
 
 
-UNDONE: dict[str, Callable[[Scene], object]] = {
+UNFINISHED: dict[str, Callable[[Scene], object]] = {
     "an uncommitted batch": cut_off,
     "the ledger lacks a batch": lambda scene: scene.keep(but=1),
     "no ledger": lambda scene: shutil.rmtree(scene.places.ledger),
-    "a record that is a row now, behind a fence": lambda scene: sought(scene, (8,)),
-    "a seek that was not read yet": sought_alone,
+    "a quarantined record that became a row, with a fence after it": lambda scene: re_read(scene, (8,)),
+    "a seek whose offsets were not re-read yet": seek_without_batch,
 }
 
 
-@pytest.mark.parametrize("undone", UNDONE)
-def test_what_was_left_undone_opens_an_epoch(scene: Scene, undone: str) -> None:
-    UNDONE[undone](scene)
+@pytest.mark.parametrize("unfinished", UNFINISHED)
+def test_unfinished_work_opens_an_epoch(scene: Scene, unfinished: str) -> None:
+    UNFINISHED[unfinished](scene)
     assert not is_idle(scene)
 
 
-def test_fences_and_seeks_that_leave_nothing_to_do_are_idle(scene: Scene) -> None:
+def test_a_table_is_idle_after_fences_and_seeks_that_leave_nothing_to_do(scene: Scene) -> None:
     scene.start()
     assert is_idle(scene)
-    sought(scene, ())
+    re_read(scene, ())
     assert is_idle(scene)
     scene.seek(10)
     scene.keep()
@@ -90,7 +90,7 @@ def test_fences_and_seeks_that_leave_nothing_to_do_are_idle(scene: Scene) -> Non
 
 
 def test_a_first_start_is_never_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its offsets are to be kept, also of an empty topic."""
+    """A first start must store its offsets, even for an empty topic."""
     monkeypatch.setattr(contract_change, "changes", lambda *_: [])
     scene = Scene(tmp_path)
     assert offsets(scene, end=0) == 1 and offsets(scene, first=4) == 6
@@ -98,7 +98,7 @@ def test_a_first_start_is_never_idle(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert offsets(scene, end=0) == 1 and offsets(scene, first=4) == 6
 
 
-def test_a_start_that_would_be_refused_is_refused_before_spark(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_would_be_refused_is_refused_before_spark_starts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """I6"""
     with pytest.raises(Refused, match="BROKER_BEHIND"):
         is_idle(scene, end=9)
@@ -115,10 +115,10 @@ LEDGER = ledger_unreadable("shop.orders", "/ledger", "typeWidening")
 
 
 @pytest.mark.parametrize(("checkpoints", "error"), [("s3://bucket/checkpoints", LEDGER), ("", Unreadable("typeWidening")), ("", LEDGER)])
-def test_what_needs_spark_to_be_looked_at_is_left_to_the_start(
+def test_state_that_only_spark_can_read_is_left_to_the_start(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, checkpoints: str, error: IngestError
 ) -> None:
-    """Checkpoints elsewhere, or a feature of Delta that deltalake lacks."""
+    """The checkpoints are in an object store, or deltalake lacks a Delta feature of the table."""
 
     def unreadable(*_: object) -> int:
         raise error
@@ -130,7 +130,7 @@ def test_what_needs_spark_to_be_looked_at_is_left_to_the_start(
     assert run._waiting(CONTRACT, scene.places, Topic("t", "", (0,))) is None
 
 
-def test_any_other_refusal_ends_the_start_before_spark(scene: Scene) -> None:
+def test_any_other_refusal_ends_the_run_before_spark_starts(scene: Scene) -> None:
     run = Application((CONTRACT,), scene.places.lake, scene.places.checkpoints, KafkaOptions("127.0.0.1:1"), "", Trigger(once=True))
     (Path(scene.places.target) / "_delta_log" / f"{0:020}.json").unlink()
     with pytest.raises(Refused, match="LOG_TORN"):
@@ -138,7 +138,7 @@ def test_any_other_refusal_ends_the_start_before_spark(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("once", "number", "short"), [(True, MANY - 1, True), (True, MANY, False), (True, None, False), (False, 1, False)])
-def test_only_a_run_with_little_to_read_does_without_the_second_compiler(
+def test_only_a_run_once_with_little_to_read_disables_the_second_compiler(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, once: bool, number: int | None, short: bool
 ) -> None:
     monkeypatch.setattr("ingest.pipeline.application.describe", lambda *_: Topic("t", "", (0,)))

@@ -1,4 +1,4 @@
-"""A RESTORE, REPLACE or full overwrite beneath a run is met before its next statement (I1)."""
+"""A RESTORE, REPLACE or full overwrite during a run is noticed before the run's next statement (I1)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def overwrite(scene: Scene, table: str) -> None:
 
 
 def cut_short(scene: Scene, table: str) -> None:
-    """The next commit would get the number of the one that is gone, and nothing would stand behind the hole."""
+    """Remove the newest commit: the next one would get its version, and the log would have no hole."""
     sorted(Path(f"{scene.places.root}/{table}/_delta_log").glob("*.json"))[-1].unlink()
 
 
-def put_back(scene: Scene, table: str) -> None:
-    """A copy from before the look, to which others have written since."""
+def restore_copy(scene: Scene, table: str) -> None:
+    """Restore a copy from before the snapshot; others have written to it since."""
     cut_short(scene, table)
     for _ in range(2):
         (scene.rows if table == "target" else scene.records)([77])
@@ -38,7 +38,7 @@ def put_back(scene: Scene, table: str) -> None:
 HARMS: dict[str, Harm] = {
     "overwritten": overwrite,
     "cut short": cut_short,
-    "put back": put_back,
+    "restored from a copy": restore_copy,
     "dropped": lambda scene, table: shutil.rmtree(f"{scene.places.root}/{table}"),
 }
 
@@ -57,30 +57,30 @@ def look_back(scene: Scene) -> LookBack:
 
 @pytest.mark.parametrize("table", ["target", "quarantine"])
 @pytest.mark.parametrize("harm", HARMS)
-def test_who_takes_committed_batches_out_of_a_table_stops_the_run(scene: Scene, table: str, harm: str) -> None:
-    looking = look_back(scene)
+def test_a_harm_that_removes_committed_batches_stops_the_run(scene: Scene, table: str, harm: str) -> None:
+    check = look_back(scene)
     scene.batch(10, 20, range(10, 19), (19,))
-    looking.again()
+    check.again()
     HARMS[harm](scene, table)
     for _ in range(2):
         with pytest.raises(RunStopped, match=f"{table.upper().replace('TARGET', 'TABLE')}_REWOUND"):
-            looking.again()
+            check.again()
 
 
-def test_what_others_may_do_is_seen_and_looked_at_no_more(scene: Scene) -> None:
-    looking = look_back(scene)
-    before = looking.snapshots
-    assert looking.again() == before
+def test_allowed_foreign_commits_advance_the_snapshots_and_stop_nothing(scene: Scene) -> None:
+    check = look_back(scene)
+    before = check.snapshots
+    assert check.again() == before
     scene.rows([77])
     scene.target.delete("id = 77")
     scene.records([78])
     scene.quarantine.optimize.compact()
-    assert looking.again() == looking.snapshots == Snapshots(scene.snapshots(), scene.snapshots("quarantine")) != before
+    assert check.again() == check.snapshots == Snapshots(scene.snapshots(), scene.snapshots("quarantine")) != before
 
 
-def test_a_log_that_was_cleaned_up_meanwhile_is_no_loss(scene: Scene) -> None:
-    looking = look_back(scene)
+def test_a_log_cleanup_during_a_run_is_not_a_loss(scene: Scene) -> None:
+    check = look_back(scene)
     for start in (10, 20, 30):
         scene.batch(start, start + 10, range(start, start + 10))
     scene.clean("target", 5)
-    assert looking.again().target == scene.snapshots()
+    assert check.again().target == scene.snapshots()

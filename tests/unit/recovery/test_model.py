@@ -1,4 +1,4 @@
-"""Start, fence, seek and recovery under random and named schedules; the model can fail, too (docs/explanation/model.md)."""
+"""Start, fence, seek and recovery under random and named schedules, and proof that the model can fail (docs/explanation/model.md)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.model.world import Setting, World
 
 SEED = 77_000_000
 SCHEDULES = 2000
-# Where a mutant is looked for.
-PLANTED_MAX = 500
+# The model must find each mutant within this many schedules.
+MUTANT_SCHEDULES_MAX = 500
 
 
-def test_no_promise_is_broken_in_a_few_thousand_schedules() -> None:
+def test_no_guarantee_is_broken_in_two_thousand_random_schedules() -> None:
     """I1 to I8."""
     for number in range(SCHEDULES):
         schedule, _, violation = walk(SEED + number)
@@ -32,18 +32,18 @@ NAMED = {**STARTS, **FORMER, **FLAWS}
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_schedule_with_a_name_loses_and_doubles_nothing(name: str) -> None:
-    """Also where this design was found to break, and was mended."""
+def test_a_named_schedule_loses_and_duplicates_nothing(name: str) -> None:
+    """Some of them once broke this design, until it was fixed."""
     assert play(NAMED[name])[1] is None
 
 
-def test_an_earlier_epoch_that_goes_on_at_any_moment_of_a_later_one_does_no_harm() -> None:
-    """Each statement of a driver, about to begin or at work, against each state of another start (I8)."""
+def test_an_earlier_epoch_that_continues_at_any_moment_of_a_later_one_does_no_harm() -> None:
+    """Each statement of a driver, about to start or running, against each state of another start (I8)."""
     broken = {name: str(violation) for name, schedule in ZOMBIES.items() if (violation := play(schedule)[1]) is not None}
     assert not broken
 
 
-def test_a_driver_is_stopped_where_a_schedule_says() -> None:
+def test_a_driver_pauses_at_the_statement_that_the_schedule_names() -> None:
     for before, statement in STATEMENTS:
         for at in (f"{statement} next", f"{statement} at work"):
             world = World(Setting())
@@ -52,12 +52,12 @@ def test_a_driver_is_stopped_where_a_schedule_says() -> None:
             assert world.drivers[0].place == at
 
 
-def test_a_fenced_driver_says_so_and_a_later_one_reads_what_it_did_not_commit() -> None:
-    world, violation = play(ZOMBIES["late batch target next, 4, another has read all"])
+def test_a_fenced_driver_reports_it_and_a_later_one_reads_what_it_did_not_commit() -> None:
+    world, violation = play(ZOMBIES["late batch target next, 4, another has read everything"])
     assert violation is None and world.refused == ["FENCED"]
 
 
-def test_a_schedule_can_be_played_again() -> None:
+def test_a_replayed_schedule_gives_the_same_result() -> None:
     for number in range(100):
         schedule, _, violation = walk(SEED + number)
         assert str(play(schedule)[1]) == str(violation)
@@ -65,36 +65,36 @@ def test_a_schedule_can_be_played_again() -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_a_mutant_is_found(bug: Mutant) -> None:
-    """The model can fail: each bug breaks a promise within a few hundred schedules that break none without it."""
-    for number in range(PLANTED_MAX):
+def test_the_model_finds_each_mutant(bug: Mutant) -> None:
+    """The model can fail: each bug breaks a guarantee within 500 schedules. Without the bug, the same schedule breaks none."""
+    for number in range(MUTANT_SCHEDULES_MAX):
         with bug.in_place():
             schedule, _, violation = walk(SEED + number, bug.mutations, bug.begin)
         if violation is not None and play(Schedule(schedule.setting, schedule.ops))[1] is None:
             return
-    pytest.fail(f"{bug.name}: not found in {PLANTED_MAX} schedules")
+    pytest.fail(f"{bug.name}: not found in {MUTANT_SCHEDULES_MAX} schedules")
 
 
-def test_a_schedule_that_goes_wrong_is_made_small() -> None:
+def test_a_failing_schedule_is_reduced_to_a_few_operations() -> None:
     bug = next(bug for bug in BUGS if bug.name == "quarantine after target")
-    schedule, violation = next((s, v) for n in range(PLANTED_MAX) for s, _, v in [walk(SEED + n, bug.mutations)] if v is not None)
+    schedule, violation = next((s, v) for n in range(MUTANT_SCHEDULES_MAX) for s, _, v in [walk(SEED + n, bug.mutations)] if v is not None)
     small = shrunk(schedule, violation.promise)
     assert len(small.ops) <= min(4, len(schedule.ops))
     again = play(small)[1]
     assert again is not None and again.promise == violation.promise
 
 
-def test_each_remedy_is_of_a_refusal_that_exists() -> None:
+def test_each_remedy_belongs_to_an_existing_refusal() -> None:
     source = inspect.getsource(refusals)
     assert all(f'"{code}"' in source for code in REMEDIES)
 
 
-def test_the_walks_do_whatever_the_model_can_do() -> None:
+def test_random_walks_use_every_operation_of_the_model() -> None:
     done = Counter(op[0] for number in range(600) for op in walk(SEED + number)[0].ops)
     assert set(done) == {*HARMS, "produce", "go", "seek"}
 
 
-def test_schedules_are_explored_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explore_plays_and_counts_schedules(capsys: pytest.CaptureFixture[str]) -> None:
     explored = explore(77, range(20), 0)
     assert explored.schedules == 20 and explored.operations > 100
     assert capsys.readouterr().out.count("schedule ") == sum(explored.found.values())

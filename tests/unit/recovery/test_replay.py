@@ -1,4 +1,4 @@
-"""Whether a row that a batch inserted stands in quarantine too: that batch is the newest of the target, and the rule of one event id."""
+"""`pending`: whether a row that the target's newest batch inserted is still open in the quarantine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.recovery.engine_scene import Scene
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    """Offset 8 was poison; a seek has read it again, and it is a row now. Offset 9 still is poison."""
+    """Offsets 8 and 9 were quarantined. A seek has re-read both: 8 became a row, 9 is still poison."""
     scene = Scene(tmp_path)
     scene.first()
     scene.batch(0, 10, range(8), (8, 9))
@@ -36,17 +36,17 @@ def is_pending(scene: Scene, batch_commit: BatchCommit) -> bool:
     return pending(DataFusion(), scene.places, batch_commit)
 
 
-def test_a_record_that_is_a_row_now_is_pending_until_its_state_says_so(scene: Scene) -> None:
+def test_a_quarantined_record_that_became_a_row_is_pending_until_it_is_replayed(scene: Scene) -> None:
     assert is_pending(scene, newest(scene))
     scene.quarantine.update(new_values={"state": "discarded"}, predicate='"offset" = 8')
-    assert is_pending(scene, newest(scene)), "whatever somebody thought of it"
+    assert is_pending(scene, newest(scene)), "only the state `replayed` counts, even if a user discarded the record"
     scene.quarantine.update(new_values={"state": "replayed"}, predicate='"offset" = 8')
     assert not is_pending(scene, newest(scene))
     scene.records([8], partition=1)
     assert not is_pending(scene, replace(newest(scene), ranges=(OffsetRange(0, 5, 10), OffsetRange(1, 5, 10))))
 
 
-def test_only_rows_of_this_very_batch_topic_and_range_count(scene: Scene) -> None:
+def test_only_rows_of_the_same_batch_topic_and_range_count(scene: Scene) -> None:
     batch_commit = newest(scene)
     others = [replace(batch_commit, id=BatchId(1, 2)), replace(batch_commit, topic=TopicId("orders", "it's {another}"))]
     others += [

@@ -1,4 +1,4 @@
-"""Where a seek begins, what it leaves out and what it reads again (I6, docs/reference/guarantees.md)."""
+"""Where a seek starts, which offsets it skips, and which it re-reads (I6, docs/reference/guarantees.md)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ TABLE, EARLIEST, LATEST = Aim("table"), Aim("earliest"), Aim("latest")
 
 
 def covered(begin: int, end: int, *whole: tuple[int, int], known: bool = True) -> Coverage:
-    """Partition 0 was read from `begin` to `end`, and so much of it is whole."""
+    """Partition 0 was read from `begin` to `end`; the ranges `whole` are complete."""
     return Coverage({0: begin}, {0: Intervals.of(whole)}, {0: end}, known)
 
 
 def state(first: int = 0, end: int = 100, *, read: bool = True, topic: TopicId = TOPIC, decided: int | None = None) -> StartState:
-    """A table that ends at offset 20 of partition 0, the only one."""
+    """A table that has read its only partition, 0, up to offset 20."""
     broker = TopicState(topic, {0: (first, end)}, {0: decided} if decided is not None else {})
     if not read:
         return replace(NOTHING, target=BLANK, broker=broker)
@@ -58,9 +58,9 @@ HOLE = covered(0, 20, (0, 5), (8, 20))
     [
         (TABLE, WHOLE, 20, None),
         (TABLE, HOLE, 5, None),
-        (TABLE, covered(7, 20, (7, 20)), 20, None),  # it began at 7: what lies before is nobody's
+        (TABLE, covered(7, 20, (7, 20)), 20, None),  # reading started at 7: earlier offsets are not the table's
         (TABLE, covered(7, 20), 7, None),
-        (TABLE, covered(0, 40, (0, 40)), 40, None),  # an epoch that reads again is not at the former ones' end yet
+        (TABLE, covered(0, 40, (0, 40)), 40, None),  # a re-read has not reached the end of the earlier epochs yet
         (EARLIEST, WHOLE, 0, None),
         (LATEST, WHOLE, 100, (20, 100)),
         (LATEST, HOLE, 100, (5, 8)),
@@ -72,9 +72,7 @@ HOLE = covered(0, 20, (0, 5), (8, 20))
         (at(100), WHOLE, 100, (20, 100)),
     ],
 )
-def test_what_lies_before_the_beginning_and_is_not_whole_is_a_gap(
-    aim: Aim, coverage: Coverage, start: int, gap: tuple[int, int] | None
-) -> None:
+def test_incomplete_offsets_before_the_start_are_a_gap(aim: Aim, coverage: Coverage, start: int, gap: tuple[int, int] | None) -> None:
     planned = plan(state(), aim, coverage, accept_gap=True)
     assert planned.starts == {0: start}
     assert planned.gaps[:1] == ((OffsetRange(0, *gap),) if gap is not None else ())
@@ -87,28 +85,28 @@ def test_what_lies_before_the_beginning_and_is_not_whole_is_a_gap(
             plan(state(), aim, coverage, accept_gap=False)
 
 
-def test_every_hole_that_is_left_out_is_a_gap_of_its_own() -> None:
+def test_each_hole_that_a_seek_skips_is_a_separate_gap() -> None:
     planned = plan(state(), LATEST, HOLE, accept_gap=True)
     assert planned.gaps == (OffsetRange(0, 5, 8), OffsetRange(0, 20, 100))
 
 
-def test_where_nobody_knows_what_lies_before_the_earliest_is_read() -> None:
-    """Rows of batches that neither ledger nor log has."""
+def test_with_rows_of_unknown_batches_a_seek_to_table_reads_from_the_earliest_offset() -> None:
+    """The table contains rows of batches that neither ledger nor log has."""
     assert plan(state(), TABLE, covered(0, 20, (0, 20), known=False), accept_gap=False).starts == {0: 0}
 
 
-def test_expired_records_are_a_gap_as_far_as_they_are_not_whole() -> None:
+def test_expired_records_are_a_gap_unless_the_table_has_them_all() -> None:
     """RECORDS_EXPIRED"""
     assert plan(state(first=25), TABLE, WHOLE, accept_gap=True) == SeekPlan({0: 25}, (OffsetRange(0, 20, 25),), ())
     assert plan(state(first=15), EARLIEST, WHOLE, accept_gap=False) == SeekPlan({0: 15}, (), (OffsetRange(0, 15, 20),))
 
 
-def test_a_first_seek_leaves_nothing_out() -> None:
+def test_a_first_seek_accepts_no_gap() -> None:
     for aim, start in ((LATEST, 100), (EARLIEST, 30), (TABLE, 30), (at(50), 50)):
         assert plan(state(30, read=False), aim, NOTHING_READ, accept_gap=False) == SeekPlan({0: start}, (), ())
 
 
-def test_a_partition_that_was_never_read_counts_from_0_and_one_that_is_not_named_as_table() -> None:
+def test_an_unread_partition_counts_from_0_and_an_unnamed_one_is_sought_to_table() -> None:
     both = replace(state(), broker=TopicState(TOPIC, {0: (0, 100), 1: (3, 9)}))
     planned = plan(both, at(12), WHOLE, accept_gap=True)
     assert (planned.starts, planned.gaps) == ({0: 12, 1: 3}, (OffsetRange(1, 0, 3),))
@@ -117,25 +115,25 @@ def test_a_partition_that_was_never_read_counts_from_0_and_one_that_is_not_named
 @pytest.mark.parametrize(
     ("aim", "found"), [(at(101), "101 is not in it"), (at(4), "4 is not in it"), (Aim("offsets", ((3, 5),)), "no partition 3")]
 )
-def test_offsets_that_the_topic_does_not_hold_are_refused(aim: Aim, found: str) -> None:
+def test_offsets_that_the_topic_does_not_contain_are_refused(aim: Aim, found: str) -> None:
     with pytest.raises(InvalidInput, match=rf"OFFSETS_INVALID.*{found}.*0:5\.\.100"):
         plan(state(first=5), aim, WHOLE, accept_gap=True)
 
 
-def test_a_table_that_ends_behind_the_topic_is_told_so_and_not_the_users_offsets() -> None:
-    """The newest batch lies within the topic: a re-read is not done yet."""
+def test_a_table_ahead_of_the_topic_is_broker_behind_and_not_invalid_offsets() -> None:
+    """The newest batch is within the topic because a re-read is not finished."""
     with pytest.raises(IngestError, match=r"BROKER_BEHIND.*partition 0 ends at 30, but shop.orders continues at 40"):
         plan(state(end=30), TABLE, covered(0, 40, (0, 40)), accept_gap=True)
 
 
-def test_nobody_begins_behind_an_open_transaction() -> None:
-    """OFFSETS_UNDECIDED: at its beginning, then."""
+def test_no_seek_starts_after_the_start_of_an_open_transaction() -> None:
+    """Instead of OFFSETS_UNDECIDED, the seek starts where the transaction starts."""
     for aim, start in ((LATEST, 60), (at(70), 60), (at(50), 50), (EARLIEST, 0), (TABLE, 20)):
         assert plan(state(decided=60), aim, WHOLE, accept_gap=True).starts == {0: start}
 
 
-def test_without_topic_ids_a_topic_that_was_made_anew_is_behind_until_it_is_as_long_as_the_table() -> None:
-    """Brokers before Kafka 2.8: nothing tells it from a topic that lost records."""
+def test_without_topic_ids_a_recreated_topic_is_behind_until_it_is_as_long_as_the_table() -> None:
+    """Brokers before Kafka 2.8: it cannot be distinguished from a topic that lost records."""
     old = TopicId("orders", "", "cluster")
 
     def then(end: int) -> StartState:
@@ -148,29 +146,29 @@ def test_without_topic_ids_a_topic_that_was_made_anew_is_behind_until_it_is_as_l
     assert plan(then(20), EARLIEST, WHOLE, accept_gap=True).starts == {0: 0}
 
 
-AGAIN = TopicId("orders", "new", "cluster")
+RECREATED = TopicId("orders", "new", "cluster")
 
 
 @pytest.mark.parametrize("aim", [EARLIEST, LATEST, at(2)])
-def test_a_topic_that_was_made_again_is_begun_where_the_user_says(aim: Aim) -> None:
-    """Offsets of the former one are nobody's here; what the new one has lost already is a gap."""
-    planned = plan(state(2, 9, topic=AGAIN), aim, NOTHING_READ, accept_gap=True)
+def test_a_recreated_topic_is_read_from_the_offsets_that_the_user_chooses(aim: Aim) -> None:
+    """Offsets of the former topic do not count. Records that the new topic has already expired are a gap."""
+    planned = plan(state(2, 9, topic=RECREATED), aim, NOTHING_READ, accept_gap=True)
     assert planned.again == () and planned.gaps == (OffsetRange(0, 0, planned.starts[0]),)
 
 
-def test_a_topic_that_was_made_again_has_no_tables_end() -> None:
+def test_a_seek_to_table_is_refused_for_a_recreated_topic() -> None:
     with pytest.raises(IngestError, match="TOPIC_RECREATED"):
-        plan(state(topic=AGAIN), TABLE, NOTHING_READ, accept_gap=True)
-    two = replace(state(topic=AGAIN), broker=TopicState(AGAIN, {0: (0, 9), 1: (0, 9)}))
+        plan(state(topic=RECREATED), TABLE, NOTHING_READ, accept_gap=True)
+    two = replace(state(topic=RECREATED), broker=TopicState(RECREATED, {0: (0, 9), 1: (0, 9)}))
     with pytest.raises(IngestError, match="TOPIC_RECREATED"):
         plan(two, at(2), NOTHING_READ, accept_gap=True)
-    elsewhere = state(topic=TopicId("orders", "", "other"))  # no ids to compare: the user says that it is the same
+    elsewhere = state(topic=TopicId("orders", "", "other"))  # no ids to compare: the user decides that it is the same topic
     assert plan(elsewhere, TABLE, WHOLE, accept_gap=False).starts == {0: 20}
 
 
 @pytest.mark.parametrize("case", [case for case, (_, code) in CASES.items() if code not in ("Start", "OFFSETS_UNDECIDED")])
-def test_a_seek_mends_what_it_says_and_nothing_else(case: str) -> None:
-    """I6. `--to earliest` is the remedy of every refusal that a seek mends."""
+def test_a_seek_fixes_only_the_refusals_that_name_it_as_the_fix(case: str) -> None:
+    """I6: `--to earliest` fixes every refusal that a seek can fix."""
     change, code = CASES[case]
     changed = change(GOOD)
     if code in NOT_MENDED:
@@ -181,8 +179,8 @@ def test_a_seek_mends_what_it_says_and_nothing_else(case: str) -> None:
         assert plan(changed, EARLIEST, WHOLE, accept_gap=True).starts == {p: first for p, (first, _) in changed.broker.bounds.items()}
 
 
-def test_somebody_elses_table_is_not_filled_though_the_ledger_knows_another() -> None:
-    """After a DROP somebody made his own table there: TABLE_REPLACED, and behind it TABLE_FOREIGN."""
+def test_a_foreign_table_is_refused_even_if_the_ledger_knows_another_table_at_the_path() -> None:
+    """After a DROP, another user created a table at this path: TABLE_REPLACED, and then TABLE_FOREIGN."""
     newest = GOOD.target.newest
     assert newest is not None
     theirs = replace(GOOD.target, txn=None, newest=replace(newest, snapshots=None, id=BatchId(3, 4)))
@@ -218,10 +216,10 @@ def test_an_aim_is_parsed(text: str, aim: Aim, monkeypatch: pytest.MonkeyPatch) 
         ("2026-11-21T08:00Z", 1795248000000),
         ("2026-11-21T08:00", 1795248000000),
         ("2026-11-21T09:00:00.5+01:00", 1795248000500),
-        ("1969-12-31T23:59:59.999Z", 0),  # to Kafka -1 is the topic's end
+        ("1969-12-31T23:59:59.999Z", 0),  # Kafka takes -1 for the end of the topic
     ],
 )
-def test_a_time_is_what_the_broker_makes_of_it_and_behind_all_records_the_end(
+def test_a_time_becomes_the_brokers_offset_or_the_end_if_no_record_is_that_late(
     text: str, milliseconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
@@ -234,20 +232,20 @@ def test_a_time_is_what_the_broker_makes_of_it_and_behind_all_records_the_end(
 
 
 @pytest.mark.parametrize("text", ["", "0", "0:", "0:-1", "a:b", "0:1;1:2", "0:²", "0:1,0:2", "yesterday", "2026-13-01", "TABLE"])
-def test_other_aims_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_aim_in_any_other_format_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match="AIM_INVALID"):
         parsed(text, monkeypatch)
 
 
-def test_a_dry_run_is_refused_what_the_seek_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_is_refused_like_the_seek_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scene's target lacks columns of the contract."""
     scene = Scene(tmp_path)
     scene.first()
     scene.batch(0, 10, range(10))
     scene.keep()
-    words = (CONTRACT, scene.places, lambda: TopicState(SCENES_TOPIC, {0: (0, 12)}), "", Seeking(EARLIEST, False, ""))
+    arguments = (CONTRACT, scene.places, lambda: TopicState(SCENES_TOPIC, {0: (0, 12)}), "", Seeking(EARLIEST, False, ""))
     with pytest.raises(IngestError, match="CONTRACT_CHANGED"):
-        _do(*words, dry_run=True)
+        _do(*arguments, dry_run=True)
     monkeypatch.setattr(contract_change, "changes", lambda *_: [])
-    planned, epoch, _ = _do(*words, dry_run=True)
+    planned, epoch, _ = _do(*arguments, dry_run=True)
     assert (planned.starts, epoch) == ({0: 0}, None)

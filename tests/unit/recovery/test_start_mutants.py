@@ -1,4 +1,4 @@
-"""What a start looks at, decides and undoes, on logs that deltalake wrote: nearly each test finds a mutant (docs/explanation/faults.md)."""
+"""What a start reads, decides and rolls back, on logs by deltalake. Nearly every test kills a mutant (docs/explanation/faults.md)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BROKER = TopicState(TOPIC, {0: (0, 100)})
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    """One batch of epoch 1 has read up to 5. The target: created 0, fence 1, seek 2, batch 3; the quarantine's: 0, 1, batch 2."""
+    """One batch has read up to 5. The target: created 0, fence 1, seek 2, batch 3. The quarantine: created 0, fence 1, batch 2."""
     scene = Scene(tmp_path)
     scene.first()
     scene.batch(0, 5, range(4), (4,))
@@ -49,13 +49,13 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def refused(scene: Scene, broker: TopicState = BROKER) -> str:
-    """The code of a start's refusal; empty if there is none."""
+    """The code of a start's refusal, or an empty string."""
     decision = decide(scene.start_state(broker))
     return decision.error.code if isinstance(decision, Refuse) else ""
 
 
-def test_the_ends_are_those_of_the_highest_epoch_wherever_its_commit_stands(scene: Scene) -> None:
-    """I2: only delta-rs lets an older one in behind it."""
+def test_the_end_offsets_come_from_the_highest_epoch_not_from_the_highest_version(scene: Scene) -> None:
+    """I2: only delta-rs accepts an older transaction id after a newer one."""
     scene.start()
     scene.batch(5, 7, range(5, 7))
     scene.batch(7, 9, range(7, 9))
@@ -67,23 +67,25 @@ def test_the_ends_are_those_of_the_highest_epoch_wherever_its_commit_stands(scen
 
 
 @pytest.mark.parametrize(("table", "version", "code"), [("target", 4, "TABLE_REWOUND"), ("quarantine", 3, "QUARANTINE_REWOUND")])
-def test_a_restore_before_a_start_is_refused_and_no_fence_settles_it(scene: Scene, table: str, version: int, code: str) -> None:
-    """I1, I6: also where a seek was cut off behind its fence; what settles it is the seek's commit, which saw it."""
+def test_a_restore_before_a_start_is_refused_until_a_seek_and_no_fence_settles_it(
+    scene: Scene, table: str, version: int, code: str
+) -> None:
+    """I1, I6: only the commit of a seek, whose snapshot includes the RESTORE, settles it. A seek that ends after its fence does not."""
 
-    def seen() -> tuple[Replaced | None, str]:
+    def found() -> tuple[Replaced | None, str]:
         state = scene.start_state()
         return (state.target if table == "target" else state.quarantine).replaced, refused(scene)
 
-    assert seen() == (None, "")
+    assert found() == (None, "")
     DeltaTable(f"{scene.places.root}/{table}").restore(1)
-    assert seen() == (Replaced(version, "RESTORE"), code)
+    assert found() == (Replaced(version, "RESTORE"), code)
     scene.start()
-    assert seen() == (Replaced(version, "RESTORE"), code)
+    assert found() == (Replaced(version, "RESTORE"), code)
     scene.seek(0)
-    assert seen() == (None, "")
+    assert found() == (None, "")
 
 
-def test_what_a_person_must_decide_is_refused(scene: Scene) -> None:
+def test_recreated_topics_expired_records_and_expiring_transaction_ids_are_refused(scene: Scene) -> None:
     """I6"""
     assert refused(scene, replace(BROKER, topic=TopicId("orders", "another"))) == "TOPIC_RECREATED"
     assert refused(scene, replace(BROKER, bounds={0: (6, 100)})) == "RECORDS_EXPIRED"
@@ -92,28 +94,28 @@ def test_what_a_person_must_decide_is_refused(scene: Scene) -> None:
     for table in ("ledger", "target", "quarantine"):
         path = f"{scene.places.root}/{table}"
         DeltaTable(path).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 7 days"}, raise_if_not_exists=False)
-        # The ledger has no transaction ids: what is written to it anybody may write.
+        # The ledger has no transaction ids: any process may write the same rows.
         assert refused(scene) == ("" if table == "ledger" else "TXN_RETENTION")
     assert scene.start_state().retention == (scene.places.target, scene.places.quarantine)
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_an_epoch_is_greater_than_any_that_anybody_knows(at: int) -> None:
+def test_a_new_epoch_is_greater_than_any_epoch_found_anywhere(at: int) -> None:
     """I8"""
     target, quarantine, ledger, checkpoint = (7 if each == at else 3 for each in range(4))
     state = StartState("shop.orders", TargetState("t", txn=BatchId(target, 0)), QuarantineState("q", epoch=quarantine))
     assert replace(state, ledger=LedgerState(epoch=ledger), checkpoint=CheckpointState(checkpoint)).next_epoch == 8
 
 
-def test_another_writers_commit_of_the_same_batch_is_not_ones_own(scene: Scene) -> None:
+def test_another_writers_commit_of_the_same_batch_is_not_mistaken_for_our_own(scene: Scene) -> None:
     """I1"""
     batch_commit = scene.log().commit(3).batch_commit
     assert batch_commit is not None and commits._own(scene.log(), batch_commit, -1) is not None
     assert commits._own(scene.log(), replace(batch_commit, writer="another"), -1) is None
 
 
-def test_a_statement_that_delta_skipped_is_fenced(scene: Scene) -> None:
-    """I8: nothing was committed, and a later epoch stands in the log."""
+def test_a_statement_that_delta_skipped_is_reported_as_fenced(scene: Scene) -> None:
+    """I8: nothing was committed, and the log contains a later epoch."""
     batch_commit = scene.batch_commit("batch", 3)
     scene.start()
     session: Any = SimpleNamespace(conf=SimpleNamespace(set=lambda *_: None, unset=lambda _: None))
@@ -123,18 +125,18 @@ def test_a_statement_that_delta_skipped_is_fenced(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("table", "code"), [("target", "TABLE_REWOUND"), ("quarantine", "QUARANTINE_REWOUND")])
-def test_a_restore_beneath_a_run_is_seen_at_its_next_look(scene: Scene, table: str, code: str) -> None:
+def test_a_restore_during_a_run_stops_it_at_its_next_check(scene: Scene, table: str, code: str) -> None:
     """I1"""
-    looking = LookBack("shop.orders", scene.log(), scene.log("quarantine"), Snapshots(scene.snapshots(), scene.snapshots("quarantine")))
+    look_back = LookBack("shop.orders", scene.log(), scene.log("quarantine"), Snapshots(scene.snapshots(), scene.snapshots("quarantine")))
     DeltaTable(f"{scene.places.root}/{table}").restore(1)
     for _ in range(2):
         with pytest.raises(RunStopped) as stopped:
-            looking.again()
+            look_back.again()
         assert stopped.value.code == code
 
 
-def test_our_own_roll_back_removes_nothing_of_a_batch(scene: Scene) -> None:
-    """I4, I7: what others delete excuses a loss, what we roll back was never counted."""
+def test_our_own_roll_back_does_not_count_as_a_delete(scene: Scene) -> None:
+    """I4, I7: a DELETE by others explains missing rows. A roll-back does not, because its records were never counted."""
     scene.start()
     batch_commit = scene.batch_commit("rollback", SEEK)
     transaction = CommitProperties(
@@ -145,7 +147,7 @@ def test_our_own_roll_back_removes_nothing_of_a_batch(scene: Scene) -> None:
     assert list(deletes(log, log.newest())) == [] and scene.codes() == ["QUARANTINE_DIFFERS"]
 
 
-EARLIEST = {0: 0, 1: 3}  # as the topic of GOOD has it
+EARLIEST = {0: 0, 1: 3}  # the earliest offsets of GOOD's topic
 RECORDS = list(product((1, 3, 4, 5), (2, 3, 4), ("id", "it's {another}"), (0, 1, 2), (0, 6, 7, 8)))
 
 
@@ -160,10 +162,10 @@ def quarantine(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("topic_id", ["id", "it's {another}"])
 @pytest.mark.parametrize("earliest", [{0: 7, 1: 0}, {0: 7, 1: 8, 2: 9}, {}])
 @pytest.mark.parametrize("newest", [BatchId(3, 3), BatchId(4, 1), BatchId(0, 0)])
-def test_a_roll_back_takes_what_no_commit_has_and_will_be_read_again(
+def test_a_roll_back_removes_uncommitted_records_that_will_be_re_read(
     quarantine: str, newest: BatchId, earliest: dict[int, int], topic_id: str
 ) -> None:
-    """I7: above (E, B), below this epoch, of this topic, as far as Kafka has it."""
+    """I7: records above (E, B), below this epoch, of this topic, that Kafka still has."""
     undone = RollBack(5, newest, topic_id, earliest)
     found = DataFusion().ask(f"SELECT * FROM {{q}} WHERE {undone.condition}", q=At(quarantine))
     expected = {
@@ -184,17 +186,17 @@ def test_a_roll_back_takes_what_no_commit_has_and_will_be_read_again(
         (BatchId(3, 5), True, False),
         (BatchId(1, 9), True, False),
         (None, True, False),
-        (None, False, True),  # nobody can tell: the DELETE looks
+        (None, False, True),  # the log cannot tell: the DELETE itself checks
         (BatchId(3, 5), False, False),
     ],
 )
-def test_a_roll_back_is_due_where_the_quarantine_is_ahead_of_the_target(newest: BatchId | None, whole_log: bool, due: bool) -> None:
+def test_a_roll_back_is_due_if_the_quarantine_is_ahead_of_the_target(newest: BatchId | None, whole_log: bool, due: bool) -> None:
     state = replace(GOOD, quarantine=replace(GOOD.quarantine, newest=newest, whole_log=whole_log))
     undone = roll_back(state, 5)
     assert undone == (RollBack(5, BatchId(3, 5), "id", EARLIEST) if due else None)
 
 
-def test_where_nothing_was_ever_committed_a_roll_back_takes_all() -> None:
+def test_without_a_committed_batch_a_roll_back_removes_everything() -> None:
     state = replace(GOOD, target=replace(GOOD.target, newest=None), quarantine=QuarantineState("/q", newest=BatchId(1, 2)))
     assert roll_back(state, 2) == RollBack(2, BatchId(0, 0), "id", EARLIEST)
 
@@ -205,7 +207,7 @@ def opening_of(scene: Scene, seeking: Seeking | None = None) -> Any:
 
 
 def opened(scene: Scene, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile: Callable[[], object]) -> opening.Epoch | None:
-    """Open an epoch; `meanwhile` comes between its look and its fence of this table."""
+    """Open an epoch; `meanwhile` runs between its first read and its fence on this table."""
 
     def fence(_: object, log: DeltaLog, batch_commit: BatchCommit) -> Commit:
         if log.table.endswith(before):
@@ -220,24 +222,24 @@ def opened(scene: Scene, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile
     return epoch
 
 
-def test_what_counts_is_what_is_seen_behind_the_fences(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I8: a batch of the former writer is committed between the first look and the fence."""
+def test_a_start_decides_from_the_state_that_it_reads_after_its_fences(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I8: an earlier writer commits a batch between the first read and the fence."""
     epoch = opened(scene, monkeypatch, "target", lambda: scene.batch(5, 8, range(5, 8)))
     assert epoch is not None and (epoch.writer.epoch, dict(epoch.starts)) == (2, {0: 8})
 
 
-def test_an_epoch_that_another_start_has_passed_is_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I8: a later one fences the target in the moment in which this one is about to fence the quarantine."""
+def test_an_epoch_is_given_up_if_another_start_has_opened_a_later_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I8: a later start fences the target just before this one fences the quarantine."""
     scene.epoch = 2
     assert opened(scene, monkeypatch, "quarantine", lambda: scene.start(quarantine=False)) is None
 
 
-def test_a_seek_that_is_refused_has_made_no_table(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A blank table in the place of one that was moved away keeps it from being put back."""
-    made: list[object] = []
-    monkeypatch.setattr(commits, "create_tables", lambda *places: made.append(places))
+def test_a_refused_seek_creates_no_table(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blank table at this path would prevent moving the original table back."""
+    created: list[object] = []
+    monkeypatch.setattr(commits, "create_tables", lambda *places: created.append(places))
     scene.keep()
     Path(scene.places.target).rename(tmp_path / "aside")
     with pytest.raises(InvalidInput, match="OFFSETS_INVALID"):
         opening_of(scene, Seeking(Aim("offsets", ((0, 999),)), accept_gap=False, reason="--to 0:999")).once()
-    assert not made
+    assert not created

@@ -1,4 +1,4 @@
-"""The facts of a start, out of real logs that deltalake wrote: who vouches for what, and what is gone (docs/reference/guarantees.md)."""
+"""The start state, read from real logs that deltalake wrote (docs/reference/guarantees.md)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read(scene: Scene) -> Scene:
     return scene
 
 
-def test_nothing_at_all_is_no_table_and_no_epoch(tmp_path: Path) -> None:
+def test_an_empty_lake_has_no_table_and_no_epoch(tmp_path: Path) -> None:
     places = Places(str(tmp_path), str(tmp_path), "shop", "orders")
     state = read_start_state(None, places, Logs.of(places), lambda: None)
     assert (state.target.snapshot, state.quarantine.snapshot, state.ledger_snapshot, state.next_epoch) == (
@@ -48,8 +48,8 @@ def test_nothing_at_all_is_no_table_and_no_epoch(tmp_path: Path) -> None:
     assert (state.ledger, state.retention, state.count) == (LedgerState(), (), None)
 
 
-def test_a_table_that_is_read(read: Scene) -> None:
-    """I2: where it goes on, and what tells this very state of both tables from a copy's."""
+def test_the_state_of_a_table_with_two_batches_is_read(read: Scene) -> None:
+    """I2: the end offsets to continue at, and the snapshots that distinguish these tables from a copy."""
     state = read.start_state()
     newest, ledger = state.target.newest, state.ledger
     assert newest is not None and newest.snapshots is not None and ledger.newest is not None
@@ -69,8 +69,8 @@ def test_a_table_that_is_read(read: Scene) -> None:
 
 
 @pytest.mark.parametrize("fences", [(), ("target",), ("target", "quarantine")])
-def test_created_tables_and_fences_that_lead_nowhere_are_blank(scene: Scene, fences: tuple[str, ...]) -> None:
-    """A first start that was cut off, twice."""
+def test_created_tables_with_only_fences_are_blank(scene: Scene, fences: tuple[str, ...]) -> None:
+    """A first start was cut off twice."""
     for _ in range(2):
         if fences:
             scene.start(quarantine="quarantine" in fences)
@@ -78,18 +78,18 @@ def test_created_tables_and_fences_that_lead_nowhere_are_blank(scene: Scene, fen
     assert (state.target.blank, state.target.newest, state.target.whole_log) == (True, None, True)
     assert (state.target.epoch, state.quarantine.epoch) == (2 * len(fences[:1]), 2 * len(fences[1:]))
     scene.rows([1])
-    assert not scene.start_state().target.blank, "somebody's own rows"
+    assert not scene.start_state().target.blank, "a user's rows"
 
 
-def test_a_table_that_somebody_else_made_is_not_blank(scene: Scene) -> None:
+def test_a_table_that_another_user_created_is_not_blank(scene: Scene) -> None:
     shutil.rmtree(scene.places.target)
     write_deltalake(scene.places.target, scene.quarantine.to_pyarrow_table())
     state = scene.start_state()
     assert (state.target.blank, state.target.txn, state.target.newest) == (False, None, None)
 
 
-def test_our_creation_in_place_of_a_table_that_the_ledger_knows_is_blank(read: Scene) -> None:
-    """What `seek --to earliest` made after TABLE_REPLACED, before it was cut off."""
+def test_a_table_recreated_by_a_seek_is_blank_though_the_ledger_knows_its_predecessor(read: Scene) -> None:
+    """After TABLE_REPLACED, `seek --to earliest` created the table and was cut off."""
     shutil.rmtree(read.places.target)
     read.rows(())
     state = read.start_state()
@@ -97,7 +97,7 @@ def test_our_creation_in_place_of_a_table_that_the_ledger_knows_is_blank(read: S
     assert state.ledger.table_id not in ("", read.snapshots().table_id)
 
 
-def test_another_pipelines_commit_is_named_however_old(read: Scene) -> None:
+def test_another_pipelines_commit_is_reported_even_if_newer_ones_are_ours(read: Scene) -> None:
     shutil.rmtree(read.places.ledger)
     other = replace(read.batch_commit("batch", 9), pipeline="lab")
     assert read.start_state().target.other is None
@@ -106,7 +106,7 @@ def test_another_pipelines_commit_is_named_however_old(read: Scene) -> None:
     assert read.start_state().target.other == "lab.orders"
 
 
-def test_a_fence_moves_the_epoch_and_nothing_else(read: Scene) -> None:
+def test_a_fence_changes_only_the_epoch(read: Scene) -> None:
     read.start(quarantine=False)
     state = read.start_state()
     assert (state.target.txn, state.quarantine.epoch, state.next_epoch) == (BatchId(2, FENCE), 1, 3)
@@ -114,7 +114,7 @@ def test_a_fence_moves_the_epoch_and_nothing_else(read: Scene) -> None:
 
 
 @pytest.mark.parametrize("ledger", [True, False])
-def test_where_the_log_was_cleaned_only_the_ledger_vouches(read: Scene, ledger: bool) -> None:
+def test_with_a_cleaned_log_the_newest_batch_comes_from_the_ledger(read: Scene, ledger: bool) -> None:
     """I2, and HISTORY_GONE without it."""
     read.target.optimize.compact()
     read.clean("target", 5)
@@ -131,27 +131,27 @@ def test_where_the_log_was_cleaned_only_the_ledger_vouches(read: Scene, ledger: 
     assert state.count is not None and (state.count.missing, state.count.unknown) == ((), ())
 
 
-def test_what_is_missing_is_counted_where_only_the_ledger_vouches(read: Scene) -> None:
+def test_missing_rows_are_counted_if_only_the_ledger_has_the_batches(read: Scene) -> None:
     read.take(3, 4)
     read.clean("target", 5)
     count = read.start_state().count
     assert count is not None and len(count.missing) == 1 and "2" in count.missing[0]
 
 
-def test_a_restore_between_a_batchs_look_and_its_commit_is_seen(read: Scene) -> None:
-    """I1: the batch began before it, and Delta let it in behind it."""
+def test_a_restore_between_a_batchs_snapshot_and_its_commit_is_noticed(read: Scene) -> None:
+    """I1: the batch started before the RESTORE, and Delta accepted its commit after it."""
     batch_commit = read.cut_off(20, 30)
     read.target.restore(1)
     read.rows(range(20, 30), batch_commit=batch_commit)
     assert read.start_state().target.replaced == Replaced(5, "RESTORE")
 
 
-def test_a_quarantine_that_was_put_back_has_another_stamp_or_too_low_a_version(read: Scene) -> None:
+def test_a_quarantine_restored_from_a_copy_has_another_stamp_or_too_low_a_version(read: Scene) -> None:
     then = read.snapshots("quarantine")
     files = Path(read.places.quarantine) / "_delta_log"
     commit = files / f"{then.version:020}.json"
     kept = commit.read_bytes()
-    commit.write_bytes(kept + b"\n")  # another commit of this number
+    commit.write_bytes(kept + b"\n")  # another commit with this version
     assert read.start_state().quarantine.stamp_then not in ("", then.stamp)
     commit.unlink()
     state = read.start_state()
@@ -161,8 +161,8 @@ def test_a_quarantine_that_was_put_back_has_another_stamp_or_too_low_a_version(r
     )
 
 
-def test_a_target_that_was_put_back_is_told_by_what_quarantine_and_newest_batch_looked_at(read: Scene) -> None:
-    """I6: the copy holds all that its own log tells of; behind it somebody may have written."""
+def test_a_target_restored_from_a_copy_is_noticed_by_the_snapshots_of_later_commits(read: Scene) -> None:
+    """I6: the copy agrees with its own log, and others may have written to it since."""
     copy = f"{read.places.target}-copy"
     shutil.copytree(read.places.target, copy)
     assert read.start_state().target.copy is None
@@ -178,11 +178,11 @@ def test_a_target_that_was_put_back_is_told_by_what_quarantine_and_newest_batch_
     read.rows(())
     assert "its table id is" in (read.start_state().target.copy or "")
     read.start()
-    assert read.start_state().target.copy is None, "a seek has seen it"
+    assert read.start_state().target.copy is None, "a seek has seen this table"
 
 
-def test_the_quarantines_batches_are_looked_for_only_as_far_as_the_target_settles_them(read: Scene) -> None:
-    """I7: what is behind a commit that the target's newest batch follows is committed, or left on purpose."""
+def test_quarantined_batches_are_searched_only_back_to_the_targets_newest_batch(read: Scene) -> None:
+    """I7: records older than the quarantine commit that the target's newest batch follows are committed or left on purpose."""
 
     def quarantine(state: StartState) -> tuple[BatchId | None, bool]:
         return state.quarantine.newest, state.quarantine.whole_log
@@ -198,14 +198,14 @@ def test_the_quarantines_batches_are_looked_for_only_as_far_as_the_target_settle
     assert quarantine(read.start_state()) == (None, True)
     read.clean("quarantine", 6)
     assert quarantine(read.start_state()) == (None, True), "the fence of this epoch is still there"
-    read.records([99])  # somebody's own
+    read.records([99])  # a user's own record
     read.clean("quarantine", 8)
-    assert quarantine(read.start_state()) == (None, False), "nobody can tell"
+    assert quarantine(read.start_state()) == (None, False), "the log cannot tell any more"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "{}"])
-def test_a_checkpoint_whose_file_is_torn_tells_its_epoch_and_no_table(scene: Scene, text: str) -> None:
-    """I2: it never holds a start up; but no checkpoint of Spark's is begun in a folder that is there."""
+def test_a_checkpoint_with_a_torn_file_gives_its_epoch_and_no_table_id(scene: Scene, text: str) -> None:
+    """I2: it does not block a start, but the next epoch must not reuse an existing checkpoint folder."""
     scene.checkpoint(3)
     scene.checkpoint(12, text)
     for name in ("x", "13.tmp", "²", "99999999999", "-14"):
@@ -214,7 +214,7 @@ def test_a_checkpoint_whose_file_is_torn_tells_its_epoch_and_no_table(scene: Sce
     assert (state.checkpoint.epoch, state.checkpoint.table_id, state.next_epoch) == (12, "", 13)
 
 
-def test_the_newest_checkpoint_tells_its_table(scene: Scene) -> None:
+def test_the_table_id_comes_from_the_newest_checkpoint(scene: Scene) -> None:
     scene.checkpoint(9, table_id="a")
     scene.checkpoint(10, table_id="b")
     found = read_checkpoint(LocalFiles(), scene.places.checkpoint)
@@ -222,8 +222,8 @@ def test_the_newest_checkpoint_tells_its_table(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("table", ["target", "quarantine", "ledger"])
-def test_a_torn_log_is_named_and_so_is_a_ledger_without_its_files(read: Scene, table: str) -> None:
-    """I6: deltalake would say it in words of its own."""
+def test_a_torn_log_and_a_ledger_without_its_files_are_refused_by_name(read: Scene, table: str) -> None:
+    """I6: deltalake's own error would not name the problem."""
     if table == "ledger":
         for path in Path(read.places.ledger).glob("*.parquet"):
             path.unlink()
@@ -235,19 +235,19 @@ def test_a_torn_log_is_named_and_so_is_a_ledger_without_its_files(read: Scene, t
         read.start_state()
 
 
-def test_what_a_run_commits_during_a_look_is_never_taken_for_a_loss(read: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ingest status` beside a run said TABLE_REWOUND: it had read the target before a batch, and the ledger behind it."""
+def test_commits_of_a_run_while_the_state_is_read_are_never_mistaken_for_a_loss(read: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ingest status` during a run once reported TABLE_REWOUND: it read the target before a batch and the ledger after it."""
     from ingest.recovery import state_reader as module
     from ingest.recovery.decision import Start, decide
 
     for name in ("read_checkpoint", "read_ledger", "read_target", "read_quarantine"):
         real = getattr(module, name)
 
-        def beside(*words: object, real: object = real) -> object:
+        def read_after_a_batch(*arguments: object, real: object = real) -> object:
             before = read.number * 10 - 20
             read.batch(before, before + 10, range(before, before + 9), (before + 9,))
             read.keep()
-            return real(*words)  # type: ignore[operator]
+            return real(*arguments)  # type: ignore[operator]
 
-        monkeypatch.setattr(module, name, beside)
+        monkeypatch.setattr(module, name, read_after_a_batch)
     assert isinstance(decide(read.start_state()), Start)

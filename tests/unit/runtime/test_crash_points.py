@@ -1,4 +1,4 @@
-"""Crash points act only where a lake says that it is scratch, and the environment names this very point and batch."""
+"""Crash points act only if the lake is marked as scratch and the environment names exactly this point and batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingest.runtime.errors import InvalidInput
 
 pytestmark = pytest.mark.unit
 
-JVM = 2**22 + 1  # no process
+JVM = 2**22 + 1  # no such process
 
 
 @pytest.fixture(autouse=True)
@@ -47,14 +47,14 @@ def injects(point: str, batch: int) -> bool:
     return False
 
 
-def test_a_fault_strikes_at_its_point_in_its_batch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_injected_only_at_its_point_in_its_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_FAULT", "after_target:raise@3")
     arm(lake(tmp_path / "lake", scratch=True))
     assert [(point, batch) for point in crash_points.INSIDE for batch in range(6) if injects(point, batch)] == [("after_target", 3)]
 
 
 @pytest.mark.parametrize("text", ["after_target:raise@3", "during_target:kill@3", "no fault at all"])
-def test_a_lake_that_is_not_scratch_is_never_struck_and_no_watcher_starts(
+def test_no_fault_is_injected_into_a_lake_that_is_not_scratch_and_no_watcher_starts(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGEST_FAULT", text)
@@ -63,20 +63,18 @@ def test_a_lake_that_is_not_scratch_is_never_struck_and_no_watcher_starts(
     assert not any(injects(point, 3) for point in crash_points.INSIDE)
 
 
-def test_a_scratch_lake_is_not_struck_unless_the_environment_asks_for_it(tmp_path: Path) -> None:
+def test_no_fault_is_injected_into_a_scratch_lake_unless_the_environment_asks_for_it(tmp_path: Path) -> None:
     arm(lake(tmp_path / "lake", scratch=True))
     assert not any(injects(point, batch) for point in crash_points.INSIDE for batch in range(6))
 
 
-def test_the_page_of_faults_names_every_point() -> None:
+def test_the_page_of_faults_names_every_crash_point() -> None:
     page = (Path(__file__).parents[3] / "docs" / "explanation" / "faults.md").read_text(encoding="utf-8")
     section = page.split("## Crash points")[1].split("## ")[0]
     assert sorted(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", section)) == sorted(crash_points.INSIDE + crash_points.WATCHED)
 
 
-def test_what_was_armed_for_a_scratch_lake_strikes_no_other_lake_of_the_same_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_armed_for_a_scratch_lake_is_not_injected_into_another_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_FAULT", "after_target:raise@3")
     arm(lake(tmp_path / "scratch", scratch=True))
     arm(lake(tmp_path / "lake", scratch=False))
@@ -86,7 +84,7 @@ def test_what_was_armed_for_a_scratch_lake_strikes_no_other_lake_of_the_same_pro
 @pytest.mark.parametrize(
     "text", ["after_target", "after_target:kill", "after_target:kill@x", "nowhere:kill@1", "after_target:jump@1", "during_target:raise@1"]
 )
-def test_a_fault_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_fault_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="FAULT_INVALID"):
         crash_points.parse(text)
 
@@ -95,8 +93,8 @@ SLEEPER = "import subprocess, sys, time; print(subprocess.Popen(['sleep', '60'])
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_kill_is_of_the_whole_group_where_python_leads_one_and_else_of_the_processes_alone(leads: bool) -> None:
-    """A JVM of its own group is killed in both cases; a child (Spark's Python workers) goes with its group."""
+def test_a_kill_hits_the_whole_process_group_if_python_leads_one_else_only_the_processes(leads: bool) -> None:
+    """A JVM in its own group is killed in both cases. Children (Spark's Python workers) are killed with their group."""
     with (
         subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True, start_new_session=leads) as python,
         subprocess.Popen(["sleep", "60"], start_new_session=True) as jvm,

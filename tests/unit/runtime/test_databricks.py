@@ -1,4 +1,4 @@
-"""What is different where Databricks has started Spark: settings, storage, exit codes."""
+"""Differences if Databricks started Spark: settings, storage and exit codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def on_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(databricks.VARIABLE, "17.3")
 
 
-def test_a_session_of_the_platform_is_given_what_decides_rows_and_nothing_of_the_platforms_own() -> None:
+def test_a_platform_session_gets_settings_that_affect_rows_and_none_of_the_platforms_own() -> None:
     given = spark.settable()
     assert given.items() < spark.PINNED.items()
     assert {"spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive"} <= given.keys()
@@ -36,32 +36,34 @@ def test_a_session_of_the_platform_is_given_what_decides_rows_and_nothing_of_the
 
 @pytest.mark.usefixtures("on_databricks")
 @pytest.mark.parametrize("location", [f"{VOLUME}/lake", "dbfs:/lake", "lake", "/lake", "s3://bucket/lake"])
-def test_on_databricks_a_location_is_the_platforms_storage(location: str) -> None:
+def test_on_databricks_a_location_is_in_the_platforms_storage(location: str) -> None:
     assert not is_local(location)
 
 
 @pytest.mark.usefixtures("on_databricks")
-def test_on_databricks_a_file_uri_is_the_drivers_disk() -> None:
+def test_on_databricks_a_file_uri_is_on_the_drivers_disk() -> None:
     assert is_local("file:/local_disk0/lake")
 
 
-def test_elsewhere_a_path_is_the_machines_disk_as_before() -> None:
+def test_elsewhere_a_path_is_on_the_local_disk() -> None:
     assert is_local(f"{VOLUME}/lake")
     assert is_local("lake")
     assert not is_local("dbfs:/lake")
 
 
 @pytest.mark.usefixtures("on_databricks")
-def test_a_volume_is_given_to_spark_as_it_was_written_and_no_lock_log_or_page_is_put_into_it() -> None:
+def test_a_volume_path_is_passed_to_spark_unchanged_and_gets_no_lock_log_or_page() -> None:
     places = Places(f"{VOLUME}/lake/", f"{VOLUME}/checkpoints", "shop", "orders")
     assert places.target == f"{VOLUME}/lake/shop/orders/target"
     assert places.checkpoint == f"{VOLUME}/checkpoints/shop/orders"
     assert table_lock.folder(places) is None
     assert not str(log_folder(f"{VOLUME}/lake")).startswith("/Volumes")
-    assert pages_folder(places) == Path.cwd() / "data_docs/shop/orders", "GX writes plain files, and the pages of the docs say where"
+    assert pages_folder(places) == Path.cwd() / "data_docs/shop/orders", "GX writes plain files, and the documentation says where"
 
 
-def test_the_doctor_asks_for_java_and_jars_only_where_no_platform_brings_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_doctor_checks_java_and_jars_only_if_the_platform_does_not_provide_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(environment, "_broker", lambda servers: "not asked")
     monkeypatch.setattr(environment, "_jars", lambda jar_set: "not read")
 
@@ -73,7 +75,7 @@ def test_the_doctor_asks_for_java_and_jars_only_where_no_platform_brings_them(mo
     assert here - checks() == {"java", "jars"}
 
 
-def test_the_entry_point_returns_when_all_is_well_since_databricks_takes_every_exit_for_a_failure(
+def test_the_entry_point_returns_on_success_because_databricks_treats_any_exit_as_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["ingest", "verify", "--help"])
@@ -81,7 +83,7 @@ def test_the_entry_point_returns_when_all_is_well_since_databricks_takes_every_e
     assert "--checkpoints" in capsys.readouterr().out
 
 
-def test_the_entry_point_raises_when_something_is_wrong(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_entry_point_exits_on_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["ingest", "verify", "--no-such-option"])
     with pytest.raises(SystemExit) as ended:
         application.main()

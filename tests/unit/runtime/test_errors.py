@@ -1,4 +1,4 @@
-"""Errors: a family is an exit code, a message has three parts, and of several codes the most severe wins."""
+"""Errors: each family has an exit code, a message has three parts, and the most severe of several codes wins."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ingest.runtime.errors import SEVERITY, Bug, IngestError, InvalidEnvironment
 
 
 @pytest.mark.parametrize("family, code", [(InvalidInput, 2), (Refused, 3), (InvalidEnvironment, 4), (RunStopped, 5), (IngestError, 70)])
-def test_each_family_has_its_exit_code_and_says_what_was_found_expected_and_what_mends_it(family: type[IngestError], code: int) -> None:
+def test_each_family_has_its_exit_code_and_a_message_with_found_expected_and_remedy(family: type[IngestError], code: int) -> None:
     error = family("A_CODE", "this was found.", expected="that.", remedy="do so.")
     assert error.exit_code == code
     assert error.as_dict() == {"code": "A_CODE", "found": "this was found.", "expected": "that.", "remedy": "do so."}
     assert str(error) == "A_CODE: this was found. Expected: that. Remedy: do so."
 
 
-def test_a_bug_of_ours_asks_for_a_report() -> None:
+def test_a_bug_asks_the_user_for_a_report() -> None:
     bug = Bug("A_CODE", "this.", expected="that.")
     assert bug.exit_code == 70 and "report" in bug.remedy
 
@@ -28,5 +28,5 @@ def test_the_most_severe_code_wins_in_any_order() -> None:
         assert most_severe([first, second]) == most_severe([second, first]) == most_severe([0, second, first]) == first
 
 
-def test_without_a_code_all_is_well() -> None:
+def test_without_codes_the_exit_code_is_0() -> None:
     assert most_severe([]) == 0

@@ -1,4 +1,4 @@
-"""Jars are fetched once, checked against the lock, and never half there."""
+"""Jars are downloaded once, checked against the lock file, and never left incomplete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PINNED = Jar(JarSet.SPARK, "org.example", "thing", "1.0", len(CONTENT), hashlib.
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a lock of one jar that no repository has."""
+    """An empty cache, and a lock file with one jar that no public repository has."""
     monkeypatch.setenv("INGEST_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(jars, "locked", lambda jar_set: (PINNED,) if jar_set is JarSet.SPARK else ())
     return tmp_path / "cache"
@@ -32,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An Ivy settings file, named as for a mirror, of a repository that is a folder; returns where its one jar belongs."""
+    """A folder as an Ivy repository, configured by an Ivy settings file as for a mirror. Returns the path for its only jar."""
     settings = tmp_path / "mirror.xml"
     settings.write_text(
         '<ivysettings><settings defaultResolver="mirror"/><resolvers><filesystem name="mirror">'
@@ -48,21 +48,21 @@ def no_java(*arguments: object, **options: object) -> None:
     raise AssertionError("a process was started")
 
 
-def test_jar_that_fits_its_sum_is_fetched_once_and_later_calls_start_no_java(
+def test_a_jar_with_the_right_checksum_is_downloaded_once_and_later_calls_start_no_java(
     cache: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.write_bytes(CONTENT)
-    said: list[str] = []
-    (fetched,) = jars.ensure(JarSet.SPARK, said.append)
+    messages: list[str] = []
+    (fetched,) = jars.ensure(JarSet.SPARK, messages.append)
     assert fetched.read_bytes() == CONTENT
-    assert len(said) == 1
+    assert len(messages) == 1
     monkeypatch.setattr(subprocess, "run", no_java)
-    assert jars.ensure(JarSet.SPARK, said.append) == (fetched,)
-    assert len(said) == 1
+    assert jars.ensure(JarSet.SPARK, messages.append) == (fetched,)
+    assert len(messages) == 1
     assert sorted(file.name for file in fetched.parent.iterdir()) == [PINNED.file_name]  # no scratch folder left
 
 
-def test_jar_with_another_content_is_deleted_and_named_with_both_sums(cache: Path, repository: Path) -> None:
+def test_a_jar_with_other_content_is_deleted_and_reported_with_both_checksums(cache: Path, repository: Path) -> None:
     wrong = b"BYTES of a jar"
     repository.write_bytes(wrong)
     with pytest.raises(InvalidEnvironment, match="JARS_CORRUPT") as refused:
@@ -70,11 +70,11 @@ def test_jar_with_another_content_is_deleted_and_named_with_both_sums(cache: Pat
     assert hashlib.sha256(wrong).hexdigest() in refused.value.found
     assert PINNED.sha256 in refused.value.expected
     assert not list(cache.rglob("*.jar"))
-    repository.write_bytes(CONTENT)  # and the wrong one is not remembered
+    repository.write_bytes(CONTENT)  # the wrong jar was not cached
     assert jars.ensure(JarSet.SPARK)[0].read_bytes() == CONTENT
 
 
-def test_torn_jar_in_the_cache_is_fetched_again(cache: Path, repository: Path) -> None:
+def test_a_truncated_jar_in_the_cache_is_downloaded_again(cache: Path, repository: Path) -> None:
     repository.write_bytes(CONTENT)
     (file,) = jars.ensure(JarSet.SPARK)
     file.write_bytes(CONTENT[:3])
@@ -82,7 +82,7 @@ def test_torn_jar_in_the_cache_is_fetched_again(cache: Path, repository: Path) -
     assert jars.ensure(JarSet.SPARK)[0].read_bytes() == CONTENT
 
 
-def test_jar_that_rotted_in_the_cache_is_found_and_discarded(cache: Path, repository: Path) -> None:
+def test_a_corrupt_jar_in_the_cache_is_found_and_discarded(cache: Path, repository: Path) -> None:
     repository.write_bytes(CONTENT)
     (file,) = jars.ensure(JarSet.SPARK)
     file.write_bytes(CONTENT[::-1])
@@ -91,7 +91,7 @@ def test_jar_that_rotted_in_the_cache_is_found_and_discarded(cache: Path, reposi
     assert not file.exists()
 
 
-def test_no_network_is_one_clear_error_that_names_log_and_mirror_setting(
+def test_without_a_network_one_error_names_the_mirror_setting_and_a_log_is_written(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = tmp_path / "unreachable.xml"
@@ -107,14 +107,14 @@ def test_no_network_is_one_clear_error_that_names_log_and_mirror_setting(
     assert (cache / "fetch.log").stat().st_size > 0
 
 
-def test_cache_that_cannot_be_a_folder_is_an_error_that_names_the_setting(cache: Path) -> None:
+def test_a_cache_path_that_is_a_file_is_an_error_that_names_the_setting(cache: Path) -> None:
     cache.write_text("a file", encoding="utf-8")
     with pytest.raises(InvalidEnvironment, match="JARS_UNREACHABLE") as refused:
         jars.ensure(JarSet.SPARK)
     assert "INGEST_CACHE" in refused.value.remedy
 
 
-def test_full_disk_is_named_as_such_and_not_as_a_network_trouble(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_as_such_and_not_as_a_network_error(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def disk_is_full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -124,7 +124,7 @@ def test_full_disk_is_named_as_such_and_not_as_a_network_trouble(cache: Path, mo
         jars.ensure(JarSet.SPARK)
 
 
-def test_two_first_starts_at_once_both_get_whole_jars(cache: Path, repository: Path) -> None:
+def test_two_simultaneous_first_starts_both_get_complete_jars(cache: Path, repository: Path) -> None:
     repository.write_bytes(CONTENT)
     program = (
         "from ingest.runtime import jars\n"
@@ -136,14 +136,14 @@ def test_two_first_starts_at_once_both_get_whole_jars(cache: Path, repository: P
     assert [process.communicate(timeout=60)[0].strip() for process in running] == [CONTENT, CONTENT]
 
 
-def test_lock_pins_every_jar_of_both_sets_by_size_and_sum() -> None:
+def test_the_lock_file_pins_every_jar_of_both_sets_by_size_and_checksum() -> None:
     for jar_set, at_least in ((JarSet.SPARK, 8), (JarSet.BROKER, 40)):
         pinned = jars.locked(jar_set)
         assert len({jar.file_name for jar in pinned}) == len(pinned) >= at_least
         assert all(len(jar.sha256) == 64 and jar.size_bytes > 0 for jar in pinned)
 
 
-def test_sets_may_share_a_cache_because_no_file_name_means_two_contents() -> None:
+def test_both_sets_can_share_a_cache_because_no_file_name_has_two_contents() -> None:
     sums: dict[str, set[str]] = {}
     for jar_set in JarSet:
         for jar in jars.locked(jar_set):
@@ -151,14 +151,14 @@ def test_sets_may_share_a_cache_because_no_file_name_means_two_contents() -> Non
     assert all(len(different) == 1 for different in sums.values())
 
 
-def test_a_cache_that_cannot_take_the_archive_of_classes_costs_time_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache filled by somebody else, mounted to be read only."""
+def test_a_cache_that_cannot_store_the_class_archive_is_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example a shared cache that is mounted read-only. It only costs time."""
     monkeypatch.setenv("INGEST_CACHE", str(tmp_path))
     (tmp_path / "classes").write_text("", encoding="utf-8")
     assert class_archive.make() is False
 
 
-def test_the_archive_in_use_outlives_newer_ones_that_nobody_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_class_archive_in_use_outlives_newer_unused_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_CACHE", str(tmp_path))
     used = class_archive.path()
     used.parent.mkdir()
@@ -171,8 +171,8 @@ def test_the_archive_in_use_outlives_newer_ones_that_nobody_uses(tmp_path: Path,
     assert {*used.parent.iterdir()} == {used, *others[1:]}
 
 
-def test_an_installation_that_is_made_anew_in_the_same_folder_has_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java takes no archive of jars with another time, and says nothing: a start would take twice as long for good."""
+def test_a_reinstallation_in_the_same_folder_has_another_class_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java silently ignores an archive of jars with another modification time. Every later start would take twice as long."""
     jar = tmp_path / "pyspark" / "jars" / "spark.jar"
     jar.parent.mkdir(parents=True)
     jar.touch()

@@ -1,4 +1,4 @@
-"""Folders for what JVMs put down for a while: those of ended runs are removed, those in use never."""
+"""Folders for temporary files of JVMs: those of ended runs are removed, those in use are kept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ended() -> int:
     return process.pid
 
 
-def test_a_folder_is_made_anew_and_removed_with_the_one_above_it(tmp_path: Path) -> None:
+def test_each_call_creates_a_new_folder_and_the_last_removal_removes_its_parent(tmp_path: Path) -> None:
     first, second = jvm_folder.make(tmp_path), jvm_folder.make(tmp_path)
     assert first != second and {first.parent, second.parent} == {tmp_path / "tmp"}
     (first / "liblz4-java.so").touch()
@@ -35,7 +35,7 @@ def test_a_folder_is_made_anew_and_removed_with_the_one_above_it(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_run_has_left_is_removed_unless_its_jvm_or_another_host_may_still_use_it(tmp_path: Path, ended: int) -> None:
+def test_the_folder_of_a_killed_run_is_removed_unless_its_jvm_or_another_host_may_use_it(tmp_path: Path, ended: int) -> None:
     root = tmp_path / "tmp"
     left, used, elsewhere, alive = (
         root / f"{host}-{pid}-x{at}"
@@ -45,7 +45,7 @@ def test_what_a_killed_run_has_left_is_removed_unless_its_jvm_or_another_host_ma
         folder.mkdir(parents=True)
     jvm = subprocess.Popen([sys.executable, "-c", "input()", f"-Djava.io.tmpdir={used}"], stdin=subprocess.PIPE)
     try:
-        # A process that has just begun has no command line yet.
+        # A process that has just started has no command line yet.
         until(lambda: any(str(used) in word for word in psutil.Process(jvm.pid).cmdline()), "the command line of the JVM", DEADLINE_S)
         made = jvm_folder.make(tmp_path)
         assert {*root.iterdir()} == {used, elsewhere, alive, made}

@@ -1,4 +1,4 @@
-"""The options with which a session's JVM starts."""
+"""The options of a session's JVM."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.unit
 
 
 def java_options(folder: Path, monkeypatch: pytest.MonkeyPatch, *, short: bool = False) -> str:
-    """What the driver's JVM would get; it is not started."""
+    """The Java options for the driver's JVM, which is not started."""
     given: dict[str, str] = {}
     for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("JAVA_HOME", "PYSPARK_PYTHON"):  # it sets them for the JVM
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON"):  # `spark.start` sets them for the JVM
         monkeypatch.setenv(name, os.environ.get(name, ""))
     monkeypatch.setattr(java, "find", lambda: Java(Path("/java"), Path("/java/bin/java"), 17))
     monkeypatch.setattr(jars, "ensure", lambda _: ())
@@ -47,7 +47,7 @@ def java_options(folder: Path, monkeypatch: pytest.MonkeyPatch, *, short: bool =
     return given["spark.driver.extraJavaOptions"]
 
 
-def test_a_short_run_has_one_compiler_unless_its_caller_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_run_uses_one_compiler_unless_the_user_sets_another_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INGEST_DRIVER_JAVA_OPTIONS", raising=False)
     assert spark.ONE_COMPILER in java_options(tmp_path, monkeypatch, short=True)
     assert spark.ONE_COMPILER not in java_options(tmp_path, monkeypatch)

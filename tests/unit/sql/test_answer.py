@@ -1,4 +1,4 @@
-"""An answer of `ingest sql`: CSV, JSON and a table of it, types by their names of SQL, and what asking for one needs."""
+"""Answers of `ingest sql`: CSV, JSON and table output, SQL type names, and the libraries that a query loads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def answer(columns: dict[str, pa.Array] | None = None) -> Answer:
     )
 
 
-def test_csv_quotes_as_rfc_4180_says() -> None:
+def test_csv_is_quoted_as_in_rfc_4180() -> None:
     out = io.StringIO(newline="")
     write_csv(answer(), out)
     assert out.getvalue().startswith(
@@ -66,7 +66,7 @@ def test_json_is_one_document_with_columns_and_rows() -> None:
     assert json.loads(out.getvalue())["rows"] == []
 
 
-def test_a_table_is_aligned_with_numbers_to_the_right_and_steers_no_terminal() -> None:
+def test_a_table_is_aligned_with_numbers_right_and_cannot_control_the_terminal() -> None:
     out = io.StringIO()
     write_table(answer({"id": pa.array(["a", None]), "n": pa.array([1, 1000])}), out, 80)
     assert [line.rstrip() for line in out.getvalue().splitlines()] == ["id        n", "───────────", "a         1", "NULL   1000", "2 rows"]
@@ -86,7 +86,7 @@ def test_a_table_is_aligned_with_numbers_to_the_right_and_steers_no_terminal() -
     assert out.getvalue() == "a\n  b\n"
 
 
-def test_what_json_has_no_word_for_is_text() -> None:
+def test_values_without_a_json_type_become_text() -> None:
     values = [
         float("nan"),
         float("-inf"),
@@ -100,7 +100,7 @@ def test_what_json_has_no_word_for_is_text() -> None:
     assert plain(values) == ["NaN", "-Infinity", 0.5, "100", "2025-01-02", "2025-01-02T00:00:00", "86400.000001", {"k": "eA=="}]
 
 
-def test_two_columns_of_one_name_and_nanoseconds_are_no_problem() -> None:
+def test_two_columns_of_one_name_and_nanosecond_timestamps_are_supported() -> None:
     stamps = pa.array([1_735_787_045_678_901_234], pa.timestamp("ns", "UTC"))
     batch = pa.RecordBatch.from_arrays([stamps, pa.array(["x"])], names=["a", "a"])
     found = Answer(
@@ -122,7 +122,7 @@ def test_two_columns_of_one_name_and_nanoseconds_are_no_problem() -> None:
         (pa.null(), "VOID"),
     ],
 )
-def test_types_have_their_names_of_sql(kind: pa.DataType, expected: str) -> None:
+def test_types_have_their_sql_names(kind: pa.DataType, expected: str) -> None:
     assert sql_type(kind) == expected
 
 
@@ -133,8 +133,8 @@ def test_nested_values_and_intervals_of_the_engine_become_json() -> None:
     assert json.loads(out.getvalue())["rows"] == [[[1, 2], {"x": 1.5}, "1 months 0 days 0 seconds", "0"]]
 
 
-def test_an_answer_whose_reader_is_gone_is_no_failure() -> None:
-    """`ingest sql … | head -1`; 1 is the code of what was found to be wrong."""
+def test_a_closed_output_pipe_is_not_a_failure() -> None:
+    """As in `ingest sql … | head -1`. Exit code 1 is reserved for findings."""
     reader, writer = os.pipe()
     os.close(reader)
     words = [sys.executable, "-m", "ingest", "sql", "--questions"]
@@ -144,7 +144,7 @@ def test_an_answer_whose_reader_is_gone_is_no_failure() -> None:
 
 
 def test_an_answer_needs_neither_a_jvm_nor_pyspark(tmp_path: Path) -> None:
-    """That is what makes it quick; in an environment where no Java is to be found."""
+    """That makes it quick. The environment of this process has no Java."""
     table = tmp_path / "lake" / "shop" / "orders" / "ledger"
     write_deltalake(str(table), pa.table({"kind": ["batch", "batch"], "inserted": [2, 3]}))
     code = "import sys; from ingest.cli.app import main; main(); assert not {'pyspark', 'py4j'} & sys.modules.keys(), 'Spark was imported'"

@@ -1,4 +1,4 @@
-"""The tables of `ingest sql` by their names, and `--at`: which version of which is meant, told from the logs alone."""
+"""Table names in `ingest sql`, and `--at`: the table versions that it means, found from the logs alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def contract(table: str) -> Contract:
 
 
 def log(lake: Path, table: str, *minutes: int, kind: str = "target", first: int = 0) -> None:
-    """Commits so many minutes after BEGAN, from version `first` on."""
+    """Commits at these minutes after BEGAN, from version `first` on."""
     folder = lake / "p" / table / kind / "_delta_log"
     folder.mkdir(parents=True)
     for version, minute in enumerate(minutes, first):
@@ -36,7 +36,7 @@ def log(lake: Path, table: str, *minutes: int, kind: str = "target", first: int 
 
 @pytest.fixture
 def known(tmp_path: Path) -> Catalog:
-    """Orders of minutes 0, 10, 20 with a ledger of minute 1; payments whose log begins with version 7, of minute 15."""
+    """Orders: minutes 0, 10, 20 and a ledger at minute 1. Payments: the log starts with version 7 at minute 15."""
     log(tmp_path, "orders", 0, 10, 20)
     log(tmp_path, "orders", 1, kind="ledger")
     log(tmp_path, "payments", 15, 25, first=7)
@@ -62,7 +62,7 @@ def test_a_time_means_each_tables_last_commit_at_or_before_it(known: Catalog, mi
     assert versions(at_time(known, BEGAN + timedelta(minutes=minute), FILES)) == found
 
 
-def test_what_was_not_there_yet_is_absent_with_its_reason(known: Catalog) -> None:
+def test_a_table_that_did_not_exist_at_the_time_is_absent_with_its_reason(known: Catalog) -> None:
     then = at_time(known, BEGAN, FILES)
     reasons = dict(then.absent)
     assert reasons["p.orders__ledger"] == "it was created at 2025-01-02T03:05:05Z"
@@ -71,7 +71,7 @@ def test_what_was_not_there_yet_is_absent_with_its_reason(known: Catalog) -> Non
     assert at_time(known, BEGAN - timedelta(milliseconds=1), FILES).tables == ()
 
 
-def test_a_version_is_of_the_named_table_and_not_beyond_its_newest(known: Catalog) -> None:
+def test_a_version_applies_to_the_named_table_only_and_must_exist(known: Catalog) -> None:
     assert versions(at_version(known, "p.orders", 1, FILES)) == {"orders": 1, "orders__ledger": None, "payments": None}
     with pytest.raises(InvalidInput, match="SQL_AT_UNKNOWN") as caught:
         at_version(known, "orders", 3, FILES)
@@ -96,7 +96,7 @@ def test_at_is_a_version_or_a_time(text: str, expected: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "²", "yesterday", "1.5", "2025-13-01", "0001-01-01T00:00:00+05:00"])
-def test_anything_else_is_no_version_and_no_time(text: str) -> None:
+def test_at_refuses_text_that_is_neither_a_version_nor_a_time(text: str) -> None:
     with pytest.raises(InvalidInput, match="SQL_AT_INVALID"):
         parse_at(text)
 
@@ -105,7 +105,7 @@ def tables(*given: tuple[str, str, Kind]) -> Catalog:
     return Catalog(tuple(LakeTable(pipeline, table, kind, f"/{pipeline}/{table}/{kind}") for pipeline, table, kind in given))
 
 
-def test_a_name_stands_for_one_table_or_for_none() -> None:
+def test_a_name_means_exactly_one_table_or_none() -> None:
     known = tables(("a", "x", "target"), ("b", "x", "target"), ("a", "x", "ledger"), ("a", "x__ledger", "target"), ("a", "y", "quality"))
     assert {name: each.path for name, each in known.names.items()} == {
         "a.x": "/a/x/target",

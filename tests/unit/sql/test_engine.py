@@ -1,4 +1,4 @@
-"""The engine of `ingest sql` without Spark: where it differs from Spark's, as the page says, and what it asks back."""
+"""The engine of `ingest sql` without Spark: its documented differences from Spark, and its error messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingest.sql.catalog import Catalog
 from ingest.sql.engine import without_spark
 
 
-def test_a_query_that_needs_no_table_runs_where_there_is_none() -> None:
+def test_a_query_without_tables_runs_even_if_the_lake_has_none() -> None:
     assert list(without_spark(Catalog(()))("SELECT 1 AS a", None).rows()) == [(1,)]
     with pytest.raises(InvalidInput, match="ingest run"):
         without_spark(Catalog(()))("SELECT * FROM orders", None)
@@ -46,12 +46,12 @@ def test_a_query_that_needs_no_table_runs_where_there_is_none() -> None:
         ("SELECT from_unixtime(0)", datetime(1970, 1, 1)),
     ],
 )
-def test_the_engine_without_spark_differs_from_it_as_the_page_says(sql: str, found: object) -> None:
-    """docs/how-to/sql-questions.md, what both engines understand: where both answer, and not the same."""
+def test_the_engine_without_spark_differs_from_spark_as_documented(sql: str, found: object) -> None:
+    """docs/how-to/sql-questions.md, "What both engines understand": statements that both run, with different results."""
     assert list(without_spark(Catalog(()))(sql, None).rows()) == [(found,)]
 
 
-def test_what_an_engine_asks_back_ends_with_one_mark() -> None:
+def test_a_suggestion_of_the_engine_ends_with_one_question_mark() -> None:
     with pytest.raises(InvalidInput, match="SQL_FAILED") as caught:
         without_spark(Catalog(()))("SELECT A FROM (SELECT 1 AS a)", None)
     assert caught.value.found.endswith("Did you mean 'a'?")

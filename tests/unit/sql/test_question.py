@@ -1,4 +1,4 @@
-"""The ready questions of `ingest sql`: filled from the contract, as the page shows them."""
+"""The built-in questions of `ingest sql`: filled in from the contract, as the page shows them."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_a_question_is_filled_with_the_contracts_own_names() -> None:
         question("batch")
 
 
-def test_a_record_in_quarantine_whose_bytes_are_no_text_hinders_the_others_in_no_answer(tmp_path: Path) -> None:
-    """Of a raw topic any record may be so, whatever its reason is."""
+def test_a_quarantined_record_that_is_not_text_does_not_hide_the_others_in_an_answer(tmp_path: Path) -> None:
+    """In a raw topic, any record may be like that, whatever its reason."""
     held = {"not_utf8": b"\xff", "broken_rule": b"\xfe", "malformed_json": b"{", "tombstone": None}
     texts = {name: ["x"] * len(held) for name in ("topic_id", "reason_detail", "state")}
     numbers = {name: pa.array(range(len(held))) for name in ("partition", "offset")}
@@ -74,13 +74,13 @@ def test_a_record_in_quarantine_whose_bytes_are_no_text_hinders_the_others_in_no
     ]
 
 
-def test_every_questions_text_passes_the_guard() -> None:
+def test_every_built_in_question_passes_the_read_only_guard() -> None:
     for each in questions().values():
         refuse_writes(each.filled({**NAMES, "event_time": "a", "event_id": "b", "since": "c"}))
         assert each.title and each.explanation
 
 
-def test_a_question_is_of_the_named_table_or_of_the_only_one() -> None:
+def test_a_question_applies_to_the_named_table_or_to_the_only_one() -> None:
     contracts = load_contracts(PROJECT)
     assert contract_named(contracts, "orders") == contract_named(contracts, "shop.orders") == contract_named([ORDERS], None) == ORDERS
     with pytest.raises(InvalidInput, match="2 tables could be meant"):

@@ -1,4 +1,4 @@
-"""`ingest sql`: only what reads the project's tables is run."""
+"""`ingest sql` runs only statements that read the project's tables."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from ingest.sql.read_only import refuse_writes
     ],
 )
 @pytest.mark.parametrize("spark", [False, True])
-def test_a_statement_that_reads_passes(sql: str, spark: bool) -> None:
+def test_a_statement_that_only_reads_passes(sql: str, spark: bool) -> None:
     refuse_writes(sql, spark=spark)
 
 
-def test_each_engines_own_texts_pass() -> None:
+def test_each_engines_own_string_syntax_passes() -> None:
     assert list(without_spark(Catalog(()))("""SELECT '\\' AS a, ';' AS b, "\\" AS c""", None).rows()) == [("\\", ";", "\\")]
     refuse_writes(r"""SELECT 'it\'s; DROP', R'\', r"\;", "\";" FROM s3://a--b""", spark=True)
     refuse_writes("SELECT /*+ BROADCAST(t) */ 1 FROM t -- ;", spark=True)
@@ -68,7 +68,7 @@ def test_each_engines_own_texts_pass() -> None:
     ],
 )
 @pytest.mark.parametrize("spark", [False, True])
-def test_anything_else_is_refused_by_name(sql: str, says: str, spark: bool) -> None:
+def test_any_other_statement_is_refused_by_name(sql: str, says: str, spark: bool) -> None:
     with pytest.raises(InvalidInput, match="SQL_NOT_A_QUERY") as caught:
         refuse_writes(sql, spark=spark)
     assert says in caught.value.found
@@ -89,14 +89,14 @@ INSERT = "INSERT INTO delta.`/lake/t` SELECT * FROM a"
         "SELECT TRANSFORM (a) USING R'sh' FROM t",
     ],
 )
-def test_what_only_spark_would_take_for_a_statement_is_refused(sql: str) -> None:
-    """Each is a query to who reads texts, comments and names by DataFusion's rules."""
+def test_a_write_that_only_spark_would_recognize_is_refused(sql: str) -> None:
+    """By DataFusion's rules for strings, comments and names, each of these is a query."""
     with pytest.raises(InvalidInput, match=r"INSERT is not a query|starts a program"):
         refuse_writes(sql, spark=True)
 
 
-def test_datafusion_would_write_what_is_refused(tmp_path: Path) -> None:
-    """Why there is a guard: the day that DataFusion refuses this by itself, it may go."""
+def test_datafusion_itself_would_run_a_write_that_is_refused(tmp_path: Path) -> None:
+    """This is why the guard exists. Once DataFusion refuses this statement itself, the guard can be removed."""
     from deltalake import QueryBuilder
 
     out = tmp_path / "out.csv"
@@ -109,8 +109,8 @@ def test_datafusion_would_write_what_is_refused(tmp_path: Path) -> None:
     ["'{}/f.csv'", '"{}/f.csv"', "`{}/f.csv`", "`file://{}/f.csv`", "csv.`{}/f.csv`", "`{}/d`", "delta.`{}/d`"]
     + [f"{function}('{{}}/{name}')" for function, name in (("read_csv", "f.csv"), ("parquet_metadata", "d"), ("delta_scan", "d"))],
 )
-def test_without_spark_a_statement_reads_the_projects_tables_and_no_other_file(tmp_path: Path, source: str) -> None:
-    """docs/how-to/sql-questions.md, what a statement can read. The command line of DataFusion itself would read some of these."""
+def test_without_spark_a_statement_reads_the_projects_tables_and_no_other_files(tmp_path: Path, source: str) -> None:
+    """docs/how-to/sql-questions.md, "What a statement can read". DataFusion's own command line would read some of these."""
     (tmp_path / "f.csv").write_text("a\n1\n")
     write_deltalake(str(tmp_path / "d"), pa.table({"a": [1]}))
     known = Catalog((LakeTable("shop", "orders", "target", str(tmp_path / "d")),))
@@ -119,8 +119,8 @@ def test_without_spark_a_statement_reads_the_projects_tables_and_no_other_file(t
         list(without_spark(known)(f"SELECT * FROM {source.format(tmp_path)}", None).rows())
 
 
-def test_without_spark_a_file_cannot_be_made_a_table_either(tmp_path: Path) -> None:
-    """DataFusion would, as the first lines show; the guard refuses it."""
+def test_without_spark_a_file_cannot_be_registered_as_a_table(tmp_path: Path) -> None:
+    """DataFusion allows it, as the first lines show; the guard refuses it."""
     from deltalake import QueryBuilder
 
     (tmp_path / "f.csv").write_text("a\n1\n")

@@ -1,4 +1,4 @@
-"""A lake that deltalake wrote, for `ingest verify` without Spark: epochs, seeks and batches, and what somebody does to them."""
+"""A lake that deltalake writes, for `ingest verify` without Spark: epochs, seeks and batches, and changes by other users."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LEDGER = pa.schema([(each.name, KINDS[str(each.type).split(" ")[0]]) for each in
 
 
 class Lake:
-    """Target, quarantine and ledger of one topic; every record's event id is its offset. An epoch is open from the first batch on."""
+    """Target, quarantine and ledger of one topic. Every record's event id is its offset. Epoch 1 is open from the start."""
 
     def __init__(self, folder: Path) -> None:
         self.places = Places(str(folder / "lake"), str(folder / "checkpoints"), "shop", "orders")
@@ -59,24 +59,24 @@ class Lake:
 
     @property
     def here(self) -> BatchId:
-        """The batch at hand."""
+        """The id of the next batch."""
         return BatchId(self.epoch, self.number)
 
     def start(self) -> None:
-        """The next epoch begins, where the table ends."""
+        """Start the next epoch at the table's end offsets."""
         self.epoch, self.number, self.sought = self.epoch + 1, FIRST_BATCH, False
 
     def seek(self, start: int, gaps: Sequence[tuple[int, int]] = ()) -> None:
-        """The next epoch begins elsewhere; the ledger counts what stands of the batches that it reads again from their beginning."""
+        """Start the next epoch at another offset. The ledger counts the existing rows of the batches that it re-reads from their start."""
         self.start()
         self.sought = True
         accepted = tuple(OffsetRange(0, *gap) for gap in gaps)
         batch_commit = replace(self.batch_commit("seek", SEEK), ranges=(OffsetRange(0, start, start),), gaps=accepted, why="seek")
-        there = found(ENGINE, self.places, None, None)
+        existing = found(ENGINE, self.places, None, None)
         again = min([start, *(gap for gap, _ in gaps)])
         for at, row in enumerate(self.ledger):
             if row.kind == "batch" and row.topic_id == self.topic.id and row.start_offset >= again:
-                self.ledger[at] = replace(row, stood=sum(there.get((row.epoch, row.batch, row.partition), (0, 0))))
+                self.ledger[at] = replace(row, stood=sum(existing.get((row.epoch, row.batch, row.partition), (0, 0))))
         self.rows((), batch_commit=batch_commit)
         self._project(batch_commit)
 
@@ -91,13 +91,13 @@ class Lake:
         gap: int = 0,
         partition: int = 0,
     ) -> None:
-        """The next batch reads [start, end) and adds these; what is neither row nor poison is a duplicate."""
+        """The next batch reads [start, end) and commits `rows` to the target and `poison` to the quarantine."""
         self.put(self.cut_off(start, end, poison, duplicates=duplicates, gap=gap, partition=partition), rows)
 
     def cut_off(
         self, start: int, end: int, poison: Sequence[int] = (), *, duplicates: int = 0, gap: int = 0, partition: int = 0
     ) -> BatchCommit:
-        """The next batch puts its records into quarantine, and does not come to its target."""
+        """The next batch commits its quarantined records, and is cut off before its commit to the target."""
         counts = Counts(end - start - gap, len(poison), duplicates)
         ranges = (OffsetRange(partition, start, end),)
         batch_commit = replace(self.batch_commit("batch", self.number), ranges=ranges, counts=((partition, counts),))
@@ -114,7 +114,7 @@ class Lake:
     def rows(
         self, offsets: Sequence[int], *, batch_commit: BatchCommit | None = None, of: BatchId | None = None, partition: int = 0
     ) -> None:
-        """Rows of a batch; without a mark somebody adds them by hand."""
+        """Add rows of a batch. Without a BatchCommit, another user adds them by hand."""
         id = of or (batch_commit.id if batch_commit else BatchId(1, FIRST_BATCH))
         columns = {"id": pa.array(offsets, pa.int64()), "_partition": pa.array([partition] * len(offsets), pa.int32())}
         columns |= {"_offset": columns["id"], "_epoch": pa.array([id.epoch] * len(offsets), pa.int32())}
@@ -123,7 +123,7 @@ class Lake:
     def records(
         self, offsets: Sequence[int], *, batch_commit: BatchCommit | None = None, of: BatchId | None = None, partition: int = 0
     ) -> None:
-        """Records of a batch in quarantine."""
+        """Add records of a batch to the quarantine."""
         id = of or (batch_commit.id if batch_commit else BatchId(1, FIRST_BATCH))
         columns = {"topic_id": pa.array([self.topic.id] * len(offsets), pa.string())}
         columns |= {"partition": pa.array([partition] * len(offsets), pa.int32()), "offset": pa.array(offsets, pa.int64())}
@@ -131,24 +131,24 @@ class Lake:
         self._write("quarantine", {**columns, "batch": pa.array([id.number] * len(offsets), pa.int64())}, batch_commit)
 
     def take(self, *offsets: int) -> None:
-        """Rows go with an overwrite of a part, which is no DELETE."""
+        """Remove rows with a partial overwrite, which is not a DELETE."""
         rows = self.target.to_pyarrow_table()
         kept = rows.filter(pc.invert(pc.is_in(rows["_offset"], pa.array(offsets, pa.int64()))))
         write_deltalake(self.places.target, kept, mode="overwrite", predicate="_offset >= 0")
 
     def vacuum(self, table: str = "target") -> None:
-        """At once."""
+        """VACUUM without retention."""
         DeltaTable(f"{self.places.root}/{table}").vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
 
     def verified(self) -> Verified:
-        """What verify says, with all that the ledger was told; its sums add up, and a table that balances lacks nothing."""
+        """The result of verify, after writing the ledger. Its sums must add up, and without findings nothing may be missing."""
         self._keep_ledger()
-        said = verify(ENGINE, CONTRACT, self.places)
-        for held in (said.target, said.quarantine):
-            less, more = held.removed + held.replaced + held.missing, held.surplus + held.uncommitted
-            assert held.found == held.put - less + more and min(asdict(held).values()) >= 0, held
-            assert said.findings or held.missing == held.surplus == 0, held
-        return said
+        result = verify(ENGINE, CONTRACT, self.places)
+        for rows in (result.target, result.quarantine):
+            less, more = rows.removed + rows.replaced + rows.missing, rows.surplus + rows.uncommitted
+            assert rows.found == rows.put - less + more and min(asdict(rows).values()) >= 0, rows
+            assert result.findings or rows.missing == rows.surplus == 0, rows
+        return result
 
     def findings(self) -> tuple[Finding, ...]:
         return self.verified().findings
@@ -165,7 +165,7 @@ class Lake:
         write_deltalake(self.places.ledger, rows, mode="overwrite")
 
     def batch_commit(self, kind: Kind, number: int) -> BatchCommit:
-        """What a statement of this epoch carries."""
+        """The BatchCommit of a statement of this epoch."""
         target, quarantine = (Snapshot("id", table.version(), "") for table in (self.target, self.quarantine))
         id = BatchId(self.epoch, number)
         return BatchCommit(kind, "shop", "orders", id, "writer", Snapshots(target, quarantine), "hash", self.topic)

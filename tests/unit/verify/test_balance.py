@@ -1,4 +1,4 @@
-"""The balance of the books finds what does not join or add up, and names epoch, batch, partition and offsets (I1, I4)."""
+"""The balance check finds ranges that do not join and counts that do not add up, with epoch, batch, partition and offsets (I1, I4)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def codes(*rows: LedgerRow) -> list[str]:
 GOOD = (begin(1, 0, "first"), row(2, 0, 10), row(3, 10, 25), row(4, 25, 25), row(5, 25, 30))
 
 
-def test_batches_that_join_and_add_up_have_no_finding() -> None:
+def test_batches_whose_ranges_join_and_counts_add_up_have_no_finding() -> None:
     """I4."""
     assert codes(*GOOD) == []
     sums = total(GOOD[1:])
@@ -47,7 +47,7 @@ def test_batches_that_join_and_add_up_have_no_finding() -> None:
 
 
 @pytest.mark.parametrize("column", ["records_read", "inserted", "duplicate", "quarantined", "gap"])
-def test_a_count_that_is_off_by_one_is_found_with_its_batch_and_offsets(column: str) -> None:
+def test_a_count_that_is_off_by_one_is_reported_with_its_batch_and_offsets(column: str) -> None:
     """I4."""
     wrong = dataclasses.replace(GOOD[2], **{column: getattr(GOOD[2], column) + 1})
     found = check(batch_history(*GOOD[:2], wrong, *GOOD[3:]))
@@ -55,22 +55,22 @@ def test_a_count_that_is_off_by_one_is_found_with_its_batch_and_offsets(column: 
     assert "epoch 1 batch 3 partition 0 offsets [10, 25)" in str(found[0])
 
 
-def test_a_count_below_zero_is_found() -> None:
+def test_a_negative_count_is_found() -> None:
     assert codes(row(2, 0, 10, inserted=11, duplicate=-1)) == ["SUM_WRONG"]
 
 
-def test_a_hole_and_an_overlap_inside_an_epoch_are_found_once() -> None:
+def test_a_hole_or_overlap_inside_an_epoch_is_reported_once() -> None:
     """I1: offsets join."""
     assert codes(row(2, 0, 10), row(3, 12, 20)) == ["RANGE_MISSING"]
     assert codes(begin(1, 0), row(2, 3, 20)) == ["RANGE_MISSING"]
     assert codes(row(2, 0, 10), row(3, 9, 20)) == ["RANGE_OVERLAPS"]
-    assert codes(row(2, 0, 10), row(2, 0, 10)) == ["RANGE_OVERLAPS"], "a batch that stands in the ledger twice"
+    assert codes(row(2, 0, 10), row(2, 0, 10)) == ["RANGE_OVERLAPS"], "a batch that is in the ledger twice"
     assert codes(row(2, 0, 20), begin(2, 0), row(2, 0, 5, epoch=2), row(3, 8, 20, epoch=2)) == ["RANGE_MISSING"], (
-        "though a former one has it"
+        "although an earlier epoch has read it"
     )
 
 
-def test_an_epoch_that_begins_behind_what_the_former_ones_have_is_found_unless_a_gap_was_accepted() -> None:
+def test_an_epoch_that_skips_offsets_is_found_unless_the_gap_was_accepted() -> None:
     """I4."""
     later = (begin(2, 15), row(2, 15, 20, epoch=2))
     gap = row(1, 10, 15, kind="gap_accepted", epoch=2, gap=5)
@@ -78,18 +78,18 @@ def test_an_epoch_that_begins_behind_what_the_former_ones_have_is_found_unless_a
     assert (found.code, found.epoch, found.start_offset) == ("RANGE_MISSING", 2, 15) and "[10, 15)" in found.what
     assert codes(row(2, 0, 10), *later, gap) == []
     assert codes(row(2, 0, 10), *later, dataclasses.replace(gap, topic_id="another")) == ["RANGE_MISSING"]
-    assert codes(row(2, 0, 10), *later, begin(3, 0), row(2, 0, 20, epoch=3)) == [], "read since"
+    assert codes(row(2, 0, 10), *later, begin(3, 0), row(2, 0, 20, epoch=3)) == [], "a later epoch has read it"
 
 
-def test_a_second_reading_is_neither_hole_nor_overlap() -> None:
+def test_a_re_read_is_neither_a_hole_nor_an_overlap() -> None:
     assert codes(row(2, 0, 20), begin(2, 5), row(2, 5, 30, epoch=2)) == []
 
 
-def test_what_the_newest_epoch_has_still_to_read_is_pending_and_no_hole() -> None:
-    """It began at the topic's end, and went back to its beginning."""
+def test_offsets_that_the_newest_epoch_still_has_to_read_are_pending_and_not_a_hole() -> None:
+    """The first epoch started at the end of the topic; a seek went back to its start."""
     first = (begin(1, 50, "first"), row(2, 50, 90))
     again = (begin(2, 0), row(2, 0, 10, epoch=2))
     assert (codes(*first, *again), pending(batch_history(*first, *again))) == ([], {("id", 0): (10, 90)})
     assert pending(batch_history(*first, begin(2, 0))) == {("id", 0): (0, 90)}
     assert pending(batch_history(*first, *again, row(3, 10, 95, epoch=2))) == {}
-    assert pending(batch_history(*first, *again, row(2, 0, 3, epoch=3, topic_id="made again"))) == {("id", 0): (10, 90)}, "of each topic"
+    assert pending(batch_history(*first, *again, row(2, 0, 3, epoch=3, topic_id="recreated"))) == {("id", 0): (10, 90)}, "per topic"

@@ -1,4 +1,4 @@
-"""Every record is placed and every gap explained; a planted loss or a foreign row is found in its batch (I4)."""
+"""Every record is classified and every gap explained; an injected loss or foreign row is found in its batch (I4)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ingest.kafka.log.partition_scan import Kind, PartitionScan
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.verify.classification import Classification, classify
 
-# What each offset is: a letter; what became of a record: of the committed ones only.
+# One letter for the kind of each offset. For committed records it also says where they are stored.
 KINDS = {
     "t": Kind.COMMITTED,  # in the target
     "q": Kind.COMMITTED,  # in the quarantine
@@ -43,7 +43,7 @@ def scan_of(text: str) -> PartitionScan:
 
 
 def ledger(text: str, cuts: Sequence[int] = ()) -> list[LedgerRow]:
-    """The rows of batches that read this text, cut at these offsets; holes, expired and later offsets were gaps."""
+    """Ledger rows of the batches that read this text, split at `cuts`. Holes, expired and later offsets count as gaps."""
     edges = sorted({0, len(text), *(cut for cut in cuts if cut <= len(text))})
     return [row(number, start, text[start:end]) for number, (start, end) in enumerate(pairwise(edges))]
 
@@ -67,7 +67,7 @@ cuts = st.lists(st.integers(0, 40), max_size=4)
 
 
 @given(texts, cuts)
-def test_what_was_done_right_has_no_finding_and_each_offset_one_class(text: str, where: list[int]) -> None:
+def test_a_correct_table_has_no_finding_and_each_offset_has_one_class(text: str, where: list[int]) -> None:
     """I4."""
     found = placed(text, ledger(text, where))
     assert found.findings == ()
@@ -82,23 +82,23 @@ def test_what_was_done_right_has_no_finding_and_each_offset_one_class(text: str,
 
 
 @given(texts, cuts, st.data())
-def test_a_record_that_was_lost_is_found_in_its_batch(text: str, where: list[int], data: st.DataObject) -> None:
+def test_a_lost_record_is_found_in_its_batch(text: str, where: list[int], data: st.DataObject) -> None:
     """I4."""
-    stood = at(text, "tq")
-    assume(stood)
-    lost = data.draw(st.sampled_from(stood))
+    stored = at(text, "tq")
+    assume(stored)
+    lost = data.draw(st.sampled_from(stored))
     held = {name: [offset for offset in at(text, letter) if offset != lost] for name, letter in (("target", "t"), ("quarantine", "q"))}
     (found,) = placed(text, ledger(text, where), **held).findings
     assert found.code == "RECORD_LOST" and found.start_offset is not None and found.end_offset is not None
     assert found.start_offset <= lost < found.end_offset
-    # The same, if somebody's DELETE took it, is no finding.
+    # If a DELETE removed the record, the loss is not a finding.
     after = placed(text, ledger(text, where), **held, removed=[lost])
     assert (after.findings, after.removed.offsets().tolist()) == ((), [lost])
 
 
 @given(texts, cuts, st.data())
-def test_a_row_whose_position_is_no_record_is_found_in_its_batch(text: str, where: list[int], data: st.DataObject) -> None:
-    """I4: an aborted record that was let in, or a row that nobody sent."""
+def test_a_row_at_a_position_without_a_record_is_found_in_its_batch(text: str, where: list[int], data: st.DataObject) -> None:
+    """I4: an aborted record that was ingested, or a row that no producer sent."""
     nothing = at(text, "acxu")
     assume(nothing)
     foreign = data.draw(st.sampled_from(nothing))
@@ -110,8 +110,8 @@ def test_a_row_whose_position_is_no_record_is_found_in_its_batch(text: str, wher
 
 
 @given(texts, st.data())
-def test_a_ledger_that_counted_wrong_is_found(text: str, data: st.DataObject) -> None:
-    """I4: exact where Kafka holds all, within what it cannot tell elsewhere."""
+def test_wrong_counts_in_the_ledger_are_found(text: str, data: st.DataObject) -> None:
+    """I4: counts must be exact where Kafka has all records. Elsewhere each hole or expired offset allows one more."""
     (right,) = ledger(text or "t")
     off = data.draw(st.integers(-right.records_read, len(text or "t")).filter(bool))
     wrong = dataclasses.replace(right, records_read=right.records_read + off, gap=right.gap - off)
@@ -120,7 +120,7 @@ def test_a_ledger_that_counted_wrong_is_found(text: str, data: st.DataObject) ->
     assert codes == ([] if 0 < off <= unknown else ["READ_DIFFERS", "GAP_DIFFERS"])
 
 
-def test_a_duplicate_that_is_in_the_target_all_the_same_is_found() -> None:
+def test_a_record_counted_as_duplicate_but_stored_in_the_target_is_found() -> None:
     """I3, I4."""
     (found,) = placed("tdt", target=[0, 1, 2]).findings
     assert (found.code, found.batch) == ("DUPLICATE_DIFFERS", 0)
@@ -130,12 +130,12 @@ def test_a_duplicate_that_is_in_the_target_all_the_same_is_found() -> None:
 @pytest.mark.parametrize(
     ("again", "held"),
     [
-        (row(1, 0, "ttq", inserted=0, duplicate=2), {"quarantine": [2]}),  # it meets its row in one batch, and differs from it
-        (row(1, 2, "t"), {"target": [1, 2], "removed": [0]}),  # its row was deleted before it was read again
-        (row(1, 2, "t"), {"removed": [0, 2]}),  # and is deleted again
+        (row(1, 0, "ttq", inserted=0, duplicate=2), {"quarantine": [2]}),  # it is in one batch with its row, and its payload differs
+        (row(1, 2, "t"), {"target": [1, 2], "removed": [0]}),  # its row was deleted before the re-read
+        (row(1, 2, "t"), {"removed": [0, 2]}),  # and the new row is deleted, too
     ],
 )
-def test_a_duplicate_that_another_epoch_has_placed_is_none_any_more(again: LedgerRow, held: dict[str, list[int]]) -> None:
+def test_a_duplicate_that_a_later_epoch_stored_no_longer_counts_as_one(again: LedgerRow, held: dict[str, list[int]]) -> None:
     """I4."""
     later = dataclasses.replace(again, epoch=2)
     assert placed("ttd", [row(0, 0, "ttd"), later], **{"target": [0, 1], **held}).findings == ()
@@ -144,14 +144,14 @@ def test_a_duplicate_that_another_epoch_has_placed_is_none_any_more(again: Ledge
     assert "DUPLICATE_DIFFERS" in [each.code for each in found]
 
 
-def test_records_that_compaction_or_retention_took_prove_nothing() -> None:
-    """I4: they were read, they stand in the target, Kafka has them no more."""
+def test_rows_of_records_that_kafka_compacted_or_expired_are_unverifiable() -> None:
+    """I4: the records were read and are in the target, but Kafka no longer has them."""
     rows = [row(0, 0, "tttqdt")]
     found = placed("eehhht", rows, target=[0, 1, 2, 5], quarantine=[3])
     assert (found.findings, found.rows_unverifiable, found.records, len(found.unverifiable)) == ((), 4, 1, 2)
 
 
-def test_what_read_uncommitted_reads_is_a_record() -> None:
+def test_with_read_uncommitted_aborted_records_count_as_records() -> None:
     """I4."""
     text = "tacux"
     rows = [row(0, 0, text, records_read=3, inserted=3, gap=2)]
@@ -164,8 +164,8 @@ def test_what_read_uncommitted_reads_is_a_record() -> None:
     assert {f.code for f in placed(text, rows, target=[0, 1, 3]).findings} == {"READ_DIFFERS", "GAP_DIFFERS", "ROW_WITHOUT_RECORD"}
 
 
-def test_ranges_of_a_former_contract_are_judged_by_the_level_at_which_they_were_read() -> None:
-    """I4: the first row's batch was read with aborted records, the second's without; the contract is that of the second."""
+def test_ranges_of_an_earlier_contract_are_checked_at_its_isolation_level() -> None:
+    """I4: the first batch was read with aborted records, the second without them. The contract is the one of the second."""
     text = "tacta"
     first = row(0, 0, "tac", records_read=2, inserted=2, gap=1, contract_hash="former")
     rows = [first, row(1, 3, "ta", records_read=1, inserted=1, gap=1)]
@@ -175,8 +175,8 @@ def test_ranges_of_a_former_contract_are_judged_by_the_level_at_which_they_were_
     assert "READ_DIFFERS" in {f.code for f in placed(text, lost, target=[0, 1, 3], contract_hash="hash").findings}, "no level explains it"
 
 
-def test_a_range_that_a_later_epoch_read_again_is_held_against_both_rows() -> None:
-    """I4: to the second reading each record is a duplicate, of itself or of another; the first one misses what is lost."""
+def test_a_re_read_range_is_checked_against_both_ledger_rows() -> None:
+    """I4: in the second read, each record is a duplicate. A lost record is missing from the first batch."""
     first = row(0, 0, "ttdq")
     second = dataclasses.replace(first, epoch=2, inserted=0, quarantined=0, duplicate=4)
     assert placed("ttdq", [first, second]).findings == ()
@@ -184,12 +184,12 @@ def test_a_range_that_a_later_epoch_read_again_is_held_against_both_rows() -> No
     assert (found.code, found.epoch) == ("RECORD_LOST", 1)
 
 
-def test_a_record_in_target_and_quarantine_is_in_both_and_offsets_of_no_row_are_not_looked_at() -> None:
+def test_a_record_in_both_tables_is_reported_and_offsets_outside_of_the_ledger_are_ignored() -> None:
     found = placed("tqttt", [row(0, 0, "tq")], target=[0, 1, 4], quarantine=[1])
     assert (list(found.in_both), list(found.in_target), found.records) == ([(1, 2)], [(0, 1)], 2)
 
 
-def test_a_ledger_row_outside_of_the_scan_is_a_mistake_of_the_caller() -> None:
+def test_a_ledger_row_outside_of_the_scan_raises_value_error() -> None:
     for changes in ({"partition": 1}, {"end_offset": 9}):
         with pytest.raises(ValueError, match="not of partition 0"):
             placed("tt", [row(0, 0, "tt", **changes)])

@@ -1,4 +1,4 @@
-"""What a table accounts for: where `ingest seek --to table` begins, and what a start hears whose batches only the ledger knows (I6)."""
+"""Coverage: where `ingest seek --to table` starts, and the shortage that a start sees if only the ledger has the batches (I6)."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from tests.unit.verify.proof_lake import ENGINE, Lake
 from tests.unit.verify.test_verdict import filled
 
 
-def test_a_table_that_lacks_nothing_is_whole_to_its_end(lake: Lake) -> None:
-    seen = filled(lake).coverage()
-    assert (seen.begins, seen.ends, seen.known) == ({0: 0}, {0: 20}, True)
-    assert (seen.whole[0], seen.first_missing(0)) == (Intervals.of([(0, 20)]), 20)
+def test_a_table_without_losses_is_complete_up_to_its_end(lake: Lake) -> None:
+    coverage = filled(lake).coverage()
+    assert (coverage.begins, coverage.ends, coverage.known) == ({0: 0}, {0: 20}, True)
+    assert (coverage.whole[0], coverage.first_missing(0)) == (Intervals.of([(0, 20)]), 20)
 
 
-def test_the_first_batch_that_lacks_something_is_where_reading_begins_again(lake: Lake) -> None:
+def test_the_first_missing_offset_is_the_start_of_the_first_incomplete_batch(lake: Lake) -> None:
     filled(lake).batch(20, 30, range(20, 30))
     lake.take(12)
-    seen = lake.coverage()
-    assert (seen.first_missing(0), seen.whole[0]) == (10, Intervals.of([(0, 10), (20, 30)]))
+    coverage = lake.coverage()
+    assert (coverage.first_missing(0), coverage.whole[0]) == (10, Intervals.of([(0, 10), (20, 30)]))
 
 
-def test_what_a_delete_took_is_not_missing(lake: Lake) -> None:
+def test_rows_that_a_delete_removed_are_not_missing(lake: Lake) -> None:
     filled(lake).target.delete("_offset = 12")
     assert lake.coverage().first_missing(0) == 20
 
 
 @pytest.mark.parametrize("table", ["target", "quarantine"])
-def test_a_table_that_is_gone_holds_nothing(lake: Lake, table: str) -> None:
+def test_with_a_table_gone_coverage_starts_at_0(lake: Lake, table: str) -> None:
     filled(lake)
     shutil.rmtree(f"{lake.places.root}/{table}")
     assert lake.coverage().first_missing(0) == 0
     assert set(found(ENGINE, lake.places, None, None)) == {(1, 2, 0), (1, 3, 0)}
 
 
-def test_where_reading_began_later_nothing_before_it_is_missing(lake: Lake) -> None:
+def test_offsets_before_the_first_read_are_not_missing(lake: Lake) -> None:
     lake.seek(50)
     lake.batch(50, 60, range(50, 60))
     assert (lake.coverage().begins, lake.coverage().first_missing(0)) == ({0: 50}, 60)
@@ -50,17 +50,17 @@ def test_where_reading_began_later_nothing_before_it_is_missing(lake: Lake) -> N
     assert (lake.coverage().begins, lake.coverage().first_missing(0)) == ({0: 0}, 10)
 
 
-def test_an_accepted_gap_is_whole_also_where_a_batch_had_lost_something(lake: Lake) -> None:
+def test_an_accepted_gap_is_complete_even_if_a_batch_lost_rows_in_it(lake: Lake) -> None:
     filled(lake).take(3)
     assert lake.coverage().first_missing(0) == 0
     lake.seek(20, gaps=[(0, 10)])
     assert lake.coverage().first_missing(0) == 20
     lake.take(4)
-    assert lake.coverage().first_missing(0) == 20, "nobody wants it back"
+    assert lake.coverage().first_missing(0) == 20, "an accepted gap is not re-read"
 
 
-def test_that_a_later_batch_has_read_all_again_does_not_cover_what_went_since(lake: Lake) -> None:
-    """Its records were duplicates of rows that are gone now."""
+def test_a_re_read_does_not_cover_rows_that_are_lost_after_it(lake: Lake) -> None:
+    """The later batch only saw duplicates of rows that are gone now."""
     filled(lake).seek(0)
     lake.batch(0, 30, range(20, 30), gap=1)
     assert lake.coverage().first_missing(0) == 30
@@ -73,7 +73,7 @@ def test_that_a_later_batch_has_read_all_again_does_not_cover_what_went_since(la
     assert lake.coverage().first_missing(0) == 30
 
 
-def test_a_batch_that_has_read_again_and_lost_what_it_put_there_covers_nothing(lake: Lake) -> None:
+def test_a_re_read_batch_that_lost_its_own_rows_covers_nothing(lake: Lake) -> None:
     filled(lake).take(3)
     lake.seek(0)
     lake.batch(0, 20, (3,), gap=1)
@@ -82,23 +82,23 @@ def test_a_batch_that_has_read_again_and_lost_what_it_put_there_covers_nothing(l
     assert lake.coverage().first_missing(0) == 0
 
 
-def test_another_topics_batches_are_none_of_this_ones(lake: Lake) -> None:
-    filled(lake).topic = TopicId("orders", "made-again")
+def test_batches_of_another_topic_do_not_count(lake: Lake) -> None:
+    filled(lake).topic = TopicId("orders", "recreated")
     lake.start()
     lake.batch(0, 5, range(100, 105), duplicates=0)
     lake.target.update(updates={"_offset": "_offset - 100"}, predicate="_offset >= 100")
-    seen = lake.coverage()
-    assert (seen.begins, seen.ends, seen.first_missing(0)) == ({0: 0}, {0: 5}, 5)
+    coverage = lake.coverage()
+    assert (coverage.begins, coverage.ends, coverage.first_missing(0)) == ({0: 0}, {0: 5}, 5)
 
 
-def test_rows_of_no_known_batch_make_it_unknown_and_uncommitted_records_do_not(lake: Lake) -> None:
+def test_coverage_is_unknown_with_rows_of_unknown_batches_but_not_with_uncommitted_records(lake: Lake) -> None:
     filled(lake).cut_off(20, 30, (21,))
     assert lake.coverage().known
     lake.rows([40], of=BatchId(2, 2))
     assert not lake.coverage().known
 
 
-def test_a_start_hears_what_is_missing_and_what_is_unknown(lake: Lake) -> None:
+def test_a_start_sees_missing_rows_and_rows_of_unknown_batches(lake: Lake) -> None:
     filled(lake)
     lake.coverage()
     assert shortage(ENGINE, lake.places) == ((), ())
@@ -109,7 +109,7 @@ def test_a_start_hears_what_is_missing_and_what_is_unknown(lake: Lake) -> None:
     assert "epoch 2 batch 2 partition 0: 1, offsets 40 to 40" in unknown
 
 
-def test_versions_of_before_are_counted_too(lake: Lake) -> None:
+def test_rows_of_earlier_versions_can_be_counted(lake: Lake) -> None:
     lake.batch(0, 10, range(8), (8, 9))
     versions = lake.target.version(), lake.quarantine.version()
     lake.batch(10, 20, range(10, 20))

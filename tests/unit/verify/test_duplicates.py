@@ -1,4 +1,4 @@
-"""Event ids and positions that come twice are found by a hash of theirs, and told by their values (I3)."""
+"""Duplicate event ids and positions are found by hash and reported by value (I3)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IDS: list[tuple[pa.DataType, Sequence[Any]]] = [
 
 
 def repeated(folder: Path, columns: dict[str, pa.Array]) -> list[list[Any]]:
-    """The values of k0 that come twice, as often as they come."""
+    """The values of k0 that occur more than once, each as often as it occurs."""
     table = pa.table(columns)
     write_deltalake(str(folder), table, mode="overwrite", schema_mode="overwrite")
     keys = [name for name in columns if name.startswith("k")]
@@ -40,7 +40,7 @@ def repeated(folder: Path, columns: dict[str, pa.Array]) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize(("kind", "values"), IDS, ids=[str(kind) for kind, _ in IDS])
-def test_values_of_every_type_of_an_event_id_are_told_apart_and_found_when_they_come_again(
+def test_duplicate_values_of_every_event_id_type_are_found_and_distinct_ones_are_not(
     tmp_path: Path, kind: pa.DataType, values: Sequence[Any]
 ) -> None:
     assert repeated(tmp_path, {"k0": pa.array(values, kind)}) == []
@@ -48,43 +48,43 @@ def test_values_of_every_type_of_an_event_id_are_told_apart_and_found_when_they_
         assert repeated(tmp_path, {"k0": pa.array([*values, value], kind)}) == [[value, value]]
 
 
-def test_null_is_a_value_like_another(tmp_path: Path) -> None:
+def test_null_is_compared_like_any_other_value(tmp_path: Path) -> None:
     assert repeated(tmp_path, {"k0": pa.array([None, 0, 1], pa.int64())}) == []
     assert repeated(tmp_path, {"k0": pa.array([None, "", None], pa.string())}) == [[None, None]]
 
 
-def test_several_columns_are_one_id(tmp_path: Path) -> None:
+def test_several_columns_form_one_event_id(tmp_path: Path) -> None:
     assert repeated(tmp_path, {"k0": pa.array(["a", "a", "ab"]), "k1": pa.array(["bc", "b", "c"])}) == []
     assert repeated(tmp_path, {"k0": pa.array(["a", "a"]), "k1": pa.array([1, 1])}) == [["a", "a"]]
 
 
-def test_ids_with_one_hash_are_told_apart_by_their_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_with_the_same_hash_are_distinguished_by_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "_mixed", lambda hashes, _: hashes)
     assert repeated(tmp_path, {"k0": pa.array(["a", "b", "c"])}) == []
     assert repeated(tmp_path, {"k0": pa.array(["a", "b", "a"])}) == [["a", "a"]]
 
 
-def test_a_table_that_is_too_large_for_one_pass_is_read_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_too_large_for_one_pass_is_read_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "AT_ONCE", 7)
     ids = [f"id {number}" for number in range(100)]
     assert repeated(tmp_path, {"k0": pa.array(ids)}) == []
     assert repeated(tmp_path, {"k0": pa.array([*ids, *ids[3:5]])}) == [["id 3"] * 2, ["id 4"] * 2]
 
 
-def test_texts_of_all_lengths_have_each_their_own_hash() -> None:
-    """Also where Arrow hands over a part of an array."""
-    chosen = random.Random(3)
-    texts = sorted({"".join(chosen.choices("ab", k=chosen.randrange(40))) for _ in range(5000)})
-    chosen.shuffle(texts)
+def test_texts_of_all_lengths_have_distinct_hashes() -> None:
+    """Also for a slice of an Arrow array."""
+    rng = random.Random(3)
+    texts = sorted({"".join(rng.choices("ab", k=rng.randrange(40))) for _ in range(5000)})
+    rng.shuffle(texts)
     column = pa.array(texts)
     hashes = duplicates._hashes(pa.record_batch({"k0": column}), ["k0"])
     assert len(np.unique(hashes)) == len(texts)
     assert duplicates._hashes(pa.record_batch({"k0": column[17:900]}), ["k0"]).tolist() == hashes[17:900].tolist()
-    for length in range(20):  # and of one length each
+    for length in range(20):  # and in batches of texts of one length
         those = [number for number, text in enumerate(texts) if len(text) == length]
         assert duplicates._hashes(pa.record_batch({"k0": column.take(those)}), ["k0"]).tolist() == hashes[those].tolist()
 
 
-def test_only_the_first_few_are_told(tmp_path: Path) -> None:
+def test_only_the_first_few_duplicates_are_reported(tmp_path: Path) -> None:
     ids = [*range(1000)] * 2
     assert len(repeated(tmp_path, {"k0": pa.array(ids)})) == SHOWN_MAX

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again, shorter and longer than what was read: nothing of it is taken for the old one (I3, I6)."""
+"""A topic is deleted and recreated, shorter and longer than what was read: it is never mistaken for the old topic (I3, I6)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ from tests.faults.pipeline import Pipeline
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_a_topic_made_again_shorter_and_then_longer_is_refused_each_time_and_a_seek_reads_all_of_it(
-    pipeline: PipelineFactory, broker: Broker
-) -> None:
-    """The first one is made again between two runs, the second under a run, whose batch at hand has planned its offsets.
+def test_a_recreated_topic_shorter_or_longer_is_refused_and_a_seek_reads_all_of_it(pipeline: PipelineFactory, broker: Broker) -> None:
+    """The topic is recreated twice: between two runs, and during a run whose current batch has planned its offsets.
 
-    Both hold some of the ids that the table has by then, and each topic goes with records that no batch has read.
+    Both new topics contain some ids that the table already has. Each deleted topic contained records that no batch had read.
     """
     lake = pipeline(batch=1000)
     lake.produce(1200)
@@ -36,7 +34,7 @@ def test_a_topic_made_again_shorter_and_then_longer_is_refused_each_time_and_a_s
     lake.produce(400)
     lake.produce(600, poison=20, seed=4)
     second = lake.shown()
-    assert all(second.end[partition] < end for partition, end in first.end.items()), "shorter than what was read"
+    assert all(second.end[partition] < end for partition, end in first.end.items()), "the new topic is shorter than what was read"
     assert 0 < len(ids(first) & ids(second)) < len(ids(second))
     follow(lake, lake.refused("TOPIC_RECREATED"))
     driver = lake.start(fault="after_offset_log:hang@3")
@@ -48,7 +46,7 @@ def test_a_topic_made_again_shorter_and_then_longer_is_refused_each_time_and_a_s
     lake.produce(400)
     lake.produce(2200, poison=20, seed=5)
     third = lake.shown()
-    assert all(third.end[partition] > end for partition, end in ends.items()), "longer than what was planned"
+    assert all(third.end[partition] > end for partition, end in ends.items()), "the new topic is longer than what was planned"
     driver.proceed()
     assert "ingest: TOPIC_RECREATED: " in driver.ended(5) and len(lake.commits()) == before
     follow(lake, lake.refused("TOPIC_RECREATED"))
@@ -65,7 +63,7 @@ def ids(view: KafkaView) -> set[EventId]:
 
 
 def read_of(lake: Pipeline, view: KafkaView) -> tuple[KafkaView, set[EventId]]:
-    """What batches have read of it, and the ids behind: those go with the topic."""
+    """The records that batches have read, and the ids of the unread rest, which are lost with the topic."""
     ends = lake.ends()
     read = {place: record for place, record in view.records.items() if place[1] < ends[place[0]]}
     rest = {record.event_id for place, record in view.records.items() if place not in read and record.event_id is not None}
@@ -73,7 +71,7 @@ def read_of(lake: Pipeline, view: KafkaView) -> tuple[KafkaView, set[EventId]]:
 
 
 def made_again(lake: Pipeline, broker: Broker) -> None:
-    """Delete the topic, and make one of the same name."""
+    """Delete the topic and create another with the same name."""
     admin = KafkaAdminClient(bootstrap_servers=lake.bootstrap_servers)
 
     def topic_id() -> str:
@@ -88,13 +86,13 @@ def made_again(lake: Pipeline, broker: Broker) -> None:
 
     former = topic_id()
     admin.delete_topics([lake.topic])
-    until(made, "a topic of the same name", 60)
-    until(lambda: topic_id() != former, "another topic id", 60)
+    until(made, "a topic with the same name exists", 60)
+    until(lambda: topic_id() != former, "the topic id has changed", 60)
     admin.close()
 
 
 def follow(lake: Pipeline, remedy: str) -> None:
-    """Do what a refusal says."""
+    """Run the command that a refusal names."""
     command = re.search(r"`ingest (seek [^`]+)`", remedy)
     assert command, remedy
     lake.command(*command[1].split()).ended(0)

@@ -1,4 +1,4 @@
-"""A table that is put back as it was, or has lost its history: refused by name, and what the refusal says mends it (I2, I6, I7)."""
+"""A table is restored to an older version or has lost its history: the start is refused, and the named remedy repairs it (I2, I6, I7)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def lake(pipeline: PipelineFactory) -> Pipeline:
-    """A topic that is read; retries of its events come with what is produced later."""
+    """A topic that has been read. Records produced later include retries of its events."""
     made = pipeline(batch=1500)
     made.produce(1500, poison=20)
     made.complete()
@@ -24,7 +24,7 @@ def lake(pipeline: PipelineFactory) -> Pipeline:
 
 
 def mended(lake: Pipeline, code: str) -> None:
-    """A start is refused with this code; the seek that it names converges."""
+    """A start is refused with this code; after the seek that it names, runs complete and `verify` passes."""
     assert "`ingest seek shop.orders --to table`" in lake.refused(code)
     lake.seek()
     lake.produce(500, seed=3)
@@ -33,10 +33,10 @@ def mended(lake: Pipeline, code: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["target", "quarantine"])
-def test_a_table_restored_to_an_older_version_is_refused_and_a_seek_reads_again_what_it_lost(lake: Pipeline, kind: str) -> None:
-    """Delta keeps the transaction ids of what a RESTORE takes away: only the history tells. No row comes twice."""
+def test_a_table_restored_to_an_older_version_is_refused_and_a_seek_re_reads_what_it_lost(lake: Pipeline, kind: str) -> None:
+    """Delta keeps the transaction ids of commits that a RESTORE reverts, so only the history shows it. No row is duplicated."""
     before = lake.commits(kind)[-1].version
-    # Without copies: which of them is the row depends on what one batch reads, and the oracle counts the batches that are left out, too.
+    # Without copies: which copy is the row depends on the batches, and the oracle also counts the reverted batches.
     lake.produce(1500, poison=20, seed=2, duplicate_share=0)
     lake.complete()
     own = lake.restore(kind, before)
@@ -45,7 +45,7 @@ def test_a_table_restored_to_an_older_version_is_refused_and_a_seek_reads_again_
     lake.judge(own_versions=owned.get("target", frozenset()), own_quarantine_versions=owned.get("quarantine", frozenset())).assert_clean()
 
 
-def test_a_ledger_that_was_restored_or_is_gone_is_made_again_from_the_log(lake: Pipeline) -> None:
+def test_a_restored_or_missing_ledger_is_rebuilt_from_the_log(lake: Pipeline) -> None:
     before = lake.commits("ledger")[-1].version
     lake.produce(1500, poison=20, seed=2)
     lake.complete()
@@ -59,8 +59,8 @@ def test_a_ledger_that_was_restored_or_is_gone_is_made_again_from_the_log(lake: 
         lake.judge().assert_clean()
 
 
-def test_a_restore_in_the_middle_of_a_batch_stops_the_run_at_its_next_look(lake: Pipeline) -> None:
-    """What it committed on top of it, if anything, is counted, and what the RESTORE took is read again."""
+def test_a_restore_during_a_batch_stops_the_run_at_its_next_check(lake: Pipeline) -> None:
+    """The run commits nothing after the RESTORE, and the seek re-reads the rows that the RESTORE removed."""
     before = lake.commits()[-1].version
     lake.produce(3000, poison=20, seed=2, duplicate_share=0)
     driver = lake.start(fault="after_quarantine:hang@3")
@@ -72,19 +72,20 @@ def test_a_restore_in_the_middle_of_a_batch_stops_the_run_at_its_next_look(lake:
     lake.judge(own_versions=frozenset({own})).assert_clean()
 
 
-def test_with_the_targets_log_cleaned_up_start_and_seek_go_on_where_the_ledger_says(lake: Pipeline) -> None:
-    """As Delta does after thirty days: a checkpoint of its log, and no commit before it. The one that is left is no batch, so that the
-    ledger alone knows of any.
+def test_with_the_targets_log_cleaned_up_start_and_seek_use_the_ledgers_offsets(lake: Pipeline) -> None:
+    """As Delta does after thirty days: its log has a checkpoint and no commit before it.
+
+    The only commit left is not a batch, so only the ledger knows the batches.
     """
     DeltaTable(str(lake.delta())).optimize.compact()
     table = DeltaTable(str(lake.delta()))
     own = table.version()
-    assert not lake.commits()[-1].txns, "OPTIMIZE has found nothing to do"
+    assert not lake.commits()[-1].txns, "OPTIMIZE found nothing to compact"
     table.create_checkpoint()
     for version in range(own):
         for name in (f"{version:020}.json", f".{version:020}.json.crc", f"{version:020}.crc"):
             (lake.delta() / "_delta_log" / name).unlink(missing_ok=True)
-    ends = begins(lake)
+    ends = seek_starts(lake)
     lake.produce(1500, poison=20, seed=2)
     shutil.rmtree(lake.checkpoints)
     lake.complete()
@@ -96,7 +97,7 @@ def test_with_the_targets_log_cleaned_up_start_and_seek_go_on_where_the_ledger_s
     lake.judge(own_versions=frozenset({own})).assert_clean()
 
 
-def begins(lake: Pipeline) -> dict[int, int]:
-    """Where `seek --to table` would begin."""
-    said = json.loads(lake.command("seek", "orders", "--to", "table", "--dry-run", "--json").ended(0))
-    return dict(said["tables"][0]["starts"])
+def seek_starts(lake: Pipeline) -> dict[int, int]:
+    """The offsets at which `seek --to table` would start."""
+    report = json.loads(lake.command("seek", "orders", "--to", "table", "--dry-run", "--json").ended(0))
+    return dict(report["tables"][0]["starts"])

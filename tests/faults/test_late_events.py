@@ -1,4 +1,4 @@
-"""Events late by decades, in no order, and sent again with another time: nothing is lost, and each is one row (I3)."""
+"""Events that are decades late, out of order, or sent again with another time: none is lost, and each is one row (I3)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SINCE, UNTIL = dt.datetime(1972, 1, 1), dt.datetime(2090, 1, 1)
 
 
 class Late:
-    """The shop's orders, their ids in no order, each at any time of a century; another `salt` gives other orders and times."""
+    """The shop's orders in random order, each at a random time between 1972 and 2090. Another `salt` gives other orders and times."""
 
     def __init__(self, name: str, salt: int) -> None:
         self._shop = ShopSource(name, {ORDERS: ORDERS}, 0)
         self._random = Random(f"{name}/{salt}")
 
     def events(self, count: int) -> Iterator[SampleEvent]:
-        made = list(self._shop.events(count))
-        self._random.shuffle(made)
-        for event in made:
+        events = list(self._shop.events(count))
+        self._random.shuffle(events)
+        for event in events:
             at = SINCE + dt.timedelta(milliseconds=self._random.randrange(int((UNTIL - SINCE).total_seconds() * 1000)))
             yield event._replace(value=AT.sub(f"{at.isoformat(timespec='milliseconds')}Z".encode(), event.value))
 
@@ -42,8 +42,8 @@ def late(salt: int) -> SourceOf:
     return lambda name: Late(name, salt)
 
 
-def test_late_out_of_order_and_sent_again_with_another_time_each_event_is_one_row(pipeline: PipelineFactory) -> None:
-    """The second time all ids come again, in another order and with other times: of copies in two batches the first is the row."""
+def test_events_late_out_of_order_or_resent_with_another_time_are_one_row_each(pipeline: PipelineFactory) -> None:
+    """The second production repeats all ids in another order and with other times. The copy in the earlier batch stays the row."""
     lake = pipeline(batch=1500)
     lake.produce(2500, poison=20, source_of=late(1))
     lake.complete()

@@ -1,4 +1,4 @@
-"""What stands at a record's own position stays there when it is read again: after a seek, and after a crash (I3, I4, I7)."""
+"""Stored records keep their status when they are re-read after a seek. Uncommitted ones are decided again after a crash (I3, I4, I7)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MakeLane = Callable[..., Lane]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("conflicts", ["batch", "table"])
-def test_after_a_seek_to_the_earliest_the_copy_that_is_the_row_keeps_its_place(lane: MakeLane, conflicts: str) -> None:
-    """The row came from partition 1; in the new batch a copy in partition 0 has the lesser position."""
+def test_after_a_seek_to_earliest_the_stored_copy_remains_the_row(lane: MakeLane, conflicts: str) -> None:
+    """The row came from partition 1. In the new batch, its copy in partition 0 has a lower position."""
     one = lane({"n": "INT"}, partitions=2, conflicts=conflicts)
     one.send(Record(order("other", n=1), 1), Record(order("same", n=1), 1))
     one.run()
@@ -31,27 +31,27 @@ def test_after_a_seek_to_the_earliest_the_copy_that_is_the_row_keeps_its_place(l
     (report,) = one.run()
     assert sorted((row["id"], row["_partition"], row["_offset"], row["_epoch"]) for row in one.target().collect()) == before
     quarantined = [(row["partition"], row["offset"]) for row in one.quarantine().orderBy("partition", "offset").collect()]
-    # Where conflicts are watched in a batch alone, the other payload is offered to the target again, which has its event id.
-    assert quarantined == ([(0, 2)] if conflicts == "batch" else [(0, 0), (0, 2)]), "never the row"
+    # With conflicts: batch, the other payload counts as a duplicate again, because the target has its event id.
+    assert quarantined == ([(0, 2)] if conflicts == "batch" else [(0, 0), (0, 2)]), "the row itself is never quarantined"
     assert (report.records_read, report.inserted, report.duplicate, report.quarantined) == (5, 0, 5, 0)
     one.balanced()
 
 
 @pytest.mark.slow
-def test_cut_off_after_the_quarantine_the_next_start_rolls_it_back_and_decides_anew(
+def test_a_batch_interrupted_after_its_quarantine_commit_is_rolled_back_and_decided_again(
     lane: MakeLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I7: the copy that conflicted meets nobody in smaller batches, and becomes a row: its first decision was never committed."""
+    """I7: in a smaller batch, the conflicting copy is alone and becomes a row: the first decision on it was never committed."""
     one = lane({"n": "INT"}, partitions=2)
     one.send(*(order(f"other{number}", n=1) for number in range(3)), order("a", n=1), Record(order("a", n=2), 1))
     one.arm(monkeypatch, "after_quarantine:raise@2")
     with monkeypatch.context() as patch:
-        patch.setattr("ingest.pipeline.table_query.REOPENED_MAX", 0)  # the next epoch is to read smaller batches
+        patch.setattr("ingest.pipeline.table_query.REOPENED_MAX", 0)  # the run ends, so that the next one can read smaller batches
         one.stopped()
     monkeypatch.delenv("INGEST_FAULT")
     assert one.quarantine().count() == 1
     one.lose_checkpoints()
-    first, *_ = one.run(max_records=2)  # one of each partition
+    first, *_ = one.run(max_records=2)  # one record of each partition
     assert (first.records_read, first.inserted, first.quarantined) == (2, 2, 0)
     assert one.quarantine().count() == 0 and len(one.ids()) == 4
     one.balanced()

@@ -1,7 +1,7 @@
-"""Another engine deletes, updates and compacts in the middle of a MERGE: the conflict is decided on the table as it is by then (I3).
+"""Another engine deletes, updates and compacts during a MERGE: the MERGE is retried on the table's new version (I3).
 
-On a local disk commits of two processes do not exclude each other. So ours stands still while the other one commits: it has read the
-table and begun to write its files, and its own commit is not under way.
+On a local disk, commits of two processes do not exclude each other. So our driver is stopped while the other engine commits: it has read
+the table and started to write its files, but it has not started its own commit.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MOVED = {"customer_id": "C-moved"}
 
 
-def test_a_delete_an_update_and_an_optimize_in_the_middle_of_a_merge_are_met_by_merging_anew(pipeline: PipelineFactory) -> None:
-    """Of half the rows that are deleted or updated the batch at hand has copies.
+def test_a_delete_update_or_optimize_during_a_merge_makes_the_merge_retry_on_the_new_version(pipeline: PipelineFactory) -> None:
+    """The current batch contains copies of half of the rows that are deleted or updated.
 
-    What was deleted comes back with a copy that is merged behind the DELETE, and only then; what was updated stays so.
+    A deleted row comes back only if a copy of it is merged after the DELETE. An updated row keeps its update.
     """
     lake = pipeline(batch=1500)
     lake.produce(3200)
@@ -36,8 +36,8 @@ def test_a_delete_an_update_and_an_optimize_in_the_middle_of_a_merge_are_met_by_
         table.delete(within([*deleted[0], *deleted[1]]))
 
     removal = struck(lake, 3, delete)
-    held = ids(lake)
-    assert held.issuperset(deleted[0]) and held.isdisjoint(deleted[1])
+    found = ids(lake)
+    assert found.issuperset(deleted[0]) and found.isdisjoint(deleted[1])
 
     lake.produce(2400, poison=40, seed=2)
     updated: list[list[EventId]] = []
@@ -59,43 +59,45 @@ def test_a_delete_an_update_and_an_optimize_in_the_middle_of_a_merge_are_met_by_
     ).assert_clean()
 
 
-def test_files_that_a_vacuum_takes_from_under_a_writer_are_missed_aloud_and_the_batch_is_done_again(pipeline: PipelineFactory) -> None:
-    """Another engine, told to keep nothing and to look at all files: Delta's own safeguard of seven days is switched off."""
+def test_files_that_a_vacuum_deletes_during_a_write_cause_an_error_and_the_batch_is_repeated(pipeline: PipelineFactory) -> None:
+    """Another engine runs VACUUM on all files with no retention: Delta's own safeguard of seven days is switched off."""
     lake = pipeline(batch=1500)
     lake.produce(3200, poison=40)
     driver = lake.start(fault="during_target:hang@3")
     driver.stopped()
     table = DeltaTable(str(lake.delta()))
-    taken = table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
-    assert any(name.endswith(".parquet") for name in taken), taken
+    deleted_files = table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert any(name.endswith(".parquet") for name in deleted_files), deleted_files
     driver.proceed()
     driver.ended(0)
     assert "A new epoch is opened" in driver.said and "Traceback" not in driver.said
-    assert (1, 2) in lake.written() and (1, 3) not in lake.written(), "no version names a file that is gone"
+    assert (1, 2) in lake.written() and (1, 3) not in lake.written(), "no version names a deleted file"
     lake.judge().assert_clean()
     lake.verified()
 
 
-def struck(lake: Pipeline, batch: int, strike: Callable[[DeltaTable], object]) -> int:
-    """Read on, and let another engine commit in the middle of this batch's MERGE; the version of that commit."""
+def struck(lake: Pipeline, batch: int, commit_beside: Callable[[DeltaTable], object]) -> int:
+    """Run, and let another engine commit during this batch's MERGE; return the version of that commit."""
     driver = lake.start(fault=f"during_target:hang@{batch}")
     driver.stopped()
     before, files = lake.commits()[-1].version, lake.orphans()
     number = (lake.epoch(), batch)
-    assert number not in lake.written() and files, "it has begun to write, and has not committed"
-    assert not list((lake.delta() / "_delta_log").glob(".*.tmp")), "its commit is under way: another one now could be lost on a local disk"
-    strike(DeltaTable(str(lake.delta())))
+    assert number not in lake.written() and files, "the MERGE has written files and has not committed"
+    assert not list((lake.delta() / "_delta_log").glob(".*.tmp")), (
+        "the driver is committing: a concurrent commit could be lost on a local disk"
+    )
+    commit_beside(DeltaTable(str(lake.delta())))
     assert [commit.version for commit in lake.commits()][-2:] == [before, before + 1]
     driver.proceed()
     driver.ended(0)
     assert [each.version for each in lake.batches() if each.number == number] == [before + 2]
-    assert read_version(lake, before + 2) == before + 1, "merged anew, on the table as the other engine has left it"
-    assert lake.orphans() >= files, "what it had written before is in no version"
+    assert read_version(lake, before + 2) == before + 1, "the MERGE was retried on the other engine's version"
+    assert lake.orphans() >= files, "the files of the first attempt are in no version"
     return before + 1
 
 
 def picked(lake: Pipeline, batch: int) -> tuple[list[EventId], list[EventId]]:
-    """Ids of rows in partition 0 by the batch before: five of which this one has copies, and five of which no copy follows."""
+    """Ids of rows in partition 0 from the batch before: five with copies in this batch, and five without any later copy."""
     done = lake.batches()[-1].ranges
     planned = lake.planned(batch)
     shown = lake.shown().records.items()
@@ -118,6 +120,6 @@ def within(chosen: Sequence[EventId]) -> str:
 
 
 def read_version(lake: Pipeline, version: int) -> int:
-    """The version that a commit says it has read."""
+    """The version that a commit says it read."""
     lines = (lake.delta() / "_delta_log" / f"{version:020}.json").read_text(encoding="utf-8").splitlines()
     return int(next(info["readVersion"] for line in lines if (info := json.loads(line).get("commitInfo"))))
