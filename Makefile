@@ -30,7 +30,7 @@ test: setup  ## lint, types and the tests, less those marked slow
 	@$(BIN)/mypy
 	@$(BIN)/pytest -m "not slow" $(WORKERS)
 
-check: setup  ## lint, types and the unit tests (under a minute)
+check: setup  ## lint, types and the unit tests (about a minute)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy

@@ -180,9 +180,14 @@ def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
     assert set(re.findall(r"`make ([a-z-]+)`", text)) | set(re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)) <= verbs
 
 
+@cache
+def source_texts() -> frozenset[str]:
+    return frozenset(text for tree in trees().values() for text in texts(tree))
+
+
 @EACH_PAGE
 def test_every_code_and_variable_that_a_page_names_is_in_the_source(page: Path) -> None:
-    source = {text for tree in trees().values() for text in texts(tree)}
+    source = source_texts()
     for word in set(CODE.findall(page.read_text(encoding="utf-8"))):
         if word.startswith("INGEST_KAFKA_"):
             continue  # any Kafka option

@@ -346,15 +346,18 @@ for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         assert ("Ada" in ended.stdout + ended.stderr) == found
 
 
-@pytest.mark.parametrize("verb", [("check",), ("run", "--once", "--check")])
+RUN = ("run", "--once", "--check")
+
+
 @pytest.mark.parametrize(
-    ("expectation", "code", "says"),
+    ("verb", "expectation", "code", "says"),
     [
-        ({"type": "expect_wonders", "kwargs": {}}, "SUITE_INVALID", "expect_wonders"),
-        ({"type": "expect_column_values_to_be_unique", "kwargs": {"column": "idd"}}, "SUITE_INVALID", "no column idd (is id meant?)"),
-        (None, "SUITE_NOT_FOUND", "s.json"),
+        (("check",), {"type": "expect_wonders", "kwargs": {}}, "SUITE_INVALID", "expect_wonders"),
+        (RUN, {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "idd"}}, "SUITE_INVALID", "no column idd (is id meant?)"),
+        (("check",), None, "SUITE_NOT_FOUND", "s.json"),
+        (RUN, None, "SUITE_NOT_FOUND", "s.json"),
     ],
-    ids=["an expectation that GX does not know", "a column that the table does not have", "no file"],
+    ids=["an expectation that GX does not know", "a column that the table does not have", "no file to check", "no file for a run"],
 )
 def test_the_commands_refuse_an_invalid_suite_before_spark_starts(
     tmp_path: Path, verb: tuple[str, ...], expectation: dict[str, Any] | None, code: str, says: str
