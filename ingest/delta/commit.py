@@ -47,9 +47,9 @@ class Commit:
     def batch_commit(self) -> BatchCommit | None:
         """Our BatchCommit, or None. The commit must contain both our metadata and the matching transaction id (I1)."""
         batch_commit = BatchCommit.from_json(self.user_metadata)
-        return (
-            batch_commit if batch_commit is not None and self.transactions.get(batch_commit.app_id) == batch_commit.id.txn_version else None
-        )
+        if batch_commit is None or self.transactions.get(batch_commit.app_id) != batch_commit.id.txn_version:
+            return None
+        return batch_commit
 
     @property
     def deleted_rows(self) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.lab.demo.demo_folder import words
 from ingest.lab.demo.demo_quality import METHOD
+from ingest.runtime.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,7 +38,7 @@ def print_report(report: DemoReport, seconds: float, *, full: bool) -> None:
     ours = report.pipelines["oncelake"]
     console.print(f"Quality (`ingest run --check`, exit code {ours.exit_code}; {METHOD!r} passes every row rule):", style="bold")
     for line in checks(report, full=full):
-        console.print(f"  {line}" if full or len(line) < WIDTH - 2 else f"  {line[: WIDTH - 3]}…")
+        console.print(f"  {line if full else printable(line, WIDTH - 2)}")
     command, answer = report.answer
     console.print(f"SQL (`{command}`):" if full else "SQL (`ingest sql`, no Spark):", style="bold")
     for line in answer:

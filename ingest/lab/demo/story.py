@@ -49,12 +49,13 @@ class Story:
 
     def say(self, who: str, what: str, *, detail: bool = False) -> None:
         """Show an event."""
+        line = f"{self.seconds:5.0f} s  {who:<8}  {what}"
         if self.mode == "full" or (self.mode == "lines" and not detail):
-            print(f"{self.seconds:5.0f} s  {who:<8}  {what}", flush=True)
+            print(line, flush=True)
         elif self._live is not None:
             self._latest[who] = self.seconds, what
             if not detail:
-                self._live.console.print(f"{self.seconds:5.0f} s  {who:<8}  {what}", highlight=False, markup=False, soft_wrap=True)
+                self._live.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _table(self) -> Table:
         from rich import box
