@@ -79,6 +79,7 @@ def test_a_paused_driver_keeps_its_lock_and_on_sigterm_finishes_the_current_batc
     assert lake.numbers("commits") == [2] and lake.written()[-1] == batch, "the batch is in the commit log, and no other was started"
 
 
+@pytest.mark.slow
 def test_python_without_its_jvm_stops_with_one_clear_error(lake: Pipeline) -> None:
     driver, batch = hang(lake, "after_quarantine")
     (jvm,) = driver.jvms()
@@ -147,6 +148,7 @@ def test_a_run_whose_output_pipe_closes_finishes_the_current_batch_and_stops_qui
     assert lake.written()[-1] == (lake.epoch(), lake.numbers("commits")[-1]), "the batch is finished and in the commit log"
 
 
+@pytest.mark.slow
 def test_after_all_these_stops_the_oracle_finds_nothing(lake: Pipeline) -> None:
     until(lambda: not any(driver.left() for driver in lake.drivers), "all drivers have ended")
     lake.complete()

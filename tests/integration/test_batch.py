@@ -154,6 +154,7 @@ def test_a_partition_added_later_is_read_from_its_first_record(lane: MakeLane) -
     assert [str(r) for r in one.batches()[-1][1].ranges] == ["0:[1,1)", "1:[0,2)"]
 
 
+@pytest.mark.slow
 def test_deltalake_reads_tables_with_columns_of_every_type_and_both_layouts(lane: MakeLane) -> None:
     """The tables use only features that a second implementation can read. Their isolation level is Serializable."""
     columns = {"d": "DECIMAL(18,2)", "at": "TIMESTAMP", "local": "TIMESTAMP_NTZ", "day": "DATE!", "m": "MAP<STRING, STRING>", "b": "BINARY"}

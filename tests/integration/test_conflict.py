@@ -59,6 +59,7 @@ def test_with_conflicts_table_conflicts_are_found_across_batches_too(desk: MakeD
     assert sorted(one.rows("id", "n")) == [("a", 1), ("b", 1), ("c", 1)]
 
 
+@pytest.mark.slow
 def test_on_a_re_read_no_row_conflicts_with_itself_and_no_conflict_is_found_twice(desk: MakeDesk) -> None:
     """I3: a record stored at its own position is the record itself, even if a changed contract gives it another payload."""
     one = desk({"n": "INT"}, conflicts="table")

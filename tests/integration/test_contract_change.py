@@ -62,6 +62,7 @@ def test_the_contract_may_change_between_a_failed_attempt_and_its_repetition(lan
     one.balanced()
 
 
+@pytest.mark.slow
 def test_a_re_read_under_another_contract_keeps_rows_and_adds_records_that_are_valid_now(lane: MakeLane) -> None:
     """I4, I5: no record is in both tables. The quarantined record is marked as replayed."""
     one = lane({"n": "INT"}, rules=[{"name": "small", "check": "n < 10"}])

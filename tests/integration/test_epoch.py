@@ -79,7 +79,7 @@ def test_after_a_start_from_latest_that_read_nothing_the_next_has_the_same_offse
     assert one.open().epoch.starts == {0: FAR}
 
 
-@pytest.mark.parametrize("point", ["start_tables", "start_target_fenced"])
+@pytest.mark.parametrize("point", [pytest.param("start_tables", marks=pytest.mark.slow), "start_target_fenced"])
 def test_if_two_starts_want_the_same_epoch_the_second_takes_a_higher_one(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -104,7 +104,7 @@ def test_a_batch_committed_between_a_starts_first_read_and_its_fence_is_not_miss
     assert new.table.epoch.starts == {0: 2} and len(new.quarantine()) == 1
 
 
-@pytest.mark.parametrize("value", [pytest.param(order("b"), id="target"), pytest.param("{", id="quarantine")])
+@pytest.mark.parametrize("value", [pytest.param(order("b"), id="target"), pytest.param("{", id="quarantine", marks=pytest.mark.slow)])
 def test_a_batch_of_an_earlier_writer_is_fenced_and_writes_nothing(desk: MakeDesk, value: str) -> None:
     """I8: Delta silently skips a MERGE with a lower transaction id. The engine never reports that as success."""
     one = desk()
@@ -134,7 +134,8 @@ def test_a_batch_fenced_between_its_two_commits_is_rolled_back_and_re_read_once(
     assert [(row["offset"], row["epoch"]) for row in two.quarantine()] == [(0, 1), (2, 2)]
 
 
-@pytest.mark.parametrize("seeking", [pytest.param(None, id="roll-back", marks=pytest.mark.slow), pytest.param(EARLIEST, id="seek")])
+@pytest.mark.slow
+@pytest.mark.parametrize("seeking", [pytest.param(None, id="roll-back"), pytest.param(EARLIEST, id="seek")])
 def test_a_start_that_rolls_back_or_seeks_after_a_later_epoch_opened_is_fenced(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, seeking: Seeking | None
 ) -> None:

@@ -56,7 +56,8 @@ def test_the_tests_runtime_fences_an_earlier_transaction_id_and_the_probe_leaves
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("bug", [never_set, pytest.param(not_skipped, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", [never_set, not_skipped])
 def test_a_runtime_that_does_not_fence_is_unfit_and_the_probe_leaves_no_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Any
 ) -> None:

@@ -133,7 +133,7 @@ def mended(one: Lane) -> None:
         pytest.param([restored("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine restored", marks=slow),
         pytest.param([overwritten("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine overwritten", marks=slow),
         pytest.param([replaced("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine replaced", marks=slow),
-        pytest.param([dropped("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine dropped"),
+        pytest.param([dropped("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine dropped", marks=slow),
         pytest.param([restored_from_copy("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine restored from a copy", marks=slow),
         pytest.param([restored("target"), restored("quarantine")], "TABLE_REWOUND", "table", id="both restored", marks=slow),
         pytest.param([restored_from_copy("target", "quarantine")], "TABLE_REWOUND", "table", id="both restored from a copy", marks=slow),

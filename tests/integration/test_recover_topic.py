@@ -20,7 +20,8 @@ pytestmark = pytest.mark.integration
 MakeLane = Callable[..., Lane]
 
 
-@pytest.mark.parametrize("records", [pytest.param(1, id="shorter", marks=pytest.mark.slow), pytest.param(5, id="longer")])
+@pytest.mark.slow
+@pytest.mark.parametrize("records", [pytest.param(1, id="shorter"), pytest.param(5, id="longer")])
 def test_a_recreated_topic_shorter_or_longer_is_refused_until_a_seek_to_its_beginning(lane: MakeLane, records: int) -> None:
     """A longer topic has the offset at which the table ends, so Spark alone would continue in the middle of it."""
     one = two_batches(lane)

@@ -113,7 +113,8 @@ def test_several_instances_killed_between_every_two_steps_give_each_effect_once(
         each.stop()
 
 
-@pytest.mark.parametrize("rebalance", ["cooperative", pytest.param("eager", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rebalance", ["cooperative", "eager"])
 def test_instances_that_come_and_go_under_load_give_each_effect_once(
     scene: Callable[[int], Scene], instances: Start, rebalance: str
 ) -> None:
