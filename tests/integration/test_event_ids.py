@@ -111,7 +111,6 @@ def test_by_position_a_retry_is_another_event_and_a_re_read_is_not(desk: MakeDes
     assert (again.inserted, again.duplicate, one.target().count()) == (0, 2, 2)
 
 
-@pytest.mark.slow
 def test_late_events_are_not_lost_and_a_copy_with_another_time_is_the_same_event(desk: MakeDesk) -> None:
     """I3: the table is searched for an event id without any time window, neither of event time nor of the clock."""
     one = desk({"at": "TIMESTAMP"}, event_time="at", conflicts="batch")
