@@ -15,9 +15,12 @@ pytestmark = pytest.mark.unit
 
 PACKAGE = Path(ingest.__file__).parent
 # From the lowest to the highest: a subpackage imports only those before it.
-LAYERS = ("runtime", "contract", "kafka", "delta", "decode", "ledger", "verify", "recovery", "pipeline", "quality", "sql", "cli")
+LAYERS = (
+    *("runtime", "contract", "kafka", "database", "outbox", "sink", "effects"),
+    *("delta", "decode", "ledger", "verify", "recovery", "pipeline", "quality", "sql", "trace", "cli"),
+)
 # The commands that start the lab. Production loads nothing from it.
-LAB_COMMANDS = {"broker", "chaos", "demo", "semantics"}
+LAB_COMMANDS = {"broker", "chaos", "demo", "postgres", "semantics"}
 
 
 def imports(file: Path) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""The database of the services around Kafka: how to connect, our own tables, and their migrations. No business tables live here."""

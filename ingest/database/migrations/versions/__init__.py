@@ -1,0 +1,1 @@
+"""One module per change of our tables, in order. A released one is never changed."""
