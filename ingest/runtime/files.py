@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,18 @@ def environment_error(error: BaseException) -> InvalidEnvironment | None:
         return InvalidEnvironment("DISK_FULL", found, expected="free space for it.", remedy="free space, or name a folder on another disk.")
     remedy = "correct its owner or permissions (chown, chmod), or name another folder; `ingest doctor` checks lake and checkpoints."
     return InvalidEnvironment("NOT_WRITABLE", found, expected="a folder that this user can write to.", remedy=remedy)
+
+
+@contextmanager
+def usable(
+    folder: Path, full: Callable[[Path], InvalidEnvironment], error_of: Callable[[Path, OSError], InvalidEnvironment]
+) -> Iterator[None]:
+    """Create the folder if it does not exist. A failure to write there, in any step, raises `full` (no space) or `error_of`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise (full(folder) if error.errno == errno.ENOSPC else error_of(folder, error)) from error
 
 
 class LocalFiles:

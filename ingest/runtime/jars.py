@@ -6,7 +6,6 @@ Resolving `spark.jars.packages` on every start takes seconds and needs a network
 from __future__ import annotations
 
 import enum
-import errno
 import fcntl
 import hashlib
 import os
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from ingest.runtime import java
 from ingest.runtime.errors import Bug, InvalidEnvironment
+from ingest.runtime.files import usable
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 
@@ -119,7 +119,7 @@ def ensure(jar_set: JarSet, say: Callable[[str], None] | None = None) -> tuple[P
     """
     jars, folder = locked(jar_set), cache_folder() / "jars"
     if missing(jar_set):
-        with _disk_errors(folder), exclusively(folder.parent / "fetch.lock"):
+        with usable(folder, _disk_full, _unusable), exclusively(folder.parent / "fetch.lock"):
             wanted = missing(jar_set)  # another process may have downloaded them while this one waited
             if wanted:
                 if say:
@@ -227,21 +227,9 @@ def _disk_full(where: Path) -> InvalidEnvironment:
     return InvalidEnvironment("DISK_FULL", f"no space left under {where}.", expected="about 200 MB free.", remedy=remedy)
 
 
-@contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    """Turn any failure to write the cache folder, in whatever step, into an error with a remedy."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise _disk_full(folder) from error
-        raise InvalidEnvironment(
-            "JARS_UNREACHABLE",
-            f"the cache of jars at {folder} cannot be used ({error}).",
-            expected="a folder that this user can write to.",
-            remedy="set INGEST_CACHE to a folder of your own.",
-        ) from error
+def _unusable(folder: Path, error: OSError) -> InvalidEnvironment:
+    found, expected = f"the cache of jars at {folder} cannot be used ({error}).", "a folder that this user can write to."
+    return InvalidEnvironment("JARS_UNREACHABLE", found, expected=expected, remedy="set INGEST_CACHE to a folder of your own.")
 
 
 @contextmanager

@@ -18,82 +18,24 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingest.cli import sql as verb
-from ingest.contract.definition import Contract
-from ingest.quality.validation import check
 from ingest.runtime.errors import InvalidInput
-from ingest.runtime.files import LocalFiles
-from ingest.sql.catalog import Catalog, catalog
 from ingest.sql.engine import Ask, with_spark, without_spark
 from ingest.sql.question import questions
-from tests.integration.desk import Desk
 from tests.integration.interpreted import interpreted
-from tests.integration.records import contract
-from tests.integration.suites import COUNT, UNIQUE, suite_of
+from tests.integration.sql_tables import AMOUNT, TOO_MANY, Made, rules, tables
 
 pytestmark = pytest.mark.integration
 
 PROJECT = Path(__file__).parents[2]
-FILES = LocalFiles()
 SINCE = datetime(2020, 1, 1, tzinfo=UTC)
-COLUMNS = {
-    "at": "TIMESTAMP",
-    "Amount": "DECIMAL(18,2)",
-    "share": "DOUBLE",
-    "day": "DATE",
-    "local": "TIMESTAMP_NTZ",
-    "tags": "ARRAY<STRING>",
-    "labels": "MAP<STRING, STRING>",
-    "place": "STRUCT<city: STRING, since: TIMESTAMP>",
-    "ok": "BOOLEAN",
-}
-AMOUNT = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "Amount"}, "severity": "warning"}
-TOO_MANY = {"type": "expect_table_row_count_to_equal", "kwargs": {"value": 23}}
-Made = tuple[Desk, Catalog]
 Captured = pytest.CaptureFixture[str]
 Both = Callable[..., tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]]
 
 
-def event(id: str, at: str, **more: Any) -> str:
-    return json.dumps({"id": id, "at": at, **more})
-
-
-def rules(event_time: str = "at") -> Contract:
-    return contract(COLUMNS, event_time=event_time)
-
-
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Four batches in two partitions (rows, duplicates, three kinds of quarantined records, gaps, an empty batch), two validation runs."""
     with interpreted(spark):
-        return tables(spark, tmp_path_factory)
-
-
-def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    folder = tmp_path_factory.mktemp("sql")
-    desk = Desk(spark, rules(), folder, partitions=2)
-    whole = {
-        "Amount": 12.5,
-        "share": 0.25,
-        "day": "2025-01-02",
-        "local": "2025-01-02T03:04:05.123456",
-        "tags": ["a", "b"],
-        "labels": {"k": "v", "é": "🌻"},
-        "place": {"city": "Łódź", "since": "2024-12-31T23:00:00Z"},
-        "ok": True,
-    }
-    first = [event(f"a{n}", f"2025-01-02T0{n % 3}:00:0{n % 10}.{n:06d}Z", **whole) for n in range(20)]
-    desk.process(desk.frame_of([(n % 2, value, None) for n, value in enumerate(first)]))
-    desk.process(
-        desk.frame_of([(n % 2, value, None) for n, value in enumerate([*first[:5], "no JSON", "{", None, '{"id":"x","at":"5"}'])]), gap=7
-    )
-    desk.process(
-        desk.frame_of([(1, event("late", "2024-12-24T00:00:00Z"), None), (1, '{"id":"no time"}', None), (1, "again no JSON", b"k")])
-    )
-    desk.process(desk.frame_of([]), gap=2)
-    desk.ledger()
-    check(spark, suite_of(desk, [{**COUNT, "kwargs": {"value": 1}}]), desk.places)
-    check(spark, suite_of(desk, [UNIQUE, AMOUNT, TOO_MANY]), desk.places)
-    return desk, catalog([desk.contract], desk.places.lake, FILES)
+        return tables(spark, tmp_path_factory.mktemp("sql"))
 
 
 @pytest.fixture(scope="module")

@@ -6,34 +6,30 @@ It yields between any two of its effects. At such a point it can be killed, or c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId, Counts, Kind, Snapshot, Snapshots
+from ingest.delta.batch_commit import FENCE, FIRST_BATCH, SEEK, BatchCommit, BatchId, Counts, Snapshots
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
-from ingest.ledger.ledger_reader import LedgerState, cut_since
 from ingest.recovery.decision import Create, Refuse, decide
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.roll_back import roll_back
 from ingest.recovery.seek_offsets import Seeking, SeekPlan, plan
 from ingest.recovery.start_state import StartState
 from ingest.runtime.errors import IngestError
-from tests.model.count import Known, LedgerRow, batch_commits, found, ledger_rows
-from tests.model.delta import NAME, PIPELINE, Log, Table, Version
+from tests.model.count import Known, batch_commits
+from tests.model.delta import NAME, Table, Version
 from tests.model.kafka import Record
+from tests.model.ledger import Ledger
+from tests.model.writer import LEDGER, QUARANTINE, TARGET, Change, Doing, Steps, Stopped, Writer
 
 if TYPE_CHECKING:
     from tests.model.world import World
 
-TARGET, QUARANTINE, LEDGER = 0, 1, 2
 ROUNDS_MAX = 5
-TRIES_MAX = 4
-Steps = Generator[None, None, None]
-Doing = Generator[None, None, Any]
-Position = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -53,46 +49,21 @@ class Mutations:
     epoch_ignored: bool = False
 
 
-class Stopped(Exception):
-    """Stops a driver, like the engine's own errors. `code` is one of theirs, or TABLE_GONE or DATA_LOSS for errors of Spark."""
-
-    def __init__(self, code: str, what: str) -> None:
-        self.code = code
-        super().__init__(f"{code}: {what}")
-
-
-@dataclass(frozen=True)
-class Change:
-    """The effect of a statement on a table: all rows after it, its operation, and other fields of its Version. None commits nothing."""
-
-    rows: Mapping[Any, Any]
-    operation: str = "MERGE"
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Driver:
+class Driver(Writer):
     """One driver.
 
     `steps` is the coroutine. `at` has the next offset of each partition, and `topic` is the topic at its start. `disturbed`: other drivers
-    ran since it last read the state. `beneath`: a copy was put in a table's place since then. `place` is the statement that it starts or
-    finishes when it continues.
+    ran since it last read the state. `beneath`: a copy was put in a table's place since then.
     """
 
     def __init__(self, world: World, seeking: Seeking | None = None) -> None:
-        self.world, self.seeking = world, seeking
-        self.mutations = world.mutations
-        self.writer = world.new_id("w")
-        self.epoch = 0
-        self.topic = world.topic
+        super().__init__(world)
+        self.seeking = seeking
         self.partitions = len(world.topic.partitions)
-        self.logs = [Log(world.tables, which) for which in (TARGET, QUARANTINE, LEDGER)]
         self.at: dict[int, int] = {}
         self.read_before: dict[int, int] = {}
         self.epochs_of_topic: set[int] = set()
         self.number = FIRST_BATCH - 1
-        self.pending: list[tuple[Version, BatchCommit]] = []
-        self.behind = 0
-        self.place = ""
         self.idle = self.disturbed = self.beneath = False
         self.steps = self._work()
 
@@ -109,7 +80,7 @@ class Driver:
         else:
             raise Stopped("FENCED", f"another start took the epoch {ROUNDS_MAX} times")
         if self.seeking is not None:
-            yield from self.append_ledger()
+            yield from self.ledger.append()
             return
         while True:
             yield from self._batch()
@@ -154,8 +125,8 @@ class Driver:
         for which in fences:
             if state.target.snapshot is None or state.quarantine.snapshot is None:
                 return False
-            batch_commit = self._batch_commit("epoch", FENCE, Snapshots(state.target.snapshot, state.quarantine.snapshot))
-            if (yield from self._try(which, partial(_same, batch_commit), _nothing, reads=False)) is None:
+            batch_commit = self.batch_commit("epoch", FENCE, Snapshots(state.target.snapshot, state.quarantine.snapshot))
+            if (yield from self.try_commit(which, partial(_same, batch_commit), _nothing, reads=False)) is None:
                 return False
             yield
         if not self.mutations.looks_once:
@@ -173,27 +144,25 @@ class Driver:
         undone = None if self.mutations.no_roll_back else roll_back(state, self.epoch)
         if undone is not None:
             yield from self._delete(undone)
-        known = state.ledger
-        self.pending = self.world.unledgered(self.logs[TARGET], known)
-        self.ledger_seen = self.logs[LEDGER].newest(), self.logs[LEDGER].stamp(self.logs[LEDGER].newest())
+        self.ledger = Ledger(self, state.ledger)
         if first or self.seeking is not None:
             ranges = tuple(OffsetRange(p, start, start) for p, start in sorted(starts.items()))
-            batch_commit = self._batch_commit("seek", SEEK, self._again())
+            batch_commit = self.batch_commit("seek", SEEK, self._again())
             batch_commit = replace(
                 batch_commit, ranges=ranges, gaps=sought.gaps if sought is not None else (), why="first" if first else "seek"
             )
-            if not self._fenced_off(TARGET, batch_commit):  # otherwise the commit is refused
+            if not self.fenced_off(TARGET, batch_commit):  # otherwise the commit is refused
                 self.world.invariants.seeking(batch_commit, self)
-            version = yield from self._commit(TARGET, partial(_same, batch_commit), _nothing, reads=False)
-            self.pending.append((version, batch_commit))
+            version = yield from self.commit(TARGET, partial(_same, batch_commit), _nothing, reads=False)
+            self.ledger.pending.append((version, batch_commit))
             yield
         seen = self._again()
         self.world.checkpoints[self.epoch] = seen.target.table_id
         yield
-        topics = {**known.topics, **{batch_commit.id.epoch: batch_commit.topic.id for _, batch_commit in self.pending}}
+        topics = {**state.ledger.topics, **{batch_commit.id.epoch: batch_commit.topic.id for _, batch_commit in self.ledger.pending}}
         self.epochs_of_topic = {self.epoch, *(epoch for epoch, topic in topics.items() if topic == self.topic.id)}
         self.read_before = dict(state.read_before(self.topic.id))
-        for _, batch_commit in self.pending:
+        for _, batch_commit in self.ledger.pending:
             if batch_commit.kind == "batch" and batch_commit.topic.id == self.topic.id:
                 self.read_before |= {p: max(end, self.read_before.get(p, 0)) for p, end in batch_commit.ends.items()}
         self.at = dict(starts)
@@ -207,10 +176,18 @@ class Driver:
             removed = Counter((e, b, at[1]) for at, (e, b, _) in gone.items())
             return Change({at: row for at, row in rows.items() if at not in gone}, "ROLLBACK", {"removed": removed})
 
-        batch_commit = self._batch_commit("rollback", SEEK, self._again())
-        if (yield from self._try(QUARANTINE, lambda: batch_commit, change)) is None and self._fenced_off(QUARANTINE, batch_commit):
+        batch_commit = self.batch_commit("rollback", SEEK, self._again())
+        if (yield from self.try_commit(QUARANTINE, lambda: batch_commit, change)) is None and self.fenced_off(QUARANTINE, batch_commit):
             raise Stopped("FENCED", "the roll-back was not executed")
         yield
+
+    def _again(self) -> Snapshots:
+        if self.mutations.never_looks_back:
+            now = [log.state() for log in self.logs[:LEDGER]]
+            if None not in now:
+                self.look_back.snapshots = Snapshots(*(each.snapshot for each in now))
+            return self.look_back.snapshots
+        return self.look_back.again()
 
     # A batch.
 
@@ -241,7 +218,7 @@ class Driver:
         yield
         if world.topic is not topic:
             raise Stopped("TOPIC_RECREATED", "during the run")
-        base = replace(self._batch_commit("batch", self.number, self.look_back.snapshots), ranges=ranges)
+        base = replace(self.batch_commit("batch", self.number, self.look_back.snapshots), ranges=ranges)
         read = Counter(p for p, _, _ in records)
         stored: Counter[int] = Counter()
         if failed and not self.mutations.quarantine_last:
@@ -250,15 +227,15 @@ class Driver:
         counts = tuple((p, Counts(read[p], stored[p], read[p] - stored[p] - offered[p])) for p in sorted(read))
         if self.mutations.ledger_first:
             rows = {p: n - stored[p] for p, n in offered.items()}
-            self.pending.append((Version(0, "", {}, 0, inserted=rows), replace(base, counts=counts)))
-            yield from self.append_ledger()
+            self.ledger.pending.append((Version(0, "", {}, 0, inserted=rows), replace(base, counts=counts)))
+            yield from self.ledger.append()
 
         def change(rows: Mapping[Any, Any], batch_commit: BatchCommit) -> Change:
             new = {id: (topic.id, *at, self.epoch, self.number) for id, at in winners.items() if id not in rows}
             inserted = Counter(row[1] for row in new.values())
             return Change({**rows, **new} if new else rows, "MERGE", {"inserted": inserted, "added": tuple(new)})
 
-        version = yield from self._commit(TARGET, lambda: replace(base, counts=counts, snapshots=self._again()), change)
+        version = yield from self.commit(TARGET, lambda: replace(base, counts=counts, snapshots=self._again()), change)
         self._again()
         self.at = ends
         yield
@@ -267,10 +244,8 @@ class Driver:
         if again:
             yield from self._replay(version.batch_commit)
         if not self.mutations.ledger_first:
-            self.pending.append((version, version.batch_commit))
-        self.behind += 1
-        if self.behind >= world.setting.ledger_every:
-            yield from self.append_ledger()
+            self.ledger.pending.append((version, version.batch_commit))
+        yield from self.ledger.append_if_due()
 
     def _quarantine(self, failed: list[tuple[int, int]], base: BatchCommit, *, again: bool) -> Doing:
         def change(rows: Mapping[Any, Any], batch_commit: BatchCommit) -> Change:
@@ -279,7 +254,7 @@ class Driver:
             opened = {at: (*rows[at][:2], "open") for at in places if again and at in rows and rows[at][2] == "replayed"}
             return Change({**rows, **opened, **new} if new or opened else rows, "MERGE", {"inserted": Counter(at[1] for at in new)})
 
-        version = yield from self._commit(QUARANTINE, lambda: replace(base, snapshots=self._again()), change)
+        version = yield from self.commit(QUARANTINE, lambda: replace(base, snapshots=self._again()), change)
         self._again()
         yield
         return version.inserted
@@ -308,158 +283,7 @@ class Driver:
             both = {at: (*row[:2], "replayed") for at, row in rows.items() if at in made and row[2] == "open"}
             return Change({**rows, **both}) if both else None
 
-        yield from self._unfenced(QUARANTINE, change)
-
-    # The ledger.
-
-    def append_ledger(self) -> Steps:
-        """Append pending rows. If another process has done so meanwhile, it wrote the same rows."""
-        self.behind = 0
-        if not self.pending:
-            return
-        if cut_since(self.logs[LEDGER], *self.ledger_seen):  # type: ignore[arg-type]
-            own = {batch_commit.id for _, batch_commit in self.pending}
-            self.pending[:0] = [each for each in self.world.unledgered(self.logs[TARGET], LedgerState()) if each[1].id not in own]
-        rows: dict[Any, LedgerRow] = {}
-        for version, batch_commit in self.pending:
-            for key, row in ledger_rows(version, batch_commit):
-                rows.setdefault(key, row)
-            if batch_commit.kind == "batch" and batch_commit.id.number == FIRST_BATCH and self._unsought(batch_commit.id.epoch):
-                for each in batch_commit.ranges:
-                    rows["epoch", batch_commit.id.epoch, 0, each.partition, each.start] = LedgerRow(
-                        batch_commit.topic.id, each.start, why="start"
-                    )
-            if batch_commit.kind == "seek" and batch_commit.why == "seek":
-                self._existing_rows(batch_commit, rows)
-        about = self.pending[-1][1].snapshots.target.table_id
-
-        def change(there: Mapping[Any, Any]) -> Change:
-            new = {key: row for key, row in rows.items() if key not in there}
-            stood = {key: there[key]._replace(stood=row.stood) for key, row in rows.items() if key in there and row.stood is not None}
-            return Change({**there, **stood, **new}, "MERGE", {"about": about})
-
-        yield from self._unfenced(LEDGER, change)
-        self.ledger_seen = self.logs[LEDGER].newest(), self.logs[LEDGER].stamp(self.logs[LEDGER].newest())
-        self.pending = []
-        yield
-
-    def _unsought(self, epoch: int) -> bool:
-        ledger = self.world.tables[LEDGER]
-        sought = {key[1] for key in (ledger.newest.rows if ledger else ()) if key[0] == "epoch" and key[2] == SEEK}
-        return epoch not in sought | {batch_commit.id.epoch for _, batch_commit in self.pending if batch_commit.kind == "seek"}
-
-    def _existing_rows(self, seek: BatchCommit, rows: dict[Any, LedgerRow]) -> None:
-        """Count the rows of re-read batches that existed at this seek's snapshot. Unknown if that version is gone."""
-        ledger = self.world.tables[LEDGER]
-        starts = {each.partition: each.start for each in sorted((*seek.ranges, *seek.gaps), reverse=True)}
-        then, quarantine = self._at(TARGET, seek.snapshots.target), self._at(QUARANTINE, seek.snapshots.quarantine)
-        if then is None or quarantine is None:
-            self.world.harmed.add("ledger")
-            return
-        existing = found(then.rows, quarantine.rows)
-        for key, row in [*(ledger.newest.rows.items() if ledger else ()), *rows.items()]:
-            kind, e, n, p, _ = key
-            if kind == "batch" and e < seek.id.epoch and row.topic == seek.topic.id and row.end > starts.get(p, row.end):
-                rows[key] = row._replace(stood=existing[0][e, n, p] + existing[1][e, n, p])
-
-    def _at(self, which: int, look: Snapshot) -> Version | None:
-        table = self.world.tables[which]
-        if table is None or not table.log_from <= look.version < len(table.versions):
-            return None
-        version = table.versions[look.version]
-        return version if version.stamp == look.stamp else None
-
-    # Statements, as in ingest/delta/writer.py.
-
-    def _batch_commit(self, kind: Kind, number: int, snapshots: Snapshots) -> BatchCommit:
-        return BatchCommit(kind, PIPELINE, NAME, BatchId(self.epoch, number), self.writer, snapshots, "", self.world.topic_id(self.topic))
-
-    def _again(self) -> Snapshots:
-        if self.mutations.never_looks_back:
-            now = [log.state() for log in self.logs[:LEDGER]]
-            if None not in now:
-                self.look_back.snapshots = Snapshots(*(each.snapshot for each in now))
-            return self.look_back.snapshots
-        return self.look_back.again()
-
-    def _commit(
-        self, which: int, still: Callable[[], BatchCommit], change: Callable[[Any, BatchCommit], Change | None], *, reads: bool = True
-    ) -> Doing:
-        version = yield from self._try(which, still, change, reads=reads)
-        if version is None:
-            raise Stopped("FENCED", f"a statement of epoch {self.epoch} was not executed")
-        return version
-
-    def _try(
-        self, which: int, still: Callable[[], BatchCommit], change: Callable[[Any, BatchCommit], Change | None], *, reads: bool = True
-    ) -> Doing:
-        """The commit of one statement; None if Delta skipped it or a later epoch committed first."""
-        for _ in range(TRIES_MAX):
-            batch_commit = still()
-            before = self.logs[which].newest()
-            self.place = f"{batch_commit.kind} {self.logs[which].table} next"
-            yield
-            failed = yield from self._execute(which, batch_commit, change, reads=reads)
-            self.place = ""
-            own = self._own(which, batch_commit, before)
-            if own is not None or failed != "files":
-                return own
-        raise Stopped("CONFLICT", "too many conflicts")
-
-    def _execute(self, which: int, batch_commit: BatchCommit, change: Callable[[Any, BatchCommit], Change | None], *, reads: bool) -> Doing:
-        world = self.world
-        table = world.tables[which]
-        if table is None:
-            raise Stopped("TABLE_GONE", self.logs[which].table)
-        if table.newest.txn >= batch_commit.id.txn_version and not (
-            self.mutations.epoch_ignored and BatchId.of(table.newest.txn).epoch > self.epoch
-        ):
-            return ""
-        since, changed = len(table.versions) - 1, change(table.newest.rows, batch_commit)
-        if changed is None:
-            return ""
-        self.place = f"{batch_commit.kind} {self.logs[which].table} at work"
-        yield
-        if world.tables[which] is not table:
-            raise Stopped("TABLE_GONE", self.logs[which].table)
-        if failed := table.conflict(since, batch_commit, reads=reads):
-            return failed
-        table.commit(changed.operation, changed.rows if reads else table.newest.rows, batch_commit, **changed.more)
-        world.invariants.committed(which, self)
-        return ""
-
-    def _own(self, which: int, batch_commit: BatchCommit, before: int) -> Version | None:
-        if self.mutations.writer_ignored:
-            log = self.logs[which].newest_first()
-            return next((each for each in log if each.batch_commit is not None and each.batch_commit.id == batch_commit.id), None)
-        for version in reversed(self.logs[which].since(before)):
-            there = version.batch_commit
-            if there is not None and (there.id, there.writer) == (batch_commit.id, batch_commit.writer):
-                return version
-        return None
-
-    def _fenced_off(self, which: int, batch_commit: BatchCommit) -> bool:
-        table = self.world.tables[which]
-        return table is not None and table.newest.txn >= batch_commit.id.txn_version
-
-    def _unfenced(self, which: int, change: Callable[[Any], Change | None]) -> Steps:
-        for _ in range(TRIES_MAX):
-            self.place = f"{self.logs[which].table} next"
-            yield
-            if (table := self.world.tables[which]) is None:
-                raise Stopped("TABLE_GONE", self.logs[which].table)
-            since, changed = len(table.versions) - 1, change(table.newest.rows)
-            if changed is None:
-                return
-            self.place = f"{self.logs[which].table} at work"
-            yield
-            self.place = ""
-            if self.world.tables[which] is not table:
-                raise Stopped("TABLE_GONE", self.logs[which].table)
-            if not table.conflict(since, None, reads=True):
-                table.commit(changed.operation, changed.rows, **changed.more)
-                return
-        raise Stopped("CONFLICT", "too many conflicts")
+        yield from self.unfenced(QUARANTINE, change)
 
 
 def _same(batch_commit: BatchCommit) -> BatchCommit:

@@ -53,13 +53,13 @@ class Invariants:
         if not driver.beneath:
             self.owner = max(self.owner, driver.epoch)
 
-    def committed(self, which: int, driver: Driver) -> None:
-        """A statement with a transaction id was committed."""
+    def committed(self, which: int, epoch: int) -> None:
+        """A driver of this epoch has committed a statement with a transaction id."""
         table = self.world.tables[which]
         assert table is not None
         batch_commit = table.newest.batch_commit
         assert batch_commit is not None
-        if driver.epoch < self.owner:
+        if epoch < self.owner:
             raise Violation("I8", f"{batch_commit.kind} {batch_commit.id} on table {which}, although epoch {self.owner} has fenced it")
         before = next((each.batch_commit for each in reversed(table.versions[:-1]) if each.batch_commit is not None), None)
         replaced = self.world.harmed & {"drop", "copy"}  # an epoch may be used again if nothing is left that shows it
@@ -70,7 +70,7 @@ class Invariants:
             and before.id.epoch == batch_commit.id.epoch
             and before.writer != batch_commit.writer
         ):
-            raise Violation("I8", f"two writers share epoch {driver.epoch}")
+            raise Violation("I8", f"two writers share epoch {epoch}")
         if batch_commit.why == "first":
             self.origins |= {(batch_commit.topic.id, each.partition): each.start for each in batch_commit.ranges}
         if which == 0 and batch_commit.kind == "batch":

@@ -19,10 +19,11 @@ from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.recovery.start_state import CheckpointState, RowCount, StartState
 from tests.model.count import Known, LedgerRow, batch_commits
 from tests.model.delta import NAME, PIPELINE, Log, Table, Version
-from tests.model.driver import ERRORS, LEDGER, QUARANTINE, TARGET, Driver, Mutations
+from tests.model.driver import ERRORS, Driver, Mutations
 from tests.model.invariants import Invariants, Violation
 from tests.model.kafka import NAME as TOPIC
 from tests.model.kafka import Record, Topic
+from tests.model.writer import LEDGER, QUARANTINE, TARGET
 
 Op = tuple[Any, ...]
 PLACES: Any = SimpleNamespace(name=f"{PIPELINE}.{NAME}", pipeline=PIPELINE, table=NAME)
@@ -189,7 +190,7 @@ class World:
         driver = self.drivers.pop(number, None)
         if driver is not None and driver.seeking is None and driver.at:
             try:
-                for _ in driver.append_ledger():
+                for _ in driver.ledger.append():
                     pass
             except ERRORS as error:
                 self.error = error

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import os
 import shutil
 import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +21,7 @@ from ingest.lab.broker.ports import free_port, is_free, port_taken
 from ingest.lab.process import launch
 from ingest.runtime import java
 from ingest.runtime.errors import InvalidEnvironment
+from ingest.runtime.files import usable
 from ingest.runtime.jars import JarSet, ensure, exclusively
 
 START_DEADLINE_S = 60.0
@@ -82,7 +81,7 @@ class Broker:
         and the errors of java.find and jars.ensure.
         """
         executable, jars = java.find().executable, ensure(JarSet.BROKER)
-        with _folder_errors(self.folder), exclusively(self.folder / "start.lock"):
+        with usable(self.folder, _disk_full, _unusable), exclusively(self.folder / "start.lock"):
             state = self.state
             if state is not None and state.process.alive():
                 if self._wanted_port not in (0, state.port):
@@ -224,18 +223,9 @@ def _cluster_id() -> str:
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
 
-@contextmanager
-def _folder_errors(folder: Path) -> Iterator[None]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise _disk_full(folder) from error
-        expected, remedy = "a folder that this user can write.", "choose another one: ingest broker start --data <folder>"
-        raise InvalidEnvironment(
-            "BROKER_FOLDER", f"the broker's folder {folder} cannot be used ({error}).", expected=expected, remedy=remedy
-        ) from error
+def _unusable(folder: Path, error: OSError) -> InvalidEnvironment:
+    found, remedy = f"the broker's folder {folder} cannot be used ({error}).", "choose another one: ingest broker start --data <folder>"
+    return InvalidEnvironment("BROKER_FOLDER", found, expected="a folder that this user can write.", remedy=remedy)
 
 
 def _disk_full(folder: Path) -> InvalidEnvironment:

@@ -10,49 +10,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from ingest.cli.check import check_all
 from ingest.cli.run import _watch
-from ingest.contract.definition import Contract, load_contracts
+from ingest.contract.definition import load_contracts
 from ingest.quality import gx
-from ingest.quality.suite import Expected, Suite, load_suites
-from ingest.quality.validation import POSITION, binary_columns, shown_ids
+from ingest.quality.suite import load_suites
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.places import Places
+from tests.unit.quality.suite_scene import EXISTS, contract_of, expected_of, problems, write
 
 pytestmark = pytest.mark.unit
 
 PROJECT = Path(__file__).parents[3]
-
-
-def contract_of(**more: Any) -> Contract:
-    columns = [
-        {"name": "id", "type": "STRING", "nullable": False},
-        {"name": "name", "type": "STRING", "sensitive": True},
-        {"name": "home", "type": "STRUCT<city: STRING>"},
-    ]
-    source = {"topic": "people", "format": "json"}
-    described = {"pipeline": "t", "table": "people", "source": source, "columns": columns, "event_id": ["id"], "suite": "s.json", **more}
-    return Contract.model_validate(described)
-
-
-EXISTS = {"type": "expect_column_to_exist", "kwargs": {"column": "id"}}
-
-
-def write(tmp_path: Path, *expectations: Mapping[str, Any]) -> None:
-    """The suite that the contract names."""
-    (tmp_path / "s.json").write_text(json.dumps({"name": "t", "expectations": expectations}))
-
-
-def problems(tmp_path: Path, *expectations: Mapping[str, Any]) -> str:
-    write(tmp_path, *expectations)
-    with pytest.raises(InvalidInput) as refused:
-        load_suites(tmp_path, [contract_of()])
-    assert refused.value.code == "SUITE_INVALID"
-    assert refused.value.exit_code == 2
-    return refused.value.found
 
 
 @pytest.mark.parametrize("table", ["orders", "payments"])
@@ -98,167 +69,10 @@ def test_the_projects_suites_match_their_contracts_and_use_every_kind_of_expecta
         assert len(suite.expectations) >= 10
 
 
-def test_unique_ids_row_counts_and_expectations_marked_so_cover_the_whole_table() -> None:
-    (orders,) = load_suites(PROJECT, load_contracts(PROJECT, ["orders"]))
-    whole = {each.type for each in orders.expectations if each.whole}
-    assert whole == {"expect_column_values_to_be_unique", "expect_table_row_count_to_equal", "expect_column_max_to_be_between"}
-
-
-@pytest.mark.parametrize(
-    "kind", ["expect_column_proportion_of_unique_values_to_be_between", "expect_column_unique_value_count_to_be_between"]
-)
-def test_a_count_of_distinct_values_covers_the_whole_table_too(tmp_path: Path, kind: str) -> None:
-    """On new rows alone, an id that the table already contains would still have a proportion of 1."""
-    _, expected = expected_of(tmp_path, {"type": kind, "kwargs": {"column": "id", "min_value": 1}})
-    assert expected.whole
-
-
 def test_an_expectation_that_gx_does_not_know_is_refused(tmp_path: Path) -> None:
     found = problems(tmp_path, {"type": "expect_wonders", "kwargs": {}})
     assert "expectations[0]: expect_wonders" in found
     assert "not found" in found
-
-
-def test_a_parameter_for_mostly_is_accepted_but_does_not_judge_single_rows(tmp_path: Path) -> None:
-    config = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "name", "mostly": {"$PARAMETER": "ledger_rows"}}}
-    write(tmp_path, config, {**config, "kwargs": {"column": "name"}})
-    (suite,) = load_suites(tmp_path, [contract_of()])
-    assert [each.exact for each in suite.expectations] == [False, True]
-
-
-def expected_of(tmp_path: Path, config: Mapping[str, Any], **contract: Any) -> tuple[Suite, Expected]:
-    write(tmp_path, config)
-    (suite,) = load_suites(tmp_path, [contract_of(**contract)])
-    return suite, suite.expectations[0]
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "nme = 'name'",
-        "id IN ('a') AND NOT nme IS NULL OR home.city = `nme`",
-        'col("id").notNull() and col("nme") == "name"',
-        {"type": "comparison", "column": {"name": "nme"}, "operator": "==", "parameter": "name"},
-        {"type": "and", "conditions": [{"type": "nullity", "column": {"name": "nme"}, "is_null": False}]},
-        {"type": "pass_through", "pass_through_filter": "nme = 'x'"},
-    ],
-)
-@pytest.mark.filterwarnings("ignore:.*(row_condition|condition_parser):DeprecationWarning")  # GX accepts text until 2.0
-def test_a_column_that_only_a_row_condition_names_must_exist_too(tmp_path: Path, condition: Any) -> None:
-    kwargs = {"column": "id", "value_set": ["a"], "row_condition": condition}
-    found = problems(tmp_path, {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs})
-    assert "the table has no column nme (is name meant?)" in found
-    right = json.loads(json.dumps(kwargs).replace("nme", "name"))
-    expected_of(tmp_path, {"type": "expect_column_values_to_be_in_set", "kwargs": right})
-
-
-@pytest.mark.parametrize(
-    "condition", ["_ingested_at < current_date", "exists(split(name, ' '), part -> part = 'x')", "name = = 'x'", "name LIKE ALL ("]
-)
-@pytest.mark.filterwarnings("ignore:.*(row_condition|condition_parser):DeprecationWarning")  # GX accepts text until 2.0
-def test_a_row_condition_without_an_unknown_column_is_left_to_its_engine(tmp_path: Path, condition: str) -> None:
-    kwargs = {"column": "id", "value_set": ["a"], "row_condition": condition, "condition_parser": "spark"}
-    expected_of(tmp_path, {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs})
-
-
-@pytest.mark.filterwarnings("ignore:.*(row_condition|condition_parser):DeprecationWarning")  # GX accepts text until 2.0
-def test_an_expectation_on_some_rows_does_not_pass_with_the_count_of_all_rows(tmp_path: Path) -> None:
-    some = {"row_condition": "id = 'a'", "condition_parser": "spark"}
-    _, expected = expected_of(tmp_path, {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id", **some}})
-    assert (expected.exact, expected.open_ended) == (False, True)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"type": "expect_table_columns_to_match_ordered_list", "kwargs": {"column_list": ["id", "name"]}},
-        {"type": "expect_table_columns_to_match_set", "kwargs": {"column_set": ["id", "name"]}},
-        {"type": "expect_table_column_count_to_equal", "kwargs": {"value": 2}},
-    ],
-)
-def test_the_tables_shape_is_checked_on_all_columns_and_hides_no_value(tmp_path: Path, config: Mapping[str, Any]) -> None:
-    """On a frame with only the named columns, a list that lacks one of the table's columns would pass."""
-    suite, expected = expected_of(tmp_path, config)
-    assert expected.open_ended
-    assert not expected.touches(suite.sensitive)
-
-
-def test_an_expectation_that_may_read_any_column_is_sensitive_only_if_a_column_is(tmp_path: Path) -> None:
-    query = {"type": "unexpected_rows_expectation", "kwargs": {"unexpected_rows_query": "SELECT * FROM {batch} WHERE id = 'x'"}}
-    plain = [{"name": "id", "type": "STRING", "nullable": False}]
-    for more, touched in (({}, True), ({"columns": plain}, False), ({"columns": plain, "unknown_fields": "keep"}, True)):
-        suite, expected = expected_of(tmp_path, query, **more)
-        assert expected.touches(suite.sensitive) == touched, more
-
-
-def test_the_event_id_of_a_raw_table_is_as_sensitive_as_the_records_key(tmp_path: Path) -> None:
-    raw = {"source": {"topic": "people", "format": "raw"}, "columns": [], "event_id": "key"}
-    unique = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "_event_id"}}
-    suite, expected = expected_of(tmp_path, unique, **raw)
-    assert expected.touches(suite.sensitive)
-    assert shown_ids(suite) == POSITION
-
-
-@pytest.mark.parametrize(
-    ("kind", "shown"),
-    [
-        ("STRING", ("id",)),
-        ("BIGINT", ("id",)),
-        ("DATE", ("id",)),
-        ("DECIMAL(38,0)", POSITION),
-        ("TIMESTAMP", POSITION),
-        ("BINARY", POSITION),
-    ],
-)
-def test_a_row_whose_id_gx_would_change_or_fail_on_is_shown_by_its_position(tmp_path: Path, kind: str, shown: tuple[str, ...]) -> None:
-    columns = [{"name": "id", "type": kind, "nullable": False}]
-    suite, _ = expected_of(tmp_path, {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}, columns=columns)
-    assert shown_ids(suite) == shown
-
-
-def test_binary_columns_are_found_even_if_only_a_nested_part_is_binary(tmp_path: Path) -> None:
-    columns = [
-        {"name": name, "type": kind, "nullable": name != "id"}
-        for name, kind in {"id": "STRING", "b": "BINARY", "s": "STRUCT<x: ARRAY<BINARY>>", "n": "INT"}.items()
-    ]
-    suite, _ = expected_of(tmp_path, {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}, columns=columns)
-    assert binary_columns(suite) == {"b", "s"}
-
-
-class OnPandas(gx.Runner):
-    """The runner on a pandas frame, which needs no Spark. It handles GX's results in the same way."""
-
-    def __init__(self) -> None:
-        self._name, self._context, self._runs = "t", gx.context(), 0
-        source = self._context.data_sources.add_pandas(name="frames")
-        self._data = source.add_dataframe_asset("t").add_batch_definition_whole_dataframe("rows")
-
-
-def test_unexpected_binary_values_do_not_end_the_run() -> None:
-    """GX cannot serialize the bytearray that PySpark returns for BINARY, and all its results would be lost."""
-    frame = pa.table({"id": ["a", "b"], "n": ["", ""]}).to_pandas().assign(n=[bytearray(b"\xff"), bytearray(b"x")])
-    config = {"type": "expect_column_values_to_be_null", "kwargs": {"column": "n"}}
-    runner = OnPandas()
-    with pytest.raises(TypeError, match="cannot be serialized"):
-        runner.run([config], frame, {}, form=gx.SUMMARY, index=("id",), samples=10)
-    (found,) = runner.run([config], frame, {}, form=gx.SUMMARY, index=("id",), samples=10, values=False)
-    assert found["result"]["unexpected_count"] == 2
-    assert found["result"]["partial_unexpected_index_list"] == [{"id": "a"}, {"id": "b"}]
-
-
-def test_an_expectation_that_was_copied_with_its_id_is_evaluated_separately() -> None:
-    """Results are found by id. GX creates new ids for every run; an id in a file may occur twice."""
-    frame = pa.table({"n": [1, 1]}).to_pandas()
-    configs = [
-        {
-            "type": "expect_column_values_to_be_in_set",
-            "kwargs": {"column": "n", "value_set": [n]},
-            "id": "da59726d-f30c-4453-93c7-a4b3dadf5542",
-        }
-        for n in (9, 1)
-    ]
-    found = OnPandas().run(configs, frame, {}, form=gx.SUMMARY, index=(), samples=10)
-    assert [each["success"] for each in found] == [False, True]
 
 
 def test_all_problems_of_a_suite_are_reported_at_once(tmp_path: Path) -> None:
@@ -319,31 +133,6 @@ def test_sensitivity_and_quality_are_not_part_of_the_contracts_hash() -> None:
         {"name": "home", "type": "STRUCT<city: STRING>"},
     ]
     assert contract_of().hash == contract_of(columns=plain, quality="stop").hash
-
-
-def test_analytics_of_gx_are_disabled() -> None:
-    made = gx.context()
-    assert made.config.analytics_enabled is False
-    assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
-    assert made.mode == "ephemeral"
-
-
-def test_gx_and_pyspark_do_not_log_errors_to_stderr() -> None:
-    """PySpark logs an error when it creates it (pyspark.errors.exceptions.base). The loggers of a new process are unconfigured."""
-    statement = "logger = PySparkLogger.getLogger(name); logger.propagate = False; logger.exception('Ada Lovelace')"
-    code = f"""
-import logging, sys
-from pyspark.logger import PySparkLogger
-from ingest.quality import gx
-if sys.argv[1:]:
-    gx.context()
-    logging.getLogger("great_expectations.execution_engine").error("Ada Lovelace")
-for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-    {statement}
-"""
-    for more, found in (((), True), (("with GX",), False)):
-        ended = subprocess.run([sys.executable, "-c", code, *more], cwd=PROJECT, capture_output=True, text=True, check=True)
-        assert ("Ada" in ended.stdout + ended.stderr) == found
 
 
 RUN = ("run", "--once", "--check")
