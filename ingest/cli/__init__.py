@@ -10,7 +10,8 @@ VERBS = {
     "Proof": {"verify": "verify"},
     "Quality and SQL": {"check": "check", "suggest": "check", "sql": "sql"},
     "Kafka": {"log": "log", "transactions": "transactions"},
-    "Lab": {"demo": "demo", "chaos": "chaos", "semantics": "semantics", "broker": "broker"},
+    "Beyond Kafka": {"database": "migrate", "outbox": "outbox"},
+    "Lab": {"demo": "demo", "chaos": "chaos", "semantics": "semantics", "broker": "broker", "postgres": "postgres"},
 }
 
 

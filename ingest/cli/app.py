@@ -35,6 +35,8 @@ USAGE_ERROR: Any = typer.BadParameter.__base__
 
 # The extra `local` installs these packages. A platform with its own Spark provides them.
 SPARK_PACKAGES = ("pyspark", "delta", "py4j")
+# The extra `database` installs these.
+DATABASE_PACKAGES = ("sqlalchemy", "psycopg", "alembic", "tenacity")
 
 # Help fits a terminal of 100 columns.
 WIDTH = 100
@@ -131,8 +133,11 @@ def main() -> None:
                 sys.exit(2)
             found = error.format_message() or "no verb."
             _end(words, InvalidInput("USAGE", found, expected="the options that --help shows.", remedy="correct the command."))
-        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in SPARK_PACKAGES:
-            _end(words, _spark_missing(error))
+        package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        if package in SPARK_PACKAGES:
+            _end(words, _spark_missing(package))
+        if package in DATABASE_PACKAGES:
+            _end(words, _database_missing(package))
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             sys.exit(UNREAD)
         from ingest.runtime.files import environment_error
@@ -174,12 +179,21 @@ def _end(words: list[str], error: IngestError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-def _spark_missing(error: ModuleNotFoundError) -> InvalidEnvironment:
+def _spark_missing(package: str) -> InvalidEnvironment:
     return InvalidEnvironment(
         "SPARK_MISSING",
-        f"the Python package {error.name} is not installed.",
+        f"the Python package {package} is not installed.",
         expected="pyspark and delta-spark, from the platform (Databricks) or installed beside this command.",
         remedy="pip install 'oncelake[local]', or run make setup in a checkout.",
+    )
+
+
+def _database_missing(package: str) -> InvalidEnvironment:
+    return InvalidEnvironment(
+        "DATABASE_PACKAGES",
+        f"the Python package {package} is not installed.",
+        expected="SQLAlchemy, psycopg, Alembic and tenacity, which outbox, sink and effects need.",
+        remedy="pip install 'oncelake[database]'.",
     )
 
 

@@ -14,10 +14,15 @@ BootstrapServers = Annotated[
     str, typer.Option("--bootstrap-servers", envvar="INGEST_BOOTSTRAP_SERVERS", help="Kafka brokers as host:port, comma-separated.")
 ]
 Master = Annotated[str, typer.Option("--master", envvar="INGEST_MASTER", help="Spark master; the default runs Spark inside this process.")]
+DatabaseUrl = Annotated[
+    str, typer.Option("--database-url", envvar="INGEST_DATABASE_URL", help="PostgreSQL as a SQLAlchemy URL.", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 
 PROJECT_DEFAULT = Path(".")
 LAKE_DEFAULT = "lake"
 CHECKPOINTS_DEFAULT = "checkpoints"
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+# Where `ingest postgres start` listens.
+DATABASE_DEFAULT = "postgresql://postgres@127.0.0.1:5432/postgres"
 MASTER_DEFAULT = "local[*]"

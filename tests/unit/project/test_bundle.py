@@ -170,17 +170,35 @@ def test_the_wheel_does_not_require_spark_even_transitively() -> None:
 
 def test_the_wheel_requires_every_imported_package_except_the_platforms() -> None:
     """The test environment has more packages, so a missing requirement would fail on a cluster first."""
+    imported = imported_packages(*(bundle.ROOT / "ingest").rglob("*.py"))
+    assert {"pyspark", "great-expectations"} <= imported
+    assert imported - PLATFORMS - extra("database") <= required()
+
+
+def test_the_pipeline_needs_no_package_of_the_extra_database() -> None:
+    """A cluster installs the wheel without extras."""
+    room = bundle.ROOT / "ingest"
+    verbs = {room / f"cli/{name}.py" for name in ("migrate", "outbox", "sink", "effects", "trace")}
+    needs_it = {file for name in ("database", "outbox", "sink", "effects", "trace", "lab") for file in (room / name).rglob("*.py")} | verbs
+    only_there = extra("database") - required()
+    assert "sqlalchemy" in only_there and only_there & imported_packages(*needs_it)
+    assert not only_there & imported_packages(*(file for file in room.rglob("*.py") if file not in needs_it))
+
+
+def extra(name: str) -> set[str]:
+    return {canonical(Requirement(text).name) for text in _project()["optional-dependencies"][name]}
+
+
+def imported_packages(*files: Path) -> set[str]:
     names: set[str] = set()
-    for file in (bundle.ROOT / "ingest").rglob("*.py"):
+    for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {each.name.split(".")[0] for each in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.split(".")[0])
     known = packages_distributions()
-    imported = {canonical(known[name][0]) for name in names - sys.stdlib_module_names - {"ingest"}}
-    assert {"pyspark", "great-expectations"} <= imported
-    assert imported - PLATFORMS <= required()
+    return {canonical(known[name][0]) for name in names - sys.stdlib_module_names - {"ingest"}}
 
 
 def test_the_extra_local_and_the_platform_probe_use_the_same_pyspark() -> None:
@@ -196,7 +214,7 @@ def test_the_lock_file_contains_the_extra_local_and_no_url() -> None:
     for text in _project()["optional-dependencies"]["local"]:
         assert f"\n{text} " in lock
     assert "://" not in lock
-    assert "--extra local --extra dev" in (bundle.ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "--extra local --extra database --extra dev" in (bundle.ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def _project() -> dict[str, Any]:

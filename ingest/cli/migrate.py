@@ -1,0 +1,41 @@
+"""`ingest database`: create and update our tables in the application's database."""
+
+from __future__ import annotations
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_json
+
+database = typer.Typer(name="database", help="Create and check the tables of outbox, sink and effects.", no_args_is_help=True)
+app.add_typer(database)
+
+
+@database.command()
+def migrate(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+    """Create the tables, or update those of an earlier version, in one transaction. The application's tables stay unchanged."""
+    from ingest.database import schema
+    from ingest.database.database import connect
+
+    before, after = schema.migrate(connect(database_url))
+    if as_json:
+        print_json("database-migrate", ok=True, before=before, after=after)
+    elif before == after:
+        print(f"nothing to do: the tables have version {after}")
+    else:
+        print(f"the tables have version {after} now ({'there were none' if before is None else f'before: {before}'})")
+
+
+@database.command()
+def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+    """Check that the tables are complete and unchanged. Exit 3: they are not, and the error says why."""
+    from ingest.database import schema
+    from ingest.database.database import connect
+
+    engine = connect(database_url)
+    schema.check(engine)
+    version, _ = schema.version(engine)
+    if as_json:
+        print_json("database-status", ok=True, version=version)
+    else:
+        print(f"the tables have version {version}, as this package expects")

@@ -1,0 +1,108 @@
+"""`ingest outbox`: publish the events of an outbox table to Kafka, show the backlog, and retry or purge rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_json
+
+Name = Annotated[
+    str, typer.Option("--name", help="Name of this outbox. Relays of the same name take turns; databases need different ones.")
+]
+Topic = Annotated[str, typer.Option("--topic", help="Topic of an event.")]
+Once = Annotated[bool, typer.Option("--once", help="End when there is nothing to publish.")]
+Attempts = Annotated[int, typer.Option("--attempts", min=1, help="Park a row that the brokers have refused this often.")]
+KeepDays = Annotated[float | None, typer.Option("--keep-days", min=0, help="Delete rows that were published longer ago.")]
+Days = Annotated[float, typer.Option("--older-than-days", min=0, help="Age since their publication.")]
+EventIds = Annotated[list[str] | None, typer.Argument(metavar="[EVENT_ID]...", help="Event ids; all parked rows without any.")]
+
+outbox = typer.Typer(name="outbox", help="Publish an application's outbox table to Kafka.", no_args_is_help=True)
+app.add_typer(outbox)
+
+
+@outbox.command()
+def relay(
+    name: Name = "outbox",
+    topic: Topic = "outbox.event.{aggregatetype}",
+    once: Once = False,
+    attempts: Attempts = 5,
+    keep_days: KeepDays = None,
+    database_url: o.DatabaseUrl = o.DATABASE_DEFAULT,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Publish events until SIGTERM or Ctrl-C. Several relays of one name take turns: one leads, the others stand by.
+
+    Example: ingest outbox relay --topic 'shop.{aggregatetype}' --keep-days 7
+    """
+    from ingest.cli.stop_signal import until_signal
+    from ingest.database.database import connect
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.outbox.relay import POLL_MS, Relay
+
+    kafka, keep = KafkaOptions.from_environment(bootstrap_servers), None if keep_days is None else timedelta(days=keep_days)
+    with until_signal() as stop, Relay(connect(database_url), kafka, name, topic=topic, attempts=attempts, keep=keep) as running:
+        counts = running.run(stop=stop, idle_s=POLL_MS / 1000 if once else float("inf"))
+        if as_json:
+            print_json("outbox-relay", ok=True, **asdict(counts))
+        else:
+            print(f"{counts.published:,} events published, {counts.parked:,} parked, {counts.repeated:,} batches sent again")
+
+
+@outbox.command()
+def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+    """Show the backlog, the age of its oldest event, the rate of the last minute, and parked events."""
+    from ingest.database import schema
+    from ingest.database.database import connect
+    from ingest.outbox.unpublished import backlog, parked
+
+    engine = connect(database_url)
+    schema.check(engine)
+    state, rows = backlog(engine), parked(engine)
+    if as_json:
+        print_json("outbox-status", ok=True, **asdict(state), parked_rows=rows)
+        return
+    print(f"to publish   {state.rows:,} events, the oldest is {state.oldest_age_s:,.1f} s old")
+    print(f"published    {state.published_per_s:,.1f} events/s in the last minute; {state.published_kept:,} rows are kept")
+    print(f"parked       {state.parked:,} events")
+    for row in rows:
+        print(f"  {row['event_id']}  {row['aggregatetype']} {row['aggregateid']}  {row['last_error']}")
+    if rows:
+        print("After their cause is mended: ingest outbox retry")
+
+
+@outbox.command()
+def retry(event_ids: EventIds = None, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+    """Let the relay try parked events again."""
+    from ingest.database import schema
+    from ingest.database.database import connect
+    from ingest.outbox.unpublished import retry as retry_parked
+
+    engine = connect(database_url)
+    schema.check(engine)
+    number = retry_parked(engine, event_ids or [])
+    if as_json:
+        print_json("outbox-retry", ok=True, retried=number)
+    else:
+        print(f"{number:,} events will be published again")
+
+
+@outbox.command()
+def purge(older_than_days: Days = 7.0, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
+    """Delete old published events, 5,000 in a transaction. Unpublished and parked events are never deleted."""
+    from ingest.database import schema
+    from ingest.database.database import connect
+    from ingest.outbox.unpublished import purge as purge_published
+
+    engine = connect(database_url)
+    schema.check(engine)
+    number = purge_published(engine, timedelta(days=older_than_days))
+    if as_json:
+        print_json("outbox-purge", ok=True, deleted=number)
+    else:
+        print(f"{number:,} published events deleted")

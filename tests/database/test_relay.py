@@ -1,0 +1,119 @@
+"""The relay: what it publishes, in which order, and what it does with rows that the brokers refuse."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine
+
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.outbox.event import add
+from ingest.outbox.relay import Relay, Relayed
+from ingest.outbox.unpublished import backlog, parked, purge, retry
+from ingest.runtime.errors import Refused
+from tests.database.shop import Shop, event_ids, in_order, published
+
+MakeTopic = Callable[..., str]
+
+
+def relay(engine: Engine, broker: Broker, topic: str, **more: int) -> Relayed:
+    """Publish until the outbox is empty. The topic's name is the relay's too, because all tests share a broker."""
+    with Relay(engine, broker.bootstrap_servers, topic, topic=topic, **more) as running:  # type: ignore[arg-type]
+        return running.run(idle_s=0.05)
+
+
+def test_events_are_published_in_order_as_debezium_would_and_marked_with_their_offsets(
+    engine: Engine, broker: Broker, topic: MakeTopic
+) -> None:
+    shop, name = Shop(engine), topic(3)
+    made = shop.place(250)
+    counts = relay(engine, broker, name, batch=100)
+    records = published(broker.bootstrap_servers, name)
+    assert sorted(event_ids(records)) == sorted(made) and in_order(records)
+    assert (counts.published, counts.parked, counts.repeated, shop.unpublished()) == (250, 0, 0, 0)
+    record = records[0]
+    row = shop.row(dict(record.headers)["id"].decode())
+    assert (row.topic, row.partition, row.offset) == (name, record.partition, record.offset)
+    assert (record.key, record.value) == (row.aggregateid.encode(), row.payload)
+    headers = {"id": row.id, "eventType": "OrderPlaced", "aggregateType": "order", "aggregateId": row.aggregateid}
+    assert {key: value.decode() for key, value in record.headers} == headers
+
+
+def test_the_topic_follows_the_aggregate_and_the_trace_context_becomes_headers(engine: Engine, broker: Broker, topic: MakeTopic) -> None:
+    Shop(engine)
+    names = {kind: topic() for kind in ("a", "b")}
+    prefix = next(iter(names.values()))[:-1]
+    assert all(name.startswith(prefix[:20]) for name in names.values())
+    context = "#Wed Nov 25 2026\ntraceparent=00-aa-bb-01\ntracestate = x=1"
+    with engine.begin() as connection:
+        for kind, name in names.items():
+            add(connection, name, "1", kind, None if kind == "b" else b"\xff", trace_context=context)
+    relay(engine, broker, "{aggregatetype}")
+    (one,), (two,) = (published(broker.bootstrap_servers, name) for name in names.values())
+    assert (one.value, two.value) == (b"\xff", None)
+    assert dict(one.headers)["traceparent"] == b"00-aa-bb-01" and dict(one.headers)["tracestate"] == b"x=1"
+
+
+def test_a_refused_row_is_parked_after_its_attempts_and_holds_up_only_its_own_aggregate(
+    engine: Engine, broker: Broker, topic: MakeTopic
+) -> None:
+    shop, name = Shop(engine), topic(max_message_bytes="20000")
+    with engine.begin() as connection:
+        large = add(connection, "order", "x", "OrderPlaced", os.urandom(100_000))
+        behind = add(connection, "order", "x", "OrderShipped", b"2")
+    made = shop.place(20)
+    counts = relay(engine, broker, name, attempts=2)
+    found = event_ids(published(broker.bootstrap_servers, name))
+    assert sorted(found) == sorted([*made, behind])
+    assert shop.row(large).parked_at < shop.row(behind).published_at, "the aggregate's next event waits until the refused one is parked"
+    assert (counts.published, counts.parked) == (21, 1)
+    (row,) = parked(engine)
+    assert (row["event_id"], row["attempts"]) == (large, 2) and "MessageSizeTooLarge" in row["last_error"]
+    assert backlog(engine).parked == 1 and backlog(engine).rows == 0
+    assert retry(engine, [large]) == 1 and backlog(engine).rows == 1
+
+
+def test_events_of_a_topic_that_does_not_exist_are_parked_and_published_once_it_does(
+    engine: Engine, broker: Broker, topic: MakeTopic
+) -> None:
+    shop, name = Shop(engine), topic()
+    with engine.begin() as connection:
+        lost = add(connection, f"{name}-later", "1", "OrderPlaced", b"1")
+        add(connection, name, "1", "OrderPlaced", b"2")
+    relay(engine, broker, "{aggregatetype}", attempts=1)
+    assert len(published(broker.bootstrap_servers, name)) == 1
+    assert [row["event_id"] for row in parked(engine)] == [lost] and "no topic" in parked(engine)[0]["last_error"]
+    broker.create_topic(f"{name}-later")
+    assert retry(engine) == 1
+    relay(engine, broker, "{aggregatetype}", attempts=1)
+    assert shop.unpublished() == 0 and len(published(broker.bootstrap_servers, f"{name}-later")) == 1
+
+
+def test_the_backlog_is_counted_and_only_old_published_rows_are_purged(engine: Engine, broker: Broker, topic: MakeTopic) -> None:
+    shop, name = Shop(engine), topic()
+    shop.place(30)
+    before = backlog(engine)
+    assert (before.rows, before.parked, before.published_kept) == (30, 0, 0) and 0 < before.oldest_age_s < 300
+    relay(engine, broker, name)
+    after = backlog(engine)
+    assert (after.rows, after.oldest_age_s, after.published_kept, after.published_per_s) == (0, 0, 30, 0.5)
+    shop.place(5)
+    assert purge(engine, timedelta(days=1)) == 0
+    assert purge(engine, timedelta()) == 30
+    assert shop.unpublished() == 5
+
+
+def test_a_relay_refuses_tables_that_are_missing_or_changed_by_hand(
+    engine: Engine, new_database: Callable[[], str], broker: Broker
+) -> None:
+    from ingest.database.database import connect
+
+    with pytest.raises(Refused, match="SCHEMA_MISSING"):
+        Relay(connect(new_database()), broker.bootstrap_servers)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE oncelake_outbox DROP COLUMN published_at")
+    with pytest.raises(Refused, match="published_at is missing"):
+        Relay(engine, broker.bootstrap_servers)
