@@ -1,0 +1,70 @@
+"""`ingest trace`: the way of one event id from the outbox to the lake."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_json
+
+EventId = Annotated[str, typer.Argument(help="The event id.")]
+Database = Annotated[
+    str | None, typer.Option("--database-url", envvar="INGEST_DATABASE_URL", help="PostgreSQL with outbox, sinks and effects.")
+]
+Scan = Annotated[list[str] | None, typer.Option("--scan", metavar="TOPIC", help="Read this topic whole for copies. Repeatable.")]
+
+
+@app.command()
+def trace(
+    event_id: EventId,
+    scan: Scan = None,
+    database_url: Database = None,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Show where an event id was seen: outbox row, Kafka, database sinks, API calls with their history, the lake's
+    rows with their commit, and quarantine. Exit 1: nowhere.
+    """
+    from ingest.contract.definition import load_contracts
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.runtime.places import Places
+    from ingest.trace.kafka_trail import kafka_trail
+    from ingest.trace.lake_trail import lake_trail, traceable
+    from ingest.trace.sighting import Sighting
+
+    found: list[Sighting] = []
+    if database_url is not None:
+        from ingest.database import schema
+        from ingest.database.database import connect
+        from ingest.trace.database_trail import database_trail
+
+        engine = connect(database_url)
+        schema.check(engine)
+        found += database_trail(engine, event_id)
+    kafka = KafkaOptions.from_environment(bootstrap_servers)
+    for topic in scan or []:
+        found += kafka_trail(kafka, topic, event_id)
+    contracts = load_contracts(project, []) if (project / "tables").is_dir() else ()
+    skipped = [contract.name for contract in contracts if not traceable(contract)]
+    for contract in contracts:
+        if contract.name not in skipped:
+            found += lake_trail(contract, Places(lake, checkpoints, contract.pipeline, contract.table), event_id)
+    if as_json:
+        print_json("trace", ok=bool(found), event_id=event_id, sightings=[asdict(each) for each in found], skipped=skipped)
+    else:
+        for each in found:
+            print(f"{each.place:<12} {each.name:<16} {each.summary}")
+            for step in each.history:
+                print(f"{'':<29} {step}")
+        if not found:
+            print(f"{event_id} was seen nowhere")
+        for name in skipped:
+            print(f"note: {name} is left out: its event id is not one text")
+    if not found:
+        raise typer.Exit(1)

@@ -1,0 +1,123 @@
+"""Our chain, one process per stage: application, relay, transform, database sink and charges. `python -m ingest.lab.payments.chain`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Column, Connection, Engine, Integer, MetaData, Table, Text, func, select
+
+from ingest.database.database import connect
+from ingest.effects import EffectConsumer, Effects, HttpApi
+from ingest.kafka.delivery import ExactlyOnce, Outgoing, Transform
+from ingest.lab.payments.payment import CHECKED_TOPIC, OUTBOX_TOPIC, StageSettings, Step, payment
+from ingest.outbox.event import add
+from ingest.outbox.relay import Relay
+from ingest.sink import Sink, header
+
+tables = MetaData()
+payments: Final = Table(
+    "payments",
+    tables,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("payment_id", Text, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("amount_cents", BigInteger, nullable=False),
+)
+# Without a key of its own: a payment that were booked twice would be two rows.
+bookings: Final = Table("bookings", tables, *(Column(name, kind) for name, kind in (("payment_id", Text), ("amount_cents", BigInteger))))
+
+# A static member: after a kill it has its partitions back at once, not after the group's session timeout.
+INSTANCE: Final = "demo-0"
+# Small, so that a kill hits the middle.
+BATCH: Final = 100
+API_TIMEOUT_S: Final = 1.0
+
+
+def application(given: StageSettings, engine: Engine, step: Step, stop: Callable[[], bool]) -> None:
+    """Store each payment with its event in one transaction."""
+    with engine.connect() as connection:
+        last = connection.execute(select(func.coalesce(func.max(payments.c.number), 0))).scalar_one()
+    for number in range(last + 1, given.payments + 1):
+        made = payment(number, given.seed)
+        with engine.begin() as connection:
+            connection.execute(payments.insert(), {"number": number, **made.json()})
+            step("stored")
+            add(connection, "payment", made.account, "PaymentOrdered", made.json(), event_id=made.payment_id)
+
+
+def relay(given: StageSettings, engine: Engine, step: Step, stop: Callable[[], bool]) -> None:
+    """Publish the events."""
+    with Relay(engine, given.servers, "payments", topic=OUTBOX_TOPIC, batch=BATCH, on_step=step) as running:
+        running.run(stop=stop)
+
+
+def transform(given: StageSettings, engine: Engine, step: Step, stop: Callable[[], bool]) -> None:
+    """Add the currency."""
+
+    def checked(record: Any) -> Iterator[Outgoing]:
+        value = json.dumps({**json.loads(record.value), "currency": "EUR"}).encode()
+        yield Outgoing(CHECKED_TOPIC, value, record.key, [("id", dict(record.headers)["id"])])
+
+    mode = ExactlyOnce("payments-check")
+    with Transform(
+        OUTBOX_TOPIC, checked, CHECKED_TOPIC, mode, "payments-check", given.servers, records=BATCH, instance=INSTANCE, on_step=step
+    ) as running:
+        running.run(stop=stop)
+
+
+def sink(given: StageSettings, engine: Engine, step: Step, stop: Callable[[], bool]) -> None:
+    """Book the payments in the database."""
+
+    def write(connection: Connection, records: Sequence[Any]) -> None:
+        values = [json.loads(record.value) for record in records]
+        connection.execute(bookings.insert(), [{"payment_id": each["payment_id"], "amount_cents": each["amount_cents"]} for each in values])
+
+    with Sink("bookings", CHECKED_TOPIC, write, engine, given.servers, batch=BATCH, instance=INSTANCE, on_step=step) as running:
+        running.run(stop=stop)
+
+
+def charge(given: StageSettings, engine: Engine, step: Step, stop: Callable[[], bool]) -> None:
+    """Charge the accounts through the payment service."""
+    api = HttpApi(given.service_url, look_up_url=f"{given.service_url}?key={{key}}", key_valid_s=86_400, timeout_s=API_TIMEOUT_S)
+    effects = Effects("charge", api, engine, lease_s=2 * API_TIMEOUT_S, backoff_s=0.1, backoff_s_max=1.0, on_step=step)
+    with EffectConsumer(
+        effects,
+        CHECKED_TOPIC,
+        "payments-charge",
+        given.servers,
+        event_id=header("id"),
+        request_of=lambda record: bytes(record.value),
+        workers=4,
+        records=BATCH,
+        instance=INSTANCE,
+    ) as running:
+        running.run(stop=stop)
+
+
+STAGES: Final[Mapping[str, Callable[[StageSettings, Engine, Step, Callable[[], bool]], None]]] = {
+    "application": application,
+    "relay": relay,
+    "transform": transform,
+    "sink": sink,
+    "charge": charge,
+}
+
+
+def main(stages: Mapping[str, Callable[[StageSettings, Engine, Step, Callable[[], bool]], None]]) -> None:
+    """Run the stage that the first argument names, until SIGTERM."""
+    given, stopping = StageSettings.read(sys.argv[1]), threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    engine = connect(given.database_url)
+    try:
+        stages[given.stage](given, engine, given.killer(), stopping.is_set)
+    finally:
+        engine.dispose()
+
+
+if __name__ == "__main__":
+    main(STAGES)
