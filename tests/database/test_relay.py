@@ -68,6 +68,9 @@ def test_a_refused_row_is_parked_after_its_attempts_and_holds_up_only_its_own_ag
     counts = relay(engine, broker, name, attempts=2)
     found = event_ids(published(broker.bootstrap_servers, name))
     assert sorted(found) == sorted([*made, behind])
+    rows = [shop.row(each) for each in made]
+    assert max(row.published_at for row in rows) < shop.row(large).parked_at, "the others do not wait for its next attempt"
+    assert not any(row.attempts for row in rows), "only the refused row has failed attempts"
     assert shop.row(large).parked_at < shop.row(behind).published_at, "the aggregate's next event waits until the refused one is parked"
     assert (counts.published, counts.parked) == (21, 1)
     (row,) = parked(engine)

@@ -110,3 +110,20 @@ def wait_for(demo: subprocess.Popen[str], text: str) -> int:
             break
     assert port, "the output contains the broker's address"
     return port
+
+
+@pytest.mark.slow
+def test_of_two_chains_of_payments_with_the_same_kills_ours_balances_to_the_cent(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ingest", "demo", "payments", "--folder", str(tmp_path), "--events", "300", "--json"]
+    demo = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert demo.returncode == 0, demo.stderr
+    report = json.loads(demo.stdout)
+    assert (report["ok"], report["verify"]["exit_code"], report["kills"]) == (True, 0, {"oncelake": 6, "naive": 2})
+    ours, naive = report["chains"]["oncelake"], report["chains"]["naive"]
+    assert [each["payments"] for each in ours] == [300] * 6 and len({each["cents"] for each in ours}) == 1
+    assert ours[1]["copies"] > 0, "the killed relay has published a batch twice"
+    assert not any(each["exact"] for each in naive[1:]) and sum(each["lost"] + each["doubled"] for each in naive) > 0
+    assert report["effects"] == {"SUCCESS": 300}
+    places = [seen["place"] for seen in report["trail"]["sightings"]]
+    assert places[0] == "outbox" and {"kafka", "sink", "effect", "lake"} <= set(places)
+    assert left(tmp_path) == []

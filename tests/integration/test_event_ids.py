@@ -12,6 +12,7 @@ from ingest.contract import event_id
 from ingest.kafka.delivery import AtLeastOnce, Producer
 from ingest.lab.proxy import Api, Proxy
 from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.trace.lake_trail import lake_trail
 from tests.integration.desk import Desk
 from tests.integration.lane import Lane, order
 
@@ -50,6 +51,14 @@ def test_a_faulty_copy_does_not_win_over_a_good_one(desk: MakeDesk) -> None:
     assert (report.inserted, report.duplicate, report.quarantined) == (1, 0, 2)
     assert one.rows("id", "n") == [("a", 1)]
     assert [(row["event_id"], row["reason_code"]) for row in one.quarantine()] == [("a", "wrong_type"), ("a", "conflicting_duplicate")]
+    one.table.epoch.ledger.append()
+    row, *copies = lake_trail(one.contract, one.places, "a")
+    assert (row.place, row.details) == ("lake", {"partition": 0, "offset": 1, "epoch": 1, "batch": 2, "version": one.log().newest()})
+    assert [(each.place, each.details["offset"], each.details["reason_code"]) for each in copies] == [
+        ("quarantine", 0, "wrong_type"),
+        ("quarantine", 2, "conflicting_duplicate"),
+    ]
+    assert list(lake_trail(one.contract, one.places, "b's")) == []
 
 
 def test_text_ids_that_differ_in_case_blanks_or_unicode_form_are_different_rows(desk: MakeDesk) -> None:
