@@ -10,7 +10,7 @@ VERBS = {
     "Proof": {"verify": "verify"},
     "Quality and SQL": {"check": "check", "suggest": "check", "sql": "sql"},
     "Kafka": {"log": "log", "transactions": "transactions"},
-    "Beyond Kafka": {"database": "migrate", "outbox": "outbox", "effects": "effects", "trace": "trace"},
+    "Beyond Kafka": {"database": "migrate", "outbox": "outbox", "sink": "sink", "effects": "effects", "trace": "trace"},
     "Lab": {"demo": "demo", "chaos": "chaos", "semantics": "semantics", "broker": "broker", "postgres": "postgres"},
 }
 

@@ -28,8 +28,8 @@ def trace(
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Show where an event id was seen: outbox row, Kafka, database sinks, API calls with their history, the lake's
-    rows with their commit, and quarantine. Exit 1: nowhere.
+    """Show where an event id was seen, from the outbox to the lake. Also in Kafka, database sinks, API calls with
+    their history, dead letters and quarantine. Exit 1: nowhere.
     """
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions

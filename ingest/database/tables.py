@@ -17,7 +17,6 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
-    SmallInteger,
     String,
     Table,
     Text,
@@ -115,13 +114,15 @@ dead_letter: Final = Table(
     _time("stored_at"),
 )
 
-# One call to an external API per effect and event id, and each state it has been in.
+# One call to an external API per effect and event id, and each state it has been in. `step` counts the states: a change names the
+# step that it has seen, so of two workers that act on one row only one can change it.
 effect: Final = Table(
     f"{PREFIX}effect",
     metadata,
     _name("effect", key=True),
     _name("event_id", key=True),
     Column("state", String(16), nullable=False),
+    Column("step", Integer, nullable=False),
     Column("request", LargeBinary, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("worker", String(NAME_CHARACTERS_MAX), nullable=False),
@@ -134,16 +135,16 @@ effect: Final = Table(
     Column("offset", BigInteger),
     _time("created_at"),
     _time("updated_at"),
-    CheckConstraint("state IN ('SENDING', 'SUCCESS', 'FAILED', 'UNKNOWN', 'HELD')", name=f"{PREFIX}effect_state"),
+    CheckConstraint("state IN ('SENDING', 'WAITING', 'UNKNOWN', 'SUCCESS', 'FAILED', 'HELD')", name=f"{PREFIX}effect_state"),
 )
-Index(f"{PREFIX}effect_open", effect.c.effect, effect.c.next_at, postgresql_where=text("state IN ('SENDING', 'UNKNOWN')"))
+Index(f"{PREFIX}effect_open", effect.c.effect, effect.c.next_at, postgresql_where=text("state IN ('SENDING', 'WAITING', 'UNKNOWN')"))
 
 effect_history: Final = Table(
     f"{PREFIX}effect_history",
     metadata,
     _name("effect", key=True),
     _name("event_id", key=True),
-    Column("step", SmallInteger, primary_key=True, autoincrement=False),
+    Column("step", Integer, primary_key=True, autoincrement=False),
     Column("state", String(16), nullable=False),
     Column("worker", String(NAME_CHARACTERS_MAX), nullable=False),
     Column("detail", Text),

@@ -1,1 +1,23 @@
 """Effects: calls to external APIs, each with a recorded state, so that a crash or a timeout leaves none of them unsettled."""
+
+from ingest.effects.api import Accepted, Answer, Api, Declined, Later, Unknown
+from ingest.effects.calls import Effects, Performed
+from ingest.effects.effect_consumer import EffectConsumer, Effected
+from ingest.effects.effect_row import Position, State
+from ingest.effects.http_api import HttpApi
+
+__all__ = [
+    "Accepted",
+    "Answer",
+    "Api",
+    "Declined",
+    "EffectConsumer",
+    "Effected",
+    "Effects",
+    "HttpApi",
+    "Later",
+    "Performed",
+    "Position",
+    "State",
+    "Unknown",
+]

@@ -44,6 +44,10 @@ class Member:
     `finish` is called before partitions are revoked and returns the offsets of finished work that is not committed yet. `dropped` is
     called afterwards with the partitions that are gone and with whether such offsets were committed. Both run inside `poll`. Raises
     InvalidEnvironment BROKER_UNREACHABLE, InvalidInput TOPIC_UNKNOWN, REBALANCE_UNKNOWN or CLIENT_OPTIONS.
+
+    `positions` is for offsets that are stored elsewhere. Each poll calls it with the assigned and forgotten partitions whose position is
+    not known yet, and seeks to the offsets that it returns. No record of a partition is fetched before that. A partition that it leaves
+    out is asked for again by the next poll. Use it with auto_offset_reset="none": a position that Kafka no longer has is then an error.
     """
 
     def __init__(
@@ -56,8 +60,9 @@ class Member:
         rebalance: Rebalance = "cooperative",
         finish: Callable[[set[TopicPartition]], Offsets] = lambda gone: {},
         dropped: Callable[[set[TopicPartition], bool], object] = lambda gone, finished: None,
+        positions: Callable[[set[TopicPartition]], Offsets] | None = None,
     ) -> None:
-        self._finish, self._dropped = finish, dropped
+        self._finish, self._dropped, self._positions = finish, dropped, positions
         self._buffer = buffer
         self._full = False  # every assigned partition is full or paused, and at least one is full
         self._stale: set[TopicPartition] = set()
@@ -158,19 +163,26 @@ class Member:
         """Put unprocessed records of the last `gather` back to the front. Allowed only while this member owns their partitions."""
         self._buffer.give_back(records)
 
-    def commit(self, offsets: Offsets) -> None:
+    def commit(self, offsets: Offsets, within_s: float | None = None) -> None:
         """Commit next offsets outside a transaction. Raises kafka.errors.CommitFailedError and other KafkaErrors."""
-        self._consumer.commit({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()})
+        timeout_ms = None if within_s is None else within_s * 1000
+        self._consumer.commit({place: OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}, timeout_ms=timeout_ms)
 
     def rewind(self) -> None:
         """Clear the buffer and seek to the committed offsets. Raises kafka.errors.KafkaError; the next poll then tries again."""
         self.forget()
         self._rewind_stale()
 
-    def forget(self) -> None:
-        """Like `rewind`, but seek at the next poll: for a run that ends with an error and may be started again."""
-        self._stale |= self.assignment
-        self._buffer.clear()
+    def forget(self, *places: TopicPartition) -> None:
+        """Like `rewind`, but seek at the next poll: for a run that ends with an error and may be started again.
+
+        With `places`, only for these partitions.
+        """
+        self._stale |= set(places) or self.assignment
+        for place in places:
+            self._buffer.drop(place)
+        if not places:
+            self._buffer.clear()
 
     def pause(self, place: TopicPartition) -> None:
         """Hand out no records of this partition until `resume`; it stays assigned."""
@@ -206,10 +218,10 @@ class Member:
                 time.sleep(_POLL_S)
 
     def _hold_back(self) -> None:
-        """Stop fetching paused partitions and those with a full buffer; fetch all others."""
+        """Stop fetching paused partitions, those with a full buffer and those without a position; fetch all others."""
         ours, held = self.assignment, set(self._consumer.paused())
         full = {place for place in ours if self._buffer.is_full(place, len(ours), was_full=place in held)}
-        wanted = full | (ours & self._paused)
+        wanted = full | (ours & (self._paused | self._stale))
         self._full = bool(full) and wanted == ours
         for place in wanted - held:
             self._consumer.pause(place)
@@ -217,12 +229,17 @@ class Member:
             self._consumer.resume(place)
 
     def _rewind_stale(self) -> None:
-        """Seek stale partitions to the committed offsets.
+        """Seek stale partitions to the committed offsets, or to those of `positions`.
 
         When an eager rebalance revokes a partition and assigns it again, kafka-python keeps its fetch position and would skip the records
         that were dropped.
         """
         self._stale &= self.assignment
+        if self._positions is not None:
+            for place, offset in (self._positions(set(self._stale)) if self._stale else {}).items():
+                self._consumer.seek(place, offset)
+                self._stale.discard(place)
+            return
         for place in tuple(self._stale):
             with suppress(IllegalStateError):  # revoked in the meantime
                 self._seek(place, self._consumer.committed(place, timeout_ms=_COMMITTED_WITHIN_S * 1000))
@@ -237,6 +254,14 @@ class Member:
             self._consumer.seek_to_end(place)
         else:
             raise NoOffsetForPartitionError(place)
+
+    def _await_positions(self, places: set[TopicPartition]) -> None:
+        """Fetch nothing of these partitions until `positions` returns their offsets, which needs a request that must not block here."""
+        self._stale |= places
+        for place in places:
+            self._buffer.drop(place)
+            self._consumer.seek(place, 0)  # any position: without one, the client would look for a committed offset
+            self._consumer.pause(place)
 
     def _gone(self, places: set[TopicPartition], *, finished: bool) -> None:
         for place in places:
@@ -263,7 +288,9 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         self._member._gone(places, finished=finished)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        if self._member._eager:
+        if self._member._positions is not None:
+            self._member._await_positions(set(assigned))
+        elif self._member._eager:
             self._member._stale |= set(assigned)
 
     async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:

@@ -49,7 +49,7 @@ NO_CODES = {
     "TRY_CAST",  # an SQL function
     "END_TXN",  # a request of the Kafka protocol
     *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP", "SPARK_DAEMON_MEMORY", "SPARK_DAEMON_JAVA_OPTS"),
-    *("LD_PRELOAD", "CLOCK_BOOTTIME", "PG_VERSION"),
+    *("LD_PRELOAD", "CLOCK_BOOTTIME", "PG_VERSION", "EVENT_ID", "DATABASE_DEFAULT"),
 }
 ENVIRONMENT = "INGEST_"
 # Options of pip, uv, databricks, Chromium and bench.

@@ -29,6 +29,7 @@ def upgrade() -> None:
         sa.Column("effect", sa.String(length=255), nullable=False),
         sa.Column("event_id", sa.String(length=255), nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("step", sa.Integer(), nullable=False),
         sa.Column("request", sa.LargeBinary(), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("worker", sa.String(length=255), nullable=False),
@@ -41,7 +42,7 @@ def upgrade() -> None:
         sa.Column("offset", sa.BigInteger(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.Column("updated_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
-        sa.CheckConstraint("state IN ('SENDING', 'SUCCESS', 'FAILED', 'UNKNOWN', 'HELD')", name="oncelake_effect_state"),
+        sa.CheckConstraint("state IN ('SENDING', 'WAITING', 'UNKNOWN', 'SUCCESS', 'FAILED', 'HELD')", name="oncelake_effect_state"),
         sa.PrimaryKeyConstraint("effect", "event_id"),
     )
     op.create_index(
@@ -49,13 +50,13 @@ def upgrade() -> None:
         "oncelake_effect",
         ["effect", "next_at"],
         unique=False,
-        postgresql_where=sa.text("state IN ('SENDING', 'UNKNOWN')"),
+        postgresql_where=sa.text("state IN ('SENDING', 'WAITING', 'UNKNOWN')"),
     )
     op.create_table(
         "oncelake_effect_history",
         sa.Column("effect", sa.String(length=255), nullable=False),
         sa.Column("event_id", sa.String(length=255), nullable=False),
-        sa.Column("step", sa.SmallInteger(), autoincrement=False, nullable=False),
+        sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("worker", sa.String(length=255), nullable=False),
         sa.Column("detail", sa.Text(), nullable=True),

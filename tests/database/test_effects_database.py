@@ -1,0 +1,136 @@
+"""Effects while PostgreSQL is killed, gone, or cut off in the middle of a transaction."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.engine import make_url
+
+from ingest.database import schema
+from ingest.database.database import connect
+from ingest.effects import EffectConsumer, State, effect_store
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.lab.embedded_postgres import Postgres
+from ingest.lab.payment_service import PaymentService
+from ingest.runtime.errors import InvalidEnvironment
+from tests.database.effects_scene import Payments, request
+from tests.database.tcp_cutter import TcpCutter
+from tests.kafka.topics import QUICK, Topics
+from tests.polling import until
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[PaymentService]:
+    with PaymentService(tmp_path / "charges.jsonl") as running:
+        yield running
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Postgres]:
+    with Postgres(tmp_path / "postgres") as running:
+        yield running
+
+
+@pytest.fixture
+def payments(server: Postgres, service: PaymentService) -> Iterator[Payments]:
+    """The payments in a database of their own server."""
+    engine = connect(make_url(server.url).set(password="s3cret-word").render_as_string(hide_password=False))
+    schema.migrate(engine)
+    yield Payments(engine, service)
+    engine.dispose()
+
+
+def test_an_outcome_is_recorded_even_if_the_database_is_killed_during_the_call(payments: Payments, server: Postgres) -> None:
+    """The API offers neither a look-up nor keys: if the outcome were forgotten, the call would be held."""
+
+    def on_step(step: str) -> None:
+        if step == "called":
+            server.kill()
+            threading.Thread(target=server.start).start()
+
+    server._die_with_parent = False  # else it would end with that thread
+    try:
+        done = payments.offers("neither", lease_s=60.0, on_step=on_step).perform("order-1", request("order-1"))
+        assert done.state is State.SUCCESS and payments.history("order-1") == ["SENDING", "SUCCESS"]
+        payments.charged_once(["order-1"])
+    finally:
+        server.stop()
+
+
+def test_a_database_that_stays_away_ends_the_call_with_an_error_and_a_reconciler_settles_it_later(
+    payments: Payments, server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(effect_store, "DATABASE_WITHIN_S", 0.5)
+    charge = payments.offers("look-up", lease_s=2.0, on_step=lambda step: server.kill() if step == "called" else None)
+    with pytest.raises(InvalidEnvironment, match="DATABASE_UNREACHABLE") as error:
+        charge.perform("order-1", request("order-1"))
+    assert "s3cret-word" not in str(error.value) and error.value.__cause__ is None
+    server.start()
+    assert payments.states() == {"order-1": "SENDING"} and payments.charges() == {"order-1": 1}
+    reconciler = payments.offers("look-up")
+    until(lambda: reconciler.reconcile() == {State.SUCCESS: 1}, "the lease ends, and the call is found", 20)
+    payments.charged_once(["order-1"])
+    assert payments.history("order-1") == ["SENDING", "SUCCESS"] and payments.service.requests["POST"] == 1
+
+
+@pytest.mark.parametrize("delivered", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["answer lost", "statement lost"])
+@pytest.mark.parametrize("statement", [b"INSERT INTO oncelake_effect ", b"UPDATE oncelake_effect "], ids=["sending", "outcome"])
+def test_a_change_without_an_answer_is_neither_lost_nor_taken_for_another_workers(
+    engine: Engine, database_url: str, service: PaymentService, delivered: bool, statement: bytes
+) -> None:
+    """The repeated statement finds its own name in the row. Otherwise the worker would wait for itself, and then hold the call."""
+    url = make_url(database_url)
+    assert url.port
+    with TcpCutter(url.port) as cutter:
+        through = connect(url.set(port=cutter.port).render_as_string(hide_password=False))
+        charge = Payments(through, service).offers("neither")
+        cut = cutter.cut_at(statement, delivered=delivered)
+        done = charge.perform("order-1", request("order-1"))
+        through.dispose()
+    assert done.state is State.SUCCESS and not done.again and cut.done.is_set()
+    payments = Payments(engine, service)
+    payments.charged_once(["order-1"])
+    assert payments.history("order-1") == ["SENDING", "SUCCESS"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("offers", ["look-up", "keys"])
+def test_a_database_that_is_killed_again_and_again_under_load_doubles_nothing(
+    payments: Payments, server: Postgres, broker: Broker, topic: Callable[..., str], offers: str
+) -> None:
+    topics, name = Topics(broker.bootstrap_servers), topic(2)
+    events = [f"order-{number}" for number in range(300)]
+    topics.write(name, map(request, events), lambda number: b"key-%d" % (number % 40))
+    payments.service.slow_s = 0.05
+    payments.service.fault("slow_before", 300)
+    stopping = threading.Event()
+
+    def run() -> Any:
+        with EffectConsumer(
+            payments.offers(offers),
+            name,
+            name,
+            topics.servers,
+            event_id=lambda record: record.value.decode().partition('"event": "')[2].rstrip('"}'),
+            request_of=lambda record: record.value,
+            records=50,
+            **QUICK,
+        ) as reading:
+            return reading.run(stop=stopping.is_set)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        for charges in (50, 100, 150, 200):
+            until(lambda: running.done() or len(payments.service.charges) >= charges, "the next charges", 60)  # noqa: B023 - called at once
+            server.kill()
+            server.start()
+        until(lambda: sum(topics.committed(name, name).values()) == 300 or running.done(), "all records are acknowledged", 90)
+        stopping.set()
+        running.result()
+    payments.charged_once(events)
