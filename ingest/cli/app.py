@@ -140,6 +140,8 @@ def main() -> None:
             _end(words, _database_missing(package))
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             sys.exit(UNREAD)
+        if "sqlalchemy" in sys.modules and (failed := _statement_failed(error)) is not None:
+            _end(words, failed)
         from ingest.runtime.files import environment_error
 
         if (refused := environment_error(error)) is not None:
@@ -186,6 +188,14 @@ def _spark_missing(package: str) -> InvalidEnvironment:
         expected="pyspark and delta-spark, from the platform (Databricks) or installed beside this command.",
         remedy="pip install 'oncelake[local]', or run make setup in a checkout.",
     )
+
+
+def _statement_failed(error: Exception) -> InvalidEnvironment | None:
+    from sqlalchemy.exc import DBAPIError
+
+    from ingest.database.database_errors import statement_failed
+
+    return statement_failed(error) if isinstance(error, DBAPIError) else None
 
 
 def _database_missing(package: str) -> InvalidEnvironment:

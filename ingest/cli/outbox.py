@@ -11,11 +11,10 @@ import typer
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
 
-Name = Annotated[
-    str, typer.Option("--name", help="Name of this outbox. Relays of the same name take turns; databases need different ones.")
-]
+Name = Annotated[str, typer.Option("--name", help="Part of the transactional id. Outboxes of several databases need different names.")]
 Topic = Annotated[str, typer.Option("--topic", help="Topic of an event.")]
-Once = Annotated[bool, typer.Option("--once", help="End when there is nothing to publish.")]
+Once = Annotated[bool, typer.Option("--once", help="End when there is nothing to publish, or another relay leads.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="Maximum events per transaction; all of them are in memory.")]
 Attempts = Annotated[int, typer.Option("--attempts", min=1, help="Park a row that the brokers have refused this often.")]
 KeepDays = Annotated[float | None, typer.Option("--keep-days", min=0, help="Delete rows that were published longer ago.")]
 Days = Annotated[float, typer.Option("--older-than-days", min=0, help="Age since their publication.")]
@@ -30,6 +29,7 @@ def relay(
     name: Name = "outbox",
     topic: Topic = "outbox.event.{aggregatetype}",
     once: Once = False,
+    batch: Batch = 1_000,
     attempts: Attempts = 5,
     keep_days: KeepDays = None,
     database_url: o.DatabaseUrl = o.DATABASE_DEFAULT,
@@ -40,16 +40,23 @@ def relay(
 
     Example: ingest outbox relay --topic 'shop.{aggregatetype}' --keep-days 7
     """
+    import logging
+
     from ingest.cli.stop_signal import until_signal
     from ingest.database.database import connect
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.outbox.relay import POLL_MS, Relay
 
     kafka, keep = KafkaOptions.from_environment(bootstrap_servers), None if keep_days is None else timedelta(days=keep_days)
-    with until_signal() as stop, Relay(connect(database_url), kafka, name, topic=topic, attempts=attempts, keep=keep) as running:
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")  # to stderr
+    logging.getLogger("ingest.outbox").setLevel(logging.INFO)
+    engine = connect(database_url)
+    with until_signal() as stop, Relay(engine, kafka, name, topic=topic, batch=batch, attempts=attempts, keep=keep) as running:
         counts = running.run(stop=stop, idle_s=POLL_MS / 1000 if once else float("inf"))
         if as_json:
             print_json("outbox-relay", ok=True, **asdict(counts))
+        elif counts.led == 0:
+            print("nothing was published: another relay leads")
         else:
             print(f"{counts.published:,} events published, {counts.parked:,} parked, {counts.repeated:,} batches sent again")
 
@@ -68,7 +75,7 @@ def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = F
         print_json("outbox-status", ok=True, **asdict(state), parked_rows=rows)
         return
     print(f"to publish   {state.rows:,} events, the oldest is {state.oldest_age_s:,.1f} s old")
-    print(f"published    {state.published_per_s:,.1f} events/s in the last minute; {state.published_kept:,} rows are kept")
+    print(f"published    {state.published_per_s:,.1f} events/s in the last minute")
     print(f"parked       {state.parked:,} events")
     for row in rows:
         print(f"  {row['event_id']}  {row['aggregatetype']} {row['aggregateid']}  {row['last_error']}")

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C for verbs that run until they are stopped: both finish the current transaction first."""
+"""SIGTERM and Ctrl-C for verbs that run until they are stopped: both finish the current transaction first. A second Ctrl-C ends at once."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ def until_signal() -> Iterator[Callable[[], bool]]:
     received: list[int] = []
 
     def note(number: int, _: Any) -> None:
+        if received and number == signal.SIGINT:  # the second Ctrl-C does not wait
+            raise KeyboardInterrupt
         received.append(number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}

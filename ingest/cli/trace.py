@@ -33,6 +33,7 @@ def trace(
     """
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.runtime.files import is_local
     from ingest.runtime.places import Places
     from ingest.trace.kafka_trail import kafka_trail
     from ingest.trace.lake_trail import lake_trail, traceable
@@ -51,12 +52,13 @@ def trace(
     for topic in scan or []:
         found += kafka_trail(kafka, topic, event_id)
     contracts = load_contracts(project, []) if (project / "tables").is_dir() else ()
-    skipped = [contract.name for contract in contracts if not traceable(contract)]
+    skipped = [contract.name for contract in contracts if not traceable(contract)] if is_local(lake) else [each.name for each in contracts]
+    elsewhere = [*([] if database_url else ["the database (--database-url)"]), *([] if scan else ["Kafka's topics (--scan)"])]
     for contract in contracts:
         if contract.name not in skipped:
             found += lake_trail(contract, Places(lake, checkpoints, contract.pipeline, contract.table), event_id)
     if as_json:
-        print_json("trace", ok=bool(found), event_id=event_id, sightings=[asdict(each) for each in found], skipped=skipped)
+        print_json("trace", ok=bool(found), event_id=event_id, sightings=[asdict(each) for each in found], skipped=skipped + elsewhere)
     else:
         for each in found:
             print(f"{each.place:<12} {each.name:<16} {each.summary}")
@@ -65,6 +67,10 @@ def trace(
         if not found:
             print(f"{event_id} was seen nowhere")
         for name in skipped:
-            print(f"note: {name} is left out: its event id is not one text")
+            print(
+                f"note: {name} was not searched: {'its event id is not one text' if is_local(lake) else 'its lake is not on a local disk'}"
+            )
+        if elsewhere:
+            print(f"note: not searched: {', '.join(elsewhere)}")
     if not found:
         raise typer.Exit(1)

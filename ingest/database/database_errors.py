@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput, Refused
 
-_MIGRATE = "ingest database migrate"
+_MIGRATE: Final = "ingest database migrate"
+_NO_ROLE: Final = r'role "[^"]*" (does not exist|is not permitted to log in)'
 
 
 def url_invalid(why: str) -> InvalidInput:
@@ -27,7 +30,7 @@ def not_connected(url: URL, error: DBAPIError) -> InvalidEnvironment:
     text = " ".join(str(error.orig).split())
     state = getattr(error.orig, "sqlstate", None)
     server = f"{url.host or 'the local socket'}:{url.port or 5432}"
-    if state in ("28P01", "28000") or "authentication failed" in text or "no password supplied" in text or "role" in text:
+    if state in ("28P01", "28000") or "authentication failed" in text or "no password supplied" in text or re.search(_NO_ROLE, text):
         return InvalidEnvironment(
             "DATABASE_LOGIN",
             f"the database at {server} refuses the user {url.username!r}.",
@@ -41,11 +44,38 @@ def not_connected(url: URL, error: DBAPIError) -> InvalidEnvironment:
             expected="an existing database.",
             remedy=f"create it (`CREATE DATABASE {url.database}`), or correct the name in --database-url.",
         )
+    if "permission denied for database" in text:
+        return denied(f"the user {url.username!r} may not connect to the database {url.database!r}", "CONNECT on the database")
+    if "invalid connection option" in text or "invalid URI" in text:
+        raise url_invalid("it has an option that PostgreSQL's client does not know")
     return InvalidEnvironment(
         "DATABASE_UNREACHABLE",
         f"no database answers at {server} ({text.replace(str(url.password or chr(0)), '***')[:300]}).",
         expected="a PostgreSQL server that accepts connections.",
-        remedy="check the address and start the server; `ingest postgres start` starts an embedded one.",
+        remedy="check the address, start the server, or wait for a free connection; `ingest postgres start` starts an embedded one.",
+    )
+
+
+def denied(found: str, right: str) -> InvalidEnvironment:
+    """The user lacks a right."""
+    return InvalidEnvironment(
+        "DATABASE_DENIED",
+        f"{found}.",
+        expected=f"a user with {right}.",
+        remedy="grant it as the owner: `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO …` covers our tables.",
+    )
+
+
+def statement_failed(error: DBAPIError) -> InvalidEnvironment:
+    """A statement of ours failed, and nobody nearer to it knows why. For the command's last resort."""
+    state, text = getattr(error.orig, "sqlstate", None), " ".join(str(error.orig).split())[:300]
+    if state == "42501":
+        return denied(text, "SELECT, INSERT, UPDATE and DELETE on the tables named oncelake_…")
+    return InvalidEnvironment(
+        "DATABASE_FAILED",
+        f"the database refused a statement or went away ({text}).",
+        expected="a database that answers, with unchanged tables.",
+        remedy="check `ingest database status` and the server's log, then run the command again.",
     )
 
 

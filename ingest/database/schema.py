@@ -10,7 +10,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.exc import DBAPIError
 
 from ingest.database.database_errors import schema_changed, schema_missing, schema_newer
@@ -97,8 +97,15 @@ def _differences(connection: Connection) -> list[str]:
             "include_name": lambda name, kind, parents: kind != "table" or name in ours,
         },
     )
+    columns = inspect(connection)
+    keys = [
+        f"the primary key of {table.name} is not ({', '.join(wanted)})"
+        for table in metadata.sorted_tables
+        if columns.has_table(table.name)
+        and columns.get_pk_constraint(table.name)["constrained_columns"] != (wanted := [column.name for column in table.primary_key])
+    ]
     # Additions are the user's business: only what is missing or another type would break a statement of ours.
-    return [text for difference in compare_metadata(context, metadata) if (text := _text(difference)) is not None]
+    return keys + [text for difference in compare_metadata(context, metadata) if (text := _text(difference)) is not None]
 
 
 def _text(difference: object) -> str | None:

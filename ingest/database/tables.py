@@ -68,6 +68,7 @@ Index(
     outbox.c.position,
     postgresql_where=text("published_at IS NULL AND parked_at IS NULL"),
 )
+Index(f"{PREFIX}outbox_parked", outbox.c.position, postgresql_where=text("parked_at IS NOT NULL"))
 Index(f"{PREFIX}outbox_published", outbox.c.published_at, postgresql_where=text("published_at IS NOT NULL"))
 
 # The next offset of each partition that a database sink reads. `epoch` fences the partition's former owners.

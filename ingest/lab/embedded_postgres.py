@@ -15,7 +15,7 @@ from typing import Final
 
 import psycopg
 
-from ingest.lab.broker.ports import free_port
+from ingest.lab.broker.ports import free_port, is_free, port_taken
 from ingest.lab.process import ProcessId, launch
 from ingest.runtime.errors import InvalidEnvironment
 
@@ -67,10 +67,17 @@ class Postgres:
         return f"postgresql://{_USER}@{HOST}:{self.port}/{_USER}"
 
     def start(self) -> Postgres:
-        """Start the server and wait until it answers; a running one is left as it is. Raises InvalidEnvironment POSTGRES_FAILED."""
+        """Start the server and wait until it answers; a running one is left as it is.
+
+        Raises InvalidEnvironment PORT_TAKEN, POSTGRES_FOLDER, POSTGRES_MISSING, POSTGRES_ROOT or POSTGRES_FAILED.
+        """
         if self.process is not None:
             return self
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            found, expected = f"the folder {self.folder} cannot be used ({error}).", "a folder that this user can write."
+            raise InvalidEnvironment("POSTGRES_FOLDER", found, expected=expected, remedy="name another one with --data.") from error
         binaries, prefix = _binaries(), _prefix()
         log = self.folder / "server.log"
         if not (self._data / "PG_VERSION").exists():
@@ -85,6 +92,8 @@ class Postgres:
                 raise _failed(log)
         known = (self.folder / "port").exists() and not self._wanted_port
         port = self._wanted_port or (self.port if known else free_port())
+        if not is_free(port):
+            raise port_taken(port)
         (self.folder / "port").write_text(str(port))
         if prefix and self._die_with_parent:
             prefix = [*prefix, "--pdeathsig=KILL"]  # a change of user clears the one that `launch` sets
@@ -93,7 +102,7 @@ class Postgres:
             command, marker=str(self._data), output=log, cwd=self.folder, die_with_parent=self._die_with_parent, env=_environment()
         )
         deadline = time.monotonic() + START_WITHIN_S
-        while not self.answers():
+        while self.process is None or not self.answers():
             if self._child.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise _failed(log)

@@ -44,7 +44,7 @@ class PaymentService:
         self._file, self._port = file, port
         self.honours_key, self.forgets, self.declines_over_cents = honours_key, forgets, declines_over_cents
         self.slow_s = _SLOW_S
-        self.requests: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()  # charges and look-ups that were asked for, by method
         self.released = threading.Event()
         self._faults: list[str] = []
         self._lock = threading.Lock()
@@ -104,9 +104,10 @@ class PaymentService:
         """Charges by key."""
         return Counter(each["key"] for each in self.charges)
 
-    def take(self, names: tuple[str, ...]) -> str | None:
-        """The next fault among these, if there is one."""
+    def requested(self, method: str, names: tuple[str, ...]) -> str | None:
+        """Count a request; return the fault among these that it suffers from, if there is one."""
         with self._lock:
+            self.requests[method] += 1
             found = next((each for each in self._faults if each in names), None)
             if found is not None:
                 self._faults.remove(found)
@@ -160,8 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/control":
             self._control(request)
             return
-        service.requests["POST"] += 1
-        fault = service.take(FAULTS[:-1])
+        fault = service.requested("POST", FAULTS[:-1])
         match fault:
             case "error_before":
                 return self._answer(500, {"error": "internal error"})
@@ -192,8 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         key = parse_qs(urlsplit(self.path).query).get("key")
         if key is None:
             return self._answer(200, {"charges": service.charges})
-        service.requests["GET"] += 1
-        if service.take(FAULTS[-1:]):
+        if service.requested("GET", FAULTS[-1:]):
             return self._answer(500, {"error": "internal error"})
         found = service.found(key[0])
         self._answer(404, {"error": "never seen"}) if found is None else self._answer(200, found)

@@ -2,7 +2,7 @@
 
     with Session(engine) as session, session.begin():
         session.add(order)
-        outbox.add(session, "order", order.number, "OrderPlaced", {"number": order.number, "total": "9.90"})
+        add(session, "order", order.number, "OrderPlaced", {"number": order.number, "total": "9.90"})
 
 Either both rows are committed or neither is. The relay publishes the event afterwards.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ingest.contract.event_id import mint
@@ -48,8 +49,9 @@ def add(
     `trace_context` is the text that Debezium expects in the column `tracingspancontext`: lines of `name=value`, such as a W3C
     `traceparent`. They become headers.
 
-    Raises InvalidInput OUTBOX_EVENT for an id or a name that is empty, longer than 255 characters or contains a NUL character, and
-    OUTBOX_AUTOCOMMIT for a connection without a transaction. An event id that is already stored raises the driver's IntegrityError.
+    From asyncio, use `await session.run_sync(...)`. Raises InvalidInput OUTBOX_EVENT for an id or a name that is empty, longer than 255
+    characters or contains a NUL character, OUTBOX_AUTOCOMMIT for a connection without a transaction, and OUTBOX_ASYNC for an asynchronous
+    one. An event id that is already stored raises the driver's IntegrityError.
     """
     row = (
         _text("event_id", mint() if event_id is None else event_id),
@@ -60,6 +62,8 @@ def add(
         trace_context,
     )
     given: Any = connection
+    if iscoroutinefunction(given.execute):
+        raise _asynchronous()
     if hasattr(given, "get_bind") or hasattr(given, "dialect"):  # a Session, or a Connection
         core = given.connection() if hasattr(given, "get_bind") else given
         if getattr(core.connection.dbapi_connection, "autocommit", False):
@@ -90,6 +94,15 @@ def _bytes(payload: Payload) -> bytes | None:
         return payload
     text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode()
+
+
+def _asynchronous() -> InvalidInput:
+    return InvalidInput(
+        "OUTBOX_ASYNC",
+        "the connection is asynchronous: `add` would return before anything is stored.",
+        expected="a synchronous Session, Connection or Cursor.",
+        remedy="with SQLAlchemy, call it through `await session.run_sync(lambda session: add(session, ...))`.",
+    )
 
 
 def _autocommit() -> InvalidInput:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from kafka.errors import (
+    InvalidRecordError,
     InvalidTopicError,
     MessageSizeTooLargeError,
     PolicyViolationError,
@@ -31,17 +32,16 @@ from ingest.kafka.delivery.connection import as_options
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe
 from ingest.outbox.leadership import Leadership
-from ingest.outbox.unpublished import Unpublished, mark_failed, mark_published, purge, unpublished
-from ingest.runtime.errors import InvalidEnvironment, InvalidInput
+from ingest.outbox.pauses import Pauses
+from ingest.outbox.unpublished import Unpublished, mark_failed, mark_published, purge_batch, unpublished
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput, RunStopped
 
 TOPIC: Final = "outbox.event.{aggregatetype}"  # as Debezium's outbox event router routes by default
 BATCH: Final = 1_000
 POLL_MS: Final = 100
 ATTEMPTS: Final = 5
 _STAND_BY_S: Final = 0.5
-# Pauses before a refused row's next attempts. A broker that has just started may not know its topics yet.
-_PAUSE_S: Final = 0.5
-_PAUSE_S_MAX: Final = 10.0
+_FENCES_MAX: Final = 3
 _GONE_WITHIN_S: Final = 60.0
 _PURGE_EVERY_S: Final = 60.0
 # The broker refuses this record, whoever sends it and whenever. All other errors pass, or concern every record.
@@ -51,6 +51,9 @@ _OF_THE_ROW: Final = (
     InvalidTopicError,
     TopicAuthorizationFailedError,
     PolicyViolationError,
+    InvalidRecordError,
+    ValueError,  # kafka-python's own checks of a record
+    AssertionError,
 )
 
 _log = logging.getLogger(__name__)
@@ -66,14 +69,8 @@ class Relayed:
     led: int = 0
 
 
-@dataclass(slots=True)
-class _Waiting:
-    row: Unpublished
-    until: float
-
-
 class Relay:
-    """One relay. A context manager; for one thread. Start as many as you like with the same `name`: one of them leads.
+    """One relay. A context manager; for one thread. Start as many as you like for one outbox: one of them leads.
 
     `topic` is where an event goes; `{aggregatetype}` in it becomes the event's. A row that the brokers refuse `attempts` times is parked.
     With `keep`, rows that were published longer ago are deleted. `name` is part of the transactional id: outboxes of several databases
@@ -103,10 +100,11 @@ class Relay:
         self._engine, self._kafka, self._topic, self._on_step = engine, kafka, topic, on_step
         self._batch, self._poll_s, self._attempts, self._keep = batch, poll_ms / 1000, attempts, keep
         self._lead = Leadership(engine, kafka, name, producer_options or {})
-        self._waiting: list[_Waiting] = []
+        self._pauses = Pauses()
         self._alone = 0  # so many of the next rows are sent one by one
         self._known: set[str] = set()
         self._purged_at = float("-inf")
+        self._fenced_at: list[float] = []
         self.counts = Relayed()
 
     def __enter__(self) -> Relay:
@@ -116,27 +114,28 @@ class Relay:
         self._lead.give_up()
 
     def run(self, *, stop: Callable[[], bool] = lambda: False, idle_s: float = float("inf")) -> Relayed:
-        """Publish until `stop` returns True, or until the leader finds nothing to publish for `idle_s`.
+        """Publish until `stop` returns True, or until there has been nothing to do for `idle_s`, also because another relay leads.
 
-        Lost connections, restarts and deadlocks are retried for a minute. Raises ProducerFenced if another relay uses the same name for
-        another database, InvalidEnvironment BROKER_UNREACHABLE or sqlalchemy.exc.DBAPIError after that minute. No row is lost: it is
-        published at least once, and after a crash, an unknown outcome or a lost connection between publish and mark, once more with the
-        same event id.
+        Lost connections, restarts and deadlocks are retried for a minute, except at the first connection to the brokers. Raises RunStopped
+        RELAY_FENCED if another producer takes our transactional id again and again, InvalidEnvironment BROKER_UNREACHABLE or
+        sqlalchemy.exc.DBAPIError after that minute. No row is lost: it is published at least once, and after a crash, an unknown outcome
+        or a lost connection between publish and mark, once more with the same event id.
         """
         idle_since = answered_at = time.monotonic()
         while not stop() and time.monotonic() - idle_since < idle_s:
             try:
                 if not self._lead.take(self._took):
-                    time.sleep(_STAND_BY_S)
-                elif rows := self._next():
+                    time.sleep(min(_STAND_BY_S, idle_s))
+                    answered_at = time.monotonic()
+                    continue
+                if rows := self._next():
                     self._publish(rows)
                 else:
-                    self._purge()
                     time.sleep(self._poll_s)
-                    answered_at = time.monotonic()
-                    if not self._waiting:
-                        continue
-                idle_since = answered_at = time.monotonic()
+                self._purge()
+                answered_at = time.monotonic()
+                if rows or self._pauses:
+                    idle_since = answered_at
             except (TransactionAborted, OutcomeUnknown, ProducerFenced, InvalidEnvironment, DBAPIError) as error:
                 self._recover(error, final=time.monotonic() - answered_at > _GONE_WITHIN_S)
                 idle_since = time.monotonic()
@@ -144,15 +143,14 @@ class Relay:
 
     def _took(self) -> None:
         self.counts.led += 1
-        self._waiting, self._alone = [], 0
+        self._pauses, self._alone = Pauses(), 0
+        _log.info("this relay leads")
         self._on_step("leads")
 
     def _next(self) -> list[Unpublished]:
         """The rows to send in the next transaction. A row that was refused goes alone, so that nothing else fails with it."""
-        now = time.monotonic()
-        waiting = [each.row for each in self._waiting if each.until > now]
         with self._lead.connection.begin():
-            rows = unpublished(self._lead.connection, 1 if self._alone else self._batch, waiting)
+            rows = unpublished(self._lead.connection, 1 if self._alone else self._batch, *self._pauses.now())
         self._on_step("read")
         refused = next((number for number, row in enumerate(rows) if row.attempts), len(rows))
         return rows[: max(refused, 1)]
@@ -160,9 +158,10 @@ class Relay:
     def _publish(self, rows: list[Unpublished]) -> None:
         """Steps: 1 send the rows in one Kafka transaction; 2 mark them in one of the database. Raises the errors of `transaction`."""
         topics = [self._topic.replace("{aggregatetype}", row.aggregate_type) for row in rows]
-        if missing := [(row, why) for row, topic in zip(rows, topics, strict=True) if (why := self._missing(topic))]:
-            self._refused(missing)
-            return
+        for kind, topic in {row.aggregate_type: topic for row, topic in zip(rows, topics, strict=True)}.items():
+            if not self._exists(topic):
+                self._missing(kind, topic)
+                return
         outcomes: list[Any] = []
         try:
             with self._lead.producer.transaction(self._on_step) as transaction:
@@ -179,7 +178,7 @@ class Relay:
             if not causes:
                 raise
             if len(rows) == 1:
-                self._refused([(rows[0], causes[0])])
+                self._refused(rows[0], causes[0])
             else:  # the brokers refuse whole batches: which row it is shows only if each is sent alone
                 self._alone = len(rows)
             return
@@ -188,54 +187,72 @@ class Relay:
             mark_published(self._lead.connection, rows, [(future.topic, future.partition, future.offset) for future in futures])
         self._on_step("marked")
         self.counts.published += len(rows)
-        self._forget(rows)
+        self._alone = max(self._alone - len(rows), 0)
 
-    def _missing(self, topic: str) -> InvalidTopicError | None:
-        """The error if the brokers know no such topic. Asked once per topic: kafka-python would wait for it, and hold up all other rows."""
+    def _exists(self, topic: str) -> bool:
+        """Whether the brokers have this topic. Asked once: kafka-python would wait for it, and hold up all other rows."""
         if topic not in self._known:
             try:
                 describe(as_options(self._kafka), topic)
             except InvalidEnvironment as error:
                 if error.code == "TOPIC_UNKNOWN":
-                    return InvalidTopicError(f"the brokers have no topic {topic}")
+                    return False
                 if error.code != "KAFKA_FORBIDDEN":  # a relay needs no right to read
                     raise
             self._known.add(topic)
-        return None
+        return True
 
-    def _refused(self, refused: list[tuple[Unpublished, BaseException]]) -> None:
-        """Count an attempt of these rows. After the last one a row is parked; before, its aggregate waits."""
-        self._forget([row for row, _ in refused])
+    def _missing(self, aggregate_type: str, topic: str) -> None:
+        """Count an attempt for all rows of this type at once; the others do not wait for them."""
         with self._lead.connection.begin():
-            for row, error in refused:
-                _log.info("event %s cannot be published: %s", row.event_id, error)
-                if mark_failed(self._lead.connection, row, f"{type(error).__name__}: {error}", self._attempts):
-                    self.counts.parked += 1
-                else:
-                    self._waiting.append(_Waiting(row, time.monotonic() + min(_PAUSE_S * 2**row.attempts, _PAUSE_S_MAX)))
+            last = mark_failed(self._lead.connection, f"the brokers have no topic {topic}", self._attempts, aggregate_type=aggregate_type)
+        _log.warning("the brokers have no topic %s; %d of its events are parked now", topic, last)
+        self.counts.parked += last
+        self._pauses.of_type(aggregate_type)
 
-    def _forget(self, rows: list[Unpublished]) -> None:
-        done = {row.position for row in rows}
-        self._waiting = [each for each in self._waiting if each.row.position not in done]
-        self._alone = max(self._alone - len(rows), 0)
+    def _refused(self, row: Unpublished, error: BaseException) -> None:
+        """Count an attempt of this row. After the last one it is parked; before, its aggregate waits."""
+        self._alone = max(self._alone - 1, 0)
+        with self._lead.connection.begin():
+            last = mark_failed(self._lead.connection, f"{type(error).__name__}: {error}", self._attempts, position=row.position)
+        _log.warning("event %s was refused%s: %r", row.event_id, " and is parked" if last else "", error)
+        self.counts.parked += last
+        if not last:
+            self._pauses.of_aggregate(row)
 
     def _recover(self, error: Exception, *, final: bool) -> None:
         """Prepare for another attempt, or raise the error."""
-        lost = isinstance(error, InvalidEnvironment | DBAPIError | ProducerFenced)
-        # Nobody else holds the lock of this database, so the other producer serves another one.
-        clash = isinstance(error, ProducerFenced) and not error.timed_out and self._lead.held()
-        if final or clash or (isinstance(error, DBAPIError) and not is_temporary(error)):
+        if (
+            final
+            or (isinstance(error, DBAPIError) and not is_temporary(error))
+            or (isinstance(error, InvalidEnvironment) and not self.counts.led)
+        ):
             raise error
-        _log.info("trying again: %s", error)
+        _log.warning("trying again: %s", error)
         self.counts.repeated += not isinstance(error, InvalidEnvironment | DBAPIError)
-        if lost:
+        if isinstance(error, ProducerFenced):
+            # A former leader that wakes up may take the id once, before it learns that it has lost the lead.
+            now = time.monotonic()
+            self._fenced_at = [at for at in (*self._fenced_at, now) if now - at < _GONE_WITHIN_S]
+            if len(self._fenced_at) > _FENCES_MAX:
+                raise _fenced(error.transactional_id) from error
+        if isinstance(error, InvalidEnvironment | DBAPIError | ProducerFenced):
             self._lead.give_up()
             time.sleep(_STAND_BY_S)
 
     def _purge(self) -> None:
-        if self._keep is not None and time.monotonic() - self._purged_at > _PURGE_EVERY_S:
-            purge(self._engine, self._keep)
+        """Delete one batch of old rows, if it is time. The next ones follow at once."""
+        if self._keep is not None and time.monotonic() - self._purged_at > _PURGE_EVERY_S and purge_batch(self._engine, self._keep) == 0:
             self._purged_at = time.monotonic()
+
+
+def _fenced(transactional_id: str) -> RunStopped:
+    return RunStopped(
+        "RELAY_FENCED",
+        f"another producer takes the transactional id {transactional_id} again and again, although this relay leads its outbox.",
+        expected="one outbox for each name of a relay.",
+        remedy="give each database's relays their own --name.",
+    )
 
 
 def _error(outcome: Any) -> BaseException | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, delete, func, select, tuple_, update
+from sqlalchemy import Connection, Engine, case, delete, func, select, tuple_, update
 
 from ingest.database.tables import outbox
 from ingest.kafka.delivery.outgoing import Outgoing
@@ -64,17 +64,17 @@ class Backlog:
     oldest_age_s: float
     parked: int
     published_per_s: float
-    published_kept: int
 
 
-def unpublished(connection: Connection, limit: int, waiting: Collection[Unpublished] = ()) -> list[Unpublished]:
-    """The next rows to publish, in the order of their position. An aggregate with a row that waits for its next attempt is left out."""
+def unpublished(connection: Connection, limit: int, aggregates: Sequence[tuple[str, str]], types: Sequence[str]) -> list[Unpublished]:
+    """The next rows to publish, in the order of their position, without these aggregates (type, id) and these aggregate types."""
     c = outbox.c
     columns = (c.position, c.id, c.aggregatetype, c.aggregateid, c.type, c.payload, c.tracingspancontext, c.attempts)
     query = select(*columns).where(_OPEN).order_by(c.position).limit(limit)
-    if waiting:
-        held = {(each.aggregate_type, each.aggregate_id) for each in waiting}
-        query = query.where(tuple_(c.aggregatetype, c.aggregateid).not_in(sorted(held)))
+    if aggregates:
+        query = query.where(tuple_(c.aggregatetype, c.aggregateid).not_in(aggregates))
+    if types:
+        query = query.where(c.aggregatetype.not_in(types))
     return [Unpublished(*row) for row in connection.execute(query)]
 
 
@@ -90,23 +90,23 @@ def mark_published(connection: Connection, rows: Sequence[Unpublished], places: 
     connection.exec_driver_sql(_MARK, values)
 
 
-def mark_failed(connection: Connection, row: Unpublished, error: str, attempts_max: int) -> bool:
-    """Count a failed attempt; True if it was the last one. The row is parked then, and nobody publishes it until `retry`."""
-    last = row.attempts + 1 >= attempts_max
-    connection.execute(
-        update(outbox)
-        .where(outbox.c.position == row.position)
-        .values(
-            attempts=row.attempts + 1,
-            last_error=error[:_ERROR_CHARACTERS_MAX].replace("\0", ""),
-            parked_at=func.clock_timestamp() if last else None,
-        )
-    )
-    return last
+def mark_failed(
+    connection: Connection, error: str, attempts_max: int, *, position: int | None = None, aggregate_type: str | None = None
+) -> int:
+    """Count a failed attempt of one row, or of all unpublished rows of a type. Returns how many of them are parked with it.
+
+    Nobody publishes a parked row until `retry`.
+    """
+    c = outbox.c
+    rows = c.position == position if position is not None else _OPEN & (c.aggregatetype == aggregate_type)
+    parked_at = case((c.attempts + 1 >= attempts_max, func.clock_timestamp()))
+    values = {"attempts": c.attempts + 1, "last_error": error[:_ERROR_CHARACTERS_MAX].replace("\0", ""), "parked_at": parked_at}
+    marked = connection.scalars(update(outbox).where(rows).values(values).returning(c.parked_at.is_not(None)))
+    return sum(marked)
 
 
 def backlog(engine: Engine) -> Backlog:
-    """The outbox's metrics. They read the two partial indexes, whose size does not depend on how many published rows are kept."""
+    """The outbox's metrics. Each reads a partial index, so none depends on how many published rows are kept."""
     c = outbox.c
     with engine.connect() as connection:
         age = func.extract("epoch", func.clock_timestamp() - func.min(c.created_at))
@@ -114,8 +114,7 @@ def backlog(engine: Engine) -> Backlog:
         parked = connection.execute(select(func.count()).where(c.parked_at.is_not(None))).scalar_one()
         since = func.clock_timestamp() - timedelta(seconds=_RATE_OVER_S)
         lately = connection.execute(select(func.count()).where(c.published_at > since)).scalar_one()
-        kept = connection.execute(select(func.count()).where(c.published_at.is_not(None))).scalar_one()
-    return Backlog(rows, float(oldest), parked, lately / _RATE_OVER_S, kept)
+    return Backlog(rows, float(oldest), parked, lately / _RATE_OVER_S)
 
 
 def parked(engine: Engine) -> list[dict[str, Any]]:
@@ -139,10 +138,13 @@ def retry(engine: Engine, event_ids: Sequence[str] = ()) -> int:
 def purge(engine: Engine, older_than: timedelta) -> int:
     """Delete rows that were published more than this long ago, 5,000 in a transaction. Returns how many."""
     deleted = 0
-    while True:
-        old = select(outbox.c.position).where(outbox.c.published_at < func.clock_timestamp() - older_than).limit(_PURGE_ROWS)
-        with engine.begin() as connection:
-            number = connection.execute(delete(outbox).where(outbox.c.position.in_(old))).rowcount
+    while number := purge_batch(engine, older_than):
         deleted += number
-        if number < _PURGE_ROWS:
-            return deleted
+    return deleted
+
+
+def purge_batch(engine: Engine, older_than: timedelta) -> int:
+    """Delete up to 5,000 of these rows. Returns how many."""
+    old = select(outbox.c.position).where(outbox.c.published_at < func.clock_timestamp() - older_than).limit(_PURGE_ROWS)
+    with engine.begin() as connection:
+        return connection.execute(delete(outbox).where(outbox.c.position.in_(old))).rowcount

@@ -29,7 +29,7 @@ StartingOffsets: TypeAlias = Literal["earliest", "latest"]
 _TOPIC_CHECKED_EVERY_S: Final = 5.0
 # A transaction waits this long for a row that another one has locked. Then it starts anew, and the member can poll in between: the lock
 # may be that of a stopped process, whose partition this member is to claim.
-_LOCK_TIMEOUT: Final = "10s"
+_LOCK_TIMEOUT: Final = func.set_config("lock_timeout", "10s", True)
 # PostgreSQL's idle_in_transaction_session_timeout would not do: its clock does not start after an executemany of psycopg, which sends a
 # Flush behind the Sync.
 _IDLE_S: Final = 5.0
@@ -71,7 +71,7 @@ class Claims:
     def take(self, places: set[TopicPartition]) -> dict[TopicPartition, int]:
         """Claim these partitions; return the offsets to read from. A partition whose row another transaction has locked is left out.
 
-        Raises RunStopped SINK_RECORDS_EXPIRED or SINK_TOPIC_RECREATED, InvalidEnvironment as `describe` does, and DBAPIError.
+        Raises RunStopped SINK_TOPIC_RECREATED, InvalidEnvironment as `describe` does, and DBAPIError.
         """
         for topic in sorted({place.topic for place in places}):
             self._take(topic, {place.partition for place in places if place.topic == topic})
@@ -94,7 +94,7 @@ class Claims:
             .where(self._of(place.topic), sink_offset.c.partition == place.partition)
             .where(sink_offset.c.epoch == claim.epoch, sink_offset.c.next_offset == claim.next_offset)
             .values(next_offset=end, updated_at=func.now())
-            .returning(func.set_config("lock_timeout", _LOCK_TIMEOUT, True))
+            .returning(_LOCK_TIMEOUT)
         )
         if connection.execute(statement).first() is None:
             raise Fenced(place)
@@ -130,17 +130,23 @@ class Claims:
             for place, claim in self._held.items():
                 if place.topic == name:
                     self._same_topic(topic, claim.topic_id)
-                    self._inside(topic, limits, place.partition, claim.next_offset)
+                    (first, end), stored = limits[place.partition], claim.next_offset
+                    if stored < first:
+                        raise records_expired(self._sink, place, stored, first)
+                    if stored > end:
+                        why = f"partition {place.partition} ends at {end}, before the stored offset {stored}"
+                        raise topic_recreated(self._sink, name, why)
 
     def _take(self, name: str, partitions: set[int]) -> None:
-        """Steps: 1 add missing rows; 2 lock the rows that nobody else has locked; 3 check them; 4 raise their epochs.
+        """Steps: 1 add missing rows; 2 lock the rows that nobody else has locked; 3 check their topic; 4 raise their epochs.
 
         The group has given these partitions to us. So a transaction that still locks one belongs to a former owner. If it does nothing
         for some seconds, its process or its machine was stopped, and we end it.
         """
-        topic, limits = describe_with_bounds(self._kafka, name, ANSWER_WITHIN_S)
+        topic = describe(self._kafka, name)
         with self._engine.begin() as connection:
-            self._add_missing(connection, topic, limits)
+            connection.execute(select(_LOCK_TIMEOUT))
+            self._add_missing(connection, topic)
             columns = (sink_offset.c.partition, sink_offset.c.topic_id, sink_offset.c.epoch, sink_offset.c.next_offset)
             mine = and_(self._of(name), sink_offset.c.partition.in_(sorted(partitions)))
             rows = connection.execute(select(*columns).where(mine).with_for_update(skip_locked=True)).all()
@@ -150,7 +156,6 @@ class Claims:
                 _log.warning("former owners have locked %s%s; ended %d sleeping transactions", name, sorted(locked), len(ended))
             for row in rows:
                 self._same_topic(topic, row.topic_id)
-                self._inside(topic, limits, row.partition, row.next_offset)
             claimed = and_(self._of(name), sink_offset.c.partition.in_([row.partition for row in rows]))
             change = {"epoch": sink_offset.c.epoch + 1, "owner": self.owner, "updated_at": func.now()}
             connection.execute(update(sink_offset).where(claimed).values(change))
@@ -159,26 +164,18 @@ class Claims:
         self._held |= {TopicPartition(name, row.partition): Claim(row.topic_id, row.epoch + 1, row.next_offset) for row in rows}
         _log.info("sink %s claimed %s", self._sink, [f"{name}[{row.partition}]@{row.next_offset}" for row in rows])
 
-    def _add_missing(self, connection: Connection, topic: Topic, limits: dict[int, tuple[int, int]]) -> None:
+    def _add_missing(self, connection: Connection, topic: Topic) -> None:
         """The first claim of a topic adds all its partitions. So a missing one is new, and with "latest" too it is read from its start."""
         known = set(connection.scalars(select(sink_offset.c.partition).where(self._of(topic.name))))
-        at = 1 if self._starting == "latest" and not known else 0
-        common = {"sink": self._sink, "topic": topic.name, "topic_id": topic.id, "epoch": 0, "owner": ""}
-        rows = [{**common, "partition": each, "next_offset": limits[each][at]} for each in topic.partitions if each not in known]
-        if rows:
+        if missing := [each for each in topic.partitions if each not in known]:
+            limits, at = bounds(self._kafka, topic), 1 if self._starting == "latest" and not known else 0
+            common = {"sink": self._sink, "topic": topic.name, "topic_id": topic.id, "epoch": 0, "owner": ""}
+            rows = [{**common, "partition": each, "next_offset": limits[each][at]} for each in missing]
             connection.execute(insert(sink_offset).on_conflict_do_nothing(), rows)
 
     def _same_topic(self, now: Topic, stored: str) -> None:
         if now.id and stored and now.id != stored:
             raise topic_recreated(self._sink, now.name, f"its id was {stored} and is now {now.id}")
-
-    def _inside(self, topic: Topic, limits: dict[int, tuple[int, int]], partition: int, offset: int) -> None:
-        first, end = limits[partition]
-        if offset < first:
-            raise records_expired(self._sink, TopicPartition(topic.name, partition), offset, first)
-        # The limits are older than the stored offset, which another owner may have moved in between.
-        if offset > end and offset > (end := bounds(self._kafka, topic)[partition][1]):
-            raise topic_recreated(self._sink, topic.name, f"partition {partition} ends at {end:,}, before the stored offset {offset:,}")
 
     def _claim(self, place: TopicPartition) -> Claim:
         if place not in self._held:

@@ -36,7 +36,7 @@ from ingest.kafka.delivery.member import Member
 from ingest.kafka.delivery.mode import AtLeastOnce
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import PASSING
-from ingest.runtime.errors import InvalidEnvironment, InvalidInput
+from ingest.runtime.errors import IngestError, InvalidEnvironment, InvalidInput
 from ingest.sink.claims import Claims, Fenced, StartingOffsets
 from ingest.sink.record_id import EventId, header
 from ingest.sink.sink_errors import database_silent, passes, statement_refused, topic_recreated
@@ -140,6 +140,7 @@ class Sink:
         """
         last_record_at = answered_at = time.monotonic()
         pause_s = _PAUSE_S
+        self._failing.clear()
         try:
             while not stop() and time.monotonic() - last_record_at < idle_s:
                 try:
@@ -249,8 +250,8 @@ def _by_place(records: Iterable[Any]) -> dict[TopicPartition, list[Any]]:
 
 
 def _may_pass(error: Exception) -> bool:
-    if isinstance(error, InvalidEnvironment):
-        return error.code in PASSING
+    if isinstance(error, IngestError):
+        return isinstance(error, InvalidEnvironment) and error.code in PASSING
     return isinstance(error, RetriableError | NoOffsetForPartitionError | OffsetOutOfRangeError) or passes(error)
 
 

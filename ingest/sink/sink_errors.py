@@ -65,7 +65,7 @@ def write_commits() -> InvalidInput:
 
 
 def write_ended(place: TopicPartition, first: int, last: int) -> RunStopped:
-    """`write` ended the transaction by rollback(), or by a COMMIT in SQL, which cannot be refused."""
+    """`write` ended the transaction by rollback(), or by a COMMIT in SQL. A COMMIT before further statements is not noticed."""
     return RunStopped(
         "SINK_WRITE_ENDED",
         f"write ended the transaction of {place.topic}[{place.partition}] offsets {first} to {last} itself. After rollback() nothing of it "

@@ -174,11 +174,13 @@ class Store:
             failed = error
         finally:
             self._writing = False
-        if isinstance(failed, DBAPIError | IngestError):
+        if isinstance(failed, IngestError) or (isinstance(failed, DBAPIError) and connection.invalidated):
             raise failed
         status = _status(connection)  # raises PendingRollbackError if the connection was lost
         if status == TransactionStatus.IDLE:
             raise write_ended(place, records[0].offset, records[-1].offset) from failed
+        if isinstance(failed, DBAPIError):
+            raise failed
         if failed is not None:
             raise RecordFailed(failed) from failed
         if status == TransactionStatus.INERROR:

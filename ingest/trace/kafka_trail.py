@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
@@ -27,15 +28,15 @@ def kafka_trail(kafka: KafkaOptions, topic: str, event_id: str) -> Iterator[Sigh
         ends = reader.end_offsets(places)
         while any(reader.position(place) < ends[place] for place in places):
             for record in (record for records in reader.poll(_POLL_MS).values() for record in records):
-                where = (
-                    "header id"
-                    if ("id", wanted) in record.headers
-                    else "key"
-                    if record.key == wanted
-                    else "value"
-                    if wanted in (record.value or b"")
-                    else None
-                )
+                where = _where(record, wanted)
                 if where is not None and record.offset < ends[TopicPartition(topic, record.partition)]:
                     place = {"topic": topic, "partition": record.partition, "offset": record.offset, "found_in": where}
                     yield Sighting("kafka", topic, f"{topic}[{record.partition}]@{record.offset}, found in its {where}", place)
+
+
+def _where(record: Any, wanted: bytes) -> str | None:
+    if ("id", wanted) in record.headers:
+        return "header id"
+    if record.key == wanted:
+        return "key"
+    return "value" if wanted in (record.value or b"") else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import threading
@@ -64,7 +63,8 @@ def _main(settings: dict[str, Any]) -> None:
                 strike = left == 0
             if strike:
                 print(f"reached {step}", flush=True)
-                os.kill(os.getpid(), getattr(signal, settings.get("signal", "SIGKILL")))
+                # To this thread, which takes the signal before it goes on. One to the process may be taken by another thread, and later.
+                signal.pthread_kill(threading.get_ident(), getattr(signal, settings.get("signal", "SIGKILL")))
 
     api = http_api(settings["api"], settings.get("offers", "look-up"), settle_s=settings.get("settle_s", 0.2))
     effects = Effects("charge", api, connect(settings["url"]), lease_s=settings.get("lease_s", 2.0), backoff_s=0.05, on_step=on_step)

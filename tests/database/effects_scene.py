@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, Final
 
 from sqlalchemy import Engine, select
 
-from ingest.database.tables import effect, effect_history
+from ingest.database.tables import dead_letter, effect, effect_history
 from ingest.effects import Accepted, Api, Declined, Effects, HttpApi
 from ingest.effects.api import idempotency_key
 from ingest.lab.payment_service import PaymentService
@@ -38,6 +37,13 @@ def http_api(url: str, offers: str = "look-up", **more: Any) -> HttpApi:
 
 def request(event_id: str, amount_cents: int = 100) -> bytes:
     return json.dumps({"amount_cents": amount_cents, "event": event_id}).encode()
+
+
+def emptied(engine: Engine) -> Engine:
+    """The engine of a database that tests share, without their rows."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"TRUNCATE {effect.name}, {effect_history.name}, {dead_letter.name}")
+    return engine
 
 
 class Payments:
@@ -90,6 +96,3 @@ class Payments:
         for event_id in event_ids:
             row, history = self.row(event_id), self.history(event_id)
             assert (row.reference, history[0], history[-1]) == (references[event_id], "SENDING", "SUCCESS")
-
-
-Stop = Callable[[], bool]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
@@ -16,6 +17,10 @@ from tests.polling import until
 
 # For group members that join and leave within a test.
 QUICK: Mapping[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300}
+
+
+def numbered(first: int, end: int) -> list[str]:
+    return [f"event-{number}" for number in range(first, end)]
 
 
 class SinkScene:
@@ -129,3 +134,18 @@ class SinkScene:
 
     def _mine(self, table: Any) -> Any:
         return table.c.sink == self.topic
+
+
+@contextmanager
+def scenes(engine: Engine, servers: str, topic: Callable[..., str]) -> Iterator[Callable[..., SinkScene]]:
+    """`make(partitions=1, own=…)` creates a topic, and tables for its payments in the test's database or in that of another engine."""
+    with ExitStack() as stack:
+
+        def make(partitions: int = 1, own: Engine | None = None) -> SinkScene:
+            used = own or engine
+            url = used.url.render_as_string(hide_password=False)
+            made = SinkScene(used, url, servers, topic(partitions), partitions)
+            stack.callback(made.close)
+            return made
+
+        yield make

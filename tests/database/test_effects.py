@@ -14,13 +14,28 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from ingest.database import schema
 from ingest.database.database import connect
 from ingest.effects import Accepted, Answer, Declined, Effects, State, Unknown
 from ingest.effects.effect_report import settle
 from ingest.lab.payment_service import PaymentService
 from ingest.runtime.errors import InvalidInput, Refused
-from tests.database.effects_scene import Payments, http_api, request
+from tests.database.effects_scene import Payments, emptied, http_api, request
 from tests.polling import until
+
+
+@pytest.fixture(scope="module")
+def shared(new_database: Callable[[], str]) -> Iterator[Engine]:
+    made = connect(new_database())
+    schema.migrate(made)
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def engine(shared: Engine) -> Engine:
+    """One database for this module's tests, empty for each of them."""
+    return emptied(shared)
 
 
 @pytest.fixture
@@ -38,7 +53,7 @@ BEFORE = ("error_before", "close_before")
 AFTER = ("error_after", "close_after", "hang_after")
 
 
-def slow(*values: str) -> Any:
+def slow(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
@@ -164,7 +179,7 @@ def test_limit_a_look_up_that_forgets_doubles_the_call_if_the_api_ignores_keys(p
     assert payments.charges() == {"order-1": 2}
 
 
-@pytest.mark.parametrize(("settle_s", "charges"), [(3.0, 1), (0.1, 2)], ids=["long enough", "limit: too short"])
+@pytest.mark.parametrize(("settle_s", "charges"), [slow(3.0, 1), (0.1, 2)], ids=["long enough", "limit: too short"])
 def test_settle_s_keeps_a_slow_first_request_from_being_overtaken_by_a_second(payments: Payments, settle_s: float, charges: int) -> None:
     """The service charges after 1.5 s, and the client gives up after 0.6 s. `settle_s` promises how long that can take at most."""
     charge = payments.offers("look-up", settle_s=settle_s)
@@ -198,7 +213,7 @@ def held(payments: Payments) -> Effects:
     return charge
 
 
-@pytest.mark.parametrize(("decision", "state"), [("success", State.SUCCESS), ("failed", State.FAILED)])
+@pytest.mark.parametrize(("decision", "state"), [("success", State.SUCCESS), slow("failed", State.FAILED)])
 def test_a_person_says_what_became_of_a_held_call(payments: Payments, decision: str, state: State) -> None:
     charge = held(payments)
     settle(payments.engine, "charge", "order-1", decision, "asked the bank", "ann")  # type: ignore[arg-type]
@@ -208,7 +223,7 @@ def test_a_person_says_what_became_of_a_held_call(payments: Payments, decision: 
     assert (row.worker, row.detail) == ("person ann", "asked the bank")
 
 
-@pytest.mark.parametrize("first", ["HELD", "FAILED"])
+@pytest.mark.parametrize("first", ["HELD", slow("FAILED")])
 def test_a_person_sends_a_call_again_and_the_reconciler_does_it(payments: Payments, first: str) -> None:
     charge = held(payments)
     if first == "FAILED":

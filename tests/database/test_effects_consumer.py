@@ -15,6 +15,8 @@ import pytest
 from kafka import KafkaProducer
 from sqlalchemy import Engine, select
 
+from ingest.database import schema
+from ingest.database.database import connect
 from ingest.database.tables import dead_letter
 from ingest.effects import EffectConsumer, Effected, Effects
 from ingest.kafka.delivery import GuaranteeBroken, PoisonRecord
@@ -23,11 +25,25 @@ from ingest.kafka.topic import describe
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.payment_service import PaymentService
 from ingest.runtime.errors import InvalidInput
-from tests.database.effects_scene import Payments, request
+from tests.database.effects_scene import Payments, emptied, request
 from tests.kafka.topics import QUICK, Topics
 from tests.polling import until
 
 MakeTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def shared(new_database: Callable[[], str]) -> Iterator[Engine]:
+    made = connect(new_database())
+    schema.migrate(made)
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def engine(shared: Engine) -> Engine:
+    """One database for this module's tests, empty for each of them."""
+    return emptied(shared)
 
 
 @pytest.fixture
@@ -126,6 +142,7 @@ def test_without_dead_letters_a_bad_record_ends_the_run_and_nothing_behind_it_is
     payments.charged_once(["order-1", "order-2"])
 
 
+@pytest.mark.slow
 def test_records_that_need_no_call_are_only_acknowledged(payments: Payments, topics: Topics, topic: MakeTopic) -> None:
     name = topic()
     topics.write(name, [b"other", request("order-1"), b"other"])
@@ -156,6 +173,7 @@ def test_a_stop_while_the_api_is_down_leaves_records_unacknowledged_for_the_next
     payments.charged_once(events)
 
 
+@pytest.mark.slow
 def test_held_and_failed_calls_are_acknowledged(payments: Payments, topics: Topics, topic: MakeTopic) -> None:
     name = topic()
     payments.service.declines_over_cents = 500
@@ -166,6 +184,7 @@ def test_held_and_failed_calls_are_acknowledged(payments: Payments, topics: Topi
     assert payments.states() == {"order-1": "HELD", "order-2": "FAILED", "order-3": "SUCCESS"}
 
 
+@pytest.mark.slow
 def test_calls_that_take_longer_than_the_group_waits_do_not_cost_the_membership(
     payments: Payments, topics: Topics, topic: MakeTopic
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,23 @@ from sqlalchemy.engine import make_url
 
 from ingest.database import schema
 from ingest.database.database import connect
-from ingest.effects import EffectConsumer, State, effect_store
+from ingest.effects import EffectConsumer, Effected, Effects, State, effect_store
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.embedded_postgres import Postgres
 from ingest.lab.payment_service import PaymentService
 from ingest.runtime.errors import InvalidEnvironment
-from tests.database.effects_scene import Payments, request
-from tests.database.tcp_cutter import TcpCutter
+from tests.database.effects_scene import Payments, emptied, request
+from tests.database.tcp_cutter import Cut, TcpCutter
 from tests.kafka.topics import QUICK, Topics
 from tests.polling import until
+
+
+def consumer(effects: Effects, topics: Topics, topic: str, **more: Any) -> EffectConsumer:
+    def event_id(record: Any) -> str:
+        event: str = json.loads(record.value)["event"]
+        return event
+
+    return EffectConsumer(effects, topic, topic, topics.servers, event_id=event_id, request_of=lambda record: record.value, **QUICK, **more)
 
 
 @pytest.fixture
@@ -31,36 +41,57 @@ def service(tmp_path: Path) -> Iterator[PaymentService]:
         yield running
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Postgres]:
-    with Postgres(tmp_path / "postgres") as running:
+def start_again(server: Postgres) -> None:
+    """Start a killed server. That fails while its child processes are still ending."""
+
+    def started() -> bool:
+        with suppress(InvalidEnvironment):
+            return server.start().process is not None
+        return False
+
+    until(started, "PostgreSQL starts", 60)
+
+
+@pytest.fixture(scope="module")
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    with Postgres(tmp_path_factory.mktemp("postgres")) as running:
         yield running
 
 
 @pytest.fixture
+def server(killable: Postgres) -> Postgres:
+    """A server of this module's own, which its tests may kill."""
+    start_again(killable)
+    return killable
+
+
+@pytest.fixture
 def payments(server: Postgres, service: PaymentService) -> Iterator[Payments]:
-    """The payments in a database of their own server."""
+    """The payments in that server's database."""
     engine = connect(make_url(server.url).set(password="s3cret-word").render_as_string(hide_password=False))
     schema.migrate(engine)
-    yield Payments(engine, service)
+    yield Payments(emptied(engine), service)
     engine.dispose()
 
 
 def test_an_outcome_is_recorded_even_if_the_database_is_killed_during_the_call(payments: Payments, server: Postgres) -> None:
     """The API offers neither a look-up nor keys: if the outcome were forgotten, the call would be held."""
 
-    def on_step(step: str) -> None:
-        if step == "called":
-            server.kill()
-            threading.Thread(target=server.start).start()
+    with ThreadPoolExecutor(1) as pool:
+        # The restart must not end with a thread, so it is made on this one, and the call on the other.
+        killed = threading.Event()
 
-    server._die_with_parent = False  # else it would end with that thread
-    try:
-        done = payments.offers("neither", lease_s=60.0, on_step=on_step).perform("order-1", request("order-1"))
-        assert done.state is State.SUCCESS and payments.history("order-1") == ["SENDING", "SUCCESS"]
-        payments.charged_once(["order-1"])
-    finally:
-        server.stop()
+        def on_step(step: str) -> None:
+            if step == "called":
+                server.kill()
+                killed.set()
+
+        performing = pool.submit(payments.offers("neither", lease_s=60.0, on_step=on_step).perform, "order-1", request("order-1"))
+        assert killed.wait(20)
+        start_again(server)
+        done = performing.result(60)
+    assert done.state is State.SUCCESS and payments.history("order-1") == ["SENDING", "SUCCESS"]
+    payments.charged_once(["order-1"])
 
 
 def test_a_database_that_stays_away_ends_the_call_with_an_error_and_a_reconciler_settles_it_later(
@@ -71,7 +102,7 @@ def test_a_database_that_stays_away_ends_the_call_with_an_error_and_a_reconciler
     with pytest.raises(InvalidEnvironment, match="DATABASE_UNREACHABLE") as error:
         charge.perform("order-1", request("order-1"))
     assert "s3cret-word" not in str(error.value) and error.value.__cause__ is None
-    server.start()
+    start_again(server)
     assert payments.states() == {"order-1": "SENDING"} and payments.charges() == {"order-1": 1}
     reconciler = payments.offers("look-up")
     until(lambda: reconciler.reconcile() == {State.SUCCESS: 1}, "the lease ends, and the call is found", 20)
@@ -79,24 +110,56 @@ def test_a_database_that_stays_away_ends_the_call_with_an_error_and_a_reconciler
     assert payments.history("order-1") == ["SENDING", "SUCCESS"] and payments.service.requests["POST"] == 1
 
 
+# The changes of a call that the API refuses at first: their statements, and the steps before them.
+CHANGES = {
+    "first SENDING": (b"INSERT INTO oncelake_effect ", "start"),
+    "outcome": (b"UPDATE oncelake_effect SET state", "called"),
+    "second SENDING": (b"UPDATE oncelake_effect SET state", "recorded"),
+}
+
+
 @pytest.mark.parametrize("delivered", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["answer lost", "statement lost"])
-@pytest.mark.parametrize("statement", [b"INSERT INTO oncelake_effect ", b"UPDATE oncelake_effect "], ids=["sending", "outcome"])
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_change_without_an_answer_is_neither_lost_nor_taken_for_another_workers(
-    engine: Engine, database_url: str, service: PaymentService, delivered: bool, statement: bytes
+    engine: Engine, database_url: str, service: PaymentService, delivered: bool, change: str
 ) -> None:
     """The repeated statement finds its own name in the row. Otherwise the worker would wait for itself, and then hold the call."""
-    url = make_url(database_url)
+    url, (statement, after) = make_url(database_url), CHANGES[change]
     assert url.port
+    cuts: list[Cut] = []
     with TcpCutter(url.port) as cutter:
+
+        def on_step(step: str) -> None:
+            if step == after and not cuts:
+                cuts.append(cutter.cut_at(statement, delivered=delivered))
+
         through = connect(url.set(port=cutter.port).render_as_string(hide_password=False))
-        charge = Payments(through, service).offers("neither")
-        cut = cutter.cut_at(statement, delivered=delivered)
+        charge = Payments(through, service).offers("neither", on_step=on_step)
+        service.fault("unauthorized")
+        on_step("start")
         done = charge.perform("order-1", request("order-1"))
         through.dispose()
-    assert done.state is State.SUCCESS and not done.again and cut.done.is_set()
+    assert done.state is State.SUCCESS and not done.again and [cut.done.is_set() for cut in cuts] == [True]
     payments = Payments(engine, service)
     payments.charged_once(["order-1"])
-    assert payments.history("order-1") == ["SENDING", "SUCCESS"]
+    assert payments.history("order-1") == ["SENDING", "WAITING", "SENDING", "SUCCESS"]
+
+
+@pytest.mark.slow
+def test_a_bad_record_that_cannot_be_kept_is_read_again_by_the_next_run(
+    payments: Payments, server: Postgres, broker: Broker, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(effect_store, "DATABASE_WITHIN_S", 0.5)
+    topics, name = Topics(broker.bootstrap_servers), topic()
+    topics.write(name, [b"?", request("order-1")])
+    with consumer(payments.offers("look-up"), topics, name) as reading:
+        server.kill()
+        with pytest.raises(InvalidEnvironment, match="DATABASE_UNREACHABLE"):
+            reading.run(idle_s=10)
+        start_again(server)
+        assert topics.committed(name, name) == {0: 0}
+        counts = reading.run(idle_s=0.5)
+    assert (counts.dead, counts.success) == (1, 1) and topics.committed(name, name) == {0: 2}
 
 
 @pytest.mark.slow
@@ -111,17 +174,8 @@ def test_a_database_that_is_killed_again_and_again_under_load_doubles_nothing(
     payments.service.fault("slow_before", 300)
     stopping = threading.Event()
 
-    def run() -> Any:
-        with EffectConsumer(
-            payments.offers(offers),
-            name,
-            name,
-            topics.servers,
-            event_id=lambda record: record.value.decode().partition('"event": "')[2].rstrip('"}'),
-            request_of=lambda record: record.value,
-            records=50,
-            **QUICK,
-        ) as reading:
+    def run() -> Effected:
+        with consumer(payments.offers(offers), topics, name, records=50) as reading:
             return reading.run(stop=stopping.is_set)
 
     with ThreadPoolExecutor(1) as pool:
@@ -129,7 +183,7 @@ def test_a_database_that_is_killed_again_and_again_under_load_doubles_nothing(
         for charges in (50, 100, 150, 200):
             until(lambda: running.done() or len(payments.service.charges) >= charges, "the next charges", 60)  # noqa: B023 - called at once
             server.kill()
-            server.start()
+            start_again(server)
         until(lambda: sum(topics.committed(name, name).values()) == 300 or running.done(), "all records are acknowledged", 90)
         stopping.set()
         running.result()

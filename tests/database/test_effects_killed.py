@@ -100,7 +100,8 @@ def test_a_worker_killed_again_and_again_with_every_kind_of_api(scene: Scene, of
     assert (0 < len(held) <= 4 * len(STEPS)) if offers == "neither" else not held
 
 
-@pytest.mark.parametrize("step", ["sending", pytest.param("called", marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_effects.py has it without a process of its own
+@pytest.mark.parametrize("step", ["sending", "called"])
 def test_a_worker_paused_beyond_its_lease_sends_nothing_after_another_has_settled_its_call(scene: Scene, step: str) -> None:
     """With one thread: a second one could be paused between its last check and its call. That is the limit that docs name."""
     scene.write(20)

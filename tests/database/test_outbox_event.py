@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -82,6 +83,18 @@ def test_a_connection_that_commits_each_statement_by_itself_is_refused(engine: E
         with plain_connection.transaction():
             add(plain_connection, "order", "1", "OrderPlaced", b"1")
     assert stored(engine) == (0, 1)
+
+
+def test_an_asynchronous_connection_is_refused(engine: Engine) -> None:
+    """It would return a coroutine that nobody awaits: the business row would be stored without its event."""
+    url = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+    async def store() -> None:
+        async with await psycopg.AsyncConnection.connect(url) as opened:
+            add(opened, "order", "1", "OrderPlaced", b"1")  # type: ignore[arg-type]
+
+    with pytest.raises(InvalidInput, match="OUTBOX_ASYNC"):
+        asyncio.run(store())
 
 
 @pytest.mark.parametrize(

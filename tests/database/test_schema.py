@@ -45,6 +45,7 @@ def test_a_migration_creates_the_tables_once_and_leaves_other_tables_alone(new_d
         ("ALTER TABLE oncelake_effect ALTER COLUMN state DROP NOT NULL", "oncelake_effect.state may be null"),
         ("ALTER TABLE oncelake_outbox DROP CONSTRAINT oncelake_outbox_id", "oncelake_outbox_id of oncelake_outbox is missing"),
         ("DROP INDEX oncelake_outbox_unpublished", "oncelake_outbox_unpublished of oncelake_outbox is missing"),
+        ("ALTER TABLE oncelake_sink_event DROP CONSTRAINT oncelake_sink_event_pkey", "the primary key of oncelake_sink_event is not"),
         ("DROP TABLE oncelake_effect_history", "the table oncelake_effect_history is missing"),
     ],
 )

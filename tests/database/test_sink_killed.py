@@ -19,7 +19,7 @@ from ingest.lab.embedded_postgres import Postgres
 from ingest.runtime.errors import InvalidEnvironment
 from ingest.sink import database_sink
 from tests.database.sink_instance import STEPS, SinkInstance, pay
-from tests.database.sink_scene import SinkScene
+from tests.database.sink_scene import SinkScene, numbered, scenes
 from tests.database.tcp_cutter import Cut, TcpCutter
 from tests.polling import until
 
@@ -31,18 +31,9 @@ Start = Callable[..., SinkInstance]
 
 
 @pytest.fixture
-def scene(database_url: str, broker: Broker, topic: Callable[..., str], engine: Engine) -> Iterator[MakeScene]:
-    """`scene(partitions=1, engine=…)` creates a topic, and tables for its payments."""
-    made: list[SinkScene] = []
-
-    def make(partitions: int = 1, own: Engine | None = None) -> SinkScene:
-        url = own.url.render_as_string(hide_password=False) if own is not None else database_url
-        made.append(SinkScene(own or engine, url, broker.bootstrap_servers, topic(partitions), partitions))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+def scene(engine: Engine, broker: Broker, topic: Callable[..., str]) -> Iterator[MakeScene]:
+    with scenes(engine, broker.bootstrap_servers, topic) as make:
+        yield make
 
 
 @pytest.fixture
@@ -67,10 +58,6 @@ def through(postgres: Postgres, database_url: str) -> Iterator[tuple[TcpCutter, 
         made = connect(url.render_as_string(hide_password=False))
         yield cutter, made
         made.dispose()
-
-
-def numbered(first: int, end: int) -> list[str]:
-    return [f"event-{number}" for number in range(first, end)]
 
 
 @pytest.mark.parametrize("step", [step if step in ("written", "committed") else pytest.param(step, marks=slow) for step in STEPS])

@@ -37,7 +37,7 @@ POLL_S: Final = 0.05
 # A demo takes one to two minutes. Longer than this means that a stage hangs.
 WITHIN_S: Final = 600.0
 # The naive consumer has nothing more to do if its table stays the same for this long.
-QUIET_S: Final = 3.0
+QUIET_S: Final = 5.0
 # What the payment service does wrong, at these shares of the payments, in both chains.
 FAULTS: Final = ((0.1, "hang_after"), (0.3, "error_after"), (0.5, "close_after"), (0.6, "error_before"), (0.8, "hang_after"))
 FAULT_TIMES: Final = 2
@@ -138,6 +138,9 @@ class _Race:
         ours["transform"].stop()
         ours["sink"].stop()
         self._until(lambda: killed.poll() is not None, "the run is killed")
+        if killed.poll() != -signal.SIGKILL:
+            found, remedy = f"the first run of the lake ended with exit code {killed.poll()}.", f"read {killed.output}."
+            raise RunStopped("DEMO_FAILED", found, expected="a kill between its commit and Spark's note of it.", remedy=remedy)
         self._say("lake", "KILLED after its Delta commit, before Spark noted it")
         last = lake.run(killed=False)
         self._until(lambda: last.poll() is not None, "the lake has read everything")

@@ -31,7 +31,7 @@ def print_report(report: PaymentsReport, seconds: float) -> None:
     console.print(table)
     console.print("copies: records in Kafka that carry an event id once more; every reader behind them recognises it")
     payment_id, trail = report.trail
-    console.print(f"The way of one payment (`ingest trace {payment_id}`):", style="bold")
+    console.print(f"The way of one payment (as `ingest trace {payment_id}` shows it):", style="bold")
     for seen in trail:
         console.print(printable(f"  {seen.place:<10} {seen.name:<17} {seen.summary}", WIDTH))
         for step in seen.history:

@@ -85,6 +85,13 @@ def upgrade() -> None:
         sa.UniqueConstraint("id", name="oncelake_outbox_id"),
     )
     op.create_index(
+        "oncelake_outbox_parked",
+        "oncelake_outbox",
+        ["position"],
+        unique=False,
+        postgresql_where=sa.text("parked_at IS NOT NULL"),
+    )
+    op.create_index(
         "oncelake_outbox_published", "oncelake_outbox", ["published_at"], unique=False, postgresql_where=sa.text("published_at IS NOT NULL")
     )
     op.create_index(
