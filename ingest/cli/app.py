@@ -36,7 +36,7 @@ USAGE_ERROR: Any = typer.BadParameter.__base__
 # The extra `local` installs these packages. A platform with its own Spark provides them.
 SPARK_PACKAGES = ("pyspark", "delta", "py4j")
 # The extra `database` installs these.
-DATABASE_PACKAGES = ("sqlalchemy", "psycopg", "alembic", "tenacity")
+DATABASE_PACKAGES = ("sqlalchemy", "psycopg", "alembic", "tenacity", "urllib3")
 
 # Help fits a terminal of 100 columns.
 WIDTH = 100
@@ -140,7 +140,7 @@ def main() -> None:
             _end(words, _database_missing(package))
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             sys.exit(UNREAD)
-        if "sqlalchemy" in sys.modules and (failed := _statement_failed(error)) is not None:
+        if (failed := _statement_failed(error)) is not None:
             _end(words, failed)
         from ingest.runtime.files import environment_error
 
@@ -191,11 +191,13 @@ def _spark_missing(package: str) -> InvalidEnvironment:
 
 
 def _statement_failed(error: Exception) -> InvalidEnvironment | None:
-    from sqlalchemy.exc import DBAPIError
-
+    """The error of a failed SQL statement; None for any other. SQLAlchemy is not imported for it: many installations lack it."""
+    exceptions = sys.modules.get("sqlalchemy.exc")
+    if exceptions is None or not isinstance(error, exceptions.DBAPIError):
+        return None
     from ingest.database.database_errors import statement_failed
 
-    return statement_failed(error) if isinstance(error, DBAPIError) else None
+    return statement_failed(error)
 
 
 def _database_missing(package: str) -> InvalidEnvironment:

@@ -136,10 +136,10 @@ def _function(text: str) -> Write:
         found: Write = getattr(import_module(module), name)
         if not callable(found):
             raise TypeError(f"{name} is {type(found).__name__}")
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
+    except Exception as error:  # the module may raise anything
         raise InvalidInput(
             "SINK_WRITE_UNKNOWN",
-            f"--write {text!r} cannot be loaded ({error}).",
+            f"--write {text!r} cannot be loaded ({type(error).__name__}: {error}).",
             expected="MODULE:FUNCTION, with a module in this folder or installed, and a function(connection, records).",
             remedy="correct the name.",
         ) from error

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from sqlalchemy import Engine
@@ -201,8 +201,18 @@ class Effects:
         return self._move(row, Change(State.HELD, row.attempts, None, why))
 
     def _move(self, row: EffectRow, change: Change) -> EffectRow:
-        """Change the state; if another worker was quicker, what it has made of the row."""
-        return self._store.move(row, change) or self._latest(row)
+        """Change the state; if another worker was quicker, what it has made of the row.
+
+        It cannot have known an answer that came late: a call that it gave up is settled by this answer.
+        """
+        moved = self._store.move(row, change)
+        if moved is not None:
+            return moved
+        latest = self._latest(row)
+        if change.state in (State.SUCCESS, State.FAILED) and latest.state in (State.UNKNOWN, State.HELD):
+            _log.warning("%s: the answer for event %r came after its lease: %s", self.name, row.event_id, change.state)
+            return self._store.move(latest, replace(change, attempts=latest.attempts)) or self._latest(row)
+        return latest
 
     def _latest(self, row: EffectRow) -> EffectRow:
         return self._store.read(row.event_id) or row

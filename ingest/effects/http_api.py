@@ -39,8 +39,9 @@ class HttpApi:
     Later. 408, 409 and 425: Unknown. Other 4xx: Declined. A connection that could not be opened: Later. Everything else is Unknown.
 
     `look_up_url` contains `{key}` and is read with GET. 404: the API has never seen the key. 2xx: `found_in(body)`, which returns
-    Accepted, Declined or None for never seen (default: Accepted with `reference_of(body)`). Choose a look-up that sees a call as soon
-    as it is answered: one that reads a lagging copy would say "never seen" of a call that was done.
+    Accepted, Declined or None for never seen. By default an answer with a `reference_of(body)` is Accepted, and one without is Unknown: an
+    API that answers 200 with an empty list needs a `found_in`. Choose a look-up that sees a call as soon as it is answered: one that reads
+    a lagging copy would say "never seen" of a call that was done.
 
     `headers` is called before every request, so tokens stay fresh and are never stored. Raises InvalidInput EFFECT_OPTION.
     """
@@ -56,7 +57,7 @@ class HttpApi:
         headers: Callable[[], Mapping[str, str]] = dict,
         content_type: str = "application/json",
         reference_of: Callable[[bytes], str | None] = json_id,
-        found_in: Callable[[bytes], Accepted | Declined | None] | None = None,
+        found_in: Callable[[bytes], Accepted | Declined | Unknown | None] | None = None,
         later: Collection[int] = LATER,
     ) -> None:
         if timeout_s <= 0 or settle_s < 0 or key_valid_s < 0:
@@ -70,7 +71,7 @@ class HttpApi:
         self._url, self._look_up_url = url, look_up_url or ""
         self._headers, self._content_type, self._later = headers, content_type, frozenset(later)
         self._reference_of = reference_of
-        self._found_in = found_in or (lambda body: Accepted(reference_of(body)))
+        self._found_in = found_in
         self._pool = urllib3.PoolManager(maxsize=32, retries=False)
 
     def send(self, request: bytes, key: str) -> Answer:
@@ -107,11 +108,17 @@ class HttpApi:
             return Unknown(f"no answer: {_cause(error)}")
         if response.status == 404:
             return None
-        return self._found_in(response.data) if 200 <= response.status < 300 else Unknown(_told(response))
+        if not 200 <= response.status < 300:
+            return Unknown(_told(response))
+        return self._found(response.data) if self._found_in is None else self._found_in(response.data)
 
     def _request(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> urllib3.BaseHTTPResponse:
         timeout = urllib3.Timeout(connect=min(_CONNECT_S, self.timeout_s), total=self.timeout_s)
         return self._pool.request(method, url, body=body, headers=headers, timeout=timeout, redirect=False, retries=False)
+
+    def _found(self, body: bytes) -> Accepted | Unknown:
+        reference = self._reference(body)
+        return Unknown("the look-up's answer has no reference; see found_in") if reference is None else Accepted(reference)
 
     def _reference(self, body: bytes) -> str | None:
         try:

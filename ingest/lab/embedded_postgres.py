@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+import psutil
 import psycopg
 
 from ingest.lab.broker.ports import free_port, is_free, port_taken
@@ -133,9 +135,15 @@ class Postgres:
     def kill(self) -> bool:
         """SIGKILL, for tests of what survives a crash. False if none ran."""
         process = self.process
-        killed = process is not None and process.end(grace_s=0)
+        if process is None:
+            return False
+        with suppress(psutil.NoSuchProcess):
+            backends = psutil.Process(process.pid).children(recursive=True)
+            process.end(grace_s=0)
+            # They notice the death of their parent, and hold the data folder until then.
+            psutil.wait_procs(backends, timeout=STOP_WITHIN_S)
         self._reap(wait=True)
-        return killed
+        return True
 
     def __enter__(self) -> Postgres:
         return self.start()

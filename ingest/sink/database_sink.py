@@ -138,7 +138,7 @@ class Sink:
         SINK_RECORDS_EXPIRED, SINK_TOPIC_RECREATED, SINK_STATEMENT_REFUSED or SINK_WRITE_ENDED, InvalidEnvironment DATABASE_UNREACHABLE,
         DATABASE_LOGIN or BROKER_UNREACHABLE, and kafka.errors.KafkaError. Another run continues at the stored offsets.
         """
-        last_record_at = answered_at = time.monotonic()
+        began_at = last_record_at = answered_at = time.monotonic()
         pause_s = _PAUSE_S
         self._failing.clear()
         try:
@@ -146,6 +146,8 @@ class Sink:
                 try:
                     records = self._member.gather(self._batch, 0.0, stop)
                     answered_at = time.monotonic()
+                    if not self._member.assignment and answered_at - began_at < _ANSWER_WITHIN_S:
+                        last_record_at = answered_at  # the group still waits for a member that was killed
                     for place, of_place in _by_place(records).items():
                         self._partition(place, of_place)
                     if records:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from ingest.runtime.errors import IngestError
 from ingest.sink.claims import Claims
 from ingest.sink.dead_letters import bury
 from ingest.sink.record_id import EventId, checked
-from ingest.sink.sink_errors import RecordFailed, autocommit, is_of_a_record, passes, write_commits, write_ended
+from ingest.sink.sink_errors import WRITE_COMMITS, RecordFailed, autocommit, is_of_a_record, passes, write_commits, write_ended
 
 Write: TypeAlias = Callable[[Connection, Sequence[Any]], object]
 
@@ -38,6 +39,7 @@ def _insert_ids() -> Any:
 
 
 _INSERT_IDS: Final = _insert_ids()
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class Store:
     def _bury(self, place: TopicPartition, record: Any, error: BaseException) -> Stored:
         if not self._dead_letter:
             raise PoisonRecord(place.topic, place.partition, record.offset, error, self._attempts) from error
+        _log.warning("%s[%d]@%d goes to the dead letters: %s", place.topic, place.partition, record.offset, type(error).__name__)
         topic_id = self._claims.topic_id(place)
         with self._transaction(place, [record]) as connection:
             bury(connection, self._sink, topic_id, [(record, self._event_id(record), error)])
@@ -174,7 +177,9 @@ class Store:
             failed = error
         finally:
             self._writing = False
-        if isinstance(failed, IngestError) or (isinstance(failed, DBAPIError) and connection.invalidated):
+        # Other errors of this package come from `write` itself, for example from the outbox, and belong to a record.
+        ours = isinstance(failed, IngestError) and failed.code == WRITE_COMMITS
+        if failed is not None and (ours or (isinstance(failed, DBAPIError) and connection.invalidated)):
             raise failed
         status = _status(connection)  # raises PendingRollbackError if the connection was lost
         if status == TransactionStatus.IDLE:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import threading
@@ -63,7 +62,8 @@ def _main(settings: dict[str, Any]) -> None:
             left -= 1
             if left == 0:
                 print(f"reached {step}", flush=True)
-                os.kill(os.getpid(), getattr(signal, settings.get("signal", "SIGKILL")))
+                # To this thread: after os.kill(getpid(), SIGSTOP) it would run on for a moment.
+                signal.pthread_kill(threading.get_ident(), getattr(signal, settings.get("signal", "SIGKILL")))
 
     engine = connect(settings["url"])
     with Relay(engine, settings["servers"], settings["name"], topic=settings["topic"], batch=settings["batch"], on_step=on_step) as relay:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, insert, text
+from sqlalchemy import Connection, Engine, insert, text
 
 from ingest.kafka.delivery import GuaranteeBroken, PoisonRecord
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.lab.broker.embedded_broker import Broker
+from ingest.outbox.event import add
 from ingest.runtime.errors import InvalidInput, Refused, RunStopped
 from ingest.sink import Sink, json_field, key
 from ingest.sink.claims import Claims
@@ -249,3 +250,19 @@ def test_what_a_sink_refuses(scene: MakeScene, new_database: Callable[[], str]) 
         stage.sink(database=stage.engine.execution_options(isolation_level="AUTOCOMMIT"))
     with pytest.raises(Refused, match="SCHEMA_MISSING"):
         Sink("s", stage.topic, pay, new_database(), stage.servers)
+
+
+def test_an_error_of_this_package_that_write_raises_is_an_error_of_its_record(scene: MakeScene) -> None:
+    """A sink whose `write` stores outbox events: one of them has no aggregate id."""
+    stage = scene()
+    stage.produce(["good", "bad", "fine"])
+
+    def write(connection: Connection, records: Sequence[Any]) -> None:
+        for record in records:
+            event_id = event_id_of(record)
+            add(connection, "order", "" if event_id == "bad" else event_id, "OrderPaid", b"{}")
+
+    counts = stage.run(3, write)
+    assert (counts.stored, counts.dead) == (2, 1)
+    (letter,) = stage.dead()
+    assert letter.event_id == "bad" and "OUTBOX_EVENT" in letter.error
