@@ -128,13 +128,14 @@ class Relay:
                     time.sleep(min(_STAND_BY_S, idle_s))
                     answered_at = time.monotonic()
                     continue
+                left_out = bool(self._pauses)  # before the rows are read: what was left out then is still to be published
                 if rows := self._next():
                     self._publish(rows)
                 else:
                     time.sleep(self._poll_s)
                 self._purge()
                 answered_at = time.monotonic()
-                if rows or self._pauses:
+                if rows or left_out:
                     idle_since = answered_at
             except (TransactionAborted, OutcomeUnknown, ProducerFenced, InvalidEnvironment, DBAPIError) as error:
                 self._recover(error, final=time.monotonic() - answered_at > _GONE_WITHIN_S)

@@ -118,6 +118,7 @@ def test_a_batch_lists_no_log_folder(desk: MakeDesk, monkeypatch: pytest.MonkeyP
     assert one.rows("id") == [("a",), ("b",), ("c",)]
 
 
+@pytest.mark.slow
 def test_a_deleted_ledger_is_recreated_from_the_targets_log_by_the_next_start(desk: MakeDesk) -> None:
     one = desk()
     one.batch(order("a"), "{")

@@ -71,6 +71,7 @@ def statistics(text: str) -> dict[str, int]:
     return {name: int(number) for name, number in re.findall(r"(Evaluated|\w*uccessful) Expectations\s+(\d+)\b", text)}
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_pages_match_the_results_table_in_a_browser_without_a_network(seen: Seen, chromium: browser.Browser, tmp_path: Path) -> None:
     table, found, rows = seen
