@@ -62,6 +62,8 @@ bench: setup  ## how fast is it, beside Delta's own sink and a MERGE by hand (ab
 	@$(BIN)/python -m bench.growth --json docs/benchmarks/growth.json
 	@$(BIN)/python -m bench.quality --json docs/benchmarks/quality.json
 	@$(BIN)/python -m bench.producer --json docs/benchmarks/producer.json
+	@$(BIN)/python -m bench.relay --json docs/benchmarks/relay.json
+	@$(BIN)/python -m bench.sink --json docs/benchmarks/sink.json
 
 lock:  ## pin the newest fitting packages with their sums in requirements.lock
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv

@@ -17,7 +17,6 @@ from ingest.runtime.errors import IngestError, InvalidEnvironment, InvalidInput,
 # program limit (a row or index entry that is too large), and errors that a trigger raises.
 _OF_A_RECORD: Final = ("22", "23", "44", "54", "P0")
 _LOCK_NOT_AVAILABLE: Final = "55P03"
-WRITE_COMMITS: Final = "SINK_WRITE_COMMITS"
 
 
 class RecordFailed(Exception):
@@ -58,7 +57,7 @@ def autocommit() -> InvalidInput:
 def write_commits() -> InvalidInput:
     """`write` called commit(): rows that it inserts afterwards would be in another transaction than the offset."""
     return InvalidInput(
-        WRITE_COMMITS,
+        "SINK_WRITE_COMMITS",
         "write called commit() on its connection. The commit was refused, and nothing of this transaction is stored.",
         expected="a function that leaves the commit to the sink.",
         remedy="remove commit(); use `with connection.begin_nested():` for a part that may fail.",

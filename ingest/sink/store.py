@@ -21,7 +21,7 @@ from ingest.runtime.errors import IngestError
 from ingest.sink.claims import Claims
 from ingest.sink.dead_letters import bury
 from ingest.sink.record_id import EventId, checked
-from ingest.sink.sink_errors import WRITE_COMMITS, RecordFailed, autocommit, is_of_a_record, passes, write_commits, write_ended
+from ingest.sink.sink_errors import RecordFailed, autocommit, is_of_a_record, passes, write_commits, write_ended
 
 Write: TypeAlias = Callable[[Connection, Sequence[Any]], object]
 
@@ -178,7 +178,7 @@ class Store:
         finally:
             self._writing = False
         # Other errors of this package come from `write` itself, for example from the outbox, and belong to a record.
-        ours = isinstance(failed, IngestError) and failed.code == WRITE_COMMITS
+        ours = isinstance(failed, IngestError) and failed.code == "SINK_WRITE_COMMITS"
         if failed is not None and (ours or (isinstance(failed, DBAPIError) and connection.invalidated)):
             raise failed
         status = _status(connection)  # raises PendingRollbackError if the connection was lost
