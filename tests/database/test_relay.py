@@ -8,16 +8,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, make_url, select
 
+from ingest.database.database import connect
 from ingest.database.tables import outbox
 from ingest.lab.broker.embedded_broker import Broker
+from ingest.lab.embedded_postgres import Postgres
 from ingest.outbox import leadership
 from ingest.outbox.event import add
 from ingest.outbox.relay import Relay, Relayed
 from ingest.outbox.unpublished import backlog, parked, purge, retry
 from ingest.runtime.errors import Refused
 from tests.database.shop import Shop, event_ids, in_order, published
+from tests.database.tcp_cutter import TcpCutter
 
 MakeTopic = Callable[..., str]
 
@@ -109,6 +112,23 @@ def test_a_missing_topic_with_a_backlog_holds_up_no_other_events(engine: Engine,
     assert all(shop.row(each).published_at < parked_at for each in made)
 
 
+@pytest.mark.parametrize("delivered", [False, True], ids=["before the mark", "before its answer"])
+def test_a_connection_cut_at_the_mark_repeats_at_most_the_batch(
+    engine: Engine, database_url: str, postgres: Postgres, broker: Broker, topic: MakeTopic, delivered: bool
+) -> None:
+    shop, name = Shop(engine), topic()
+    made = shop.place(30)
+    with TcpCutter(postgres.port) as cutter:
+        through = connect(make_url(database_url).set(port=cutter.port).render_as_string(hide_password=False))
+        cut = cutter.cut_at(b"SET published_at", delivered=delivered)
+        with Relay(through, broker.bootstrap_servers, name, topic=name) as running:
+            counts = running.run(stop=lambda: shop.unpublished() == 0, idle_s=20)
+        through.dispose()
+    assert cut.done.is_set() and counts.led == 2, "the connection was lost, and with it the lead"
+    found = event_ids(published(broker.bootstrap_servers, name))
+    assert set(found) == set(made) and len(found) in (30, 60)
+
+
 def test_relays_of_different_names_share_one_lead(engine: Engine, broker: Broker, topic: MakeTopic) -> None:
     shop, name = Shop(engine), topic()
     shop.place(20)
@@ -162,8 +182,6 @@ def test_the_backlog_is_counted_and_only_old_published_rows_are_purged(engine: E
 def test_a_relay_refuses_tables_that_are_missing_or_changed_by_hand(
     engine: Engine, new_database: Callable[[], str], broker: Broker
 ) -> None:
-    from ingest.database.database import connect
-
     with pytest.raises(Refused, match="SCHEMA_MISSING"):
         Relay(connect(new_database()), broker.bootstrap_servers)
     with engine.begin() as connection:
