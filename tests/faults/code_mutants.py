@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.faults.database_mutants import DATABASE_MUTANTS
 from tests.faults.driver import REPOSITORY, Driver
 from tests.faults.pipeline import Pipeline
 
@@ -313,6 +314,8 @@ CAUGHT = {
 
 
 # Changes to a copy of the engine that let a fault test reach code behind a check, or provoke a failure. The test says why.
+CAUGHT |= {name: by(*rest) for name, *rest in DATABASE_MUTANTS}
+
 FAILING = """def _failing(records: DataFrame) -> DataFrame:
     from pyspark import TaskContext
     from pyspark.sql import functions as F

@@ -1,0 +1,82 @@
+"""Mutants of outbox, database sink and effects: name, test that fails, guarantee, file, and alternating old and new text."""
+
+from __future__ import annotations
+
+RELAYS = "database/test_relay_killed.py::test_"
+CALLS = "database/test_effects.py::test_"
+SEND = "self.api.send(row.request, idempotency_key(self.name, row.event_id))"
+
+DATABASE_MUTANTS = (
+    (
+        "the event is not in the transaction of its row",
+        "database/test_outbox_event.py::test_order_and_event_are_committed_together_or_not_at_all",
+        "58",
+        "outbox/event.py",
+        "        core.execute(outbox.insert()",
+        '        core.engine.connect().execution_options(isolation_level="AUTOCOMMIT").execute(outbox.insert()',
+    ),
+    (
+        "a record's key is not its aggregate",
+        "database/test_relay.py::test_events_are_published_in_order_as_debezium_would_and_marked_with_their_offsets",
+        "58",
+        "outbox/unpublished.py",
+        "self.aggregate_id.encode(), [",
+        "self.event_id.encode(), [",
+    ),
+    (
+        "every relay leads",
+        f"{RELAYS}of_three_relays_one_leads_and_when_it_dies_another_takes_over",
+        "58",
+        "outbox/leadership.py",
+        "            if not taken:",
+        "            if False:",
+    ),
+    (
+        "the next leader does not fence the former one",
+        f"{RELAYS}a_paused_relay_that_wakes_up_behind_its_successor_publishes_nothing",
+        "58",
+        "outbox/leadership.py",
+        "ExactlyOnce(self._transactional_id)",
+        'ExactlyOnce(f"{self._transactional_id}-{id(self)}")',
+    ),
+    (
+        "a sink does not compare the epoch of its claim",
+        "database/test_sink.py::test_an_owner_that_is_overtaken_in_the_middle_of_its_work_is_fenced_and_nothing_is_doubled",
+        "59",
+        "sink/claims.py",
+        "sink_offset.c.epoch == claim.epoch, sink_offset.c.next_offset == claim.next_offset",
+        "sink_offset.c.epoch >= 0",
+    ),
+    (
+        "a sink takes every event id for a new one",
+        "database/test_sink.py::test_copies_within_a_batch_across_batches_and_across_partitions_are_stored_once_and_counted",
+        "59",
+        "sink/store.py",
+        " if row.duplicates == copies[row.event_id]}",
+        "}",
+    ),
+    (
+        "each send of a call has another key",
+        f"{CALLS}an_unknown_outcome_is_settled_by_a_look_up_or_by_the_key",
+        "60",
+        "effects/calls.py",
+        SEND,
+        SEND.replace("row.event_id", 'f"{row.event_id}-{row.attempts}"'),
+    ),
+    (
+        "a worker calls although its lease has ended",
+        f"{CALLS}a_worker_that_was_paused_beyond_its_lease_does_not_call",
+        "60",
+        "effects/calls.py",
+        "        if _now() > lease_end - self.api.timeout_s:",
+        "        if False:",
+    ),
+    (
+        "a record is acknowledged before its call is settled",
+        "database/test_effects_consumer.py::test_a_stop_while_the_api_is_down_leaves_records_unacknowledged_for_the_next_run",
+        "60",
+        "effects/effect_consumer.py",
+        "                stuck.add(place)",
+        "                pass",
+    ),
+)
