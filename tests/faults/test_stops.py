@@ -121,7 +121,8 @@ def ends_at_once(driver: Driver, number: int, code: int) -> str:
 
 def test_a_start_that_waits_for_a_lock_stops_at_once_on_a_signal(lake: Pipeline) -> None:
     epoch = lake.epoch()
-    with lake.lock().open("r+b") as lock_file:
+    lake.lock().parent.mkdir(parents=True, exist_ok=True)
+    with lake.lock().open("a+b") as lock_file:
         fcntl.lockf(lock_file, fcntl.LOCK_EX)
         for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
             driver = lake.start("--every", "0s")
