@@ -6,7 +6,6 @@ It inserts a row per event into the table `paid`, which has no unique key: a dou
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import threading
@@ -80,7 +79,8 @@ def _main(settings: dict[str, Any]) -> None:
             left -= 1
             if left == 0:
                 print(f"reached {step}", flush=True)
-                os.kill(os.getpid(), getattr(signal, settings.get("signal", "SIGKILL")))
+                # To this thread: after os.kill(getpid(), SIGSTOP) it would run on for a moment.
+                signal.pthread_kill(threading.get_ident(), getattr(signal, settings.get("signal", "SIGKILL")))
 
     sink = Sink(
         settings["name"],

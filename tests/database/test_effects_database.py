@@ -158,7 +158,7 @@ def test_a_bad_record_that_cannot_be_kept_is_read_again_by_the_next_run(
             reading.run(idle_s=10)
         start_again(server)
         assert topics.committed(name, name) == {0: 0}
-        counts = reading.run(idle_s=0.5)
+        counts = reading.run(stop=lambda: reading.counts.dead + reading.counts.success == 2, idle_s=20)
     assert (counts.dead, counts.success) == (1, 1) and topics.committed(name, name) == {0: 2}
 
 
