@@ -106,7 +106,7 @@ def test_a_worker_paused_beyond_its_lease_sends_nothing_after_another_has_settle
     """With one thread: a second one could be paused between its last check and its call. That is the limit that docs name."""
     scene.write(20)
     paused = scene.worker(at=step, nth=5, signal="SIGSTOP", workers=1)
-    paused.reached(f"reached {step}")
+    paused.wait_for(f"reached {step}")
     other = scene.worker()
     scene.complete()
     sent = scene.payments.service.requests["POST"]
@@ -122,12 +122,12 @@ def test_workers_that_come_and_go_under_load_charge_each_event_once(scene: Scene
     service = scene.payments.service
     first, second = scene.worker(), scene.worker()
     for each in (first, second):
-        each.reached("started")
+        each.wait_for("started")
     for step in STEPS[1:4]:
         scene.write(60)
         service.fault("close_after", 3)
         service.fault("error_before", 3)
-        scene.worker(at=step, nth=9).reached("started")
+        scene.worker(at=step, nth=9).wait_for("started")
         scene.write(60)
     first.kill()
     third = scene.worker()

@@ -91,7 +91,7 @@ def test_a_paused_relay_that_wakes_up_behind_its_successor_publishes_nothing(
     shop, name = Shop(engine), topic()
     made = shop.place(60)
     paused = start(database_url, name, at="flushed", signal="SIGSTOP")
-    paused.reached("reached flushed")
+    paused.wait_for("reached flushed")
     with engine.begin() as connection:
         connection.exec_driver_sql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
     following = start(database_url, name)

@@ -7,63 +7,27 @@ changelog (None) it does not count.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ingest.kafka.delivery import ExactlyOnce, Outgoing, State, Transform
-from ingest.lab.process import launch
-from tests.kafka.topics import until
+from tests.child import Child, stop_and_steps
 
 # The steps of a transaction, in order.
 STEPS = ("gathered", "begun", "worked", "sent", "flushed", "offsets_sent", "committed", "kept")
 
 
-class Instance:
+class Instance(Child):
     """Controls the process from the test."""
 
     def __init__(self, settings: Mapping[str, Any], log: Path) -> None:
-        self.log = log
-        command = [sys.executable, "-m", "tests.kafka.instance", json.dumps(settings)]
-        self.process, _ = launch(command, marker="tests.kafka.instance", output=log, cwd=Path.cwd(), die_with_parent=True)
-
-    def wait_for(self, word: str, timeout_s: float = 40.0) -> None:
-        until(lambda: word in self.log.read_text() or self.process.poll() is not None, f"{word!r} in {self.log.name}", timeout_s)
-        assert word in self.log.read_text(), f"ended with {self.process.poll()}: {self.log.read_text()}"
-
-    def killed(self, timeout_s: float = 40.0) -> None:
-        """Wait until the process has killed itself."""
-        assert self.process.wait(timeout_s) == -signal.SIGKILL, self.log.read_text()
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait(30)
-
-    def stop(self) -> dict[str, Any]:
-        """Stop the process with SIGTERM; return its counts."""
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(30) == 0, self.log.read_text()
-        counts: dict[str, Any] = json.loads(self.log.read_text().splitlines()[-1])
-        return counts
+        super().__init__("tests.kafka.instance", settings, log, within_s=40.0, stopped_within_s=30.0)
 
 
 def _main(settings: dict[str, Any]) -> None:
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    left = settings.get("nth", 1)
-
-    def on_step(step: str) -> None:
-        nonlocal left
-        if step == settings.get("at"):
-            left -= 1
-            if left == 0:
-                print(f"reached {step}", flush=True)
-                os.kill(os.getpid(), getattr(signal, settings.get("signal", "SIGKILL")))
+    stop, on_step = stop_and_steps(settings)
 
     def count(record: Any, state: State | None = None) -> Iterator[Outgoing]:
         number = 0
@@ -93,7 +57,7 @@ def _main(settings: dict[str, Any]) -> None:
     with transform:
         print("started", flush=True)
         try:
-            transform.run(stop=stopping.is_set)
+            transform.run(stop=stop)
         finally:
             counts = transform.counts
             print(json.dumps({name: getattr(counts, name) for name in counts.__slots__}), flush=True)
