@@ -51,12 +51,10 @@ app.add_typer(effects)
 def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
     """Count each effect's calls by state, with the age of the oldest open one."""
     from ingest.database import schema
-    from ingest.database.database import connect
     from ingest.effects.effect_report import status as status_of
     from ingest.runtime.printable import aligned
 
-    engine = connect(database_url)
-    schema.check(engine)
+    engine = schema.checked(database_url)
     found = status_of(engine)
     if as_json:
         print_json("effects-status", ok=True, effects=[asdict(each) for each in found])
@@ -84,12 +82,10 @@ def list_calls(
 ) -> None:
     """List calls with their state, the API's reference and the last reason."""
     from ingest.database import schema
-    from ingest.database.database import connect
     from ingest.effects.effect_report import calls
     from ingest.effects.effect_row import State
 
-    engine = connect(database_url)
-    schema.check(engine)
+    engine = schema.checked(database_url)
     _print_rows("effects-list", calls(engine, effect, None if state is None else State(state), limit), as_json)
 
 
@@ -97,11 +93,9 @@ def list_calls(
 def history(effect: Effect, event_id: EventId, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
     """Show each state that a call has been in, with the worker or person, the reason and the time."""
     from ingest.database import schema
-    from ingest.database.database import connect
     from ingest.effects.effect_report import history as history_of
 
-    engine = connect(database_url)
-    schema.check(engine)
+    engine = schema.checked(database_url)
     _print_rows("effects-history", history_of(engine, effect, event_id), as_json)
 
 
@@ -119,14 +113,12 @@ def settle(
     Example: ingest effects settle charge order-17 --as success --why 'charge ch_42 is on the statement'
     """
     from ingest.database import schema
-    from ingest.database.database import connect
     from ingest.effects.effect_report import settle as settle_call
     from ingest.runtime.errors import InvalidInput
 
     if not why.strip():
         raise InvalidInput("USAGE", "--why is empty.", expected="a reason, which the call's history keeps.", remedy="add it.")
-    engine = connect(database_url)
-    schema.check(engine)
+    engine = schema.checked(database_url)
     row = settle_call(engine, effect, event_id, decision.value, why, _person())
     if as_json:
         print_json("effects-settle", ok=True, effect=effect, event_id=event_id, state=row.state)

@@ -30,10 +30,8 @@ def migrate(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = 
 def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
     """Check that the tables are complete and unchanged. Exit 3: they are not, and the error says why."""
     from ingest.database import schema
-    from ingest.database.database import connect
 
-    engine = connect(database_url)
-    schema.check(engine)
+    engine = schema.checked(database_url)
     version, _ = schema.version(engine)
     if as_json:
         print_json("database-status", ok=True, version=version)

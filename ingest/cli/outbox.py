@@ -65,11 +65,9 @@ def relay(
 def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
     """Show the backlog, the age of its oldest event, the rate of the last minute, and parked events."""
     from ingest.database import schema
-    from ingest.database.database import connect
     from ingest.outbox.unpublished import backlog, parked
 
-    engine = connect(database_url)
-    schema.check(engine)
+    engine = schema.checked(database_url)
     state, rows = backlog(engine), parked(engine)
     if as_json:
         print_json("outbox-status", ok=True, **asdict(state), parked_rows=rows)
@@ -87,11 +85,9 @@ def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = F
 def retry(event_ids: EventIds = None, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
     """Let the relay try parked events again."""
     from ingest.database import schema
-    from ingest.database.database import connect
     from ingest.outbox.unpublished import retry as retry_parked
 
-    engine = connect(database_url)
-    schema.check(engine)
+    engine = schema.checked(database_url)
     number = retry_parked(engine, event_ids or [])
     if as_json:
         print_json("outbox-retry", ok=True, retried=number)
@@ -103,11 +99,9 @@ def retry(event_ids: EventIds = None, database_url: o.DatabaseUrl = o.DATABASE_D
 def purge(older_than_days: Days = 7.0, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
     """Delete old published events, 5,000 in a transaction. Unpublished and parked events are never deleted."""
     from ingest.database import schema
-    from ingest.database.database import connect
     from ingest.outbox.unpublished import purge as purge_published
 
-    engine = connect(database_url)
-    schema.check(engine)
+    engine = schema.checked(database_url)
     number = purge_published(engine, timedelta(days=older_than_days))
     if as_json:
         print_json("outbox-purge", ok=True, deleted=number)

@@ -76,12 +76,10 @@ def status(
 ) -> None:
     """Show next offset, lag, owner, stored events, duplicates and dead letters of each sink and partition."""
     from ingest.database import schema
-    from ingest.database.database import connect
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.sink.sink_status import statuses
 
-    engine = connect(database_url)
-    schema.check(engine)
+    engine = schema.checked(database_url)
     rows = statuses(engine, KafkaOptions.from_environment(bootstrap_servers))
     if as_json:
         print_json("sink-status", ok=True, partitions=rows)
@@ -104,11 +102,9 @@ def status(
 def dead(name: SinkName = None, limit: Limit = 100, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
     """List dead letters: position, event id, error and time. Their bytes are in the table oncelake_dead_letter."""
     from ingest.database import schema
-    from ingest.database.database import connect
     from ingest.sink.sink_status import dead_letters
 
-    engine = connect(database_url)
-    schema.check(engine)
+    engine = schema.checked(database_url)
     rows = dead_letters(engine, name, limit)
     if as_json:
         print_json("sink-dead", ok=True, dead_letters=rows)

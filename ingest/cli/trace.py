@@ -42,11 +42,9 @@ def trace(
     found: list[Sighting] = []
     if database_url is not None:
         from ingest.database import schema
-        from ingest.database.database import connect
         from ingest.trace.database_trail import database_trail
 
-        engine = connect(database_url)
-        schema.check(engine)
+        engine = schema.checked(database_url)
         found += database_trail(engine, event_id)
     kafka = KafkaOptions.from_environment(bootstrap_servers)
     for topic in scan or []:

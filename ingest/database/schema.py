@@ -13,6 +13,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.exc import DBAPIError
 
+from ingest.database.database import connect
 from ingest.database.database_errors import schema_changed, schema_missing, schema_newer
 from ingest.database.tables import PREFIX, metadata
 from ingest.runtime.errors import InvalidEnvironment
@@ -43,6 +44,13 @@ def migrate(engine: Engine) -> tuple[str | None, str]:
                 remedy="run `ingest database migrate` once as the owner of the schema; services only read and write.",
             ) from error
         return before, _head(config)
+
+
+def checked(url: str) -> Engine:
+    """An engine for this URL, after `check`. Raises the errors of `connect` and of `check`."""
+    engine = connect(url)
+    check(engine)
+    return engine
 
 
 def check(engine: Engine) -> None:

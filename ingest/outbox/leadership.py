@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
 
 from ingest.database.tables import outbox
 from ingest.kafka.delivery import ExactlyOnce, TransactionalProducer
@@ -59,15 +58,6 @@ class Leadership:
         if self._producer is None:
             self._producer = TransactionalProducer(ExactlyOnce(self._transactional_id), self._kafka, **self._options)
             on_taken()
-        return True
-
-    def held(self) -> bool:
-        """Whether the session that holds the lock still answers."""
-        try:
-            with self.connection.begin():
-                self.connection.exec_driver_sql("SELECT 1")
-        except DBAPIError:
-            return False
         return True
 
     def give_up(self) -> None:

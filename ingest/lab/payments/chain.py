@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Connection, Engine, Integer, MetaData, Table, Text, func, select
+from sqlalchemy import Connection, Engine
 
-from ingest.database.database import connect
 from ingest.effects import EffectConsumer, Effects, HttpApi
 from ingest.kafka.delivery import ExactlyOnce, Outgoing, Transform
-from ingest.lab.payments.payment import CHECKED_TOPIC, OUTBOX_TOPIC, StageSettings, Step, payment
+from ingest.lab.payments.books import Books
+from ingest.lab.payments.payment import CHECKED_TOPIC, OUTBOX_TOPIC, Stage, StageSettings, Step, run_stage
 from ingest.outbox.event import add
 from ingest.outbox.relay import Relay
 from ingest.sink import Sink, header
 
-tables = MetaData()
-payments: Final = Table(
-    "payments",
-    tables,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("payment_id", Text, nullable=False),
-    Column("account", Text, nullable=False),
-    Column("amount_cents", BigInteger, nullable=False),
-)
-# Without a key of its own: a payment that were booked twice would be two rows.
-bookings: Final = Table("bookings", tables, *(Column(name, kind) for name, kind in (("payment_id", Text), ("amount_cents", BigInteger))))
+books: Final = Books.named("")
 
 # A static member: after a kill it has its partitions back at once, not after the group's session timeout.
 INSTANCE: Final = "demo-0"
@@ -40,12 +27,9 @@ API_TIMEOUT_S: Final = 1.0
 
 def application(given: StageSettings, engine: Engine, step: Step, stop: Callable[[], bool]) -> None:
     """Store each payment with its event in one transaction."""
-    with engine.connect() as connection:
-        last = connection.execute(select(func.coalesce(func.max(payments.c.number), 0))).scalar_one()
-    for number in range(last + 1, given.payments + 1):
-        made = payment(number, given.seed)
+    for number, made in books.to_order(engine, given):
         with engine.begin() as connection:
-            connection.execute(payments.insert(), {"number": number, **made.json()})
+            connection.execute(books.payments.insert(), {"number": number, **made.json()})
             step("stored")
             add(connection, "payment", made.account, "PaymentOrdered", made.json(), event_id=made.payment_id)
 
@@ -75,7 +59,9 @@ def sink(given: StageSettings, engine: Engine, step: Step, stop: Callable[[], bo
 
     def write(connection: Connection, records: Sequence[Any]) -> None:
         values = [json.loads(record.value) for record in records]
-        connection.execute(bookings.insert(), [{"payment_id": each["payment_id"], "amount_cents": each["amount_cents"]} for each in values])
+        connection.execute(
+            books.bookings.insert(), [{"payment_id": each["payment_id"], "amount_cents": each["amount_cents"]} for each in values]
+        )
 
     with Sink("bookings", CHECKED_TOPIC, write, engine, given.servers, batch=BATCH, instance=INSTANCE, on_step=step) as running:
         running.run(stop=stop)
@@ -99,7 +85,7 @@ def charge(given: StageSettings, engine: Engine, step: Step, stop: Callable[[], 
         running.run(stop=stop)
 
 
-STAGES: Final[Mapping[str, Callable[[StageSettings, Engine, Step, Callable[[], bool]], None]]] = {
+STAGES: Final[Mapping[str, Stage]] = {
     "application": application,
     "relay": relay,
     "transform": transform,
@@ -108,16 +94,5 @@ STAGES: Final[Mapping[str, Callable[[StageSettings, Engine, Step, Callable[[], b
 }
 
 
-def main(stages: Mapping[str, Callable[[StageSettings, Engine, Step, Callable[[], bool]], None]]) -> None:
-    """Run the stage that the first argument names, until SIGTERM."""
-    given, stopping = StageSettings.read(sys.argv[1]), threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    engine = connect(given.database_url)
-    try:
-        stages[given.stage](given, engine, given.killer(), stopping.is_set)
-    finally:
-        engine.dispose()
-
-
 if __name__ == "__main__":
-    main(STAGES)
+    run_stage(STAGES)

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
 from sqlalchemy import Engine, Table, select
+
+from ingest.kafka.committed_records import committed_records
+from ingest.kafka.kafka_options import KafkaOptions
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,7 @@ def in_table(engine: Engine, table: Table) -> list[tuple[str, int]]:
 
 def in_topic(servers: str, topic: str) -> list[tuple[str, int]]:
     """The committed records of a topic."""
-    with KafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed", enable_auto_commit=False) as reader:
-        places = [TopicPartition(topic, each) for each in sorted(reader.partitions_for_topic(topic) or ())]
-        reader.assign(places)
-        reader.seek_to_beginning(*places)
-        ends, found = reader.end_offsets(places), []
-        while any(reader.position(place) < ends[place] for place in places):
-            found += [record.value for records in reader.poll(200).values() for record in records]
-    return [_of(json.loads(value)) for value in found]
+    return [_of(json.loads(record.value)) for record in committed_records(KafkaOptions(servers), topic)]
 
 
 def charged(charges: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:

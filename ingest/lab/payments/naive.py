@@ -10,24 +10,14 @@ from typing import Any, Final
 
 import urllib3
 from kafka import KafkaConsumer, KafkaProducer
-from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, Table, Text, func, select
+from sqlalchemy import Engine
 from urllib3.exceptions import HTTPError
 
-from ingest.lab.payments.chain import API_TIMEOUT_S, main
-from ingest.lab.payments.payment import NAIVE_TOPIC, StageSettings, Step, payment
+from ingest.lab.payments.books import Books
+from ingest.lab.payments.chain import API_TIMEOUT_S
+from ingest.lab.payments.payment import NAIVE_TOPIC, Stage, StageSettings, Step, run_stage
 
-tables = MetaData()
-payments: Final = Table(
-    "naive_payments",
-    tables,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("payment_id", Text, nullable=False),
-    Column("account", Text, nullable=False),
-    Column("amount_cents", BigInteger, nullable=False),
-)
-bookings: Final = Table(
-    "naive_bookings", tables, *(Column(name, kind) for name, kind in (("payment_id", Text), ("amount_cents", BigInteger)))
-)
+books: Final = Books.named("naive_")
 
 _ATTEMPTS: Final = 3
 
@@ -35,12 +25,9 @@ _ATTEMPTS: Final = 3
 def application(given: StageSettings, engine: Engine, step: Step, stop: Callable[[], bool]) -> None:
     """Store each payment, then send it: a kill between the two loses it."""
     producer = KafkaProducer(bootstrap_servers=given.servers, acks="all")
-    with engine.connect() as connection:
-        last = connection.execute(select(func.coalesce(func.max(payments.c.number), 0))).scalar_one()
-    for number in range(last + 1, given.payments + 1):
-        made = payment(number, given.seed)
+    for number, made in books.to_order(engine, given):
         with engine.begin() as connection:
-            connection.execute(payments.insert(), {"number": number, **made.json()})
+            connection.execute(books.payments.insert(), {"number": number, **made.json()})
         step("stored")
         producer.send(NAIVE_TOPIC, json.dumps(made.json()).encode(), key=made.account.encode()).get(timeout=30)
     producer.close()
@@ -56,7 +43,7 @@ def consumer(given: StageSettings, engine: Engine, step: Step, stop: Callable[[]
         for record in (record for records in reader.poll(200).values() for record in records):
             made = json.loads(record.value)
             with engine.begin() as connection:
-                connection.execute(bookings.insert(), {"payment_id": made["payment_id"], "amount_cents": made["amount_cents"]})
+                connection.execute(books.bookings.insert(), {"payment_id": made["payment_id"], "amount_cents": made["amount_cents"]})
             _charge(http, given.service_url, record.value)
             step("charged")
     reader.close()
@@ -74,10 +61,10 @@ def _charge(http: urllib3.PoolManager, url: str, request: bytes) -> None:
         time.sleep(0.1)
 
 
-STAGES: Final[Mapping[str, Callable[[StageSettings, Engine, Step, Callable[[], bool]], None]]] = {
+STAGES: Final[Mapping[str, Stage]] = {
     "application": application,
     "consumer": consumer,
 }
 
 if __name__ == "__main__":
-    main(STAGES)
+    run_stage(STAGES)

@@ -6,11 +6,16 @@ import json
 import os
 import random
 import signal
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+from sqlalchemy import Engine
 
 from ingest.contract.event_id import derive
+from ingest.database.database import connect
 
 OUTBOX_TOPIC: Final = "payments.outbox"
 CHECKED_TOPIC: Final = "payments.checked"
@@ -19,6 +24,8 @@ PARTITIONS: Final = 2
 _ACCOUNTS: Final = 50
 
 Step = Callable[[str], None]
+# A stage gets its settings, an engine, `on_step`, and `stop`.
+Stage: TypeAlias = "Callable[[StageSettings, Engine, Step, Callable[[], bool]], None]"
 
 
 @dataclass(frozen=True)
@@ -70,3 +77,14 @@ def payment(number: int, seed: int) -> Payment:
     """The payment of this number. The same number always gives the same payment."""
     chance = random.Random(f"{seed}-{number}")
     return Payment(derive("demo payment", seed, number), f"account-{chance.randrange(_ACCOUNTS):02}", chance.randrange(100, 100_001))
+
+
+def run_stage(stages: Mapping[str, Stage]) -> None:
+    """The main function of a stage's process: run the stage that the first argument names, until SIGTERM."""
+    given, stopping = StageSettings.read(sys.argv[1]), threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    engine = connect(given.database_url)
+    try:
+        stages[given.stage](given, engine, given.killer(), stopping.is_set)
+    finally:
+        engine.dispose()

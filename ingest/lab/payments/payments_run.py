@@ -79,8 +79,8 @@ def run(root: Path, payments: int, seed: int, say: Say) -> PaymentsReport:
         engine = connect(server.url)
         stack.callback(engine.dispose)
         schema.migrate(engine)
-        chain.tables.create_all(engine)
-        naive.tables.create_all(engine)
+        chain.books.metadata.create_all(engine)
+        naive.books.metadata.create_all(engine)
         say("demo", f"Kafka, PostgreSQL and two payment services are up; files: {shown(folder)}")
         expected = {each.payment_id: each.amount_cents for each in (payment(number, seed) for number in range(1, payments + 1))}
         third = max(1, payments // 3)
@@ -130,11 +130,11 @@ class _Race:
 
     def run(self, ours: dict[str, StageProcess], theirs: dict[str, StageProcess], lake: LakeStage) -> tuple[int, list[str]]:
         """Returns the exit code and the output of `ingest verify`."""
-        self._until(lambda: self._rows(chain.bookings) > self._payments // 3, "a third of the payments are booked")
+        self._until(lambda: self._rows(chain.books.bookings) > self._payments // 3, "a third of the payments are booked")
         killed = lake.run(killed=True)
         self._until(lambda: ours["application"].done and self._unpublished() == 0, "the outbox is empty")
         ours["relay"].stop()
-        self._until(lambda: self._rows(chain.bookings) >= self._payments, "all payments are booked")
+        self._until(lambda: self._rows(chain.books.bookings) >= self._payments, "all payments are booked")
         ours["transform"].stop()
         ours["sink"].stop()
         self._until(lambda: killed.poll() is not None, "the run is killed")
@@ -181,7 +181,7 @@ class _Race:
 
     def _quiet(self) -> bool:
         """Whether the naive consumer has done nothing for a while."""
-        now = self._rows(naive.bookings), len(self._services["naive"].charges)
+        now = self._rows(naive.books.bookings), len(self._services["naive"].charges)
         if now != getattr(self, "_before", None):
             self._before, self._since = now, time.monotonic()
         return time.monotonic() - self._since > QUIET_S
@@ -193,10 +193,10 @@ def _stages(
     yield (
         "oncelake",
         [
-            held("application", in_table(engine, chain.payments), expected),
+            held("application", in_table(engine, chain.books.payments), expected),
             held("Kafka, from the outbox", in_topic(servers, OUTBOX_TOPIC), expected, copies_expected=True),
             held("Kafka, checked", in_topic(servers, CHECKED_TOPIC), expected, copies_expected=True),
-            held("database, booked", in_table(engine, chain.bookings), expected),
+            held("database, booked", in_table(engine, chain.books.bookings), expected),
             held("API, charged", charged(services["oncelake"].charges), expected),
             held("lake", in_lake(lake.target), expected),
         ],
@@ -204,9 +204,9 @@ def _stages(
     yield (
         "naive",
         [
-            held("application", in_table(engine, naive.payments), expected),
+            held("application", in_table(engine, naive.books.payments), expected),
             held("Kafka", in_topic(servers, NAIVE_TOPIC), expected),
-            held("database, booked", in_table(engine, naive.bookings), expected),
+            held("database, booked", in_table(engine, naive.books.bookings), expected),
             held("API, charged", charged(services["naive"].charges), expected),
         ],
     )
