@@ -214,7 +214,7 @@ def test_the_lock_file_contains_the_extra_local_and_no_url() -> None:
     for text in _project()["optional-dependencies"]["local"]:
         assert f"\n{text} " in lock
     assert "://" not in lock
-    assert "--extra local --extra database --extra dev" in (bundle.ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "--extra local --extra database --extra lineage --extra dev" in (bundle.ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def _project() -> dict[str, Any]:
