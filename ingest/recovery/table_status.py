@@ -11,6 +11,7 @@ from ingest.delta import contract_change
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.kafka.topic_state import TopicState
 from ingest.recovery.decision import Create, Refuse, Start, decide
+from ingest.recovery.start_state import StartState
 from ingest.recovery.state_reader import read_start_state
 from ingest.runtime.errors import IngestError
 from ingest.runtime.places import Places
@@ -47,6 +48,13 @@ def status(contract: Contract, places: Places, answer: Callable[[], TopicState |
     broker = answer()
     logs = Logs.of(places)
     state = read_start_state(None, places, logs, lambda: broker if isinstance(broker, TopicState) else None)
+    return status_of(contract, places, logs, state, broker, running)
+
+
+def status_of(
+    contract: Contract, places: Places, logs: Logs, state: StartState, broker: TopicState | Mapping[str, str], running: str | None
+) -> Status:
+    """The status of a table in this state, which was read from these logs."""
     decision = decide(state, contract.source.starting_offsets)
     log = logs.target
     newest, in_ledger = state.target.newest, state.ledger.newest

@@ -1,0 +1,85 @@
+"""What others found out about a table: the validation runs of `ingest check`, and the newest proof file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingest.report.ledger_figures import iso
+from ingest.report.open_tables import OpenTables
+from ingest.runtime.files import local_path
+from ingest.runtime.places import Places, pages_folder
+
+RUNS_SHOWN = 50
+RUNS = f"""\
+SELECT run_id, max(date_part('epoch', run_at)) AS at, max(run_scope) AS scope, max(version_to) AS version, count(*) AS expectations,
+       sum(CASE WHEN success THEN 0 ELSE 1 END) AS failed, sum(CASE WHEN success OR severity <> 'critical' THEN 0 ELSE 1 END) AS critical,
+       sum(CASE WHEN exception IS NULL THEN 0 ELSE 1 END) AS not_evaluated, max(page) AS page
+FROM {{quality}} GROUP BY run_id ORDER BY at DESC, run_id DESC LIMIT {RUNS_SHOWN}"""
+
+
+@dataclass(frozen=True)
+class QualityRun:
+    """A validation run up to a target version: its expectations, how many failed, and how many of these are critical.
+
+    `scope` is `whole` or `new`. `not_evaluated` expectations count as failed. `page` is the run's page in the Data Docs, as a path below
+    their folder; None if the page does not exist (any more).
+    """
+
+    run_id: str
+    at: str
+    scope: str
+    version: int
+    expectations: int
+    failed: int
+    critical: int
+    not_evaluated: int
+    page: str | None
+
+
+@dataclass(frozen=True)
+class LastProof:
+    """The newest proof file of a table. `ok` is None if the file cannot be read."""
+
+    number: int
+    made_at: str
+    ok: bool | None
+    path: str
+
+
+def quality_runs(tables: OpenTables, places: Places) -> tuple[QualityRun, ...]:
+    """The newest validation runs, newest first. Raises Unreadable."""
+    found = tables.ask(RUNS) if "quality" in tables else []
+    folder = pages_folder(places).resolve()
+    return tuple(QualityRun(**{**row, "at": iso(row["at"]), "page": _below(folder, row["page"])}) for row in found)
+
+
+def docs_index(places: Places) -> Path | None:
+    """The index page of the table's Data Docs; None if there is none."""
+    index = pages_folder(places) / "index.html"
+    return index if index.is_file() else None
+
+
+def last_proof(places: Places) -> LastProof | None:
+    """The newest file that `ingest proof` wrote; None if the table was never proven."""
+    folder = local_path(places.lake) / "proofs" / places.pipeline / places.table
+    files = sorted(each for each in folder.glob("*.json") if each.stem.isdecimal())
+    if not files:
+        return None
+    newest = files[-1]
+    try:
+        found = json.loads(newest.read_bytes())
+        return LastProof(int(newest.stem), str(found["made_at"]), bool(found["ok"]), str(newest))
+    except (OSError, ValueError, KeyError, TypeError):
+        return LastProof(int(newest.stem), "", None, str(newest))
+
+
+def _below(folder: Path, page: str | None) -> str | None:
+    """The page as a path below the folder. The table stores it as it was when the lake was in another folder, perhaps."""
+    if page is None:
+        return None
+    parts = Path(page).parts
+    inside = Path(*parts[parts.index("validations") :]) if "validations" in parts else Path(page)
+    there = (folder / inside).resolve()
+    return there.relative_to(folder).as_posix() if there.is_relative_to(folder) and there.is_file() else None

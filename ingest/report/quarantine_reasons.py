@@ -1,0 +1,88 @@
+"""Why records are in quarantine, with a few samples. Their bytes come from any producer: they are cut, and shown as plain text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ingest.delta.batch_commit import BatchId
+from ingest.delta.delta_sql import quoted
+from ingest.report.ledger_figures import ORDER, iso
+from ingest.report.open_tables import OpenTables
+from ingest.runtime.printable import printable
+
+SAMPLES_MAX = 3
+BYTES_SHOWN = 240
+DETAIL_SHOWN = 300
+REASONS = f"SELECT reason_code, state, count(*) AS n, max({ORDER}) AS newest FROM {{quarantine}} GROUP BY reason_code, state"
+# Samples come from the newest batch of a reason, so that the engine skips the files of all others.
+SAMPLES = """\
+SELECT `partition`, `offset`, kafka_timestamp, reason_detail, value FROM {{quarantine}}
+WHERE reason_code = {reason} AND state = 'open' AND epoch = {epoch} AND batch = {number} ORDER BY `partition`, `offset` LIMIT {samples}"""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A quarantined record. `detail` and `value` are cut and printable; they are None if the contract has sensitive columns.
+
+    `bytes` is the size of the whole value; None for a record without a value.
+    """
+
+    partition: int
+    offset: int
+    kafka_timestamp: str | None
+    detail: str | None
+    value: str | None
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class Reason:
+    """The number of records with one reason by state, and samples of its open records."""
+
+    code: str
+    open: int
+    replayed: int
+    dropped: int
+    samples: tuple[Sample, ...]
+
+
+def quarantine_reasons(tables: OpenTables, *, hidden: bool) -> tuple[Reason, ...]:
+    """The reasons, the most frequent open one first. `hidden`: show nothing that may quote a record's values. Raises Unreadable."""
+    if "quarantine" not in tables:
+        return ()
+    counts: dict[str, dict[str, dict[str, int]]] = {}
+    for row in tables.ask(REASONS):
+        counts.setdefault(row["reason_code"], {})[row["state"]] = row
+    found = []
+    for code, states in counts.items():
+        number = {state: states[state]["n"] if state in states else 0 for state in ("open", "replayed", "dropped")}
+        newest = BatchId.of(states["open"]["newest"]) if "open" in states else None
+        samples = () if newest is None else _samples(tables, code, newest, hidden)
+        found.append(Reason(code=printable(code, 80), samples=samples, **number))
+    return tuple(sorted(found, key=lambda reason: (-reason.open, reason.code)))
+
+
+def _samples(tables: OpenTables, code: str, newest: BatchId, hidden: bool) -> tuple[Sample, ...]:
+    sql = SAMPLES.format(reason=quoted(code), epoch=newest.epoch, number=newest.number, samples=SAMPLES_MAX)
+    return tuple(_sample(row, hidden) for row in tables.ask(sql))
+
+
+def _sample(row: dict[str, Any], hidden: bool) -> Sample:
+    value: bytes | None = row["value"]
+    time: datetime | None = row["kafka_timestamp"]
+    return Sample(
+        row["partition"],
+        row["offset"],
+        None if time is None else iso(time.timestamp()),
+        None if hidden or row["reason_detail"] is None else printable(row["reason_detail"], DETAIL_SHOWN),
+        None if hidden or value is None else shown(value),
+        None if value is None else len(value),
+    )
+
+
+def shown(value: bytes) -> str:
+    """The first bytes as printable text on one line; bytes that are not UTF-8 appear as `\\xff`."""
+    cut = value[:BYTES_SHOWN].decode(errors="backslashreplace")
+    return printable(cut) + ("…" if len(value) > BYTES_SHOWN else "")

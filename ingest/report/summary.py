@@ -1,0 +1,146 @@
+"""The summary of a table that page, JSON, metrics and alerts share: its status, its figures, its quarantine, its quality, its proof."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ingest.contract.definition import Contract
+from ingest.delta.batch_commit import FENCE, FIRST_BATCH, BatchCommit, BatchId
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog, Logs
+from ingest.kafka.broker_answers import BrokerAnswers
+from ingest.kafka.topic_state import TopicState
+from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
+from ingest.pipeline.lock_file import holder
+from ingest.recovery.state_reader import read_start_state
+from ingest.recovery.table_status import Status, status_of
+from ingest.report.evidence import LastProof, QualityRun, docs_index, last_proof, quality_runs
+from ingest.report.ledger_figures import LedgerFigures, LedgerReader, iso
+from ingest.report.open_tables import OpenTables, Stored
+from ingest.report.quarantine_reasons import Reason, quarantine_reasons
+from ingest.report.recent_batches import RecentBatches, recent_batches
+from ingest.runtime.errors import IngestError
+from ingest.runtime.places import Places
+
+# More batches than this in the log but not in the ledger are counted, not summed up: the next run adds them to the ledger.
+LATE_MAX = 1_000
+HOURS_DEFAULT = 24.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One table. Times are UTC in ISO 8601.
+
+    `late` is the number of batches after the ledger's newest one; the figures contain them unless `late_left_out`. `recent` is
+    None for a table without rows. `docs` is the index page of the Data Docs, `proof` None if the table was never proven. `samples_hidden`:
+    the contract has sensitive columns, so no sample shows a value.
+    """
+
+    table: str
+    status: Status
+    figures: LedgerFigures
+    late: int
+    late_left_out: bool
+    recent: RecentBatches | None
+    quarantine: tuple[Reason, ...]
+    samples_hidden: bool
+    quality: tuple[QualityRun, ...]
+    docs: Path | None
+    proof: LastProof | None
+    stored: tuple[Stored, ...]
+
+    @property
+    def quarantined_open(self) -> int:
+        """The number of quarantined records that nobody has replayed or dropped."""
+        return sum(reason.open for reason in self.quarantine)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in the target."""
+        return next((each.rows for each in self.stored if each.kind == "target"), 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The table's entry in the JSON document."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Summaries:
+    """The summaries of some tables at one moment, and the errors of the others, by `pipeline.table`."""
+
+    made_at: str
+    tables: tuple[Summary, ...]
+    errors: Mapping[str, IngestError]
+
+
+def summaries(contracts: Sequence[Contract], lake: str, checkpoints: str, bootstrap_servers: str, hours: float, now_s: float) -> Summaries:
+    """The summaries of these contracts' tables on a local lake. The broker has 2 s to answer, else the lag is unknown."""
+    found, errors = [], {}
+    with BrokerAnswers() as broker:
+        broker.ask(bootstrap_servers, sorted({contract.source.topic for contract in contracts}))
+        for contract in contracts:
+            places = Places(lake, checkpoints, contract.pipeline, contract.table)
+            try:
+                found.append(summary(contract, places, partial(broker.answer, contract.source.topic), hours))
+            except IngestError as error:
+                errors[contract.name] = error
+    return Summaries(iso(now_s), tuple(found), errors)
+
+
+def summary(contract: Contract, places: Places, answer: Any, hours: float = HOURS_DEFAULT) -> Summary:
+    """The summary of one table on a local lake. `answer` is as for `status`.
+
+    Raises Refused LOG_TORN or LEDGER_UNREADABLE, and Unreadable.
+    """
+    logs = Logs.of(places)
+    tables = OpenTables(places)
+    broker: TopicState | Mapping[str, str] = answer()
+    state = read_start_state(None, places, logs, lambda: broker if isinstance(broker, TopicState) else None)
+    in_ledger = state.ledger.newest
+    late, rows = _late(places, logs.target, in_ledger.id if in_ledger is not None else BatchId(0, FENCE))
+    ledger = LedgerReader(tables, rows)
+    hidden = any(column.sensitive for column in contract.columns)
+    return Summary(
+        contract.name,
+        status_of(contract, places, logs, state, broker, holder(places.root)),
+        ledger.figures(hours),
+        late,
+        late > LATE_MAX,
+        recent_batches(tables, ledger),
+        quarantine_reasons(tables, hidden=hidden),
+        hidden,
+        quality_runs(tables, places),
+        docs_index(places),
+        last_proof(places),
+        tables.stored(),
+    )
+
+
+def _late(places: Places, log: DeltaLog, newest: BatchId) -> tuple[int, list[LedgerRow]]:
+    """The number of batches after the ledger's `newest` one, and their ledger rows with those of the epochs that they begin.
+
+    If the number exceeds LATE_MAX, there are no rows: reading all commits of a long log would take minutes.
+    """
+    commits: list[tuple[Commit, BatchCommit]] = []
+    late = 0
+    for commit in log.newest_first():
+        batch_commit = commit.batch_commit
+        if batch_commit is None or batch_commit.name != places.name or batch_commit.kind not in ("batch", "seek"):
+            continue
+        if batch_commit.id <= newest:
+            break
+        commits.append((commit, batch_commit))
+        late += batch_commit.kind == "batch"
+        if late > LATE_MAX:
+            return late, []
+    rows: list[LedgerRow] = []
+    sought = {batch_commit.id.epoch for _, batch_commit in commits if batch_commit.kind == "seek"}
+    for commit, batch_commit in reversed(commits):
+        if batch_commit.kind == "batch" and batch_commit.id.number == FIRST_BATCH and batch_commit.id.epoch not in {*sought, newest.epoch}:
+            rows += epoch_begin(commit, batch_commit)
+        rows += count_rows(None, places, commit, batch_commit)
+    return late, rows
