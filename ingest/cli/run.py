@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,8 +19,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ingest.contract.definition import Contract
+    from ingest.pipeline.display import Display
     from ingest.quality.validation import Checked
     from ingest.quality.watch import CheckSchedule
+
+
+class LogFormat(StrEnum):
+    """How a run reports its progress."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 @app.command()
@@ -39,14 +49,28 @@ def run(
     check: Annotated[
         bool, typer.Option("--check", help="Validate new rows with the tables' suites: once a minute, and in full at the end of --once.")
     ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            envvar="INGEST_METRICS",
+            metavar="[HOST:]PORT",
+            help="Serve Prometheus metrics there (default host: 127.0.0.1).",
+        ),
+    ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", envvar="INGEST_LOG_FORMAT", help="Progress as text, or as one JSON object per line.")
+    ] = LogFormat.TEXT,
     as_json: o.Json = False,
 ) -> None:
     """Move events from Kafka into Delta tables, exactly once. With --once it ends when all is read; otherwise it runs
     until SIGTERM or Ctrl-C.
+
+    Example: ingest run orders --check --metrics 9464 --log-format json
     """
     # Importing Spark takes a second. A SIGTERM in that second also ends with exit code 0.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    from ingest.cli.progress import display, unread
+    from ingest.cli.progress import unread
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.pipeline.application import Application
@@ -62,10 +86,10 @@ def run(
         )
     contracts = load_contracts(project, tables or [])
     trigger = Trigger(once=once, every_s=seconds(every or "0s"))
-    watch = _watch(project, contracts, quiet=as_json) if check else None
+    watch = _watch(project, contracts, log_format, quiet=as_json) if check else None
     job = Application(contracts, lake, checkpoints, KafkaOptions.from_environment(bootstrap_servers), master, trigger, max_records, watch)
-    with display(quiet=as_json) as shown:
-        results = job.execute(shown)
+    with _display(log_format, quiet=as_json) as shown, _measured(metrics, contracts, shown, watch) as measured:
+        results = job.execute(measured)
     errors = [result.error for result in results if result.error is not None]
     with unread(sys.stdout, sys.stderr):  # the exit code carries the result too
         if as_json:
@@ -73,7 +97,7 @@ def run(
             if watch is not None:
                 rows = [{**row, "checks": [as_row(each) for each in watch.found.get(row["table"], [])]} for row in rows]
             print_json("run", ok=not errors and not (watch and watch.failed), tables=rows, error=errors[0] if errors else None)
-        else:
+        elif log_format is LogFormat.TEXT:
             for error in errors:
                 print_error(error)
     if errors or (watch and watch.failed):
@@ -82,13 +106,39 @@ def run(
         sys.exit(130)
 
 
-def _watch(project: Path, contracts: Sequence[Contract], *, quiet: bool) -> CheckSchedule:
-    """The schedule of checks; it reads the suites before Spark starts. A check is printed if something failed, and at the end of --once."""
+def _display(log_format: LogFormat, *, quiet: bool) -> AbstractContextManager[Display]:
+    from ingest.cli.json_log import json_display
+    from ingest.cli.progress import display
+
+    return json_display(quiet=quiet) if log_format is LogFormat.JSON else display(quiet=quiet)
+
+
+def _measured(
+    address: str | None, contracts: Sequence[Contract], shown: Display, watch: CheckSchedule | None
+) -> AbstractContextManager[Display]:
+    """With --metrics, a display that also counts for the metrics, which are served until it is closed; else the display itself."""
+    if address is None:
+        return nullcontext(shown)
+    from ingest.metrics.endpoint import served
+
+    return served(address, [contract.name for contract in contracts], shown, watch.found if watch is not None else {})
+
+
+def _watch(project: Path, contracts: Sequence[Contract], log_format: LogFormat = LogFormat.TEXT, *, quiet: bool) -> CheckSchedule:
+    """The schedule of checks; it reads the suites before Spark starts.
+
+    As text, a check is printed if something failed, and at the end of --once; as JSON always.
+    """
+    from ingest.cli.json_log import JsonLines
     from ingest.cli.progress import unread
     from ingest.quality.suite import load_suites
     from ingest.quality.watch import CheckSchedule
 
     suites = {suite.contract.name: suite for suite in load_suites(project, contracts)}
+    if log_format is LogFormat.JSON:
+        lines = JsonLines(quiet=quiet)
+        lines.unchecked(contract.name for contract in contracts if not contract.suite)
+        return CheckSchedule(suites, lines.checked, lines.missed)
     with unread(sys.stderr):
         say_unchecked(contracts)
 

@@ -39,18 +39,10 @@ def status(
 def _found(broker: BrokerAnswers, project: Path, tables: list[str], lake: str, checkpoints: str, bootstrap_servers: str) -> list[Status]:
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.runtime.errors import InvalidInput
-    from ingest.runtime.files import is_local
     from ingest.runtime.places import Places
 
     contracts = load_contracts(project, tables)
-    if not (is_local(lake) and is_local(checkpoints)):
-        raise InvalidInput(
-            "STATUS_REMOTE",
-            f"the lake {lake} or the checkpoints {checkpoints} are not on this machine.",
-            expected="local folders: status reads them without Spark.",
-            remedy="`ingest verify` reads remote ones.",
-        )
+    refuse_remote(lake, checkpoints)
     KafkaOptions.from_environment(bootstrap_servers)
     broker.ask(bootstrap_servers, sorted({contract.source.topic for contract in contracts}))
     from ingest.pipeline.lock_file import holder
@@ -61,6 +53,20 @@ def _found(broker: BrokerAnswers, project: Path, tables: list[str], lake: str, c
         places = Places(lake, checkpoints, contract.pipeline, contract.table)
         found.append(status_of(contract, places, partial(broker.answer, contract.source.topic), holder(places.root)))
     return found
+
+
+def refuse_remote(lake: str, checkpoints: str) -> None:
+    """Raises InvalidInput STATUS_REMOTE unless both are on this machine: they are read without Spark."""
+    from ingest.runtime.errors import InvalidInput
+    from ingest.runtime.files import is_local
+
+    if not (is_local(lake) and is_local(checkpoints)):
+        raise InvalidInput(
+            "STATUS_REMOTE",
+            f"the lake {lake} or the checkpoints {checkpoints} are not on this machine.",
+            expected="local folders: this command reads them without Spark.",
+            remedy="`ingest verify` reads remote ones.",
+        )
 
 
 def print_status(status: Status) -> None:

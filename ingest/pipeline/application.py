@@ -108,12 +108,13 @@ class Application:
                     started.append(query)
                     self._say(query, display)
                 except IngestError as error:
-                    results[query.contract.name].error = error
+                    _end_table(display, results[query.contract.name], error)
                 except Exception as error:
                     cut_off = isinstance(error, Py4JNetworkError | OSError)
                     if spark.jvm_exit(session, JVM_ENDS_WITHIN_S if cut_off else 0) is not None:
                         raise
-                    results[query.contract.name].error = environment_error(error) or stopped(query.contract, self.kafka, error)
+                    failure = environment_error(error) or stopped(query.contract, self.kafka, error)
+                    _end_table(display, results[query.contract.name], failure)
             display.ready([q.contract.name for q in started], log)
             self._watch(session, started, display, results)
         except (Py4JError, OSError) as error:
@@ -141,7 +142,7 @@ class Application:
                 self._offsets += MANY if number is None else number
                 queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch))
             except IngestError as error:
-                results[contract.name].error = error
+                _end_table(display, results[contract.name], error)
         return queries
 
     def _waiting(self, contract: Contract, places: Places, topic: Topic) -> int | None:
@@ -189,7 +190,7 @@ class Application:
                 failure = query.finish() or refused.get(query.contract.name)
                 if failure is None and self.trigger.once and self.interrupted is None:
                     failure = self._checked(session, query, at_work=False)
-                results[query.contract.name].error = failure
+                _end_table(display, results[query.contract.name], failure)
             for query in self._due(active):
                 if failure := self._checked(session, query, at_work=True):
                     refused[query.contract.name] = failure
@@ -201,13 +202,13 @@ class Application:
     def _reopened(self, session: SparkSession, query: TableQuery, display: Display) -> bool:
         if self.interrupted is not None or spark.jvm_exit(session) is not None or (note := query.reopen()) is None:
             return False
-        display.note(note)
+        display.reopened(query.contract.name, note)
         self._say(query, display)
         return True
 
     def _say(self, query: TableQuery, display: Display) -> None:
         for note in query.notes:
-            display.note(note)
+            display.healed(query.contract.name, note)
         query.notes.clear()
 
     def _due(self, active: Sequence[TableQuery]) -> list[TableQuery]:
@@ -236,6 +237,11 @@ class Application:
     def _on_batch(self, report: BatchReport) -> None:
         with self._guard:
             self._reports.append(report)
+
+
+def _end_table(display: Display, result: TableResult, error: IngestError | None) -> None:
+    result.error = error
+    display.ended(result.table, error)
 
 
 def _end(session: SparkSession, log: Path) -> None:

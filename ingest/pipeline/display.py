@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ingest.pipeline.batch import BatchReport
+    from ingest.runtime.errors import IngestError
 
 
 class Display:
@@ -32,3 +33,14 @@ class Display:
 
     def note(self, text: str) -> None:
         """Show a note for the user; the run continues."""
+
+    def healed(self, table: str, text: str) -> None:
+        """The start of a table's query has repaired something by itself."""
+        self.note(text)
+
+    def reopened(self, table: str, text: str) -> None:
+        """A new epoch continues a table after an error that may be temporary."""
+        self.note(text)
+
+    def ended(self, table: str, error: IngestError | None) -> None:
+        """A table is no longer read; `error` is the reason, None if everything was read or a stop was requested."""

@@ -6,7 +6,9 @@ The fault `hang` pauses a driver at a known point of a batch, so that a signal r
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from ingest.lab.oracle.sources import Number
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import Driver, holder, until
 from tests.faults.pipeline import Pipeline
+from tests.unit.metrics.test_run_metrics import scraped
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -43,6 +46,12 @@ def lake(shared_lake: Pipeline) -> Iterator[Pipeline]:
     """The lake. Its drivers are killed after each test, whether it passed or failed."""
     yield shared_lake
     shared_lake.close()
+
+
+def metrics_url(said: str) -> str:
+    """The address that a run prints; empty before."""
+    found = re.search(r"metrics: (http://[\w.:/]+/metrics)", said)
+    return found[1] if found else ""
 
 
 def hang(lake: Pipeline, point: str, *arguments: str) -> tuple[Driver, Number]:
@@ -125,8 +134,9 @@ def test_a_start_that_waits_for_a_lock_stops_at_once_on_a_signal(lake: Pipeline)
     with lake.lock().open("a+b") as lock_file:
         fcntl.lockf(lock_file, fcntl.LOCK_EX)
         for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
-            driver = lake.start("--every", "0s")
+            driver = lake.start("--every", "0s", "--metrics", "0")
             until(lambda driver=driver: "note: waiting up to 60 s for " in driver.said, "the driver waits for the lock")  # type: ignore[misc]
+            assert scraped(metrics_url(driver.said))["oncelake_run_up orders"] == 0
             ends_at_once(driver, number, code)
     assert lake.epoch() == epoch, "no epoch was opened"
 
@@ -138,6 +148,24 @@ def test_a_signal_while_spark_is_starting_stops_the_run_at_once_and_leaves_no_jv
     until(driver.jvms, "a JVM is running")
     ends_at_once(driver, number, code)
     assert lake.epoch() == epoch, "no epoch was opened"
+
+
+@pytest.mark.slow
+def test_a_run_serves_its_metrics_and_logs_in_json_until_a_signal(lake: Pipeline) -> None:
+    produce_a_batch(lake)
+    driver = lake.start("--every", "0s", "--metrics", "0", "--log-format", "json")
+    url = until(lambda: metrics_url(driver.said), "the run says where its metrics are")
+    until(lambda: scraped(url).get("oncelake_lag_offsets orders") == 0, "everything is read")
+    found = scraped(url)
+    driver.signal(signal.SIGTERM)
+    lines = [json.loads(line) for line in driver.ended(0).splitlines()]
+    batches = [line for line in lines if line["event"] == "batch"]
+    assert {(line["pipeline"], line["table"], line["epoch"]) for line in batches} == {("shop", "orders", lake.epoch())}
+    assert found["oncelake_batches_total orders"] == len(batches) == found["oncelake_batch_seconds_count orders"]
+    for name in ("read", "inserted", "duplicate", "quarantined"):
+        key = "records_read" if name == "read" else name
+        assert found[f"oncelake_records_{name}_total orders"] == sum(line[key] for line in batches), name
+    assert [line["event"] for line in lines if line["event"] != "batch"][-2:] == ["stopping", "stopped"]
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ NO_CODES = {
 }
 ENVIRONMENT = "INGEST_"
 # Options of pip, uv, databricks, Chromium and bench.
-OTHER_OPTIONS = {"--no-deps", "--extra", "--var", "--persist", "--remote-debugging-pipe", "--profile"}
+OTHER_OPTIONS = {"--no-deps", "--extra", "--var", "--persist", "--collector", "--remote-debugging-pipe", "--profile"}
 
 
 @cache

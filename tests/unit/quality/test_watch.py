@@ -122,10 +122,12 @@ def test_a_critical_failure_stops_its_tables_query_and_becomes_the_tables_error(
     monkeypatch.setattr("ingest.runtime.spark.jvm_exit", lambda _: None)
     checks, query, result = Critical(None, STOP), Query(), TableResult(PLACES.name)
     job = Application([CONTRACT], "/lake", "/checkpoints", KafkaOptions("x:1"), "local", Trigger(once=False, every_s=0.0), checks=checks)
-    screen: Any = SimpleNamespace(gone=False, tick=lambda: None)
+    ended: list[tuple[str, IngestError | None]] = []
+    screen: Any = SimpleNamespace(gone=False, tick=lambda: None, ended=lambda *result: ended.append(result))
     queries: Any = [query]
     job._watch(None, queries, screen, {PLACES.name: result})  # type: ignore[arg-type]
     assert (query.asked, checks.at_work, result.error) == (1, [True, True], STOP), "the first check found nothing, and the run continued"
+    assert ended == [(PLACES.name, STOP)], "the display hears of it too"
 
 
 @pytest.fixture

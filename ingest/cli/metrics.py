@@ -1,0 +1,110 @@
+"""`ingest metrics`: print or write the metrics of a lake, for jobs that end and for what a run cannot know."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_error, print_json
+from ingest.cli.status import refuse_remote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ingest.contract.definition import Contract
+    from ingest.metrics.board import Board
+    from ingest.report.summary import Summary
+
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Replace this file (*.prom) in one step, for the textfile collector of node_exporter.", dir_okay=False),
+]
+
+
+@app.command()
+def metrics(
+    tables: Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")] = None,
+    out: Out = None,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Print Prometheus metrics of the tables, without Spark. Covers status, totals of the ledger, quarantine, quality,
+    proofs, files and hanging transactions. `ingest run --metrics` serves those of a run in progress.
+
+    Example: ingest metrics --out /var/lib/node_exporter/oncelake.prom
+    """
+    from prometheus_client import generate_latest, write_to_textfile
+
+    from ingest.contract.definition import load_contracts
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.metrics.board import Board
+    from ingest.metrics.lake_metrics import measure
+    from ingest.report.summary import HOURS_DEFAULT, summaries
+    from ingest.runtime.errors import InvalidInput, most_severe
+
+    if out is not None and out.suffix != ".prom":
+        expected, remedy = "a name that ends in .prom: node_exporter reads no other.", "name a file such as oncelake.prom."
+        raise InvalidInput("METRICS_FILE_NAME", f"--out {out}.", expected=expected, remedy=remedy)
+    contracts = load_contracts(project, tables or [])
+    refuse_remote(lake, checkpoints)
+    KafkaOptions.from_environment(bootstrap_servers)
+    board = Board("lake")
+    found = summaries(contracts, lake, checkpoints, bootstrap_servers, HOURS_DEFAULT, time.time())
+    for summary in found.tables:
+        measure(board, summary)
+    for table, error in found.errors.items():
+        board.error(table, error.code)
+    _transactions(board, contracts, found.tables, bootstrap_servers)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_to_textfile(str(out), board.registry)
+    text = generate_latest(board.registry).decode()
+    if as_json:
+        rows = [{"table": name, "samples": samples} for name, samples in _samples(board, contracts).items()]
+        print_json("metrics", ok=not found.errors, tables=rows, error=next(iter(found.errors.values()), None))
+    elif out is None:
+        print(text, end="")
+    for error in () if as_json else found.errors.values():
+        print_error(error)
+    if found.errors:
+        sys.exit(most_severe([error.exit_code for error in found.errors.values()]))
+
+
+def _transactions(board: Board, contracts: Sequence[Contract], tables: Sequence[Summary], bootstrap_servers: str) -> None:
+    """Add the open transactions, if the broker answers. Without an answer their metrics are absent, and a note says why."""
+    from ingest.kafka.broker_request import quiet
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.kafka.open_transactions import listed
+    from ingest.metrics.lake_metrics import measure_transactions
+    from ingest.runtime.errors import IngestError
+
+    quiet()
+    refusals = (table.status.refusal for table in tables if table.status.next != "refuse")
+    silent = next((refusal["code"] for refusal in refusals if refusal is not None and refusal["code"] != "TOPIC_UNKNOWN"), None)
+    try:
+        if silent is None:
+            topics = {contract.name: contract.source.topic for contract in contracts}
+            measure_transactions(board, topics, listed(KafkaOptions.from_environment(bootstrap_servers)))
+    except IngestError as error:
+        silent = error.code
+    if silent is not None:
+        print(f"note: no metrics of transactions: the broker did not answer ({silent})", file=sys.stderr, flush=True)
+
+
+def _samples(board: Board, contracts: Sequence[Contract]) -> dict[str, list[dict[str, object]]]:
+    found: dict[str, list[dict[str, object]]] = {contract.name: [] for contract in contracts}
+    for family in board.registry.collect():
+        for sample in family.samples:
+            table = f"{sample.labels.get('pipeline')}.{sample.labels.get('table')}"
+            if table in found:
+                more = {key: value for key, value in sample.labels.items() if key not in ("pipeline", "table")}
+                found[table].append({"name": sample.name, **more, "value": sample.value})
+    return found

@@ -1,0 +1,88 @@
+"""The HTTP server that a Prometheus server scrapes during a run."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import MetricsHandler
+
+from ingest.metrics.board import Board
+from ingest.metrics.measured import Measured
+from ingest.pipeline.display import Display
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput
+
+if TYPE_CHECKING:
+    from ingest.quality.validation import Checked
+
+LOOPBACK = "127.0.0.1"
+# A client that sends no request, or does not read the answer, holds one thread for this long.
+CLIENT_WITHIN_S = 10.0
+
+
+class _Handler(MetricsHandler):
+    timeout = CLIENT_WITHIN_S
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False  # the end of a run waits for no client
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)  # HTTPServer would look up the host's name, which may take seconds
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is no concern of the run."""
+
+
+@contextmanager
+def served(address: str, tables: Sequence[str], shown: Display, checks: Mapping[str, Sequence[Checked]]) -> Iterator[Display]:
+    """Serve the metrics of a run at `[HOST:]PORT` until the block ends. Yields the display that counts and passes on to `shown`.
+
+    Raises InvalidInput METRICS_ADDRESS_INVALID, InvalidEnvironment METRICS_PORT_TAKEN.
+    """
+    host, port = parse_address(address)
+    board = Board("run")
+    try:
+        server = _listening(host, port, board)
+    except OSError as error:
+        raise InvalidEnvironment(
+            "METRICS_PORT_TAKEN",
+            f"the metrics cannot be served at {host}:{port}: {error.strerror or error}.",
+            expected="a free port at an address of this machine.",
+            remedy="name another one with --metrics, or leave the option out. Nothing was started.",
+        ) from error
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        where = f"[{host}]" if ":" in host else host
+        shown.note(f"metrics: http://{where}:{server.server_address[1]}/metrics")
+        yield Measured(board, tables, shown, checks)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`9464`, `0.0.0.0:9464` or `[::]:9464` as host and port. Raises InvalidInput METRICS_ADDRESS_INVALID."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) < 65536) or (":" in host and not host.startswith("[")):
+        raise InvalidInput(
+            "METRICS_ADDRESS_INVALID",
+            f"--metrics {text!r}.",
+            expected="a port, or host and port: 9464, 0.0.0.0:9464, [::]:9464.",
+            remedy="correct --metrics or INGEST_METRICS.",
+        )
+    return host.strip("[]") or LOOPBACK, int(port)
+
+
+def _listening(host: str, port: int, board: Board) -> _Server:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    kind = type("_Server", (_Server,), {"address_family": family})
+    server: _Server = kind(address, _Handler.factory(board.registry))
+    return server

@@ -1,0 +1,74 @@
+"""The metrics of a lake: of a table's summary, and of the transactions that hold back its topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ingest.metrics.board import COUNTERS, Board
+from ingest.report.summary import Summary
+
+if TYPE_CHECKING:
+    from ingest.kafka.open_transactions import Listed
+    from ingest.recovery.table_status import Status
+
+
+def measure(board: Board, summary: Summary) -> None:
+    """Fill the board. What does not exist (a table, a validation run, a proof) leaves its metrics out."""
+    at, table = board.at, summary.table
+    _measure_status(board, summary.status)
+    total = summary.figures.total
+    if total.batches:
+        for count, counter in COUNTERS.items():
+            at(counter, table).inc(getattr(total, "read" if count == "records_read" else count))
+        at("oncelake_batches_total", table).inc(total.batches)
+        recent = [(bucket.quarantined, bucket.records_read) for bucket in summary.figures.buckets]
+        quarantined, read = (sum(numbers) for numbers in zip(*recent, strict=True))
+        at("oncelake_quarantine_ratio", table).set(quarantined / max(read, 1))
+        at("oncelake_gap_accepted_offsets", table).set(summary.figures.gap_accepted)
+    if (times := summary.recent) is not None:
+        for quantile, seconds in (("0.5", times.latency_median_s), ("0.99", times.latency_p99_s)):
+            if seconds is not None:
+                at("oncelake_latency_seconds", table, quantile).set(seconds)
+    for stored in summary.stored:
+        at("oncelake_stored_rows", table, stored.kind).set(stored.rows)
+        at("oncelake_stored_files", table, stored.kind).set(stored.files)
+        at("oncelake_stored_bytes", table, stored.kind).set(stored.bytes)
+        if stored.kind == "quarantine":
+            at("oncelake_quarantine_open_records", table).set(summary.quarantined_open)
+    if summary.quality:
+        newest = summary.quality[0]
+        board.quality(table, newest.failed, newest.critical, _seconds(newest.at))
+    if summary.proof is not None:
+        at("oncelake_proof_ok", table).set(summary.proof.ok is True)  # a proof that cannot be read proves nothing
+        if summary.proof.made_at:
+            at("oncelake_proof_timestamp_seconds", table).set(_seconds(summary.proof.made_at))
+
+
+def _measure_status(board: Board, status: Status) -> None:
+    at, table = board.at, status.table
+    at("oncelake_run_up", table).set(status.running is not None)
+    at("oncelake_epoch", table).set(status.epoch)
+    if status.last_batch is not None:
+        at("oncelake_batch", table).set(int(status.last_batch.partition("/")[2]))
+    if status.target_version is not None:
+        at("oncelake_target_version", table).set(status.target_version)
+    if status.last_commit is not None:
+        at("oncelake_last_commit_timestamp_seconds", table).set(_seconds(status.last_commit))
+    if status.lag is not None:
+        at("oncelake_lag_offsets", table).set(status.lag)
+    if status.refusal is not None and status.next == "refuse":
+        board.error(table, status.refusal["code"])
+
+
+def measure_transactions(board: Board, topics: Mapping[str, str], rows: Sequence[Listed]) -> None:
+    """The open transactions that hold back the topic of each table (`topics`: table to topic)."""
+    for table, topic in topics.items():
+        held = [(row, each) for row in rows for each in row.held if row.is_open and each.topic == topic and each.holds]
+        board.at("oncelake_transaction_held_offsets", table).set(sum(each.held_back for _, each in held))
+        board.at("oncelake_transaction_age_seconds", table).set(max((row.age_s or 0 for row, _ in held), default=0))
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()

@@ -1,0 +1,53 @@
+"""What a display hears of a table besides its batches: repairs, new epochs, and the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ingest.contract.definition import Contract
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.pipeline.application import Application
+from ingest.pipeline.display import Display
+from ingest.pipeline.table_query import Trigger
+from ingest.runtime.errors import IngestError
+
+pytestmark = pytest.mark.unit
+
+COLUMNS = [{"name": "id", "type": "STRING", "nullable": False}]
+SOURCE = {"topic": "x", "format": "json"}
+CONTRACT = Contract.model_validate({"pipeline": "t", "table": "events", "source": SOURCE, "columns": COLUMNS, "event_id": ["id"]})
+
+
+class Heard(Display):
+    def __init__(self) -> None:
+        self.events: list[tuple[str, ...]] = []
+
+    def note(self, text: str) -> None:
+        self.events.append(("note", text))
+
+    def ended(self, table: str, error: IngestError | None) -> None:
+        self.events.append(("ended", table, error.code if error else ""))
+
+
+def job(tmp_path: Path) -> Application:
+    return Application([CONTRACT], str(tmp_path / "lake"), str(tmp_path / "c"), KafkaOptions("127.0.0.1:1"), "local", Trigger(once=True))
+
+
+def test_a_table_that_cannot_start_has_ended_with_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Application, "_listen", lambda *_, **__: None)
+    heard = Heard()
+    (result,) = job(tmp_path).execute(heard)
+    assert result.error is not None
+    assert heard.events == [("ended", "t.events", "BROKER_UNREACHABLE")] == [("ended", result.table, result.error.code)]
+
+
+def test_repairs_and_new_epochs_are_notes_unless_a_display_shows_them_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.runtime.spark.jvm_exit", lambda _: None)
+    heard, query = Heard(), SimpleNamespace(contract=CONTRACT, notes=["t.events: rolled back"], reopen=lambda: "A new epoch is opened.")
+    session: Any = None
+    assert job(tmp_path)._reopened(session, query, heard)  # type: ignore[arg-type]
+    assert heard.events == [("note", "A new epoch is opened."), ("note", "t.events: rolled back")]
