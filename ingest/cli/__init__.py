@@ -8,7 +8,7 @@ from importlib import import_module
 VERBS = {
     "Pipeline": {"run": "run", "status": "status", "seek": "seek", "plan": "plan", "apply": "plan", "doctor": "doctor", "jars": "doctor"},
     "Proof": {"verify": "verify"},
-    "Watch": {"metrics": "metrics"},
+    "Watch": {"metrics": "metrics", "lineage": "lineage"},
     "Quality and SQL": {"check": "check", "suggest": "check", "sql": "sql"},
     "Kafka": {"log": "log", "transactions": "transactions"},
     "Beyond Kafka": {"database": "migrate", "outbox": "outbox", "sink": "sink", "effects": "effects", "trace": "trace"},

@@ -38,6 +38,9 @@ SPARK_PACKAGES = ("pyspark", "delta", "py4j")
 # The extra `database` installs these.
 DATABASE_PACKAGES = ("sqlalchemy", "psycopg", "alembic", "tenacity", "urllib3")
 
+# The extra `lineage` installs these.
+LINEAGE_PACKAGES = ("openlineage", "requests", "attr")
+
 # Help fits a terminal of 100 columns.
 WIDTH = 100
 
@@ -138,6 +141,8 @@ def main() -> None:
             _end(words, _spark_missing(package))
         if package in DATABASE_PACKAGES:
             _end(words, _database_missing(package))
+        if package in LINEAGE_PACKAGES:
+            _end(words, _lineage_missing(package))
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             sys.exit(UNREAD)
         if (failed := _statement_failed(error)) is not None:
@@ -206,6 +211,15 @@ def _database_missing(package: str) -> InvalidEnvironment:
         f"the Python package {package} is not installed.",
         expected="SQLAlchemy, psycopg, Alembic and tenacity, which outbox, sink and effects need.",
         remedy="pip install 'oncelake[database]'.",
+    )
+
+
+def _lineage_missing(package: str) -> InvalidEnvironment:
+    return InvalidEnvironment(
+        "LINEAGE_PACKAGES",
+        f"the Python package {package} is not installed.",
+        expected="openlineage-python, which makes and sends the events.",
+        remedy="pip install 'oncelake[lineage]'.",
     )
 
 

@@ -50,6 +50,7 @@ NO_CODES = {
     "END_TXN",  # a request of the Kafka protocol
     *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP", "SPARK_DAEMON_MEMORY", "SPARK_DAEMON_JAVA_OPTS"),
     *("LD_PRELOAD", "CLOCK_BOOTTIME", "PG_VERSION", "EVENT_ID", "DATABASE_DEFAULT"),
+    "LINEAGE_KEY",  # the example of --api-key-env
 }
 ENVIRONMENT = "INGEST_"
 # Options of pip, uv, databricks, Chromium and bench.

@@ -1,0 +1,118 @@
+"""Where events go: a file with one event per line, or an OpenLineage server over HTTP."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+import requests
+from openlineage.client.event_v2 import RunEvent
+from openlineage.client.serde import Serde
+from openlineage.client.transport.http import HttpConfig, HttpTransport
+
+from ingest.runtime.errors import InvalidEnvironment, InvalidInput
+
+ANSWER_WITHIN_S = 10.0
+# Three attempts, with 0.3 s and 0.6 s in between. After that the next call of the command tries again.
+RETRY: dict[str, Any] = {
+    "total": 2,
+    "read": 2,
+    "connect": 2,
+    "status": 2,
+    "backoff_factor": 0.3,
+    "status_forcelist": [429, 500, 502, 503, 504],
+    "allowed_methods": ["POST"],
+    "raise_on_status": False,
+    "respect_retry_after_header": False,
+}
+
+
+class Destination(Protocol):
+    """Takes events in order. `name` contains no secret. `is_new`: it has no event yet, whatever was sent to one of this name before."""
+
+    name: str
+    is_new: bool
+
+    def send(self, event: RunEvent) -> None:
+        """Take one event. Raises InvalidEnvironment LINEAGE_NOT_SENT, OSError."""
+
+    def keep(self) -> None:
+        """Make sure that everything taken so far outlives a crash. Raises OSError."""
+
+    def close(self) -> None:
+        """Release file or connection."""
+
+
+class EventFile:
+    """Appends to a file. A line that a crash cut off is completed by a line break, so that later lines can be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = f"file:{path.resolve()}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.is_new = not path.exists()
+        self._file = path.open("ab+")
+        if self._file.tell():
+            self._file.seek(-1, os.SEEK_END)
+            if self._file.read(1) != b"\n":
+                self._file.write(b"\n")
+
+    def send(self, event: RunEvent) -> None:
+        self._file.write(Serde.to_json(event).encode() + b"\n")
+
+    def keep(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class LineageServer:
+    """Posts to `api/v1/lineage` of a server, or to the path of the URL if it has one."""
+
+    is_new = False
+
+    def __init__(self, url: str, api_key: str | None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            expected = "an address such as https://lineage.example:5000 (OpenLineage's /api/v1/lineage is added)."
+            raise InvalidInput("LINEAGE_URL_INVALID", f"--url {self._shown(url)}.", expected=expected, remedy="correct --url.")
+        self.name = self._shown(url)
+        settings: dict[str, Any] = {"url": url, "timeout": ANSWER_WITHIN_S, "retry": RETRY}
+        if parts.path.strip("/"):
+            settings["endpoint"] = parts.path
+        if api_key is not None:
+            settings["auth"] = {"type": "api_key", "apiKey": api_key}
+        self._transport = HttpTransport(HttpConfig.from_dict(settings))
+
+    def send(self, event: RunEvent) -> None:
+        try:
+            answer = self._transport.emit(event)
+        except requests.HTTPError as error:
+            raise self._not_sent(f"answered {error.response.status_code if error.response is not None else 'an error'}") from error
+        except (requests.RequestException, RuntimeError) as error:
+            raise self._not_sent(f"did not answer ({type(error).__name__})") from error
+        if answer.history:  # a client repeats a POST as GET after most redirects, so the event is lost
+            raise self._not_sent(f"answered {answer.history[0].status_code}, a redirect")
+
+    def keep(self) -> None:
+        """The server has answered: it keeps the events."""
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _not_sent(self, what: str) -> InvalidEnvironment:
+        return InvalidEnvironment(
+            "LINEAGE_NOT_SENT",
+            f"{self.name} {what}.",
+            expected="2xx for each event.",
+            remedy="check URL, key and server, then run the command again: it goes on with the event that was not taken.",
+        )
+
+    @staticmethod
+    def _shown(url: str) -> str:
+        """The address without user, password and query."""
+        parts = urlsplit(url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
