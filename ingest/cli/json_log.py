@@ -61,7 +61,15 @@ class JsonLines(Silent):
         level = "error" if checked.critical else "warning" if checked.failed else "info"
         counts = {"expectations": len(checked.rows), "failed": len(checked.failed), "critical": len(checked.critical)}
         page = str(checked.page) if checked.page else None
-        self.write("check", checked.table, level=level, **counts, target_version=checked.scope.version, seconds=checked.seconds, page=page)
+        self.write(
+            "check",
+            checked.table,
+            level=level,
+            **counts,
+            target_version=checked.scope.version,
+            seconds=round(checked.seconds, 3),
+            page=page,
+        )
 
     def missed(self, table: str, code: str) -> None:
         """A validation run could not be done; the run tries again."""

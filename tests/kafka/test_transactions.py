@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,6 +61,23 @@ def open_one(topics: Topics, topic: Callable[..., str], name: str) -> Iterator[t
         other.close()
         yield sink, producer
     producer.close()
+
+
+def test_the_metrics_of_a_table_show_the_transaction_that_holds_back_its_topic(
+    topics: Topics, open_one: tuple[str, TransactionalProducer], tmp_path: Path
+) -> None:
+    columns = [{"name": "id", "type": "STRING", "nullable": False}]
+    contract = {"pipeline": "shop", "table": "orders", "source": {"topic": open_one[0], "format": "json"}, "columns": columns}
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/orders.yml").write_text(json.dumps({**contract, "event_id": ["id"]}))
+    verb = [sys.executable, "-m", "ingest", "metrics", "--project", str(tmp_path), "--lake", str(tmp_path / "lake"), "--json"]
+    places = ["--checkpoints", str(tmp_path / "checkpoints"), "--bootstrap-servers", topics.servers]
+    done = subprocess.run([*verb, *places], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = {sample["name"]: sample["value"] for sample in json.loads(done.stdout)["tables"][0]["samples"]}
+    assert found["oncelake_transaction_held_offsets"] == 8
+    assert 0 < found["oncelake_transaction_age_seconds"] < 60
+    assert found["oncelake_lag_offsets"] == 0, "a read_committed reader has nothing to read"
 
 
 def test_the_states_of_a_transaction_are_listed(topics: Topics, topic: Callable[..., str], name: str, row: Callable[[], Listed]) -> None:

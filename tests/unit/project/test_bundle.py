@@ -172,7 +172,7 @@ def test_the_wheel_requires_every_imported_package_except_the_platforms() -> Non
     """The test environment has more packages, so a missing requirement would fail on a cluster first."""
     imported = imported_packages(*(bundle.ROOT / "ingest").rglob("*.py"))
     assert {"pyspark", "great-expectations"} <= imported
-    assert imported - PLATFORMS - extra("database") <= required()
+    assert imported - PLATFORMS - extra("database") - extra("lineage") <= required()
 
 
 def test_the_pipeline_needs_no_package_of_the_extra_database() -> None:
@@ -227,3 +227,11 @@ def test_the_platform_is_recognized_by_its_variable() -> None:
     assert databricks.runtime({"DATABRICKS_RUNTIME_VERSION": "17.3"}) == "17.3"
     assert databricks.runtime({"DATABRICKS_RUNTIME_VERSION": ""}) is None
     assert databricks.runtime({}) is None
+
+
+def test_only_the_command_that_sends_lineage_needs_the_extra_lineage() -> None:
+    room = bundle.ROOT / "ingest"
+    only_there = extra("lineage") - required()
+    assert only_there == {"openlineage-python"}
+    assert only_there <= imported_packages(*(room / "lineage").rglob("*.py"))
+    assert not only_there & imported_packages(*(file for file in room.rglob("*.py") if room / "lineage" not in file.parents))
