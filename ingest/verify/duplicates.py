@@ -12,21 +12,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ingest.delta.delta_sql import At, DataFusion, Engine, quoted
 from ingest.delta.stored_rows import TARGET, of_epochs
 from ingest.verify.balance import Finding
 from ingest.verify.count import SHOWN_MAX, Account
+from ingest.verify.row_hash import HALF, Hashes, row_hashes
 
-Hashes = NDArray[np.uint64]
-"""A hash of each row, shape (rows,)."""
 # The number of hashes in memory at once: 1.6 GB. A larger table takes several passes.
 AT_ONCE = 200_000_000
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-HALF = np.uint64(32)
-ALL = ~np.uint64(0)
 
 
 def doubled(engine: Engine, counted: Account, ids: Sequence[str], topics: Mapping[int, str]) -> Iterator[Finding]:
@@ -110,7 +104,7 @@ def _sorted(engine: DataFusion, sql: str, names: Sequence[str], rows: int, table
     for share in range(passes):
         hashes, size = np.empty(room, np.uint64), 0
         for batch in engine.stream(f"SELECT {', '.join(names)} FROM ({sql})", **tables):
-            some = _hashes(pa.record_batch(batch), names)
+            some = row_hashes(pa.record_batch(batch).select(names).columns)
             if passes > 1:
                 some = some[(some >> HALF) % np.uint64(passes) == share]
             hashes[size : size + some.size] = some
@@ -123,56 +117,5 @@ def _sorted(engine: DataFusion, sql: str, names: Sequence[str], rows: int, table
 def _with_hash(engine: DataFusion, sql: str, names: Sequence[str], wanted: Hashes, tables: Mapping[str, At]) -> Iterator[dict[str, Any]]:
     for batch in engine.stream(sql, **tables):
         rows = pa.record_batch(batch)
-        for at in np.flatnonzero(np.isin(_hashes(rows, names), wanted)).tolist():
+        for at in np.flatnonzero(np.isin(row_hashes(rows.select(names).columns), wanted)).tolist():
             yield {name: rows.column(name)[at].as_py() for name in rows.schema.names}
-
-
-def _hashes(batch: pa.RecordBatch, names: Sequence[str]) -> Hashes:
-    """The hash of these columns for each row. NULL hashes like 0 or an empty value."""
-    hashes = np.zeros(batch.num_rows, np.uint64)
-    for name in names:
-        hashes = _hashed(hashes, batch.column(name))
-    return hashes
-
-
-def _hashed(hashes: Hashes, column: pa.Array) -> Hashes:
-    if pa.types.is_decimal(column.type):
-        column = column.cast(pa.string())
-    elif pa.types.is_date32(column.type):
-        column = column.cast(pa.int32())
-    if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
-        numbers = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-        return _mixed(hashes, numbers.view(np.uint64))
-    return _hashed_bytes(hashes, column.cast(pa.large_binary()))
-
-
-def _hashed_bytes(hashes: Hashes, column: pa.LargeBinaryArray) -> Hashes:
-    """Hash a binary column, eight bytes of every row at a time."""
-    ends = np.frombuffer(column.buffers()[1], np.int64, len(column) + 1, column.offset * 8)
-    at, left = ends[:-1] - ends[0], np.diff(ends)
-    values = column.buffers()[2]
-    data = np.zeros(ends[-1] - ends[0] + 8, np.uint8)  # padded, so that a word can start at the last byte
-    if values is not None:
-        data[:-8] = np.frombuffer(values, np.uint8)[ends[0] : ends[-1]]
-    words: Hashes = np.ndarray((data.size - 7,), "<u8", data, strides=(1,))
-    hashes = _mixed(hashes, left.astype(np.uint64))
-    whole = int(left.min()) // 8 if left.size else 0
-    for _ in range(whole):
-        hashes = _mixed(hashes, words[at])
-        at += 8
-    left -= 8 * whole
-    if left.size and 0 < left[0] < 8 and (left == left[0]).all():  # ids of equal length, such as UUIDs, take a third of the time
-        return _mixed(hashes, words[at] & (ALL >> np.uint64(64 - 8 * left[0])))
-    rows = np.flatnonzero(left)
-    while rows.size:
-        short = left[rows]
-        hashes[rows] = _mixed(hashes[rows], words[at[rows]] & (ALL >> (8 * np.maximum(0, 8 - short)).astype(np.uint64)))
-        at += 8
-        left -= 8
-        rows = rows[short > 8]
-    return hashes
-
-
-def _mixed(hashes: Hashes, words: Hashes) -> Hashes:
-    mixed = (hashes ^ words) * MULTIPLIER
-    return mixed ^ (mixed >> HALF)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 from ingest.delta.delta_sql import At, DataFusion
-from ingest.verify import duplicates
+from ingest.verify import duplicates, row_hash
 from ingest.verify.count import SHOWN_MAX
 
 MOMENT = datetime(2025, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -59,7 +57,7 @@ def test_several_columns_form_one_event_id(tmp_path: Path) -> None:
 
 
 def test_ids_with_the_same_hash_are_distinguished_by_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "_mixed", lambda hashes, _: hashes)
+    monkeypatch.setattr(row_hash, "_mixed", lambda hashes, _: hashes)
     assert repeated(tmp_path, {"k0": pa.array(["a", "b", "c"])}) == []
     assert repeated(tmp_path, {"k0": pa.array(["a", "b", "a"])}) == [["a", "a"]]
 
@@ -69,20 +67,6 @@ def test_a_table_too_large_for_one_pass_is_read_in_several(tmp_path: Path, monke
     ids = [f"id {number}" for number in range(100)]
     assert repeated(tmp_path, {"k0": pa.array(ids)}) == []
     assert repeated(tmp_path, {"k0": pa.array([*ids, *ids[3:5]])}) == [["id 3"] * 2, ["id 4"] * 2]
-
-
-def test_texts_of_all_lengths_have_distinct_hashes() -> None:
-    """Also for a slice of an Arrow array."""
-    rng = random.Random(3)
-    texts = sorted({"".join(rng.choices("ab", k=rng.randrange(40))) for _ in range(5000)})
-    rng.shuffle(texts)
-    column = pa.array(texts)
-    hashes = duplicates._hashes(pa.record_batch({"k0": column}), ["k0"])
-    assert len(np.unique(hashes)) == len(texts)
-    assert duplicates._hashes(pa.record_batch({"k0": column[17:900]}), ["k0"]).tolist() == hashes[17:900].tolist()
-    for length in range(20):  # and in batches of texts of one length
-        those = [number for number, text in enumerate(texts) if len(text) == length]
-        assert duplicates._hashes(pa.record_batch({"k0": column.take(those)}), ["k0"]).tolist() == hashes[those].tolist()
 
 
 def test_only_the_first_few_duplicates_are_reported(tmp_path: Path) -> None:
