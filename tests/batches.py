@@ -25,21 +25,23 @@ def batch(
     transactional: bool = False,
     compression: Compression = Compression.NONE,
     marker: Marker | None = None,
+    keys: Sequence[bytes | None] | None = None,
 ) -> bytes:
     """A batch at offset `base`. `deltas` are the records' distances from it; a number means that many consecutive records.
 
     `span` is the number of offsets that the batch covers. The record at offset n has the key `n`, the value `value n`, a header and the
-    time TIME_MS + n.
+    time TIME_MS + n. `keys` replaces the records' keys.
     """
     distances = list(range(deltas)) if isinstance(deltas, int) else list(deltas)
     epoch, sequence = (0, 0) if producer != NOBODY else (-1, -1)
     builder = DefaultRecordBatchBuilder(2, compression.value, transactional, producer, epoch, sequence, 1 << 30)
-    for delta in distances:
+    for number, delta in enumerate(distances):
         n = base + delta
         if marker is not None:
             builder.append(delta, TIME_MS + n, struct.pack(">hh", 0, marker.value), struct.pack(">hi", 0, 0), [])
         else:
-            builder.append(delta, TIME_MS + n, b"%d" % n, b"value %d" % n, [("h", b"%d" % n), ("none", None)])
+            key = b"%d" % n if keys is None else keys[number]
+            builder.append(delta, TIME_MS + n, key, b"value %d" % n, [("h", b"%d" % n), ("none", None)])
     made = bytearray(builder.build())
     attributes, last = struct.unpack_from(">hi", made, DefaultRecordBatch.ATTRIBUTES_OFFSET)
     if marker is not None:
@@ -64,6 +66,7 @@ class MemoryLog:
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     reply_bytes_max: int = FETCH_BYTES
     topic: str = "memory"
+    partitions: tuple[int, ...] = (0,)
 
     def bounds(self, partition: int) -> Bounds:
         return self.bounds_

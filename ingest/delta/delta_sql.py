@@ -15,6 +15,7 @@ from ingest.runtime.errors import InvalidEnvironment
 from ingest.runtime.files import is_local, local_path
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import QueryBuilder
     from pyspark.sql import DataFrame, SparkSession
 
@@ -97,6 +98,18 @@ class Spark:
 
 
 Engine = DataFusion | Spark
+
+
+def arrow(engine: Engine, sql: str, **tables: At) -> Iterator[pa.RecordBatch]:
+    """The result as Arrow record batches. Spark collects it on the driver first. Raises Unreadable."""
+    import pyarrow as pa
+
+    if isinstance(engine, DataFusion):
+        yield from map(pa.record_batch, engine.stream(sql, **tables))
+        return
+    with unreadable():
+        found = engine.frame(sql, **tables).toArrow()
+    yield from found.to_batches()
 
 
 def engine_for(location: str, session: SparkSession | None) -> Engine:

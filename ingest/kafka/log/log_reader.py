@@ -36,6 +36,14 @@ class Log(Protocol):
         """See TopicReader.fetch."""
 
 
+class TopicLog(Log, Protocol):
+    """The log of one topic with all its partitions. TopicReader implements it."""
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The topic's partitions, ascending."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """The offsets [start, end) of one kind, and their batch, if any.
