@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.contract.problem import one_of
 from ingest.delta.delta_log import DeltaLog
@@ -53,11 +54,11 @@ class AuditedTable:
 
     @staticmethod
     def open(engine: Engine, path: str) -> AuditedTable:
-        """The table at its newest version. Raises InvalidInput TABLE_NONE, Refused LOG_TORN."""
+        """The table at its newest version. Raises InvalidInput TABLE_MISSING, Refused LOG_TORN."""
         state = DeltaLog(files_of(path, engine.session), path).state()
         if state is None:
             expected = "a folder with a _delta_log."
-            raise InvalidInput("TABLE_NONE", f"{path} is no Delta table.", expected=expected, remedy="correct the path.")
+            raise InvalidInput("TABLE_MISSING", f"{path} is no Delta table.", expected=expected, remedy="correct the path.")
         return AuditedTable(engine, At(path, state.version), dict(_fields(json.loads(state.schema)["fields"])))
 
     def known(self, column: str, option: str) -> str:
@@ -100,7 +101,7 @@ class AuditedTable:
         found: dict[int, list[Offsets]] = {}
         without = 0
         for batch in self._select(names, columns.topic, topic):
-            whole = batch.filter(pa.compute.and_(batch["p"].is_valid(), batch["o"].is_valid()))
+            whole = batch.filter(pc.and_(batch["p"].is_valid(), batch["o"].is_valid()))
             without += batch.num_rows - whole.num_rows
             partitions, offsets = (np.asarray(whole[name]) for name in ("p", "o"))
             for partition in np.unique(partitions):

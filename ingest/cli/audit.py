@@ -101,7 +101,7 @@ def audit(
         raise typer.Exit(1)
 
 
-def with_engine(location: str, ask: Callable[[Engine], T], master: str, *, with_spark: bool) -> T:
+def with_engine(location: str, ask: Callable[[Engine], T], master: str, *, with_spark: bool = False) -> T:
     """`ask(engine)` without a JVM; through Spark if `with_spark`, for a table elsewhere, or if deltalake cannot read the table."""
     import sys
 

@@ -112,6 +112,18 @@ def arrow(engine: Engine, sql: str, **tables: At) -> Iterator[pa.RecordBatch]:
     yield from found.to_batches()
 
 
+def schema(engine: Engine, table: At) -> pa.Schema:
+    """The table's columns as Arrow types. Raises Unreadable."""
+    import pyarrow as pa
+
+    with unreadable():
+        if isinstance(engine, Spark):
+            return engine.frame("SELECT * FROM {rows} LIMIT 0", rows=table).toArrow().schema
+        from deltalake import DeltaTable
+
+        return pa.schema(DeltaTable(str(local_path(table.path)), version=table.version).schema())
+
+
 def engine_for(location: str, session: SparkSession | None) -> Engine:
     """DataFusion for a location on the local disk, else Spark."""
     if is_local(location):

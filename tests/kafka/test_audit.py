@@ -172,5 +172,5 @@ def test_options_that_do_not_fit_the_table_or_the_topic_are_refused(
 
 
 def test_a_folder_without_a_table_and_a_missing_topic_are_named(ingest: Ingest, filled: str, tmp_path: Path) -> None:
-    assert ingest(str(tmp_path), "--topic", filled, "--json")[1]["error"]["code"] == "TABLE_NONE"
+    assert ingest(str(tmp_path), "--topic", filled, "--json")[1]["error"]["code"] == "TABLE_MISSING"
     assert ingest(written(tmp_path / "t", [{"id": "1"}]), "--topic", "no-such", "--json")[1]["error"]["code"] == "TOPIC_UNKNOWN"
