@@ -7,7 +7,7 @@ from importlib import import_module
 # The order of `ingest --help`: verbs by group, each with its module.
 VERBS = {
     "Pipeline": {"run": "run", "status": "status", "seek": "seek", "plan": "plan", "apply": "plan", "doctor": "doctor", "jars": "doctor"},
-    "Proof": {"verify": "verify", "audit": "audit", "compare": "compare"},
+    "Proof": {"verify": "verify", "audit": "audit", "compare": "compare", "proof": "proof", "totals": "totals", "audited": "audited"},
     "Watch": {"metrics": "metrics", "lineage": "lineage"},
     "Quality and SQL": {"check": "check", "suggest": "check", "sql": "sql"},
     "Kafka": {"log": "log", "transactions": "transactions"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterable
@@ -13,11 +14,13 @@ from ingest.cli import options as o
 from ingest.cli.app import app, print_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from ingest.contract.definition import Contract
+    from ingest.quality.control_total import TotalLine, Totals
     from ingest.quality.suite import Suite
     from ingest.quality.validation import Checked
     from ingest.runtime.places import Places
@@ -30,10 +33,13 @@ def check(
     project: o.Project = o.PROJECT_DEFAULT,
     lake: o.Lake = o.LAKE_DEFAULT,
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    figures: o.Figures = None,
+    figures_topic: o.FiguresTopic = None,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Validate tables with their Great Expectations suites. Exit 1: a critical expectation failed."""
+    """Validate tables with their Great Expectations suites. Exit 1: a critical expectation failed, or a control total differs."""
     from ingest.contract.definition import load_contracts
     from ingest.quality.suite import load_suites
     from ingest.runtime import spark
@@ -42,11 +48,33 @@ def check(
     contracts = load_contracts(project, tables or [])
     suites = load_suites(project, contracts, named=bool(tables))
     say_unchecked(contracts)
+    given = figures_by_table([suite.contract for suite in suites], figures, figures_topic, bootstrap_servers)
     with spark.session(master, spark_log(lake, "check")) as session:
         tables_at = [(suite, Places(lake, checkpoints, suite.contract.pipeline, suite.contract.table)) for suite in suites]
-        code = check_all(session, tables_at, everything=everything, as_json=as_json)
+        code = check_all(session, tables_at, everything=everything, as_json=as_json, figures=given)
     if code:
         sys.exit(code)
+
+
+def figures_by_table(
+    contracts: Sequence[Contract], file: Path | None, topic: str | None, bootstrap_servers: str
+) -> Mapping[str, Mapping[str, Totals]]:
+    """The figures of the one table that they are for, by its name; empty if none were given. Raises InvalidInput OPTIONS_CONTRADICT."""
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.quality.figures import contract_with_totals, read_figures
+    from ingest.runtime.errors import InvalidInput
+
+    if file is None and topic is None:
+        return {}
+    if file is not None and topic is not None:
+        raise InvalidInput(
+            "OPTIONS_CONTRADICT",
+            f"--figures {file} and --figures-topic {topic} were given together.",
+            expected="the figures from one place.",
+            remedy="leave one of them out.",
+        )
+    contract = contract_with_totals(contracts)
+    return {contract.name: read_figures(contract, file, topic, KafkaOptions.from_environment(bootstrap_servers))}
 
 
 def say_unchecked(contracts: Sequence[Contract]) -> None:
@@ -56,7 +84,14 @@ def say_unchecked(contracts: Sequence[Contract]) -> None:
             print(f"note: {contract.name} is not checked: its contract names no suite", file=sys.stderr, flush=True)
 
 
-def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, everything: bool, as_json: bool) -> int:
+def check_all(
+    session: SparkSession,
+    tables: Sequence[tuple[Suite, Places]],
+    *,
+    everything: bool,
+    as_json: bool,
+    figures: Mapping[str, Mapping[str, Totals]] | None = None,
+) -> int:
     """Check the tables in turn, print the results and return the exit code. One table's error does not stop the others."""
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.pipeline.table_query import stopped
@@ -69,7 +104,7 @@ def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, 
     errors: dict[str, IngestError] = {}
     for suite, places in tables:
         try:
-            found.append(check_table(session, suite, places, everything=everything))
+            found.append(check_table(session, suite, places, everything=everything, figures=(figures or {}).get(places.name)))
         except IngestError as error:
             errors[places.name] = error
         except Exception as error:
@@ -77,9 +112,9 @@ def check_all(session: SparkSession, tables: Sequence[tuple[Suite, Places]], *, 
                 raise
             named = stopped(suite.contract, KafkaOptions.from_environment(""), error)
             errors[places.name] = not_done(suite, error) if named.code == "QUERY_FAILED" else named
-    ok = not errors and not any(each.critical for each in found)
+    ok = not errors and all(each.passed for each in found)
     print_verdict("check", found, errors, ok=ok, as_json=as_json, as_row=as_row, show=print_checked)
-    return most_severe([*(failed.exit_code for failed in errors.values()), *(1 for each in found if each.critical)])
+    return most_severe([*(failed.exit_code for failed in errors.values()), *(1 for each in found if not each.passed)])
 
 
 @app.command()
@@ -120,11 +155,13 @@ def as_row(checked: Checked) -> dict[str, Any]:
     page = str(checked.page) if checked.page else None
     return {
         "table": checked.table,
-        "ok": not checked.critical,
+        "ok": checked.passed,
         "scope": scope,
         "expectations": rows,
         "page": page,
         "page_note": checked.page_note,
+        "totals": [total_row(each) for each in checked.totals],
+        **dataclasses.asdict(checked.state),
         "seconds": checked.seconds,
     }
 
@@ -132,7 +169,7 @@ def as_row(checked: Checked) -> dict[str, Any]:
 def print_checked(checked: Checked) -> None:
     """Print the verdict, the rows that the check covered, the failed expectations with event ids, and the path of the page."""
     scope, failed = checked.scope, checked.failed
-    verdict = "FAILED" if checked.critical else "passed with warnings" if failed else "passed"
+    verdict = "FAILED" if not checked.passed else "passed with warnings" if failed else "passed"
     if scope.after is None:
         covered = f"all rows at version {scope.version} ({scope.why})"
     elif not scope.slices:
@@ -146,10 +183,34 @@ def print_checked(checked: Checked) -> None:
     print(f"{checked.table}: {verdict} ({passed} of {len(checked.rows)} expectations; {covered}; {checked.seconds:.1f} s)")
     for line in failures(checked):
         print(f"  {line}")
+    for each in checked.totals:
+        if each.is_found:
+            print(f"  ! control total {total_text(each)}")
+    if checked.state.held:
+        print(f"  the audited version is held back since {checked.state.held.since}: ingest audited show {checked.table}")
     if checked.page:
         print(f"  page: {checked.page}" + (f" ({checked.page_note})" if checked.page_note else ""))
     elif checked.page_note:
         print(f"  page: {checked.page_note}")
+
+
+def total_row(line: TotalLine) -> dict[str, Any]:
+    """A figure in the JSON document: decimals as text."""
+    figures = {"ours": line.ours, "theirs": line.theirs, "difference": line.difference}
+    decimals = {name: None if each is None else format(each, "f") for name, each in figures.items()}
+    return {**dataclasses.asdict(line), "day": line.day and line.day.isoformat(), **decimals}
+
+
+def total_text(line: TotalLine) -> str:
+    """A figure as one line: total, day, group, column, and both sides if there is something to compare."""
+    from ingest.runtime.printable import printable
+
+    group = "".join(f" {printable(str(value))}" for value in line.group.values())
+    ours, theirs, difference = ("–" if each is None else f"{each:,f}" for each in (line.ours, line.theirs, line.difference))
+    compared = (
+        f"ours {ours}" if line.theirs is None and line.difference is None else f"ours {ours}, theirs {theirs}, difference {difference}"
+    )
+    return f"{line.total} {line.day or 'without a day'}{group} {line.column}: {compared} ({line.verdict})"
 
 
 def failures(checked: Checked) -> Iterable[str]:

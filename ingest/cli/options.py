@@ -17,6 +17,10 @@ Master = Annotated[str, typer.Option("--master", envvar="INGEST_MASTER", help="S
 DatabaseUrl = Annotated[
     str, typer.Option("--database-url", envvar="INGEST_DATABASE_URL", help="PostgreSQL as a SQLAlchemy URL.", show_default=False)
 ]
+Figures = Annotated[
+    Path | None, typer.Option("--figures", help="Figures for the control totals: a CSV or NDJSON file (.csv, .ndjson, .jsonl).")
+]
+FiguresTopic = Annotated[str | None, typer.Option("--figures-topic", help="Figures as a topic: JSON, the newest record of each key.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 
 PROJECT_DEFAULT = Path(".")

@@ -66,8 +66,8 @@ def sql(
     master: o.Master = o.MASTER_DEFAULT,
     as_json: Annotated[bool, typer.Option(JSON, help="The same as --format json.")] = False,
 ) -> None:
-    """Query the project's tables in SQL, without Spark. Tables: <table>, <table>__quarantine, <table>__ledger and
-    <table>__quality. Statements only read.
+    """Query the project's tables in SQL, without Spark. Tables: <table>, <table>__audited, <table>__quarantine,
+    <table>__ledger and <table>__quality. Statements only read.
     """
     from ingest.cli.progress import unread
     from ingest.contract.definition import load_contracts

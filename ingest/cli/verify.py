@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ingest.contract.definition import Contract
+    from ingest.delta.delta_sql import Engine
     from ingest.kafka.topic import Topic
     from ingest.runtime.errors import IngestError
     from ingest.runtime.places import Places
     from ingest.verify.against_kafka import Reread
     from ingest.verify.count import TableRows
     from ingest.verify.verdict import Verified
+
+T = TypeVar("T")
 
 
 @app.command()
@@ -41,22 +45,50 @@ def verify(
 ) -> None:
     """Count the rows of every batch and compare them with offsets and ledger. Exit 1: the balance does not hold."""
     from ingest.contract.definition import load_contracts
+    from ingest.runtime.errors import most_severe
+
+    contracts = load_contracts(project, tables or [])
+    kafka = bootstrap_servers if against_kafka else None
+    found, errors = verify_tables(
+        contracts, lake, checkpoints, kafka, "verify", lambda *given: given[-1], with_spark=with_spark, master=master
+    )
+    ok = not errors and not any(each.findings for each in found)
+    print_verdict("verify", found, errors, ok=ok, as_json=as_json, as_row=as_row, show=print_balance)
+    if not ok:
+        sys.exit(most_severe([*(failed.exit_code for failed in errors.values()), *(1 for each in found if each.findings)]))
+
+
+def verify_tables(
+    contracts: Sequence[Contract],
+    lake: str,
+    checkpoints: str,
+    bootstrap_servers: str | None,
+    verb: str,
+    then: Callable[[Engine, Contract, Places, Verified], T],
+    *,
+    with_spark: bool,
+    master: str,
+) -> tuple[list[T], dict[str, IngestError]]:
+    """Verify the tables in turn: the results of `then`, and the errors by table. With `bootstrap_servers` the topics are read again.
+
+    `then` gets each verified table while the engine that counted it can still be used; an IngestError of it is the table's error. One
+    table's error does not stop the others. Raises the error of the first table if every topic is unreachable.
+    """
     from ingest.delta import delta_sql
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import describe
     from ingest.runtime import spark
-    from ingest.runtime.errors import IngestError, most_severe
+    from ingest.runtime.errors import IngestError
     from ingest.runtime.files import environment_error, is_local
     from ingest.runtime.places import Places, spark_log
     from ingest.verify.against_kafka import against_kafka as reread
     from ingest.verify.verdict import verify as verify_table
 
-    contracts = load_contracts(project, tables or [])
-    kafka = KafkaOptions.from_environment(bootstrap_servers)
-    found: list[Verified] = []
+    kafka = KafkaOptions.from_environment(bootstrap_servers or "")
+    found: list[T] = []
     errors: dict[str, IngestError] = {}
     topics: dict[str, Topic] = {}
-    for contract in contracts if against_kafka else ():
+    for contract in contracts if bootstrap_servers is not None else ():
         try:
             topics[contract.name] = describe(kafka, contract.source.topic)  # fail before the seconds that Spark takes
         except IngestError as error:
@@ -69,7 +101,7 @@ def verify(
     def session() -> SparkSession:
         """Start Spark on the first call: it takes half a minute, and most runs of `ingest verify` do not need it."""
         if not sessions:
-            sessions.append(spark.start(master, spark_log(lake, "verify")))
+            sessions.append(spark.start(master, spark_log(lake, verb)))
         return sessions[0]
 
     def proven(contract: Contract, places: Places) -> tuple[delta_sql.Engine, Verified]:
@@ -82,15 +114,15 @@ def verify(
 
     try:
         for contract in contracts:
-            if against_kafka and contract.name not in topics:
+            if contract.name in errors:
                 continue
             places = Places(lake, checkpoints, contract.pipeline, contract.table)
             try:
                 engine, seen = proven(contract, places)
-                if against_kafka:
+                if bootstrap_servers is not None:
                     again = reread(engine, session, contract, places, kafka, topics[contract.name], seen.rows)
                     seen = dataclasses.replace(seen, kafka=again, findings=(*seen.findings, *again.findings))
-                found.append(seen)
+                found.append(then(engine, contract, places, seen))
             except IngestError as error:
                 errors[contract.name] = error
             except Exception as error:
@@ -102,10 +134,7 @@ def verify(
     finally:
         for started in sessions:
             spark.end(started)
-    ok = not errors and not any(each.findings for each in found)
-    print_verdict("verify", found, errors, ok=ok, as_json=as_json, as_row=as_row, show=print_balance)
-    if not ok:
-        sys.exit(most_severe([*(failed.exit_code for failed in errors.values()), *(1 for each in found if each.findings)]))
+    return found, errors
 
 
 def print_kafka(reread: Reread) -> None:
@@ -152,9 +181,7 @@ def print_balance(verified: Verified) -> None:
 
 def _sum(written: str, held: TableRows) -> str:
     """The number of rows found, as the sum of the rows that batches wrote (labelled `written`) and the differences since."""
-    less = {"removed": held.removed, "replaced by a re-read": held.replaced, "missing": held.missing}
-    more = {"too many": held.surplus, "uncommitted": held.uncommitted}
-    parts = [f" - {name} {number:,}" for name, number in less.items() if number] + [
-        f" + {name} {number:,}" for name, number in more.items() if number
+    parts = [f" - {name} {number:,}" for name, number in held.less.items() if number] + [
+        f" + {name} {number:,}" for name, number in held.more.items() if number
     ]
     return f"{held.found:>14,} = {written} {held.put:,}{''.join(parts)}"

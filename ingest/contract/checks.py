@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ingest.contract.parts import Column, EventId, Layout, Rule
+from ingest.contract.parts import Column, ControlTotal, EventId, Layout, Rule
 from ingest.contract.problem import Problem, one_of, shown
 from ingest.contract.row_rule import rule_problems
-from ingest.contract.sql_type import SqlType
+from ingest.contract.sql_type import Decimal, SqlType
 from ingest.contract.sql_type_parser import parse_type
 from ingest.contract.table_property import property_problem
 
@@ -38,6 +38,10 @@ EVENT_ID_KINDS = ("STRING", *_WHOLE_NUMBERS, "DECIMAL", "DATE", "TIMESTAMP", "BI
 EVENT_TIME_KINDS = ("TIMESTAMP", "TIMESTAMP_NTZ", "DATE")
 PARTITION_KINDS = ("STRING", "BOOLEAN", *_WHOLE_NUMBERS, "DECIMAL", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 CLUSTER_KINDS = ("STRING", *_WHOLE_NUMBERS, "DECIMAL", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
+TOTAL_KINDS = (*_WHOLE_NUMBERS, "DECIMAL")
+TOTAL_DIGITS_MAX = 28  # the sum has ten digits more, and a DECIMAL has at most 38: ten thousand million rows cannot overflow it
+GROUP_KINDS = ("STRING", "BOOLEAN", *_WHOLE_NUMBERS, "DATE")
+FIGURE_KEYS = ("total", "day", "rows")  # the keys of a figure besides its columns
 CLUSTER_COLUMNS_MAX = 4  # Delta's limit for liquid clustering
 
 _WHY_NO_EVENT_ID = {
@@ -60,6 +64,7 @@ class Parts:
     unknown_fields: str | None = None
     layout: Layout | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    control_totals: tuple[tuple[int, ControlTotal], ...] = ()
 
     def types(self) -> dict[str, SqlType | None] | None:
         """The type of each column of the event, None for an unreadable column. The result is None if the columns are unknown."""
@@ -80,6 +85,7 @@ def cross_problems(parts: Parts) -> list[Problem]:
         _unknown_fields,
         _layout,
         _properties,
+        _control_totals,
     )
     return [problem for check in checks for problem in check(parts)]
 
@@ -194,6 +200,33 @@ def _properties(parts: Parts) -> Iterator[Problem]:
     for key in parts.properties:
         if problem := property_problem(key):
             yield Problem(("properties", key), *problem)
+
+
+def _control_totals(parts: Parts) -> Iterator[Problem]:
+    if parts.control_totals and parts.format == "raw":
+        yield Problem(("control_totals",), "control totals with format raw", "no control_totals: raw records have no columns to add up")
+        return
+    sensitive = {name for _, name, column in parts.columns or () if column and column.sensitive}
+    types, seen = parts.types(), set[str]()
+    for index, total in parts.control_totals:
+        at: tuple[str | int, ...] = ("control_totals", index)
+        if total.name in seen:
+            yield Problem((*at, "name"), f"control total {shown(total.name)} appears twice", "each name once")
+        seen.add(total.name)
+        for key, names, kinds in (("sum", total.sum, TOTAL_KINDS), ("by", total.by, GROUP_KINDS)):
+            for number, name in enumerate(names):
+                loc = (*at, key, number)
+                if name in names[:number] or name in FIGURE_KEYS:
+                    yield Problem(loc, f"column {shown(name)} appears twice, or is a key of every figure", "other columns, each once")
+                if name in sensitive:
+                    yield Problem(loc, f"column {shown(name)} is sensitive, and totals are printed", "a column that is not")
+                if types is None:
+                    continue
+                yield from _column_of(loc, name, types, kinds)
+                if isinstance(sql_type := types.get(name), Decimal) and sql_type.precision > TOTAL_DIGITS_MAX:
+                    yield Problem(loc, f"column {shown(name)} has {sql_type.precision} digits", f"at most {TOTAL_DIGITS_MAX} digits")
+        if types is not None:
+            yield from _column_of((*at, "day"), total.day, types, EVENT_TIME_KINDS)
 
 
 def _column_of(loc: tuple[str | int, ...], name: str, types: Mapping[str, SqlType | None], kinds: tuple[str, ...]) -> Iterator[Problem]:

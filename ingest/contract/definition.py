@@ -7,7 +7,6 @@ stores the contract's `hash`, which identifies the rules that decoded the batch 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -20,6 +19,7 @@ from ingest.contract.contract_file import ContractFile, read_contract_file
 from ingest.contract.parts import (
     EVENT_ID_EXPECTED,
     Column,
+    ControlTotal,
     EventId,
     EventIdText,
     Layout,
@@ -36,6 +36,7 @@ from ingest.contract.problem import ContractInvalid, LocatedProblem, Problem, on
 from ingest.contract.salvage import parts_of, problems_of
 from ingest.contract.sql_type import ddl
 from ingest.contract.table_property import Properties, PropertiesText
+from ingest.runtime.canonical_json import canonical_json
 from ingest.runtime.errors import InvalidInput
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Column",
     "Contract",
     "ContractInvalid",
+    "ControlTotal",
     "EventId",
     "Layout",
     "Properties",
@@ -88,8 +90,13 @@ class Contract(Part):
     layout: Layout = Field(default=Layout(), description="a mapping with partition_by or cluster_by")
     properties: PropertiesText = Field(default_factory=Properties, description="a mapping of Delta table properties")
     suite: Suite | None = Field(default=None, description="a path below the project that ends in .json, such as expectations/orders.json")
-    quality: Literal["report", "stop"] = Field(
-        default="report", description="report (the default) or stop: the effect of a failed critical expectation on a run with --check"
+    quality: Literal["warn", "hold", "stop", "report"] = Field(
+        default="warn",
+        description="warn (the default; report is its old name), hold (the audited version stays back until it is released) or stop "
+        "(hold, and a run with --check ends): what a failed check does",
+    )
+    control_totals: Annotated[tuple[ControlTotal, ...], _LIST] = Field(
+        default=(), description="a list of control totals, each {name, sum, by, day, tolerance}"
     )
 
     _path: Path | None = PrivateAttr(default=None)
@@ -111,6 +118,7 @@ class Contract(Part):
             unknown_fields=self.unknown_fields,
             layout=self.layout,
             properties=self.properties,
+            control_totals=tuple(enumerate(self.control_totals)),
         )
 
     @property
@@ -129,8 +137,8 @@ class Contract(Part):
 
         Included: pipeline, table, topic, format, isolation level, columns (order, name, type, nullable), event id, event time, mode,
         rules, unknown fields, conflicts. Excluded: all comments and descriptions, starting offsets (after the first start the table
-        decides), batch size, quarantine limit, layout, properties, suite, sensitive, quality. A key that a later version adds is
-        included only if it differs from its default, so that the hashes of old contracts do not change.
+        decides), batch size, quarantine limit, layout, properties, suite, sensitive, quality, control totals. A key that a later version
+        adds is included only if it differs from its default, so that the hashes of old contracts do not change.
         """
         deciding: dict[str, Any] = {
             "pipeline": self.pipeline,
@@ -145,21 +153,17 @@ class Contract(Part):
         }
         if self.conflicts != "batch":
             deciding["conflicts"] = self.conflicts
-        return hashlib.sha256(_canonical(deciding).encode()).hexdigest()[:HASH_CHARACTERS]
+        return hashlib.sha256(canonical_json(deciding).encode()).hexdigest()[:HASH_CHARACTERS]
 
     def to_json(self) -> str:
         """The whole contract as canonical JSON (sorted keys, no spaces); equal contracts give equal text."""
-        return _canonical(self.model_dump(mode="json", exclude_none=True))
+        return canonical_json(self.model_dump(mode="json", exclude_none=True))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Contract) and self.to_json() == other.to_json()
 
     def __hash__(self) -> int:
         return hash(self.to_json())
-
-
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def load_contracts(project: Path, names: Sequence[str] = ()) -> tuple[Contract, ...]:

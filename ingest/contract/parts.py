@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 NAME = r"[a-z][a-z0-9_]*"
 COLUMN_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-BESIDE_PIPELINES = ("docs", "logs")  # folders for the pages of checks and for Spark's output, beside the pipelines' tables
+BESIDE_PIPELINES = ("docs", "logs", "proofs")  # folders beside the pipelines' tables: pages of checks, Spark's output, proof files
+TOLERANCE = r"[0-9]+(\.[0-9]+)?"
 TOPIC_NAME = r"[a-zA-Z0-9._-]{1,249}"  # Kafka: org.apache.kafka.common.internals.Topic
 
 Text = Annotated[str, Strict()]
@@ -182,6 +183,29 @@ class Rule(Part):
 
     name: Name = Field(description="a name of a-z, 0-9 and _ that starts with a letter; the quarantine reports a broken rule by this name")
     check: Text = Field(description="a deterministic Spark SQL predicate over this table's columns, such as amount >= 0")
+
+
+def _tolerance(value: str) -> str:
+    if not re.fullmatch(TOLERANCE, value):
+        raise refusal(f"{shown(value)} is not a tolerance", "a decimal number in quotes, such as '0.00'")
+    return value
+
+
+Tolerance = Annotated[str, Strict(), AfterValidator(_tolerance), Field(json_schema_extra={"pattern": f"^{TOLERANCE}$"})]
+
+
+class ControlTotal(Part):
+    """Sums of columns by day and group, for comparison with figures of another system. It decides nothing about a record."""
+
+    name: Name = Field(description="a name of a-z, 0-9 and _ that starts with a letter; the figures refer to it")
+    sum: Annotated[tuple[Text, ...], Strict(False)] = Field(
+        min_length=1, description="a list of columns of whole numbers or of DECIMAL with at most 28 digits"
+    )
+    by: Annotated[tuple[Text, ...], Strict(False)] = Field(
+        default=(), description="a list of columns of type STRING, BOOLEAN, DATE or a whole number that form the groups of a day"
+    )
+    day: Text = Field(description="the name of a TIMESTAMP, TIMESTAMP_NTZ or DATE column; its day (UTC) is the day of the row")
+    tolerance: Tolerance = Field(default="0", description="the largest difference that is accepted, in quotes, such as '0.00' (default 0)")
 
 
 class QuarantineLimit(Part):

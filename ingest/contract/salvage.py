@@ -8,7 +8,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from ingest.contract.checks import Parts
-from ingest.contract.parts import Column, EventIdText, Layout, Rule
+from ingest.contract.parts import Column, ControlTotal, EventIdText, Layout, Rule
 from ingest.contract.problem import Loc, Problem, one_of, shown
 from ingest.contract.table_property import PropertiesText
 
@@ -54,7 +54,7 @@ def _field_at(model: type[BaseModel], loc: Loc) -> tuple[type[BaseModel], FieldI
 
 def parts_of(data: dict[str, Any]) -> Parts:
     """The parts of a document that are valid by themselves. The others are left out, and `problems_of` reports them."""
-    source, columns, rules = data.get("source"), data.get("columns", []), data.get("rules", [])
+    source, columns, rules = data.get("source"), data.get("columns", []), data.get("rules")
     format_given = source.get("format") if isinstance(source, dict) else None
     event_time, unknown_fields = data.get("event_time"), data.get("unknown_fields")
     named = [(i, c["name"], _attempt(Column, c)) for i, c in enumerate(columns) if _has_name(c)] if isinstance(columns, list) else None
@@ -63,11 +63,17 @@ def parts_of(data: dict[str, Any]) -> Parts:
         columns=tuple(named) if named is not None and (named or not columns) else None,
         event_id=_attempt(EventIdText, data["event_id"]) if "event_id" in data else None,
         event_time=event_time if isinstance(event_time, str) else None,
-        rules=tuple((i, rule) for i, given in enumerate(rules) if (rule := _attempt(Rule, given))) if isinstance(rules, list) else (),
+        rules=_each(Rule, rules),
         unknown_fields=unknown_fields if isinstance(unknown_fields, str) else None,
         layout=_attempt(Layout, data.get("layout", {})),
         properties=_attempt(PropertiesText, data.get("properties", {})) or {},
+        control_totals=_each(ControlTotal, data.get("control_totals")),
     )
+
+
+def _each(kind: Any, given: Any) -> tuple[tuple[int, Any], ...]:
+    """The valid elements of a list, with their indexes."""
+    return tuple((i, made) for i, each in enumerate(given) if (made := _attempt(kind, each))) if isinstance(given, list) else ()
 
 
 def _has_name(column: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Checks of the rows in the tables: Great Expectations suites, their pages and the table of results."""
+"""Checks of the rows in the tables: Great Expectations suites, control totals, their results, and the audited version that follows."""
 
 import sys
 from importlib.machinery import ModuleSpec

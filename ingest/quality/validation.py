@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import time
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -19,10 +19,12 @@ from ingest.contract.columns import event_id_columns, target_columns
 from ingest.contract.sql_type import ddl
 from ingest.delta import writer as commits
 from ingest.delta.delta_log import DeltaLog
-from ingest.delta.delta_sql import engine_for
+from ingest.delta.delta_sql import At, asked, engine_for
 from ingest.ledger.batch_history import batch_history
 from ingest.pipeline import table_lock
-from ingest.quality import gx, pages
+from ingest.quality import audited_version, gx, pages
+from ingest.quality.audited_version import AuditState
+from ingest.quality.control_total import TotalLine, Totals, control_totals, lines
 from ingest.quality.scope import Last, Scope, Slice, decide
 from ingest.quality.suite import Expected, Suite
 from ingest.quality.validation_result import SCHEMA_VERSION, QualityRow, all_scrubbed, as_columns, passed
@@ -45,7 +47,10 @@ COUNT = Expected(-1, _COUNT["type"], _COUNT["kwargs"], "info", (), whole=True, e
 
 @dataclass(frozen=True)
 class Checked:
-    """A validation run of one table; `page` is its Data Docs page, if one was written, `page_note` a note about it for the user."""
+    """A validation run of one table; `page` is its Data Docs page, if one was written, `page_note` a note about it for the user.
+
+    `totals` are the control totals, if figures were given. `state` is the audited version after the run.
+    """
 
     table: str
     scope: Scope
@@ -53,6 +58,8 @@ class Checked:
     page: Path | None
     page_note: str | None
     seconds: float
+    totals: tuple[TotalLine, ...] = ()
+    state: AuditState = field(default_factory=AuditState)
 
     @property
     def failed(self) -> tuple[QualityRow, ...]:
@@ -65,16 +72,32 @@ class Checked:
         """The critical expectations that failed."""
         return tuple(row for row in self.failed if row.severity == "critical")
 
+    @property
+    def passed(self) -> bool:
+        """Whether no critical expectation failed, and no control total differs."""
+        return not self.critical and not any(each.is_found for each in self.totals)
 
-def check(session: SparkSession, suite: Suite, places: Places, *, everything: bool = False, at_work: bool = False) -> Checked:
+
+def check(
+    session: SparkSession,
+    suite: Suite,
+    places: Places,
+    *,
+    everything: bool = False,
+    at_work: bool = False,
+    figures: Mapping[str, Totals] | None = None,
+) -> Checked:
     """Validate the target with `suite`: all rows (`everything`), or those that were added since the last run.
 
     `at_work` is for a check during a run: expectations that always cover the whole table are left out, unless all rows are checked
-    anyway, and a page is written only if something failed. Raises InvalidInput TABLE_MISSING, Refused LOCKED.
+    anyway, and a page is written only if something failed. With `figures` the control totals of the same version are compared, too. A
+    check that passes makes its version the audited one, unless it was done at work; a failed one may hold that back.
+    Raises InvalidInput TABLE_MISSING, Refused LOCKED, InvalidEnvironment AUDITED_DAMAGED.
     """
     started, run_at = time.monotonic(), datetime.now(UTC)
     contract = suite.contract
-    log = DeltaLog(files_of(places.lake, session), places.target)
+    files = files_of(places.lake, session)
+    log = DeltaLog(files, places.target)
     state = log.state()
     if state is None:
         raise InvalidInput(
@@ -124,7 +147,15 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
         )
         for expected, covered, result in results
     ]
+    compared: list[TotalLine] = []
+    if figures is not None:
+        at = At(places.target, scope.version)
+        compared = lines(contract, asked(places.target, session, lambda engine: control_totals(engine, contract, at)), figures)
     page, note = None, None
+    outcome = Checked(contract.name, scope, tuple(rows), None, None, 0.0, tuple(compared))
+    if not outcome.passed and contract.quality in audited_version.HOLDING:
+        # Before the results: the next check covers rows again only if these are not stored, and it must not pass without them.
+        audited_version.failed(files, places, state.snapshot, run_id, why_failed(outcome))
     if rows:
         with table_lock.alone(session, places.lake, f"{places.root}/.quality"):
             if not at_work or not all(row.success for row in rows):
@@ -141,7 +172,16 @@ def check(session: SparkSession, suite: Suite, places: Places, *, everything: bo
                     note = f"{NOT_RENDERED} ({type(error).__name__})"
                 rows = [dataclasses.replace(row, page=str(page)) for row in rows] if page else rows
             commits.append_quality(session, contract, places, [tuple(dataclasses.asdict(row).values()) for row in rows])
-    return Checked(contract.name, scope, tuple(rows), page, note, time.monotonic() - started)
+    if outcome.passed and not at_work:
+        audited_version.passed(files, places, state.snapshot, run_id)
+    audited, seconds = audited_version.audit_state(files, places), time.monotonic() - started
+    return dataclasses.replace(outcome, rows=tuple(rows), page=page, page_note=note, seconds=seconds, state=audited)
+
+
+def why_failed(checked: Checked) -> str:
+    """The failed critical expectations and the control totals that differ, by name."""
+    names = [f"{row.expectation} ({row.column})" if row.column else row.expectation for row in checked.critical]
+    return ", ".join([*names, *dict.fromkeys(f"control total {each.total}" for each in checked.totals if each.is_found)])
 
 
 def ledger_rows(session: SparkSession | None, places: Places, version: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -77,14 +78,23 @@ class LocalFiles:
 
     def write(self, path: str, data: bytes) -> None:
         """Write `data` to `path` atomically, replacing any existing file: a temporary file, fsync, rename."""
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        _temporary(Path(path), data).replace(path)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a new file atomically. False if `path` exists already; then nothing changes, even if two processes try at once."""
+        temporary = _temporary(Path(path), data)
+        try:
+            os.link(temporary, path)  # unlike a rename it never replaces a file
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+        folder = os.open(Path(path).parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return True
 
     def parquet(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         """The rows of a Parquet file as JSON-like values, with the struct `columns` that it has; rows with only nulls are left out."""
@@ -161,6 +171,16 @@ class HadoopFiles:
         stream.write(bytearray(data))
         stream.close()
 
+    def create(self, path: str, data: bytes) -> bool:
+        """A rename, which HDFS and ABFS do atomically. On S3 two processes must not create the same file at once."""
+        system, hadoop_path = self._resolve(path)
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+        self.write(temporary, data)
+        done = not system.exists(hadoop_path) and bool(system.rename(self._resolve(temporary)[1], hadoop_path))  # type: ignore[attr-defined]
+        if not done:
+            self.remove(temporary)
+        return done
+
     def parquet(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         frame = self._session.read.parquet(path)
         has = [name for name in columns if name in frame.columns]
@@ -175,6 +195,17 @@ class HadoopFiles:
 
 
 Files = LocalFiles | HadoopFiles
+
+
+def _temporary(target: Path, data: bytes) -> Path:
+    """A file beside `target` with this content, which is on the disk."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return temporary
 
 
 def is_local(location: str) -> bool:

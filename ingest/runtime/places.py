@@ -75,6 +75,11 @@ class Places:
         return f"{self.root}/quality"
 
     @property
+    def audited(self) -> str:
+        """The folder of numbered files that say which version of the target is audited."""
+        return f"{self.root}/audited"
+
+    @property
     def checkpoint(self) -> str:
         """The folder of the table's checkpoints, one per epoch."""
         return f"{self.checkpoints}/{self.pipeline}/{self.table}"
@@ -102,6 +107,12 @@ def refuse_nested(places: Places) -> None:
 def pages_folder(places: Places) -> Path:
     """The folder for a table's Data Docs: under a local lake, else in the working folder, because GX writes plain files."""
     parent = local_path(places.lake) / "docs" if is_local(places.lake) else Path("data_docs").resolve()
+    return parent / places.pipeline / places.table
+
+
+def proofs_folder(places: Places) -> Path:
+    """The folder of a table's proof files: under a local lake, else in the working folder, because a chain needs a disk's hard links."""
+    parent = local_path(places.lake) / "proofs" if is_local(places.lake) else Path("proofs").resolve()
     return parent / places.pipeline / places.table
 
 

@@ -11,19 +11,22 @@ from typing import Literal
 from ingest.contract.definition import Contract
 from ingest.contract.problem import one_of
 from ingest.delta.delta_log import DeltaLog
+from ingest.quality.audited_version import audit_state
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import Files
 from ingest.runtime.places import Places
 
-Kind = Literal["target", "quarantine", "ledger", "quality"]
-KINDS: tuple[Kind, ...] = ("target", "quarantine", "ledger", "quality")
+Kind = Literal["target", "quarantine", "ledger", "quality", "audited"]
+KINDS: tuple[Kind, ...] = ("target", "quarantine", "ledger", "quality", "audited")
 NOT_MADE = "no run has created it yet"
 NOT_CHECKED = "no check has created it yet: `ingest check` does"
+NOT_AUDITED = "no check has passed yet: `ingest check` records the version"
+AUDITED_NOW = "only the present audited version is known; `ingest audited show --history` lists the former ones, for --at VERSION"
 
 
 @dataclass(frozen=True)
 class LakeTable:
-    """One Delta table; `version` None means the newest."""
+    """One Delta table; `version` None means the newest. Kind `audited` is the target at its audited version."""
 
     pipeline: str
     table: str
@@ -98,11 +101,27 @@ def catalog(contracts: Iterable[Contract], lake: str, files: Files) -> Catalog:
         root = Places(lake, "", contract.pipeline, contract.table).root
         for kind in KINDS:
             table = LakeTable(contract.pipeline, contract.table, kind, f"{root}/{kind}")
-            if DeltaLog(files, table.path).exists():
+            if kind == "audited":
+                version, reason = _audited(Places(lake, "", contract.pipeline, contract.table), files)
+                if version is None:
+                    absent.append((table.full, reason))
+                else:
+                    tables.append(replace(table, path=f"{root}/target", version=version))
+            elif DeltaLog(files, table.path).exists():
                 tables.append(table)
             else:
                 absent.append((table.full, NOT_CHECKED if kind == "quality" else NOT_MADE))
     return Catalog(tuple(tables), tuple(absent))
+
+
+def _audited(places: Places, files: Files) -> tuple[int | None, str]:
+    """The audited version, if the log still has its commit; else None with the reason."""
+    audited = audit_state(files, places).audited
+    if audited is None:
+        return None, NOT_AUDITED
+    if DeltaLog(files, places.target).stamp(audited.version) != audited.stamp:
+        return None, f"the log no longer has its version {audited.version}: `ingest audited show` says why"
+    return audited.version, ""
 
 
 def at_version(known: Catalog, name: str, version: int, files: Files) -> Catalog:
@@ -127,7 +146,7 @@ def at_time(known: Catalog, moment: datetime, files: Files) -> Catalog:
     then: list[LakeTable] = []
     absent = list(known.absent)
     for table in known.tables:
-        version, reason = _version_at(DeltaLog(files, table.path), moment)
+        version, reason = (None, AUDITED_NOW) if table.kind == "audited" else _version_at(DeltaLog(files, table.path), moment)
         if version is None:
             absent.append((table.full, reason))
         else:

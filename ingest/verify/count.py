@@ -71,6 +71,16 @@ class TableRows:
     uncommitted: int
     found: int
 
+    @property
+    def less(self) -> dict[str, int]:
+        """The rows that are no longer there, by why."""
+        return {"removed": self.removed, "replaced by a re-read": self.replaced, "missing": self.missing}
+
+    @property
+    def more(self) -> dict[str, int]:
+        """The rows beyond those that batches put there, by why."""
+        return {"too many": self.surplus, "uncommitted": self.uncommitted}
+
 
 @dataclass(frozen=True)
 class Account:

@@ -5,12 +5,12 @@ It counts rows instead of adding up the ledger's own numbers, and writes nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import FIRST_BATCH, BatchId, app_id
+from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Snapshot, app_id
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import Engine
 from ingest.ledger.batch_history import BatchHistory, batch_history
@@ -23,6 +23,9 @@ from ingest.verify.balance import Finding, Total, check, pending, total
 from ingest.verify.count import Account, TableRows, account
 from ingest.verify.deletions import Removed
 from ingest.verify.duplicates import doubled
+
+# Why an epoch began, if it may begin before the offset that earlier epochs have reached.
+GOES_BACK = ("seek", "rebuild")
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Verified:
     gaps_accepted: tuple[tuple[int, int, int], ...]
     unledgered_batches: int
     rows: tuple[LedgerRow, ...]
+    tables: Mapping[str, Snapshot]
+    seeks: int
     findings: tuple[Finding, ...]
     kafka: Reread | None = None
 
@@ -66,8 +71,8 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     files = files_of(places.lake, engine.session)
     states = {path: DeltaLog(files, path).state() for path in (places.target, places.quarantine, places.ledger)}
     missing = [path for path, state in states.items() if state is None]
-    before = states[places.target]
-    if missing or before is None:
+    before, ledger = states[places.target], states[places.ledger]
+    if missing or before is None or ledger is None:
         raise InvalidInput(
             "TABLE_MISSING",
             f"there is no Delta table at {', '.join(missing)}.",
@@ -84,7 +89,11 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
         *counted.unknown,
         *doubled(engine, counted, event_id_columns(contract), read.topics),
     ]
-    return _verified(places, read, counted, findings)
+    tables = {"ledger": ledger.snapshot}
+    for name, at in (("target", counted.target), ("quarantine", counted.quarantine)):
+        version, state = at.version or 0, states[at.path]
+        tables[name] = Snapshot(state.id if state else "", version, DeltaLog(files, at.path).stamp(version))
+    return _verified(places, read, counted, tables, findings)
 
 
 def _not_known(transactions: dict[str, int], places: Places, read: BatchHistory) -> Iterator[Finding]:
@@ -94,7 +103,7 @@ def _not_known(transactions: dict[str, int], places: Places, read: BatchHistory)
         yield Finding("BATCH_MISSING", "is committed by its transaction id, but is in neither ledger nor log", last.epoch, last.number)
 
 
-def _verified(places: Places, read: BatchHistory, counted: Account, findings: list[Finding]) -> Verified:
+def _verified(places: Places, read: BatchHistory, counted: Account, tables: Mapping[str, Snapshot], findings: list[Finding]) -> Verified:
     newest = max(read.topics.items(), default=(0, ""))[1]
     uncommitted: dict[tuple[int, int], int] = {}
     for (epoch, batch, _), records in counted.uncommitted.items():
@@ -111,5 +120,7 @@ def _verified(places: Places, read: BatchHistory, counted: Account, findings: li
         tuple((row.partition, row.start_offset, row.end_offset) for row in read.gaps),
         len(read.late),
         read.batches,
+        tables,
+        len({row.epoch for row in read.begins if row.why in GOES_BACK}),
         tuple(findings),
     )

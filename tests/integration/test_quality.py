@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,22 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.cli.check import check_all, suggest
 from ingest.contract.definition import Contract
+from ingest.delta import writer
 from ingest.pipeline import table_lock
 from ingest.quality import validation as module
+from ingest.quality.audited_version import audit_state, release
+from ingest.quality.control_total import Sums, Totals
 from ingest.quality.suggest import suggest_suite
 from ingest.quality.suite import Suite, load_suites
 from ingest.quality.validation import Checked, check
 from ingest.quality.validation_result import sample_ids
 from ingest.quality.watch import CheckSchedule
+from ingest.runtime import numbered_files
 from ingest.runtime.errors import InvalidInput, Refused
+from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import pages_folder
+from ingest.sql.catalog import catalog
+from ingest.sql.engine import with_spark
 from tests.integration.desk import Desk
 from tests.integration.lane import order
 from tests.integration.suites import AMOUNT, COLUMNS, COUNT, FRESH, STATUS, UNIQUE, suite_of
@@ -50,7 +59,7 @@ def outside_connections() -> Iterator[list[str]]:
         listening.clear()
 
 
-def checked(desk: Desk, suite: Suite, **more: bool) -> Checked:
+def checked(desk: Desk, suite: Suite, **more: Any) -> Checked:
     return check(desk.session, suite, desk.places, **more)
 
 
@@ -315,3 +324,55 @@ def test_the_command_writes_a_suite_and_does_not_overwrite_an_existing_one(
     assert (capfd.readouterr().out, path.read_text(encoding="utf-8")) == (first, "pruned")
     suggest("events", force=True, **places)
     assert path.read_text(encoding="utf-8") == first
+
+
+def test_a_failed_check_holds_the_audited_version_back_even_if_it_is_killed_before_or_after_recording(
+    desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = desk({**COLUMNS, "at": "TIMESTAMP"})
+    total = {"name": "amounts", "sum": ["amount"], "by": ["status"], "day": "at"}
+    suite = suite_of(table, [STATUS], quality="hold", control_totals=[total])
+
+    def batch(id: str, status: str, amount: int = 1) -> int:
+        table.batch(order(id, status=status, amount=amount, at="2026-11-01T10:00:00Z"))
+        return table.log().newest()
+
+    def audited() -> tuple[int | None, bool]:
+        state = audit_state(LocalFiles(), table.places)
+        return state.audited.version if state.audited else None, state.held is not None
+
+    def killed_in(module: Any, name: str) -> None:
+        """A check that dies at this step."""
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(module, name, lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt()))
+            checked(table, suite)
+
+    first = batch("a1", "paid")
+    assert checked(table, suite).passed and audited() == (first, False)
+    second = batch("a2", "paid")
+    killed_in(numbered_files, "append")
+    assert audited() == (first, False), "judged, but not recorded"
+    assert not checked(table, suite).rows and audited() == (second, False), "the next check has no new rows, and passes"
+    batch("a3", "paid")
+    day = date(2026, 11, 1)
+    figures: dict[str, Totals] = {"amounts": {(day, ("paid",)): Sums(None, {"amount": Decimal(4)})}}
+    assert checked(table, suite_of(table, [STATUS], control_totals=[total]), figures=figures).passed is False
+    assert audited() == (second, False), "the suite passes, but a control total differs"
+    assert check_all(table.session, [(suite, table.places)], everything=False, as_json=True, figures={"t.events": figures}) == 1
+    document = json.loads(capfd.readouterr().out)["tables"][0]
+    assert (document["ok"], document["totals"][0]["difference"], document["held"]["version"]) == (False, "-1", table.log().newest())
+    third = table.log().newest()
+    release(LocalFiles(), table.places, third, "Ada L.", "their figure was wrong")
+    fourth = batch("bad", "lost")
+    killed_in(writer, "append_quality")
+    assert audited() == (third, True), "the hold was recorded before the results"
+    assert not checked(table, suite).passed, "the next check covers the same rows again"
+    batch("a4", "paid")
+    assert checked(table, suite).passed and audited() == (third, True), "a check of new rows says nothing of the bad one"
+    release(LocalFiles(), table.places, fourth, "Ada L.", "known")
+    fifth = batch("a5", "paid")
+    assert checked(table, suite, at_work=True).passed and audited() == (fourth, False), "a check during a run is not complete"
+    assert checked(table, suite).passed and audited() == (fifth, False)
+    with with_spark(table.session, catalog([table.contract], table.places.lake, LocalFiles())) as ask:
+        batch("a6", "paid")
+        assert list(ask("SELECT count(*) FROM events__audited", None).rows()) == [(6,)]

@@ -59,6 +59,11 @@ def changed(old: str, new: str, text: str = GOOD) -> str:
     return text.replace(old, new)
 
 
+def total(text: str, contract: str = GOOD) -> str:
+    """A contract with a control total `t`."""
+    return contract + f"control_totals: [{{name: t, {text}}}]\n"
+
+
 def test_the_contracts_that_these_tests_modify_are_valid(tmp_path: Path) -> None:
     assert [c.table for c in load_contracts(write(tmp_path, orders=GOOD, events=RAW))] == ["events", "orders"]
 
@@ -142,6 +147,22 @@ def test_the_contracts_that_these_tests_modify_are_valid(tmp_path: Path) -> None
         (GOOD + "suite: /etc/orders.json\n", "14 suite", "below the project", "relative path"),
         (GOOD + "suite: ../orders.json\n", "14 suite", "below the project", "relative path"),
         (GOOD + "suite: orders.yml\n", "14 suite", "not a path of a suite", "ends in .json"),
+        # control totals
+        (total("sum: [amnt], day: ordered_at"), "14 control_totals[0].sum[0]", "no column 'amnt'", "amount."),
+        (total("sum: [ratio], day: ordered_at"), "14 control_totals[0].sum[0]", "type DOUBLE", "BIGINT, DECIMAL"),
+        (total("sum: [], day: ordered_at"), "14 control_totals[0].sum", "a list", "whole numbers or of DECIMAL"),
+        (total("sum: [amount]"), "14 control_totals[0].day", "'day' is missing", "TIMESTAMP"),
+        (total("sum: [amount], day: order_id"), "14 control_totals[0].day", "type STRING", "TIMESTAMP, TIMESTAMP_NTZ, DATE"),
+        (total("sum: [amount], by: [lines], day: ordered_at"), "14 control_totals[0].by[0]", "type ARRAY", "STRING, BOOLEAN"),
+        (total("sum: [amount, amount], day: ordered_at"), "14 control_totals[0].sum[1]", "appears twice", "once"),
+        (total("sum: [amount], day: ordered_at, tolerance: 0.01"), "14 control_totals[0].tolerance", "0.01 (a number)", "in quotes"),
+        (total("sum: [amount], day: ordered_at, tolerance: '-1'"), "14 control_totals[0].tolerance", "not a tolerance", "'0.00'"),
+        (total("sum: [amount], day: ordered_at}, {name: t, sum: [amount], day: ordered_at"), "14 control_totals[1].name", "twice", "once"),
+        (total("sum: [amount], by: [maybe], day: ordered_at", changed("maybe, type: STRING", "maybe, type: STRING, sensitive: true")),
+         "14 control_totals[0].by[0]", "sensitive", "a column that is not"),
+        (total("sum: [amount], day: ordered_at", changed("DECIMAL(18,2)", "DECIMAL(29,2)")),
+         "14 control_totals[0].sum[0]", "29", "28 digits"),
+        (total("sum: [value], day: key", RAW), "5 control_totals", "with format raw", "no columns"),
     ],
 )  # fmt: skip
 def test_an_invalid_contract_is_refused_with_its_line_and_the_allowed_values(

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from ingest.contract.definition import Contract
+from ingest.delta.batch_commit import Snapshot
+from ingest.delta.delta_log import DeltaLog
+from ingest.quality import audited_version
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import LocalFiles
-from ingest.sql.catalog import Catalog, Kind, LakeTable, at_time, at_version, catalog, parse_at
+from ingest.runtime.places import Places
+from ingest.sql.catalog import AUDITED_NOW, NOT_AUDITED, Catalog, Kind, LakeTable, at_time, at_version, catalog, parse_at
 
 pytestmark = pytest.mark.unit
 
@@ -69,6 +73,18 @@ def test_a_table_that_did_not_exist_at_the_time_is_absent_with_its_reason(known:
     assert reasons["p.payments"] == "its log reaches back to 2025-01-02T03:19:05Z only"
     assert "it was created at" in then.unknown("orders__ledger").found
     assert at_time(known, BEGAN - timedelta(milliseconds=1), FILES).tables == ()
+
+
+def test_the_audited_version_of_a_table_is_a_table_of_its_own(tmp_path: Path, known: Catalog) -> None:
+    assert dict(known.absent)["p.orders__audited"] == NOT_AUDITED
+    places = Places(str(tmp_path), "", "p", "orders")
+    audited_version.passed(FILES, places, Snapshot("", 1, DeltaLog(FILES, places.target).stamp(1)), "run")
+    now = catalog([contract("orders")], str(tmp_path), FILES)
+    assert versions(now) == {"orders": None, "orders__ledger": None, "orders__audited": 1}
+    assert now.names["orders__audited"].path == now.names["orders"].path
+    assert dict(at_time(now, BEGAN + timedelta(days=1), FILES).absent)["p.orders__audited"] == AUDITED_NOW
+    (Path(places.target) / f"_delta_log/{1:020}.json").unlink()
+    assert "the log no longer has its version 1" in dict(catalog([contract("orders")], str(tmp_path), FILES).absent)["p.orders__audited"]
 
 
 def test_a_version_applies_to_the_named_table_only_and_must_exist(known: Catalog) -> None:

@@ -1,0 +1,162 @@
+"""`ingest proof`: write what a verification found into a chain of hashed files, and check such a chain without the lake."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_json, print_verdict
+
+if TYPE_CHECKING:
+    from ingest.contract.definition import Contract
+    from ingest.delta.delta_sql import Engine
+    from ingest.proof.proof_chain import Chain, ProofFile
+    from ingest.runtime.places import Places
+    from ingest.verify.verdict import Verified
+
+proof = typer.Typer(name="proof", help="Write proofs into a chain of hashed files, and check it.", no_args_is_help=True)
+app.add_typer(proof)
+
+Tables = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")]
+
+
+@dataclass(frozen=True)
+class Proven:
+    """A proof that was written: its file and the SHA-256 of its bytes."""
+
+    table: str
+    path: Path
+    sha256: str
+    seen: Verified
+
+
+@proof.command()
+def make(
+    tables: Tables = None,
+    against_kafka: Annotated[bool, typer.Option("--against-kafka", help="Re-read the topic, as `ingest verify` does.")] = False,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    with_spark: Annotated[bool, typer.Option("--spark", help="Count through Spark.")] = False,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Verify tables and write what was found into a proof file. Exit 1: the balance does not hold; the proof says so.
+    It prints the file's hash: keep that in another place.
+
+    Example: ingest proof make payments --against-kafka
+    """
+    from ingest.cli.verify import print_balance, verify_tables
+    from ingest.contract.definition import load_contracts
+    from ingest.proof.proof_file import content, write_proof
+    from ingest.runtime.errors import most_severe
+    from ingest.runtime.places import proofs_folder
+
+    def write(engine: Engine, contract: Contract, places: Places, seen: Verified) -> Proven:
+        return Proven(places.name, *write_proof(proofs_folder(places), content(engine, contract, places, seen)), seen)
+
+    def show(proven: Proven) -> None:
+        print_balance(proven.seen)
+        print(f"  proof       {proven.path}")
+        print(f"  sha256      {proven.sha256}")
+
+    kafka = bootstrap_servers if against_kafka else None
+    contracts = load_contracts(project, tables or [])
+    found, errors = verify_tables(contracts, lake, checkpoints, kafka, "proof", write, with_spark=with_spark, master=master)
+    wrong = [each for each in found if each.seen.findings]
+    print_verdict("proof-make", found, errors, ok=not (errors or wrong), as_json=as_json, as_row=_as_row, show=show)
+    if errors or wrong:
+        sys.exit(most_severe([*(failed.exit_code for failed in errors.values()), *(1 for _ in wrong)]))
+
+
+def _as_row(proven: Proven) -> dict[str, Any]:
+    findings = [asdict(each) for each in proven.seen.findings]
+    return {"table": proven.table, "ok": not findings, "path": str(proven.path), "sha256": proven.sha256, "findings": findings}
+
+
+@proof.command()
+def check(
+    place: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A folder of proofs with all below it, or the last file to check.")],
+    head: Annotated[
+        str | None, typer.Option("--head", metavar="SHA256", help="A hash that was kept elsewhere: one of the proofs must have it.")
+    ] = None,
+    as_json: o.Json = False,
+) -> None:
+    """Check a chain of proofs without lake and Kafka. Exit 1: a file was altered, is missing or out of order, or does not
+    go on from the former. Whoever can rewrite all files can rewrite the chain; --head finds that.
+
+    Example: ingest proof check lake/proofs/shop/payments --head 5e1c…
+    """
+    from ingest.proof.proof_chain import chains, head_finding
+    from ingest.runtime.errors import InvalidInput
+
+    found = chains(place)
+    if head is not None:
+        if len(found) != 1:
+            raise InvalidInput(
+                "PROOF_HEAD_UNCLEAR", f"{place} has the proofs of {len(found)} tables.", expected="those of one.", remedy="name its folder."
+            )
+        if (finding := head_finding(found[0], head)) is not None:
+            found = [replace(found[0], findings=(*found[0].findings, finding))]
+    ok = not any(chain.findings for chain in found)
+    print_verdict("proof-check", found, {}, ok=ok, as_json=as_json, as_row=_chain_row, show=_print_chain)
+    if not ok:
+        sys.exit(1)
+
+
+def _chain_row(chain: Chain) -> dict[str, Any]:
+    proofs = [_proof_row(each) for each in chain.files]
+    return {"table": chain.table, "ok": not chain.findings, "findings": [asdict(each) for each in chain.findings], "proofs": proofs}
+
+
+def _print_chain(chain: Chain) -> None:
+    last = chain.files[-1]
+    span = f"proofs {chain.files[0].number} to {last.number}, newest made at {last.proof['made_at'] if last.proof else 'an unknown time'}"
+    print(f"{chain.table}: {'the chain is UNBROKEN' if not chain.findings else 'the chain is BROKEN'} ({span})")
+    print(f"  newest      {last.sha256}")
+    for each in chain.files:
+        if each.proof and not each.proof["ok"]:
+            print(f"  note: {each.path.name} says that the balance did not hold ({len(each.proof['findings'])} findings)")
+    for finding in chain.findings:
+        print(f"  ! {finding}")
+
+
+@proof.command("list")
+def list_proofs(
+    tables: Tables = None, project: o.Project = o.PROJECT_DEFAULT, lake: o.Lake = o.LAKE_DEFAULT, as_json: o.Json = False
+) -> None:
+    """List the proofs of tables, newest last: when each was made, its verdict, its rows and its hash.
+
+    Example: ingest proof list payments
+    """
+    from ingest.contract.definition import load_contracts
+    from ingest.proof.proof_chain import read_chain
+    from ingest.runtime.files import LocalFiles
+    from ingest.runtime.numbered_files import numbers
+    from ingest.runtime.places import Places, proofs_folder
+
+    places = [Places(lake, "", contract.pipeline, contract.table) for contract in load_contracts(project, tables or [])]
+    rows: dict[str, tuple[ProofFile, ...]] = {}
+    for at in places:
+        folder = proofs_folder(at)
+        rows[at.name] = read_chain(folder).files if numbers(LocalFiles(), str(folder)) else ()
+    if as_json:
+        print_json("proof-list", ok=True, tables=[{"table": name, "proofs": [*map(_proof_row, of)]} for name, of in rows.items()])
+        return
+    for name, of in rows.items():
+        print(f"{name}: {f'{len(of)} proofs' if of else 'never proven'}")
+        for each in map(_proof_row, of):
+            verdict = "BALANCED" if each["ok"] else "UNREADABLE" if each["ok"] is None else "DOES NOT BALANCE"
+            print(f"  {each['number']:06}  {each['made_at']}  {verdict:<16}  {each['rows']:>14,} rows  {each['sha256']}")
+
+
+def _proof_row(each: ProofFile) -> dict[str, Any]:
+    of = each.proof or {"ok": None, "made_at": "unknown", "rows": {"target": {"found": 0}}}
+    row = {"number": each.number, "path": str(each.path), "made_at": of["made_at"], "ok": of["ok"]}
+    return {**row, "rows": of["rows"]["target"]["found"], "sha256": each.sha256}

@@ -1,0 +1,134 @@
+"""A proof file: the verdict of one verification with the figures behind it, chained by hash to the proof before it.
+
+`previous` is the SHA-256 of the former file's bytes. `digest` is the SHA-256 of the file's own content without that key, so damage to the
+newest file shows, too. Neither stops a person who can rewrite the whole folder: for that, keep the newest hash elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ingest import __version__
+from ingest.contract.definition import Contract
+from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import At, Engine
+from ingest.ledger.ledger_row import LedgerRow
+from ingest.quality.audited_version import audit_state
+from ingest.quality.control_total import control_totals, grand_totals
+from ingest.runtime import numbered_files
+from ingest.runtime.canonical_json import canonical_json
+from ingest.runtime.files import LocalFiles, files_of
+from ingest.runtime.places import Places
+from ingest.verify.count import TableRows
+from ingest.verify.verdict import Verified
+
+SCHEMA = "oncelake/proof/1"
+COUNTS = ("records_read", "inserted", "duplicate", "quarantined", "gap")
+# The newest validation run. `failed` counts critical expectations only.
+QUALITY = """\
+SELECT run_id, run_at, max(version_to) AS version, sum(CASE WHEN severity = 'critical' AND NOT success THEN 1 ELSE 0 END) AS failed
+FROM {quality} GROUP BY run_id, run_at ORDER BY run_at DESC LIMIT 1"""
+
+
+def content(engine: Engine, contract: Contract, places: Places, seen: Verified) -> dict[str, Any]:
+    """What a proof says of a verified table; `write_proof` adds number and hashes. Raises Unreadable."""
+    files = files_of(places.lake, engine.session)
+    totals = control_totals(engine, contract, At(places.target, seen.tables["target"].version))
+    kafka = asdict(seen.kafka) if seen.kafka else None
+    if kafka is not None:
+        del kafka["findings"]
+    return {
+        "schema": SCHEMA,
+        "table": places.name,
+        "made_at": _utc(datetime.now(UTC)),
+        "ok": not seen.findings,
+        "tool_version": __version__,
+        "contract_hash": contract.hash,
+        "topic": contract.source.topic,
+        "findings": [asdict(finding) for finding in seen.findings],
+        "epochs": seen.epochs,
+        "seeks": seen.seeks,
+        "totals": asdict(seen.total),
+        "partitions": partitions(seen.rows),
+        "rows": {"target": _rows(seen.target), "quarantine": _rows(seen.quarantine)},
+        "tables": {name: asdict(snapshot) for name, snapshot in seen.tables.items()},
+        "kafka": kafka,
+        "quality": _newest_check(engine, places) if DeltaLog(files, places.quality).exists() else None,
+        **asdict(audit_state(files, places)),
+        "control_totals": grand_totals(contract, totals),
+    }
+
+
+def partitions(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
+    """Each partition's range [start, end) over all batches, with its counts. `next` is where its newest batch ended."""
+    found: dict[tuple[str, int], list[LedgerRow]] = {}
+    for row in rows:
+        found.setdefault((row.topic_id, row.partition), []).append(row)
+    return [
+        {
+            "topic_id": topic_id,
+            "partition": partition,
+            "start": min(row.start_offset for row in of),
+            "end": max(row.end_offset for row in of),
+            "next": max(of, key=lambda row: (row.epoch, row.batch)).end_offset,
+            "offsets": sum(row.end_offset - row.start_offset for row in of),
+            **{name.removeprefix("records_"): sum(getattr(row, name) for row in of) for name in COUNTS},
+        }
+        for (topic_id, partition), of in sorted(found.items())
+    ]
+
+
+def write_proof(folder: Path, given: Mapping[str, Any]) -> tuple[Path, str]:
+    """Write the next proof of a chain; returns its path and the SHA-256 of its bytes. Two at once get two numbers."""
+    files = LocalFiles()
+    written = b""
+
+    def next_proof(number: int, former: bytes) -> bytes:
+        nonlocal written
+        proof = {**given, "number": number, "previous": sha256(former) if former else None}
+        written = canonical_json({**proof, "digest": digest(proof)}).encode()
+        return written
+
+    number = numbered_files.append(files, str(folder), next_proof)
+    assert number is not None
+    return Path(numbered_files.path_of(str(folder), number)), sha256(written)
+
+
+def digest(proof: Mapping[str, Any]) -> str:
+    """The SHA-256 of a proof without its key `digest`."""
+    return sha256(canonical_json({key: value for key, value in proof.items() if key != "digest"}).encode())
+
+
+def sha256(data: bytes) -> str:
+    """The SHA-256 in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _rows(held: TableRows) -> dict[str, Any]:
+    """found = put + more - less."""
+    return {"found": held.found, "put": held.put, "more": held.more, "less": held.less}
+
+
+def _newest_check(engine: Engine, places: Places) -> dict[str, Any] | None:
+    for row in engine.ask(QUALITY, quality=At(places.quality)):
+        return {**row, "run_at": _utc(row["run_at"].astimezone(UTC)), "ok": not row["failed"]}
+    return None
+
+
+def _utc(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def proof_of(data: bytes) -> dict[str, Any] | None:
+    """The content of a proof file; None if it is none, or not in canonical form."""
+    try:
+        proof = json.loads(data)
+        return proof if proof["schema"] == SCHEMA and canonical_json(proof).encode() == data else None
+    except (ValueError, KeyError, TypeError):
+        return None
