@@ -1,6 +1,6 @@
 """Compare two Delta tables by key: rows only here, only there, differing; and keys that several rows have. It only reads.
 
-Both tables are read once as a stream, and each row becomes two 64-bit hashes (key, other columns), so ten million rows need about 1 GB.
+Both tables are read once as a stream, and each row becomes two 64-bit hashes (key, other columns), so ten million rows need about 1.5 GB.
 A second pass reads the rows of the first differences.
 """
 
