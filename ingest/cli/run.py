@@ -61,6 +61,14 @@ def run(
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", envvar="INGEST_LOG_FORMAT", help="Progress as text, or as one JSON object per line.")
     ] = LogFormat.TEXT,
+    maintain_every: Annotated[
+        str | None,
+        typer.Option(
+            "--maintain-every",
+            envvar="INGEST_MAINTAIN_EVERY",
+            help="Interval at which the run maintains each table between batches, such as 1h (default: only for `ingest maintain`).",
+        ),
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
     """Move events from Kafka into Delta tables, exactly once. With --once it ends when all is read; otherwise it runs
@@ -73,6 +81,7 @@ def run(
     from ingest.cli.progress import unread
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.maintain.caretaker import Caretaker
     from ingest.pipeline.application import Application
     from ingest.pipeline.table_query import Trigger
     from ingest.runtime.errors import InvalidInput, most_severe
@@ -87,7 +96,9 @@ def run(
     contracts = load_contracts(project, tables or [])
     trigger = Trigger(once=once, every_s=seconds(every or "0s"))
     watch = _watch(project, contracts, log_format, quiet=as_json) if check else None
-    job = Application(contracts, lake, checkpoints, KafkaOptions.from_environment(bootstrap_servers), master, trigger, max_records, watch)
+    upkeep = Caretaker(seconds(maintain_every, "--maintain-every") if maintain_every else None)
+    kafka = KafkaOptions.from_environment(bootstrap_servers)
+    job = Application(contracts, lake, checkpoints, kafka, master, trigger, max_records, watch, upkeep)
     with _display(log_format, quiet=as_json) as shown, _measured(metrics, contracts, shown, watch) as measured:
         results = job.execute(measured)
     errors = [result.error for result in results if result.error is not None]
@@ -154,15 +165,15 @@ def _watch(project: Path, contracts: Sequence[Contract], log_format: LogFormat =
     return CheckSchedule(suites, show, say_missed)
 
 
-def seconds(text: str) -> float:
-    """Parse a duration: `5s` → 5.0, `2m` → 120.0. Raises InvalidInput DURATION_INVALID."""
+def seconds(text: str, option: str = "--every") -> float:
+    """Parse the duration of an option: `5s` → 5.0, `2m` → 120.0. Raises InvalidInput DURATION_INVALID."""
     from ingest.runtime.errors import InvalidInput
 
-    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
-    number = text.rstrip("msh")
+    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+    number = text.rstrip("msdh")
     unit = text[len(number) :] or "s"
     if unit not in units or not number.replace(".", "", 1).isdecimal():
         raise InvalidInput(
-            "DURATION_INVALID", f"--every {text!r}.", expected="a number and a unit: 500ms, 5s, 2m, 1h.", remedy="correct --every."
+            "DURATION_INVALID", f"{option} {text!r}.", expected="a number and a unit: 500ms, 5s, 2m, 1h, 7d.", remedy=f"correct {option}."
         )
     return float(number) * units[unit]

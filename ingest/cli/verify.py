@@ -120,7 +120,7 @@ def verify_tables(
             try:
                 engine, seen = proven(contract, places)
                 if bootstrap_servers is not None:
-                    again = reread(engine, session, contract, places, kafka, topics[contract.name], seen.rows)
+                    again = reread(engine, session, contract, places, kafka, topics[contract.name], seen.rows, seen.retired)
                     seen = dataclasses.replace(seen, kafka=again, findings=(*seen.findings, *again.findings))
                 found.append(then(engine, contract, places, seen))
             except IngestError as error:
@@ -150,7 +150,7 @@ def print_kafka(reread: Reread) -> None:
 
 def as_row(verified: Verified) -> dict[str, Any]:
     """The table's entry in the JSON document, without the rows of its ledger."""
-    shown = {key: value for key, value in dataclasses.asdict(verified).items() if key != "rows"}
+    shown = {key: value for key, value in dataclasses.asdict(verified).items() if key not in ("rows", "retired")}
     return {**shown, "balanced": not verified.findings}
 
 

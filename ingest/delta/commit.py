@@ -52,6 +52,15 @@ class Commit:
         return batch_commit
 
     @property
+    def retired_at(self) -> str | None:
+        """For the DELETE of `ingest maintain`: the `why` of the ledger rows that count what it removed. None for any other."""
+        try:
+            value = json.loads(self.user_metadata or "")
+            return str(value["retired_at"]) if value["oncelake"] == 1 and value["kind"] == "maintain" else None
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    @property
     def deleted_rows(self) -> int:
         """The number of rows that a DELETE reports as deleted. Delta and delta-rs name this metric differently."""
         return int(self.metrics.get("numDeletedRows") or self.metrics.get("num_deleted_rows") or 0)

@@ -55,6 +55,10 @@ class DeltaLog:
         """Whether a Delta table exists, that is, whether its log contains a commit or a checkpoint."""
         return self.newest() >= 0 or any(name[:20].isdigit() for name in self._files.names(self._folder))
 
+    def commits_after_checkpoint(self) -> int:
+        """The number of commits that a reader reads after the last checkpoint."""
+        return self.newest() - self._checkpoint_version()
+
     def commit(self, version: int) -> Commit:
         """The commit with this version. Raises FileNotFoundError if it is gone, and Refused LOG_TORN for a file that is not JSON."""
         return parse_commit(version, self._actions(version))

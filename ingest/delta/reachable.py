@@ -5,7 +5,7 @@ A RESTORE keeps the transaction ids of the commits that it reverts. So a transac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from ingest.delta.commit import Commit, FileKey
 from ingest.delta.delta_log import DeltaLog
@@ -22,8 +22,10 @@ def reverts(commit: Commit) -> bool:
     return commit.operation == "RESTORE" or (commit.operation in REPLACING and commit.version > 0) or overwrites
 
 
-def deletes(log: DeltaLog, version: int) -> Iterator[Commit]:
+def deletes(log: DeltaLog, version: int, retired: Container[str | None] = ()) -> Iterator[Commit]:
     """Foreign DELETE commits up to `version` that no RESTORE undid, newest first, as far as the log goes back without a gap.
+
+    A DELETE of `ingest maintain` counts as foreign, unless `retired` contains its `retired_at`: the ledger explains that one.
 
     A DELETE before a replacement or an overwrite counts too: the new content was built from the rows that the DELETE left.
     """
@@ -32,7 +34,7 @@ def deletes(log: DeltaLog, version: int) -> Iterator[Commit]:
             commit = log.commit(version)
         except FileNotFoundError:
             return
-        if commit.operation == "DELETE" and commit.batch_commit is None:
+        if commit.operation == "DELETE" and commit.batch_commit is None and (commit.retired_at is None or commit.retired_at not in retired):
             yield commit
         version = _restored(log, commit) if commit.operation == "RESTORE" else version - 1
 

@@ -1,4 +1,4 @@
-"""The only module that writes Delta tables: it creates, alters and fences them, and commits batches.
+"""The only module that writes Delta tables: it creates, alters, fences and maintains them, and commits batches.
 
 Callers use one transaction id per statement and table. This module guarantees three rules (I8). A commit carries its transaction id and its
 BatchCommit, or it does not happen. Later statements on the same session never inherit them. A statement that Delta skipped, because a later
@@ -26,6 +26,7 @@ from ingest.delta.batch_commit import BatchCommit, BatchId
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.table_definitions import LEDGER_FIELDS, QUALITY_FIELDS, TableDefinition, definitions, quality_definition
+from ingest.runtime import databricks
 from ingest.runtime.errors import Bug, RunStopped
 from ingest.runtime.files import LocalFiles, is_local, local_path
 from ingest.runtime.places import Places
@@ -40,6 +41,14 @@ TRIES_MAX = 5
 CONFLICTS: tuple[type[Exception], ...] = (delta.ConcurrentAppendException, delta.ConcurrentDeleteReadException)
 CONFLICTS += (delta.ConcurrentDeleteDeleteException, delta.ConcurrentWriteException, delta.MetadataChangedException)
 CONFLICTS += (delta.ProtocolChangedException,)
+# Delta lists a table's folder for VACUUM in ten thousand tasks, which takes minutes on one machine. It ignores `RETAIN` unless that is
+# switched off, and it stores in the log what VACUUM removed only if asked.
+VACUUM = {
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+    "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
+    "spark.databricks.delta.vacuum.logging.enabled": "true",
+}
+SHORT_RETENTION = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 LEDGER_KEY = ("kind", "epoch", "batch", "partition", "start_offset")
 
 Still = Callable[[], BatchCommit]
@@ -178,7 +187,7 @@ def mark_replayed(rows: DataFrame, quarantine: str, batch_commit: BatchCommit) -
         table = DeltaTable.forPath(rows.sparkSession, quarantine)
         table.alias("t").merge(rows.alias("s"), condition).whenMatchedUpdate(set={**by}).execute()
 
-    _unfenced(rows.sparkSession, batch_commit, merge)
+    _unfenced(rows.sparkSession, batch_commit.to_json(), merge)
 
 
 def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -199,7 +208,47 @@ def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, 
             table = table.whenMatchedUpdate(condition="s.stood IS NOT NULL", set={"stood": "s.stood"})
         table.whenNotMatchedInsertAll().execute()
 
-    _unfenced(session, batch_commit, merge)
+    _unfenced(session, batch_commit.to_json(), merge)
+
+
+def compact(session: SparkSession, table: str, metadata: str, small_bytes: int, large_bytes: int) -> None:
+    """Merge the files below `small_bytes` into files of about `large_bytes`; a clustered table is clustered. No row changes."""
+    sizes = {"minFileSize": str(small_bytes), "maxFileSize": str(large_bytes)}
+    with _set(session, {f"spark.databricks.delta.optimize.{name}": size for name, size in sizes.items()}):
+        _unfenced(session, metadata, lambda: DeltaTable.forPath(session, table).optimize().executeCompaction())
+
+
+def vacuum(session: SparkSession, table: str, metadata: str, hours: float | None, *, short: bool = False) -> None:
+    """Delete the files that no version of the last `hours` needs (None: of the time that the table's property names, or 7 days).
+
+    Delta refuses less than 7 days unless `short` is set.
+    """
+    with _set(session, VACUUM | (SHORT_RETENTION if short else {})):
+        _unfenced(session, metadata, lambda: DeltaTable.forPath(session, table).vacuum(hours))
+
+
+def checkpoint(session: SparkSession, table: str) -> None:
+    """Write a checkpoint of the table's log, for which Delta has no statement. A platform with another Delta makes its own."""
+    if databricks.runtime() is None:
+        jvm: Any = session.sparkContext._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, table).checkpoint()
+
+
+def merge_retired(session: SparkSession, ledger: str, metadata: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert ledger rows of the kind `retention`, or replace those with the same key."""
+    frame = session.createDataFrame(pa.Table.from_pylist(list(rows)), T.StructType(list(LEDGER_FIELDS)))
+    condition = " AND ".join(f"t.`{name}` = s.`{name}`" for name in LEDGER_KEY)
+
+    def merge() -> None:
+        table = DeltaTable.forPath(session, ledger).alias("t").merge(frame.alias("s"), condition)
+        table.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    _unfenced(session, metadata, merge)
+
+
+def delete_retired(session: SparkSession, quarantine: str, metadata: str, condition: str) -> None:
+    """Delete the quarantined records that meet a condition, after `merge_retired` has stored how many they are."""
+    _unfenced(session, metadata, lambda: DeltaTable.forPath(session, quarantine).delete(condition))
 
 
 def append_quality(session: SparkSession, contract: Contract, places: Places, rows: Sequence[tuple[object, ...]]) -> None:
@@ -264,12 +313,12 @@ def _try_commit(session: SparkSession, log: DeltaLog, still: Still, write: Calla
         return _own(log, batch_commit, before)
 
 
-def _unfenced(session: SparkSession, batch_commit: BatchCommit, write: Callable[[], object]) -> None:
+def _unfenced(session: SparkSession, metadata: str, write: Callable[[], object]) -> None:
     """Run a statement without a transaction id, which any process may repeat. Retries on a conflict."""
     tries = 0
     while True:
         tries += 1
-        session.conf.set(METADATA, batch_commit.to_json())
+        session.conf.set(METADATA, metadata)
         try:
             write()
             return
@@ -278,6 +327,19 @@ def _unfenced(session: SparkSession, batch_commit: BatchCommit, write: Callable[
                 raise
         finally:
             session.conf.unset(METADATA)
+
+
+@contextmanager
+def _set(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Set these on the session for one statement."""
+    before = {key: session.conf.get(key, None) for key in values}
+    for key, value in values.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            session.conf.unset(key) if old is None else session.conf.set(key, old)
 
 
 def _own(log: DeltaLog, batch_commit: BatchCommit, before: int) -> Commit | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,7 +39,7 @@ class BatchHistory:
     """The ledger's rows by kind, completed from the target's log up to `version`, which may be ahead of the ledger.
 
     Batches that a RESTORE reverted are included. `commits` are the batches and seeks in the log; `late` are its batches that the ledger
-    lacks.
+    lacks. `retired` count the quarantined records that `ingest maintain` removed.
     """
 
     version: int
@@ -47,6 +48,15 @@ class BatchHistory:
     gaps: tuple[LedgerRow, ...]
     commits: Mapping[BatchId, tuple[Commit, BatchCommit]]
     late: frozenset[BatchId]
+    retired: tuple[LedgerRow, ...] = ()
+
+    def retired_since(self, version: int) -> Counter[tuple[int, int, int]]:
+        """How many quarantined records retention removed after this version of the target, by epoch, batch and partition."""
+        found: Counter[tuple[int, int, int]] = Counter()
+        for row in self.retired:
+            if row.target_version > version:
+                found[row.epoch, row.batch, row.partition] += row.quarantined
+        return found
 
     @cached_property
     def topics(self) -> dict[int, str]:
@@ -124,7 +134,7 @@ def batch_history(engine: Engine, places: Places, version: int | None = None) ->
         version = version_of(log)
     else:
         kept = [row for row in kept if row.target_version <= version]
-    known = {BatchId(row.epoch, row.batch) for row in kept}
+    known = {BatchId(row.epoch, row.batch) for row in kept if row.kind != "retention"}
     commits = {batch_commit.id: (commit, batch_commit) for commit, batch_commit in _ours(log, places.name, version)}
     missing = sorted(set(commits) - known)
     with_start = {row.epoch for row in kept if row.kind == "epoch"} | {id.epoch for id in missing if commits[id][1].kind == "seek"}
@@ -135,9 +145,9 @@ def batch_history(engine: Engine, places: Places, version: int | None = None) ->
         kept += count_rows(engine.session, places, commit, batch_commit)
     for id in missing:
         kept = with_existing_rows(engine, places, commits[id][1], kept) if commits[id][1].why == "seek" else kept
-    by_kind = {kind: tuple(row for row in kept if row.kind == kind) for kind in ("batch", "epoch", "gap_accepted")}
+    by_kind = {kind: tuple(row for row in kept if row.kind == kind) for kind in ("batch", "epoch", "gap_accepted", "retention")}
     late = frozenset(id for id in missing if commits[id][1].kind == "batch")
-    return BatchHistory(version, by_kind["batch"], by_kind["epoch"], by_kind["gap_accepted"], commits, late)
+    return BatchHistory(version, by_kind["batch"], by_kind["epoch"], by_kind["gap_accepted"], commits, late, by_kind["retention"])
 
 
 def with_existing_rows(engine: Engine, places: Places, seek: BatchCommit, rows: list[LedgerRow]) -> list[LedgerRow]:

@@ -27,8 +27,10 @@ class LedgerRow:
     """The outcome of the offsets [start_offset, end_offset) of one partition. The fields are the ledger's columns, in order.
 
     Kind `batch` is one batch of the target. Kind `epoch` is the start of an epoch (start_offset = end_offset), with `why` first, start or
-    seek. Kind `gap_accepted` is offsets that a seek skipped on purpose. `stood` is set on a batch that a later seek re-reads or skips: how
-    many of its rows and quarantined records existed when that seek read the tables.
+    seek. Kind `gap_accepted` is offsets that a seek skipped on purpose. Kind `retention` counts records of a batch that `ingest maintain`
+    removed from the quarantine: `quarantined` records at offsets in the range, `inserted` of which had become rows, by the DELETE that
+    `why` names. `stood` is set on a batch that a later seek re-reads or skips: how many of its rows and quarantined records existed when
+    that seek read the tables.
     """
 
     schema_version: int

@@ -20,7 +20,7 @@ from ingest.kafka.topic import Topic, describe, topic_state
 from ingest.pipeline import platform, table_lock
 from ingest.pipeline.batch import BatchReport
 from ingest.pipeline.display import Display
-from ingest.pipeline.table_query import TableQuery, Trigger, stopped
+from ingest.pipeline.table_query import TableQuery, Trigger, Upkeep, stopped
 from ingest.recovery.idle import waiting
 from ingest.runtime import spark
 from ingest.runtime.errors import IngestError, Refused, RunStopped
@@ -78,6 +78,7 @@ class Application:
     trigger: Trigger
     max_records: int | None = None
     checks: Checks | None = None
+    upkeep: Upkeep | None = None
     interrupted: int | None = None
     _offsets: int = 0
     _reports: list[BatchReport] = field(default_factory=list)
@@ -140,7 +141,7 @@ class Application:
                 if number == 0 and self.trigger.once and self.checks is None:
                     continue
                 self._offsets += MANY if number is None else number
-                queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch))
+                queries.append(TableQuery(contract, places, self.kafka, topic, self._on_batch, self.upkeep))
             except IngestError as error:
                 _end_table(display, results[contract.name], error)
         return queries
@@ -186,6 +187,8 @@ class Application:
             ended = [query for query in active if query.poll() and not self._reopened(session, query, display)]
             active = [query for query in active if query not in ended]
             self._show(queries, display, results)
+            for query in queries:
+                self._say(query, display)
             for query in ended:
                 failure = query.finish() or refused.get(query.contract.name)
                 if failure is None and self.trigger.once and self.interrupted is None:
@@ -210,6 +213,8 @@ class Application:
         for note in query.notes:
             display.healed(query.contract.name, note)
         query.notes.clear()
+        while query.maintained:  # another thread may add one
+            display.note(query.maintained.pop(0))
 
     def _due(self, active: Sequence[TableQuery]) -> list[TableQuery]:
         return [query for query in active if self.checks and self.interrupted is None and self.checks.due(query.contract.name)]

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
@@ -64,15 +64,36 @@ class Trigger:
         return {"availableNow": True} if self.once else {"processingTime": f"{round(self.every_s * 1000)} milliseconds"}
 
 
+class Upkeep(Protocol):
+    """Maintains a table between two batches."""
+
+    def due(self, places: Places) -> bool:
+        """Whether there is something to do. Called ten times a second."""
+        ...
+
+    def tend(self, session: SparkSession, places: Places, stop: Callable[[], bool]) -> list[str]:
+        """Do what is due, until `stop`; returns notes for the user."""
+        ...
+
+
 class StopRequested(Exception):
     """Raised in foreachBatch for a batch that starts after a stop was requested: Spark must never record it as done."""
 
 
 class TableQuery:
-    """A table's query. `error` is the error that ended it, None without one; `notes` says what its starts have repaired."""
+    """A table's query. `error` is the error that ended it, None without one.
+
+    `notes` says what its starts have repaired, `maintained` what the upkeep did.
+    """
 
     def __init__(
-        self, contract: Contract, places: Places, kafka: KafkaOptions, topic: Topic, on_batch: Callable[[BatchReport], None]
+        self,
+        contract: Contract,
+        places: Places,
+        kafka: KafkaOptions,
+        topic: Topic,
+        on_batch: Callable[[BatchReport], None],
+        upkeep: Upkeep | None = None,
     ) -> None:
         self.contract = contract
         self.places = places
@@ -85,11 +106,15 @@ class TableQuery:
         self._stop = threading.Event()
         self._ahead = ThreadPoolExecutor(1)
         self._in_batch = False
+        self._upkeep = upkeep
+        # Held by a batch, by a maintenance and while an epoch is opened: none of them runs beside another.
+        self._turn = threading.Lock()
         self._query: StreamingQuery | None = None
         self._table: Table | None = None
         self._again: Callable[[], None]
         self._reopened = 0
         self.notes: list[str] = []
+        self.maintained: list[str] = []
 
     def start(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         """Take the lock, open an epoch and start the query. Raises IngestError; then no query runs."""
@@ -104,7 +129,9 @@ class TableQuery:
             raise
 
     def _open(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
-        epoch = open_epoch(session, self.contract, self.places, self._state)
+        self._session = session
+        with self._turn:
+            epoch = open_epoch(session, self.contract, self.places, self._state)
         self.notes += [f"{self.places.name}: {each}" for each in epoch.healed]
         if self._local:
             crash_points.watch(Path(epoch.checkpoint), Path(self.places.target))
@@ -166,17 +193,45 @@ class TableQuery:
     def _batch(self, records: DataFrame, number: int) -> None:
         self._in_batch = True
         try:
-            if self._stop.is_set():
-                raise StopRequested
-            assert self._table is not None
-            report = process(records, number, self._table)
-            self._on_batch(report)
+            with self._turn:
+                if self._stop.is_set():
+                    raise StopRequested
+                assert self._table is not None
+                report = process(records, number, self._table)
+                self._on_batch(report)
+                if self._needs_upkeep():
+                    self._tend()
         except BaseException as error:
             # Kept here, because an exception that passes through the JVM becomes text.
             self.error = self.error or error
             raise
         finally:
             self._in_batch = False
+
+    def _needs_upkeep(self) -> bool:
+        return self._upkeep is not None and not self._stop.is_set() and self._upkeep.due(self.places)
+
+    def _tend(self) -> None:
+        """Let the upkeep do what is due. Its failure is a note: it must not end the run."""
+        assert self._upkeep is not None and self._table is not None
+        try:
+            if self._lock is not None:
+                self._lock.refuse_lost()
+            # A session of its own: the other tables share the run's, so their commits could carry its metadata.
+            session = self._session.newSession()
+            self._table.epoch.ledger.append(session)  # counts by file, which compaction and VACUUM may take away
+            self.maintained += self._upkeep.tend(session, self.places, self._stop.is_set)
+        except Exception as error:
+            text = str(error).strip().splitlines()
+            self.maintained.append(
+                f"{self.places.name}: maintenance failed: {type(error).__name__}: {text[0][:300] if text else 'no message'}"
+            )
+
+    def _tend_when_idle(self) -> None:
+        try:
+            self._tend()
+        finally:
+            self._turn.release()
 
     def _still_ours(self) -> None:
         if self._lock is not None:
@@ -194,6 +249,8 @@ class TableQuery:
         if self._stop.is_set() and not self._in_batch:
             self._query.stop()
             return True
+        if not self._in_batch and self._needs_upkeep() and self._turn.acquire(blocking=False):
+            self._ahead.submit(self._tend_when_idle)  # no batch may come for hours, and only a batch would look otherwise
         return False
 
     def lag(self, report: BatchReport) -> int | None:

@@ -2,8 +2,8 @@
 
 `INGEST_FAULT=<point>:<kill|hang|raise>@<batch>` takes effect only if the lake contains a file `.scratch`. A point in our own code
 triggers its fault directly. For a point inside Spark or Delta, a watcher process waits for the file that shows that the run is there.
-`<batch>` is the number of the batch in its epoch, and the first is 2. The points of a start, a seek and a run's end belong to no batch
-and use 0.
+`<batch>` is the number of the batch in its epoch, and the first is 2. The points of a start, a seek, a run's end and a maintenance
+belong to no batch and use 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from ingest.runtime.errors import InvalidInput
 
 # In the order in which a start or a seek reaches them.
 STARTING = ("start_tables", "start_target_fenced", "start_fenced", "start_rolled_back", "start_sought", "start_checkpoint")
-INSIDE = ("after_offset_log", "after_quarantine", "after_target", "after_replayed", "after_ledger", "finish_ledger", *STARTING)
+MAINTAINING = ("maintain_counted", "maintain_deleted", "maintain_compacted")
+INSIDE = (
+    "after_offset_log",
+    "after_quarantine",
+    "after_target",
+    "after_replayed",
+    "after_ledger",
+    "finish_ledger",
+    *STARTING,
+    *MAINTAINING,
+)
 # Spark numbers the batches of a checkpoint from 0; we number the batches of an epoch from 2.
 FIRST_BATCH = 2
 WATCHED = ("before_offset_log", "during_target", "after_commit_log")

@@ -66,13 +66,16 @@ def against_kafka(
     kafka: KafkaOptions,
     topic: Topic,
     rows: Sequence[LedgerRow],
+    retired: Sequence[LedgerRow] = (),
 ) -> Reread:
     """Compare ledger and tables with the topic, which a plain consumer reads at the level of record batches.
 
-    `rows` are the ledger rows of kind `batch`. Rows of another topic id are unverifiable. `session` is called only if records must be
-    decoded, because they are in neither table. Raises the InvalidEnvironment errors of TopicReader and `scan`, and Unreadable.
+    `rows` are the ledger rows of kind `batch`, `retired` those of kind `retention`. Rows of another topic id are unverifiable. `session` is
+    called only if records must be decoded, because they are in neither table. Raises the InvalidEnvironment errors of TopicReader and
+    `scan`, and Unreadable.
     """
     here = [row for row in rows if row.topic_id == topic.id and row.end_offset > row.start_offset]
+    retired = [row for row in retired if row.topic_id == topic.id]
     foreign = sum(row.end_offset - row.start_offset for row in rows if row.topic_id != topic.id)
     rows_of_topic = in_target({row.epoch: row.topic_id for row in rows}, topic.id)
     tables = (places.target, TARGET, rows_of_topic), (places.quarantine, QUARANTINE, in_quarantine(topic.id))
@@ -96,10 +99,11 @@ def against_kafka(
                 isolation="read_committed" if contract.source.isolation_level == "read_committed" else "read_uncommitted",
                 contract_hash=contract.hash,
                 removed=gone.get(partition, _none()),
+                retired=retired,
             )
             classifications.append(classification)
             findings += classification.findings
-            findings += _lost(session, contract, topic, reader, classification, places.target, deleted, of_partition)
+            findings += _lost(session, contract, topic, reader, classification, places.target, deleted, of_partition, retired)
     gaps: dict[str, int] = {}
     for classification in classifications:
         for kind, offsets in classification.gaps:
@@ -143,6 +147,7 @@ def _lost(
     target: str,
     deleted: Sequence[Commit],
     rows: Sequence[LedgerRow],
+    retired: Sequence[LedgerRow],
 ) -> Iterator[Finding]:
     """RECORD_LOST for each record in neither table whose event id the target lacks, now and before every DELETE after its batch."""
     offsets = classification.elsewhere.offsets()
@@ -163,6 +168,10 @@ def _lost(
         return spark.read.format("delta").options(**version).load(target).select(*(F.col(f"`{name}`") for name in ids))
 
     shown = 0
+    # Of a record that retention removed, only the range and the number are known. It was not a row, so it must still be refused.
+    left = [
+        [row.start_offset, row.end_offset, row.quarantined - row.inserted] for row in retired if row.partition == classification.partition
+    ]
     for begin in range(0, len(offsets), CHUNK):
         found = records_at(reader, classification.partition, offsets[begin : begin + CHUNK])
         records = [
@@ -193,6 +202,10 @@ def _lost(
                         lost.pop(offset, None)
         finally:
             nowhere.unpersist()
+        for each in left:
+            inside = [offset for offset, reason in sorted(lost.items()) if reason and each[0] <= offset < each[1]][: each[2]]
+            each[2] -= len(inside)
+            lost = {offset: reason for offset, reason in lost.items() if offset not in inside}
         for offset, reason in sorted(lost.items())[: SHOWN_MAX - shown]:
             what = "is in neither target nor quarantine, and its event id is not in the target"
             why = f" ({reason}: it belongs in quarantine)" if reason else ""

@@ -7,6 +7,7 @@ outnumber the row's duplicates.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -66,14 +67,15 @@ def classify(
     isolation: Isolation = "read_committed",
     contract_hash: str | None = None,
     removed: ArrayLike = (),
+    retired: Sequence[LedgerRow] = (),
 ) -> Classification:
     """Classify the offsets of one partition.
 
     `rows` are the partition's ledger rows of kind `batch`, with the topic id of the scan. Their ranges must lie within the scan's (else
     ValueError) and may overlap, as after a seek. `target`, `quarantine` and `removed` are one-dimensional integer arrays of offsets, in any
     order: the rows of the target, the records of the quarantine in any state, and the rows that DELETE commits removed. Offsets outside of
-    all ranges are ignored. `isolation` is the level of today's contract, whose hash is `contract_hash`. A row of another contract counts as
-    read at the other level if its record count fits only that level.
+    all ranges are ignored. `retired` are the ledger rows of kind `retention`. `isolation` is the level of today's contract, whose hash is
+    `contract_hash`. A row of another contract counts as read at the other level if its record count fits only that level.
 
     Each finding concerns a ledger row. READ_DIFFERS, GAP_DIFFERS: Kafka has another number of records, or of offsets without a record.
     RECORD_LOST: more records are in neither table than the row has duplicates. DUPLICATE_DIFFERS: fewer. ROW_WITHOUT_RECORD: the target
@@ -108,7 +110,7 @@ def classify(
         len(t.common(unknown)) + len(q.common(unknown)),
         (
             *_counts(rows, read, unknown),
-            *_duplicates(rows, elsewhere, unknown.minus(held)),
+            *_duplicates(rows, elsewhere, unknown.minus(held), retired),
             *_foreign(rows, "ROW_WITHOUT_RECORD", "the target has rows", t.minus(read).minus(unknown), classes),
             *_foreign(rows, "QUARANTINED_WITHOUT_RECORD", "the quarantine has records", q.minus(read).minus(unknown), classes),
         ),
@@ -137,14 +139,19 @@ def _counts(rows: Sequence[LedgerRow], read: Intervals, unknown: Intervals) -> I
             yield finding("GAP_DIFFERS", row, f"the ledger counts {row.gap} offsets without a record, Kafka has {gap - open_}{but}")
 
 
-def _duplicates(rows: Sequence[LedgerRow], elsewhere: Intervals, unknown: Intervals) -> Iterator[Finding]:
+def _duplicates(
+    rows: Sequence[LedgerRow], elsewhere: Intervals, unknown: Intervals, retired: Sequence[LedgerRow] = ()
+) -> Iterator[Finding]:
     """Compare the records in neither table with the duplicates of each row.
 
     Two more kinds of records may have been duplicates: `unknown` offsets without a row, and records that another batch, which read the same
-    offsets, put into target or quarantine.
+    offsets, put into target or quarantine. A record that retention removed is in neither table either, and was no duplicate.
     """
+    gone: Counter[tuple[int, int, int]] = Counter()
+    for each in retired:
+        gone[each.epoch, each.batch, each.partition] += each.quarantined - each.inserted
     for row, here, open_ in zip(rows, _of_each(rows, elsewhere), _of_each(rows, unknown), strict=True):
-        if here > row.duplicate:
+        if here > row.duplicate + gone[row.epoch, row.batch, row.partition]:
             where = _shown(elsewhere.clip(row.start_offset, row.end_offset))
             what = f"{here} records are in neither target nor quarantine, but the ledger counts {row.duplicate} duplicates: {where}"
             yield finding("RECORD_LOST", row, what)

@@ -56,11 +56,11 @@ class Judged:
 
 @dataclass(frozen=True)
 class TableRows:
-    """The balance of the rows in one table: found = put - removed - replaced - missing + surplus + uncommitted.
+    """The balance of the rows in one table: found = put - removed - retired - replaced - missing + surplus + uncommitted.
 
-    `put` rows are those that batches put there. DELETE commits took the `removed` ones. `replaced` rows were gone before a seek read their
-    batches again (rows that came back belong to later batches) or left them out. `missing` and `surplus` rows are findings. Only a
-    quarantine has `uncommitted` ones.
+    `put` rows are those that batches put there. DELETE commits took the `removed` ones, retention the `retired` ones. `replaced` rows were
+    gone before a seek read their batches again (rows that came back belong to later batches) or left them out. `missing` and `surplus` rows
+    are findings. Only a quarantine has `uncommitted` and `retired` ones.
     """
 
     put: int
@@ -70,11 +70,13 @@ class TableRows:
     surplus: int
     uncommitted: int
     found: int
+    retired: int = 0
 
     @property
     def less(self) -> dict[str, int]:
         """The rows that are no longer there, by why."""
-        return {"removed": self.removed, "replaced by a re-read": self.replaced, "missing": self.missing}
+        found = {"removed": self.removed, "removed by retention": self.retired}
+        return {**found, "replaced by a re-read": self.replaced, "missing": self.missing}
 
     @property
     def more(self) -> dict[str, int]:
@@ -98,20 +100,25 @@ class Account:
     records: Mapping[Key, Group]
     unknown: tuple[Finding, ...]
     uncommitted: Mapping[Key, int]
+    retired: Mapping[Key, int]
 
     def held(self, table: str) -> TableRows:
         """The balance of a table: `target` or `quarantine`."""
+        retired = 0
         if table == "target":
             groups, uncommitted = self.rows, 0
             each = [(batch.row.inserted, batch.rows, batch.missing_rows) for batch in self.judged]
         else:
             groups, uncommitted = self.records, sum(self.uncommitted.values())
             each = [(batch.row.quarantined, batch.records, batch.missing_records) for batch in self.judged]
+            gone = {(batch.row.epoch, batch.row.batch, batch.row.partition): batch.row.quarantined - batch.records for batch in self.judged}
+            retired = sum(min(number, max(0, gone.get(key, 0))) for key, number in self.retired.items())
         found = sum(group.rows for group in groups.values())
         put, missing = sum(number for number, _, _ in each), sum(number for _, _, number in each)
         removed = sum(commit.rows for commit in self.removed if commit.table == table)
-        replaced = max(0, sum(max(0, number - now) for number, now, _ in each) - missing - removed)
-        return TableRows(put, removed, replaced, missing, found - put + removed + replaced + missing - uncommitted, uncommitted, found)
+        replaced = max(0, sum(max(0, number - now) for number, now, _ in each) - missing - removed - retired)
+        surplus = found - put + removed + retired + replaced + missing - uncommitted
+        return TableRows(put, removed, replaced, missing, surplus, uncommitted, found, retired)
 
     @property
     def expected_rows(self) -> int:
@@ -128,15 +135,21 @@ def account(engine: Engine, places: Places, batch_history: BatchHistory) -> Acco
     again = {key: seek for key, row in batches.items() if (seek := batch_history.again(row)) is not None}
     least = {key: _least(batches[key], batch_history) for key in again}
     fewer = {key: row.inserted - rows.get(key, NONE).rows for key, row in batches.items()}
-    fewer_records = {key: row.quarantined - records.get(key, NONE).rows for key, row in batches.items()}
+    # Records that retention has removed are not missing. Of a batch that was read again, only those removed after the seek counted it.
+    retired = batch_history.retired_since(-1)
+    after = {version: batch_history.retired_since(version) for version in {seek.snapshots[0] for seek in again.values()}}
+    retired_again = {key: after[seek.snapshots[0]][key] for key, seek in again.items()}
+    fewer_records = {key: row.quarantined - records.get(key, NONE).rows - retired[key] for key, row in batches.items()}
     # A batch that was read again is judged by both tables together: its records may have become rows. Others are judged per table.
-    short = _positive(fewer | {key: least[key] - rows.get(key, NONE).rows - records.get(key, NONE).rows for key in again})
+    both = {key: rows.get(key, NONE).rows + records.get(key, NONE).rows for key in again}
+    short = _positive(fewer | {key: least[key] - both[key] - retired_again[key] for key in again})
     since = {key: again[key].snapshots[0] if key in again else row.target_version for key, row in batches.items()}
     before = dict(short)
     removed = explain(engine, "target", target, TARGET, short, since)
     short_records = _positive(fewer_records | {key: short.get(key, 0) for key in again})
     since = {key: again[key].snapshots[1] if key in again else 0 for key in batches}
-    removed += explain(engine, "quarantine", quarantine, QUARANTINE, short_records, since)
+    known = {row.why for row in batch_history.retired}
+    removed += explain(engine, "quarantine", quarantine, QUARANTINE, short_records, since, known)
     judged = []
     for key, row in batches.items():
         missing, missing_records = short.get(key, 0), short_records.get(key, 0)
@@ -146,7 +159,7 @@ def account(engine: Engine, places: Places, batch_history: BatchHistory) -> Acco
         judged.append(Judged(row, rows.get(key, NONE).rows, records.get(key, NONE).rows, least.get(key), missing, missing_records))
     uncommitted = {key: group.rows for key, group in records.items() if key not in batches and _may_be_uncommitted(key, batch_history)}
     unknown = [*_of_no_batch("target", rows, batches, {}), *_of_no_batch("quarantine", records, batches, uncommitted)]
-    return Account(tuple(judged), tuple(removed), target, quarantine, rows, records, tuple(unknown), uncommitted)
+    return Account(tuple(judged), tuple(removed), target, quarantine, rows, records, tuple(unknown), uncommitted, retired)
 
 
 def _positive(numbers: Mapping[Key, int]) -> dict[Key, int]:

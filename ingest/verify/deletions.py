@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from ingest.delta.commit import Commit
@@ -22,17 +22,25 @@ class Removed:
     rows: int
 
 
-def explain(engine: Engine, name: str, table: At, columns: Columns, short: dict[Key, int], since: Mapping[Key, int]) -> list[Removed]:
+def explain(
+    engine: Engine,
+    name: str,
+    table: At,
+    columns: Columns,
+    short: dict[Key, int],
+    since: Mapping[Key, int],
+    retired: Container[str | None] = (),
+) -> list[Removed]:
     """Subtract from `short` (missing rows by key) the rows that DELETE commits after version `since` (by key) took, newest first.
 
     `short` is changed: it keeps the rows that no DELETE explains. The rows that a DELETE took are counted at the version before it and at
     its own. If VACUUM took those files, the DELETE's own row count is used, over all keys. A loss of that size can hide behind it (an
-    accepted limit).
+    accepted limit). `retired` names the DELETEs that the ledger's own rows explain.
     """
     removed: dict[int, int] = {}
     uncounted: list[Commit] = []
     version = -1 if table.version is None or not short else table.version
-    for commit in deletes(DeltaLog(files_of(table.path, engine.session), table.path), version):
+    for commit in deletes(DeltaLog(files_of(table.path, engine.session), table.path), version, retired):
         if not short or commit.version <= min(since[key] for key in short):
             break
         where = _only(short, columns)

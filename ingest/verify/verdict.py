@@ -43,7 +43,8 @@ class Verified:
 
     `deletes` are the DELETE commits that removed rows. `pending` are the offsets that the newest epoch has yet to read again,
     `gaps_accepted` the offsets that seeks left out, both as (partition, start, end). `unledgered_batches` counts the batches that only the
-    target's log has. `rows` are the ledger rows of all batches.
+    target's log has. `rows` are the ledger rows of all batches, `retired` those that
+    count what retention removed.
     """
 
     table: str
@@ -61,6 +62,7 @@ class Verified:
     seeks: int
     findings: tuple[Finding, ...]
     kafka: Reread | None = None
+    retired: tuple[LedgerRow, ...] = ()
 
 
 def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
@@ -123,4 +125,5 @@ def _verified(places: Places, read: BatchHistory, counted: Account, tables: Mapp
         tables,
         len({row.epoch for row in read.begins if row.why in GOES_BACK}),
         tuple(findings),
+        retired=read.retired,
     )

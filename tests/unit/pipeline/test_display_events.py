@@ -47,7 +47,10 @@ def test_a_table_that_cannot_start_has_ended_with_its_error(tmp_path: Path, monk
 
 def test_repairs_and_new_epochs_are_notes_unless_a_display_shows_them_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ingest.runtime.spark.jvm_exit", lambda _: None)
-    heard, query = Heard(), SimpleNamespace(contract=CONTRACT, notes=["t.events: rolled back"], reopen=lambda: "A new epoch is opened.")
+    heard, query = (
+        Heard(),
+        SimpleNamespace(contract=CONTRACT, notes=["t.events: rolled back"], maintained=[], reopen=lambda: "A new epoch is opened."),
+    )
     session: Any = None
     assert job(tmp_path)._reopened(session, query, heard)  # type: ignore[arg-type]
     assert heard.events == [("note", "A new epoch is opened."), ("note", "t.events: rolled back")]

@@ -145,7 +145,7 @@ class Lake:
         self._keep_ledger()
         result = verify(ENGINE, CONTRACT, self.places)
         for rows in (result.target, result.quarantine):
-            less, more = rows.removed + rows.replaced + rows.missing, rows.surplus + rows.uncommitted
+            less, more = rows.removed + rows.retired + rows.replaced + rows.missing, rows.surplus + rows.uncommitted
             assert rows.found == rows.put - less + more and min(asdict(rows).values()) >= 0, rows
             assert result.findings or rows.missing == rows.surplus == 0, rows
         return result

@@ -1,0 +1,106 @@
+"""The quarantine's retention: old settled records leave the table after the ledger has counted them, so `ingest verify` still balances.
+
+1. Write ledger rows of kind `retention`: how many records of each batch and partition leave. Until step 2 they only permit a shortage.
+2. Delete the records.
+
+After a crash between the steps, the next retention finds the counted records still there and counts them again, in the same statement
+that cancels the first count. A record's position tells: it is in the quarantine only once, and no other step removes it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ingest.delta import writer as commits
+from ingest.delta.batch_commit import BatchId
+from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import At, Engine
+from ingest.ledger.batch_history import version_of
+from ingest.ledger.ledger_reader import ledger_rows
+from ingest.ledger.ledger_row import SCHEMA_VERSION, LedgerRow
+from ingest.runtime import crash_points
+from ingest.runtime.files import files_of
+from ingest.runtime.places import Places
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTLED = ("replayed", "dropped")
+NEWEST = "SELECT epoch, max(batch) AS batch FROM {ledger} WHERE kind = 'batch' GROUP BY epoch ORDER BY epoch DESC LIMIT 1"
+GROUPS = """\
+SELECT topic, topic_id, epoch, batch, `partition` AS p, min(`offset`) AS first, max(`offset`) AS last, count(*) AS n,
+       count(CASE WHEN state = 'replayed' THEN 1 END) AS replayed
+FROM {quarantine} WHERE """
+PENDING = """\
+SELECT r.epoch, r.batch, r.`partition` AS p, r.start_offset AS o FROM {ledger} r LEFT SEMI JOIN {quarantine} q
+ON r.kind = 'retention' AND r.quarantined > 0 AND r.topic_id = q.topic_id AND r.epoch = q.epoch AND r.batch = q.batch
+AND r.`partition` = q.`partition` AND r.start_offset = q.`offset`"""
+
+
+@dataclass(frozen=True)
+class Retired:
+    """The quarantined records that leave: the SQL condition that finds them, and the ledger rows to write first. `at` names the DELETE."""
+
+    condition: str
+    at: str
+    rows: tuple[LedgerRow, ...]
+
+    @property
+    def records(self) -> int:
+        """How many records leave."""
+        return sum(row.quarantined for row in self.rows)
+
+
+def retire(engine: Engine, places: Places, before: datetime, now: datetime, *, open_too: bool = False) -> Retired | None:
+    """The records that leave because their state last changed before this time; None if there are none. Raises Unreadable.
+
+    Only records of batches that the ledger has: a batch in progress, or cut off, keeps its records.
+    """
+    newest = engine.ask(NEWEST, ledger=At(places.ledger))
+    if not newest:
+        return None
+    last = BatchId(newest[0]["epoch"], newest[0]["batch"])
+    states = ", ".join(f"'{state}'" for state in (*SETTLED, *(["open"] if open_too else [])))
+    committed = f"(epoch < {last.epoch} OR (epoch = {last.epoch} AND batch <= {last.number}))"
+    moment = before.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = f"state IN ({states}) AND state_changed_at < CAST('{moment}' AS TIMESTAMP) AND {committed}"
+    groups = engine.ask(f"{GROUPS}{condition} GROUP BY topic, topic_id, epoch, batch, `partition`", quarantine=At(places.quarantine))
+    at = now.astimezone(UTC).isoformat()
+    version = version_of(DeltaLog(files_of(places.lake, engine.session), places.target))
+    rows = {}
+    for group in groups:
+        batch = (
+            SCHEMA_VERSION,
+            "retention",
+            places.pipeline,
+            places.table,
+            group["epoch"],
+            group["batch"],
+            group["topic"],
+            group["topic_id"],
+        )
+        offsets, counts = (group["p"], group["first"], group["last"] + 1), (0, group["replayed"], 0, group["n"], 0)
+        row = LedgerRow(*batch, *offsets, *counts, None, at, version, "", now)
+        rows[row.key] = row
+    pending = {("retention", row["epoch"], row["batch"], row["p"], row["o"]) for row in _pending(engine, places)}
+    for row in ledger_rows(engine, places, "kind = 'retention'") if pending else ():
+        if row.key in pending and row.key not in rows:
+            rows[row.key] = replace(row, inserted=0, quarantined=0, committed_at=now)
+    return Retired(condition, at, tuple(rows.values())) if rows else None
+
+
+def _pending(engine: Engine, places: Places) -> list[dict[str, int]]:
+    """The keys of ledger rows whose records were counted but not deleted."""
+    return engine.ask(PENDING, ledger=At(places.ledger), quarantine=At(places.quarantine))
+
+
+def remove(session: SparkSession, places: Places, retired: Retired, metadata: dict[str, object]) -> None:
+    """Count the records in the ledger, then delete them."""
+    about = json.dumps({**metadata, "retired_at": retired.at})
+    commits.merge_retired(session, places.ledger, about, [vars(row) for row in retired.rows])
+    crash_points.at("maintain_counted", 0)
+    commits.delete_retired(session, places.quarantine, about, retired.condition)
+    crash_points.at("maintain_deleted", 0)

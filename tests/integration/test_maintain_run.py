@@ -1,0 +1,60 @@
+"""`ingest maintain` beside a real run, and killed at each of its steps."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest.lab.broker.embedded_broker import Broker
+from ingest.maintain import file_sizes
+from ingest.runtime.crash_points import MAINTAINING
+from tests.faults.driver import until
+from tests.faults.pipeline import Pipeline
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture
+def lake(tmp_path: Path, broker: Broker, topic: Callable[..., str]) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path / "lake", broker.bootstrap_servers, topic(2), batch=100)
+    yield made
+    made.close()
+
+
+def retired(lake: Pipeline) -> int:
+    return int(lake.verified()[0]["quarantine"]["retired"])
+
+
+def test_a_run_maintains_its_table_on_request_between_two_batches_and_when_it_is_idle(lake: Pipeline) -> None:
+    lake.produce(1500, poison=20)
+    run = lake.start("--every", "0s")
+    until(lambda: len(lake.batches()) > file_sizes.SAVED_FILES_MIN + 2, lambda: run.said)
+    for more in (1000, 0):
+        if more:
+            lake.produce(more, seed=2)
+        done = json.loads(lake.command("maintain", "--json", "--open-too", "--keep-quarantine", "0s").ended(0))["tables"][0]
+        assert done["by"] == f"the run in process {run.pid}"
+        assert run.process.poll() is None, run.said
+    assert any(commit.operation == "OPTIMIZE" for commit in lake.commits())
+    run.signal(signal.SIGTERM)
+    run.ended(0)
+    assert retired(lake) > 0
+    lake.complete()
+    lake.verified()
+
+
+def test_a_maintenance_killed_at_each_step_is_completed_by_the_next_one_and_balances_in_between(lake: Pipeline) -> None:
+    lake.produce(1500, poison=20)
+    lake.complete()
+    for point in MAINTAINING:
+        lake.command("maintain", "--open-too", "--keep-quarantine", "0s", fault=f"{point}:kill@0").ended(-9)
+        lake.verified()
+    lake.command("maintain", "--open-too", "--keep-quarantine", "0s").ended(0)
+    assert retired(lake) > 0
+    lake.produce(300, seed=2)
+    lake.complete()
+    lake.verified()

@@ -1,0 +1,109 @@
+"""The upkeep of a table runs between two batches, never beside one, and never ends the run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ingest.contract.definition import Contract
+from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import Topic
+from ingest.pipeline import table_query
+from ingest.pipeline.table_query import TableQuery
+from ingest.runtime.errors import RunStopped
+from ingest.runtime.places import Places
+from tests.polling import until
+
+pytestmark = pytest.mark.unit
+
+
+class Fake:
+    """An upkeep that is due until it was tended."""
+
+    def __init__(self, error: Exception | None = None, gate: threading.Event | None = None) -> None:
+        self.tended, self.open, self.error, self.gate = 0, True, error, gate
+
+    def due(self, places: Places) -> bool:
+        return self.open
+
+    def tend(self, session: Any, places: Places, stop: Callable[[], bool]) -> list[str]:
+        self.tended += 1
+        if self.gate is not None:
+            assert self.gate.wait(30)
+        self.open = False
+        if self.error is not None:
+            raise self.error
+        return ["maintained"]
+
+
+@pytest.fixture
+def query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Fake], Any]:
+    """A query whose batches do nothing, and whose session is none."""
+    monkeypatch.setattr(table_query, "process", lambda *_: "report")
+
+    def make(upkeep: Fake) -> Any:
+        document = {"pipeline": "t", "table": "events", "source": {"topic": "t", "format": "raw"}, "event_id": "position"}
+        places = Places(str(tmp_path / "lake"), str(tmp_path / "checkpoints"), "t", "events")
+        kafka = KafkaOptions("127.0.0.1:1")
+        made: Any = TableQuery(Contract.model_validate(document), places, kafka, Topic("t", "", (0,)), lambda _: None, upkeep)
+        made._session = SimpleNamespace(newSession=lambda: None)
+        made._table = SimpleNamespace(epoch=SimpleNamespace(ledger=SimpleNamespace(append=lambda *_: None)))
+        made._query = SimpleNamespace(isActive=True, stop=lambda: None)
+        return made
+
+    return make
+
+
+def test_a_batch_is_followed_by_the_upkeep_that_is_due(query: Callable[[Fake], Any]) -> None:
+    one = query(upkeep := Fake())
+    one._batch(None, 0)
+    one._batch(None, 1)
+    assert (upkeep.tended, one.maintained, one.error) == (1, ["maintained"], None)
+
+
+def test_a_failing_upkeep_is_a_note_and_the_batch_counts(query: Callable[[Fake], Any]) -> None:
+    one = query(Fake(OSError("no space\nleft")))
+    one._batch(None, 0)
+    assert one.error is None and one.maintained == ["t.events: maintenance failed: OSError: no space"]
+
+
+def test_a_run_that_has_lost_its_lock_maintains_nothing(query: Callable[[Fake], Any]) -> None:
+    one = query(upkeep := Fake())
+
+    def lost() -> None:
+        raise RunStopped("LOCK_LOST", "lost.", expected="", remedy="")
+
+    one._lock = SimpleNamespace(refuse_lost=lost, release=lambda: None)
+    one._batch(None, 0)
+    assert upkeep.tended == 0 and "LOCK_LOST" in one.maintained[0]
+
+
+def test_an_idle_table_is_maintained_and_a_batch_waits_for_the_end(query: Callable[[Fake], Any]) -> None:
+    gate = threading.Event()
+    one = query(upkeep := Fake(gate=gate))
+    assert not one.poll()
+    until(lambda: upkeep.tended == 1, "the upkeep has begun", 30)
+    assert not one.poll() and upkeep.tended == 1, "it is begun once"
+    batch = threading.Thread(target=one._batch, args=(None, 0))
+    batch.start()
+    batch.join(0.2)
+    assert batch.is_alive(), "no batch runs beside it"
+    gate.set()
+    batch.join(30)
+    assert not batch.is_alive() and one.error is None
+    assert upkeep.tended == 1
+
+
+def test_no_upkeep_begins_beside_a_batch_or_after_a_stop_was_requested(query: Callable[[Fake], Any]) -> None:
+    one = query(upkeep := Fake())
+    with one._turn:
+        assert not one.poll()
+    one.ask_to_stop()
+    one.poll()
+    one._ahead.shutdown()
+    assert upkeep.tended == 0
