@@ -48,8 +48,8 @@ def maintain(
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Compact small files, delete files that nobody needs, and remove old settled records from the quarantine. No row
-    changes, and the balance still holds.
+    """Compact small files, and delete what nobody needs any more. That includes old settled records of the quarantine.
+    No row changes, and the balance still holds.
 
     On a local disk, the run that holds a table does the work between two batches; this command waits for its answer.
     Without a run, the command does it. The ledger loses no row: starts and `ingest verify` need all of them.
