@@ -85,6 +85,8 @@ class Query:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.notes: list[str] = []
+        self.maintained: list[str] = []
 
     def ask_to_stop(self) -> None:
         self.asked += 1
