@@ -10,6 +10,7 @@ VERBS = {
     "Maintenance": {"maintain": "maintain"},
     "Proof": {"verify": "verify", "audit": "audit", "compare": "compare", "proof": "proof", "totals": "totals", "audited": "audited"},
     "Watch": {"metrics": "metrics", "lineage": "lineage"},
+    "Repair": {"quarantine": "quarantine", "rebuild": "rebuild"},
     "Quality and SQL": {"check": "check", "suggest": "check", "sql": "sql"},
     "Kafka": {"log": "log", "transactions": "transactions"},
     "Beyond Kafka": {"database": "migrate", "outbox": "outbox", "sink": "sink", "effects": "effects", "trace": "trace"},

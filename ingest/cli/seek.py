@@ -80,35 +80,29 @@ def _do(
 
     Returns the plan, the epoch's number (None for a dry run) and a description of each repair.
     """
-    from pathlib import Path
-
     from ingest.delta import contract_change
     from ingest.delta.delta_log import Logs
     from ingest.recovery.seek_offsets import counted
     from ingest.recovery.state_reader import read_start_state
-    from ingest.runtime import crash_points, spark
+    from ingest.runtime import spark
     from ingest.runtime.files import is_local
     from ingest.runtime.places import spark_log
 
     local = is_local(places.lake) and is_local(places.checkpoints)
-    with nullcontext() if local and dry_run else spark.session(master, spark_log(places.lake, "seek"), short=True) as session:
-        if dry_run:
+    if dry_run:
+        with nullcontext() if local else spark.session(master, spark_log(places.lake, "seek"), short=True) as session:
             logs = Logs.of(places, session)
             planned = counted(session, places, read_start_state(session, places, logs, ask), seeking)
             contract_change.refuse_state(contract, places.target, logs.target.state())
             return planned, None, ()
-        from ingest.pipeline import platform, table_lock
-        from ingest.recovery.epoch import open_epoch
+    from ingest.pipeline.writing_session import writing_session
+    from ingest.recovery.epoch import open_epoch
 
-        assert session is not None
-        platform.ensure(session, places.lake)
-        with table_lock.holding(session, places):
-            if local:
-                crash_points.arm(Path(places.lake), spark.jvm_pid(session))
-            epoch = open_epoch(session, contract, places, ask, seeking)
-            epoch.ledger.append()
-        assert epoch.sought is not None
-        return epoch.sought, epoch.writer.epoch, epoch.healed
+    with writing_session(places, master, "seek") as writer:
+        epoch = open_epoch(writer, contract, places, ask, seeking)
+        epoch.ledger.append()
+    assert epoch.sought is not None
+    return epoch.sought, epoch.writer.epoch, epoch.healed
 
 
 def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:

@@ -161,7 +161,7 @@ def print_balance(verified: Verified) -> None:
     print(f"{verified.table}: {'BALANCED' if not verified.findings else 'DOES NOT BALANCE'} ({t.batches} batches{epochs})")
     print(f"  offsets     {t.offsets:>14,} = read {t.read:,} + gap {t.gap:,}")
     print(f"  read        {t.read:>14,} = inserted {t.inserted:,} + duplicate {t.duplicate:,} + quarantined {t.quarantined:,}")
-    print(f"  in target   {_sum('inserted', verified.target)}")
+    print(f"  in target   {_sum('inserted', verified.target, t.replayed)}")
     print(f"  quarantine  {_sum('quarantined', verified.quarantine)}")
     if verified.kafka is not None:
         print_kafka(verified.kafka)
@@ -179,9 +179,10 @@ def print_balance(verified: Verified) -> None:
         print(f"  ! {finding}")
 
 
-def _sum(written: str, held: TableRows) -> str:
-    """The number of rows found, as the sum of the rows that batches wrote (labelled `written`) and the differences since."""
+def _sum(written: str, held: TableRows, replayed: int = 0) -> str:
+    """The number of rows found, as the sum of the rows that batches wrote (labelled `written`), replays, and the differences since."""
+    more = {"replayed": replayed, **held.more}
     parts = [f" - {name} {number:,}" for name, number in held.less.items() if number] + [
-        f" + {name} {number:,}" for name, number in held.more.items() if number
+        f" + {name} {number:,}" for name, number in more.items() if number
     ]
-    return f"{held.found:>14,} = {written} {held.put:,}{''.join(parts)}"
+    return f"{held.found:>14,} = {written} {held.put - replayed:,}{''.join(parts)}"

@@ -87,7 +87,8 @@ class BatchCommit:
     """Our metadata in a Delta commit: the identity of a statement and its offsets.
 
     A batch's `ranges` are its offsets. A seek's `ranges` are the empty ranges [start, start) at which its epoch starts, so `ends` gives
-    the next offsets for both. `gaps` are the ranges that a seek skips on purpose. Each start of a process has its own UUID as `writer`.
+    the next offsets for both. `gaps` are the ranges that a seek skips on purpose. A seek with `why` replay also adds rows: quarantined
+    records of the ranges `replayed`, with `counts` of those that were accepted. Each start of a process has its own UUID as `writer`.
     """
 
     kind: Kind
@@ -103,6 +104,17 @@ class BatchCommit:
     gaps: tuple[OffsetRange, ...] = ()
     why: str = ""
     reason: str = ""
+    replayed: tuple[OffsetRange, ...] = ()
+
+    @property
+    def rebuilt(self) -> int | None:
+        """For the commit that swaps in a rebuilt table: the first epoch of the rebuild, which replaces all earlier ones. Else None."""
+        return rebuilt_since(self.why) if self.kind == "seek" else None
+
+    @property
+    def positions(self) -> tuple[OffsetRange, ...]:
+        """The ranges that contain the positions of the rows that this statement added."""
+        return self.ranges if self.kind == "batch" else self.replayed
 
     @property
     def name(self) -> str:
@@ -128,12 +140,15 @@ class BatchCommit:
             head |= {"contract_hash": self.contract_hash, **topic}
         if self.kind == "batch":
             head["ranges"] = {str(r.partition): [r.start, r.end] for r in self.ranges}
+        if self.kind == "batch" or self.replayed:
             head["counts"] = {str(partition): vars(counts) for partition, counts in self.counts}
         if self.kind == "seek":
             head["starts"] = {str(r.partition): r.start for r in self.ranges}
             partitions = sorted({gap.partition for gap in self.gaps})
             head["gaps"] = {str(p): [[gap.start, gap.end] for gap in self.gaps if gap.partition == p] for p in partitions}
             head |= {"why": self.why, "reason": self.reason}
+        if self.replayed:
+            head["replayed"] = {str(r.partition): [r.start, r.end] for r in self.replayed}
         return json.dumps(head, separators=(",", ":"))
 
     @staticmethod
@@ -159,6 +174,7 @@ class BatchCommit:
                 tuple(OffsetRange(int(p), start, end) for p, gaps in value.get("gaps", {}).items() for start, end in gaps),
                 value.get("why", ""),
                 value.get("reason", ""),
+                tuple(OffsetRange(int(p), start, end) for p, (start, end) in value.get("replayed", {}).items()),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
@@ -168,6 +184,12 @@ def _ranges(value: Mapping[str, Any]) -> tuple[OffsetRange, ...]:
     if value["kind"] == "seek":
         return tuple(OffsetRange(int(p), start, start) for p, start in value["starts"].items())
     return tuple(OffsetRange(int(p), start, end) for p, (start, end) in value.get("ranges", {}).items())
+
+
+def rebuilt_since(why: str | None) -> int | None:
+    """The first epoch of a rebuild, from the `why` of its swap (`rebuild:7`). None for any other `why`."""
+    word, _, epoch = (why or "").partition(":")
+    return int(epoch) if word == "rebuild" else None
 
 
 def app_id(pipeline: str, table: str) -> str:

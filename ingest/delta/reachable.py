@@ -15,7 +15,9 @@ REPLACING = ("REPLACE TABLE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELEC
 
 
 def reverts(commit: Commit) -> bool:
-    """Whether this commit can revert earlier commits."""
+    """Whether this commit can revert earlier commits. The swap of a rebuild does not: its rows replace those of all earlier epochs."""
+    if commit.batch_commit is not None and commit.batch_commit.rebuilt is not None:
+        return False
     overwrites = commit.operation == "WRITE" and commit.parameters.get("mode") == "Overwrite" and not _partial(commit)
     # Each batch of a foreign stream in complete mode replaces all rows.
     overwrites |= commit.operation == "STREAMING UPDATE" and commit.parameters.get("outputMode") == "Complete"

@@ -131,6 +131,11 @@ def _append_nothing(session: SparkSession, table: str) -> None:
     session.range(0).select(*columns).write.format("delta").mode("append").save(table)
 
 
+def overwrite(source: DataFrame, log: DeltaLog, still: Still) -> Commit:
+    """Replace all rows of a table by those of `source`, under a transaction id. Raises RunStopped FENCED."""
+    return _commit(source.sparkSession, log, still, lambda: source.write.format("delta").mode("overwrite").save(log.table))
+
+
 def delete(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
     """Delete the rows that meet a condition, under a transaction id; None if no row does. Raises RunStopped FENCED."""
     commit = _try_commit(session, log, lambda: batch_commit, lambda: DeltaTable.forPath(session, log.table).delete(condition))
@@ -175,19 +180,26 @@ def _insert_missing(source: DataFrame, table: str, condition: Column, changed: M
     merge.whenNotMatchedInsert(values=values).execute()
 
 
-def mark_replayed(rows: DataFrame, quarantine: str, batch_commit: BatchCommit) -> None:
+def mark_replayed(rows: DataFrame, quarantine: str, batch_commit: BatchCommit, by: str = "ingest run") -> None:
     """Set quarantined records that are rows now to `replayed`. `rows` has the columns topic_id, partition, offset and at (the time).
 
     It needs no transaction id: repeating it changes nothing.
     """
     condition = "t.topic_id = s.topic_id AND t.`partition` = s.`partition` AND t.`offset` = s.`offset` AND t.state <> 'replayed'"
-    by = {"state": F.lit("replayed"), "state_changed_at": F.col("s.at"), "state_by": F.lit("ingest run")}
+    changed = {"state": F.lit("replayed"), "state_changed_at": F.col("s.at"), "state_by": F.lit(by)}
 
     def merge() -> None:
         table = DeltaTable.forPath(rows.sparkSession, quarantine)
-        table.alias("t").merge(rows.alias("s"), condition).whenMatchedUpdate(set={**by}).execute()
+        table.alias("t").merge(rows.alias("s"), condition).whenMatchedUpdate(set={**changed}).execute()
 
     _unfenced(rows.sparkSession, batch_commit.to_json(), merge)
+
+
+def set_state(session: SparkSession, places: Places, condition: str, state: str, by: str) -> None:
+    """Set the `state` of the quarantined records that meet a condition. It removes none, so every balance still holds."""
+    about = {"oncelake": 1, "kind": "state", "pipeline": places.pipeline, "table": places.table}
+    changed = {"state": F.lit(state), "state_changed_at": F.current_timestamp(), "state_by": F.lit(by)}
+    _unfenced(session, json.dumps(about), lambda: DeltaTable.forPath(session, places.quarantine).update(condition, {**changed}))
 
 
 def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId
+from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId, rebuilt_since
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import Engine, Unreadable
@@ -38,14 +38,15 @@ class Seek:
 class BatchHistory:
     """The ledger's rows by kind, completed from the target's log up to `version`, which may be ahead of the ledger.
 
-    Batches that a RESTORE reverted are included. `commits` are the batches and seeks in the log; `late` are its batches that the ledger
-    lacks. `retired` count the quarantined records that `ingest maintain` removed.
+    Batches that a RESTORE reverted are included; those before a rebuild are not. `commits` are the batches and seeks in the log; `late` are
+    its batches that the ledger lacks. `retired` count the quarantined records that `ingest maintain` removed.
     """
 
     version: int
     batches: tuple[LedgerRow, ...]
     begins: tuple[LedgerRow, ...]
     gaps: tuple[LedgerRow, ...]
+    replays: tuple[LedgerRow, ...]
     commits: Mapping[BatchId, tuple[Commit, BatchCommit]]
     late: frozenset[BatchId]
     retired: tuple[LedgerRow, ...] = ()
@@ -145,9 +146,14 @@ def batch_history(engine: Engine, places: Places, version: int | None = None) ->
         kept += count_rows(engine.session, places, commit, batch_commit)
     for id in missing:
         kept = with_existing_rows(engine, places, commits[id][1], kept) if commits[id][1].why == "seek" else kept
-    by_kind = {kind: tuple(row for row in kept if row.kind == kind) for kind in ("batch", "epoch", "gap_accepted", "retention")}
-    late = frozenset(id for id in missing if commits[id][1].kind == "batch")
-    return BatchHistory(version, by_kind["batch"], by_kind["epoch"], by_kind["gap_accepted"], commits, late, by_kind["retention"])
+    # A rebuild replaced the rows of all earlier epochs, so their batches are history.
+    since = max((epoch for row in kept if (epoch := rebuilt_since(row.why)) is not None), default=0)
+    kept = [row for row in kept if row.epoch >= since]
+    commits = {id: commit for id, commit in commits.items() if id.epoch >= since}
+    late = frozenset(id for id in missing if id in commits and commits[id][1].kind == "batch")
+    by_kind = {kind: tuple(row for row in kept if row.kind == kind) for kind in ("batch", "epoch", "gap_accepted", "replay", "retention")}
+    of = by_kind.__getitem__
+    return BatchHistory(version, of("batch"), of("epoch"), of("gap_accepted"), of("replay"), commits, late, of("retention"))
 
 
 def with_existing_rows(engine: Engine, places: Places, seek: BatchCommit, rows: list[LedgerRow]) -> list[LedgerRow]:
@@ -162,7 +168,7 @@ def with_existing_rows(engine: Engine, places: Places, seek: BatchCommit, rows: 
         return rows  # VACUUM removed the files, so nobody can count any more
 
     def again(row: LedgerRow) -> bool:
-        older = row.kind == "batch" and row.epoch < seek.id.epoch and row.topic_id == seek.topic.id
+        older = row.kind in ("batch", "replay") and row.epoch < seek.id.epoch and row.topic_id == seek.topic.id
         return older and row.start_offset >= starts.get(row.partition, row.end_offset + 1)
 
     return [replace(row, stood=sum(there.get((row.epoch, row.batch, row.partition), (0, 0)))) if again(row) else row for row in rows]

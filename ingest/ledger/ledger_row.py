@@ -26,11 +26,13 @@ SCHEMA_VERSION = 2
 class LedgerRow:
     """The outcome of the offsets [start_offset, end_offset) of one partition. The fields are the ledger's columns, in order.
 
-    Kind `batch` is one batch of the target. Kind `epoch` is the start of an epoch (start_offset = end_offset), with `why` first, start or
-    seek. Kind `gap_accepted` is offsets that a seek skipped on purpose. Kind `retention` counts records of a batch that `ingest maintain`
-    removed from the quarantine: `quarantined` records at offsets in the range, `inserted` of which had become rows, by the DELETE that
-    `why` names. `stood` is set on a batch that a later seek re-reads or skips: how many of its rows and quarantined records existed when
-    that seek read the tables.
+    Kind `batch` is one batch of the target. Kind `epoch` is the start of an epoch (start_offset = end_offset), with `why` first, start,
+    seek, replay, or rebuild with the rebuild's first epoch (`rebuild:7`). Kind `gap_accepted` is offsets that a seek skipped on purpose.
+    Kind `replay` is quarantined records that `ingest quarantine replay` accepted: `inserted` became rows, `duplicate` have an event id that
+    the target contains, and the range spans their positions. Kind `retention` counts records of a batch that `ingest maintain` removed from
+    the quarantine: `quarantined` records at offsets in the range, `inserted` of which had become rows, by the DELETE that `why` names.
+    `stood` is set on a batch or replay that a later seek re-reads or skips: how many of its rows and quarantined records existed when that
+    seek read the tables.
     """
 
     schema_version: int
@@ -80,7 +82,11 @@ def project(commit: Commit, batch_commit: BatchCommit, inserted: Mapping[int, in
 
     if batch_commit.kind == "seek":
         rows = [row("epoch", each, why=batch_commit.why) for each in batch_commit.ranges]
-        return rows + [row("gap_accepted", each, (0, 0, 0, 0, len(each))) for each in batch_commit.gaps]
+        rows += [row("gap_accepted", each, (0, 0, 0, 0, len(each))) for each in batch_commit.gaps]
+        for each in batch_commit.replayed:
+            count, new = dict(batch_commit.counts)[each.partition], inserted.get(each.partition, 0)
+            rows.append(row("replay", each, (count.read, new, count.read - new - count.quarantined, count.quarantined, 0)))
+        return rows
     counts, rows = dict(batch_commit.counts), []
     for each in batch_commit.ranges:
         count, new = counts.get(each.partition, Counts()), inserted.get(each.partition, 0)
@@ -97,7 +103,7 @@ def epoch_begin(commit: Commit, batch_commit: BatchCommit) -> list[LedgerRow]:
 
 def count_rows(session: SparkSession | None, places: Places, commit: Commit, batch_commit: BatchCommit) -> list[LedgerRow]:
     """The ledger rows of a target commit, with `inserted` counted from its files. A local lake needs no session."""
-    if batch_commit.kind == "seek":
+    if not batch_commit.positions:
         return project(commit, batch_commit, {})
     offered = {partition: counts.offered for partition, counts in batch_commit.counts}
     try:

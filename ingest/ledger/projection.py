@@ -90,17 +90,18 @@ class Ledger:
         rows = count_rows(self.session, self.places, commit, batch_commit)
         if batch_commit.kind == "seek":
             self.sought.add(batch_commit.id.epoch)
-            return rows if batch_commit.why == "first" else [*rows, *self._existing_rows(batch_commit)]
+            return [*rows, *self._existing_rows(batch_commit)] if batch_commit.why == "seek" else rows
         begins = batch_commit.id.number == FIRST_BATCH and batch_commit.id.epoch not in self.sought
         return [*epoch_begin(commit, batch_commit), *rows] if begins else rows
 
     def _existing_rows(self, seek: BatchCommit) -> list[LedgerRow]:
         """The rows of batches that this seek re-reads or skips, with `stood`: how many of their rows existed when it read the tables."""
-        older = f"kind = 'batch' AND epoch < {seek.id.epoch} AND topic_id = {quoted(seek.topic.id)}"
+        older = f"kind IN ('batch', 'replay') AND epoch < {seek.id.epoch} AND topic_id = {quoted(seek.topic.id)}"
         kept = {row.key: row for row in asked(self.places.lake, self.session, lambda engine: ledger_rows(engine, self.places, older))}
         for commit, batch_commit in self.pending:
-            if batch_commit.id < seek.id and batch_commit.kind == "batch":
-                kept |= {row.key: row for row in count_rows(self.session, self.places, commit, batch_commit)}
+            if batch_commit.id < seek.id and batch_commit.positions:
+                rows = count_rows(self.session, self.places, commit, batch_commit)
+                kept |= {row.key: row for row in rows if row.kind in ("batch", "replay")}
         before = list(kept.values())
         after = asked(self.places.lake, self.session, lambda engine: with_existing_rows(engine, self.places, seek, before))
         return [now for then, now in zip(before, after, strict=True) if now is not then]

@@ -5,7 +5,7 @@
 3. Fence the quarantine.
 4. Read the state again. No other writer can commit any more, so this state decides.
 5. Set records that became rows to `replayed`, and roll back the quarantined records of an uncommitted batch.
-6. Commit the offsets of a first start or a seek.
+6. Commit the offsets of a first start or a seek. A replay commits rows with them.
 7. Create the folder of the new checkpoint.
 
 After a crash at any step the next start takes a higher epoch and repeats all steps.
@@ -25,6 +25,7 @@ from ingest.contract.definition import Contract
 from ingest.delta import contract_change
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FENCE, SEEK, BatchCommit, BatchId, Kind, Snapshots
+from ingest.delta.commit import Commit
 from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import asked
 from ingest.kafka.offsets import OffsetRange
@@ -105,14 +106,29 @@ class Beginning:
         return replace(batch_commit, ranges=ranges, gaps=gaps, why=self.why, reason=self.reason)
 
 
+Statement = Callable[[BatchCommit, LookBack, tuple[int, ...]], Commit | None]
+"""A statement of an epoch in place of its first batch, such as a replay: adds rows to the target in one commit; None if there are none.
+
+It gets the BatchCommit of a seek to the table's end, the look back, and the epochs that read this topic.
+"""
+
+
 def open_epoch(
-    session: SparkSession, contract: Contract, places: Places, broker: Callable[[], TopicState], seeking: Seeking | None = None
+    session: SparkSession,
+    contract: Contract,
+    places: Places,
+    broker: Callable[[], TopicState],
+    seeking: Seeking | None = None,
+    statement: Statement | None = None,
+    floor: int = 1,
 ) -> Epoch:
-    """Open the next epoch of a table, at the table's end or where `seeking` aims.
+    """Open the next epoch of a table, `floor` or greater, at the table's end or where `seeking` aims.
+
+    `statement` then adds rows to the target.
 
     Raises the refusals of `decide` and `plan`, Refused CONTRACT_CHANGED, and RunStopped FENCED if other starts keep taking the epoch.
     """
-    opening = _Opening(session, contract, places, broker, seeking, Logs.of(places, session))
+    opening = _Opening(session, contract, places, broker, seeking, statement, floor, Logs.of(places, session))
     for _ in range(ROUNDS_MAX):
         if (opened := opening.once()) is not None:
             return opened
@@ -133,6 +149,8 @@ class _Opening:
     places: Places
     broker: Callable[[], TopicState]
     seeking: Seeking | None
+    statement: Statement | None
+    floor: int
     logs: Logs
 
     def once(self) -> Epoch | None:
@@ -147,7 +165,7 @@ class _Opening:
 
         # 2. Fence the target. 3. Fence the quarantine.
         assert state.broker is not None
-        epoch, topic = state.next_epoch, state.broker.topic
+        epoch, topic = max(state.next_epoch, self.floor), state.broker.topic
         writer = Writer(self.places.pipeline, self.places.table, epoch, str(uuid.uuid4()), topic, self.contract.hash)
         for log, point in ((self.logs.target, "start_target_fenced"), (self.logs.quarantine, "start_fenced")):
             if commits.fence(self.session, log, writer.batch_commit("epoch", FENCE, _snapshots(state))) is None:
@@ -182,11 +200,16 @@ class _Opening:
             ledger.saw(commits.commit_seek(self.session, self.logs.target, seek), seek)
             crash_points.at("start_sought", 0)
         look_back.again()
+        reached, epochs = _read_before(state, ledger, writer)
+        if self.statement is not None:
+            at_end = beginning.batch_commit(writer.batch_commit("seek", SEEK, look_back.snapshots))
+            if (commit := self.statement(at_end, look_back, epochs)) is not None and commit.batch_commit is not None:
+                ledger.saw(commit, commit.batch_commit)
+            look_back.again()
 
         # 7. Create the folder of the new checkpoint.
         checkpoint = self._make_checkpoint(writer, look_back.snapshots.target.table_id)
         crash_points.at("start_checkpoint", 0)
-        reached, epochs = _read_before(state, ledger, writer)
         return Epoch(writer, beginning.starts, reached, epochs, checkpoint, look_back, ledger, beginning.sought, tuple(healed))
 
     def _read_state(self) -> StartState:

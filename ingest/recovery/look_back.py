@@ -26,6 +26,12 @@ class LookBack:
         self.snapshots = Snapshots(target, quarantine)
         return self.snapshots
 
+    def moved(self) -> None:
+        """Take new snapshots after a statement of this run that replaced the quarantine's content."""
+        newest = self.quarantine.newest()
+        quarantine = Snapshot(self.snapshots.quarantine.table_id, newest, self.quarantine.stamp(newest))
+        self.snapshots = Snapshots(self.snapshots.target, quarantine)
+
     def _since(self, log: DeltaLog, seen: Snapshot, code: str) -> Snapshot:
         newest = log.newest()
         if newest == seen.version and log.stamp(newest) == seen.stamp:

@@ -25,15 +25,15 @@ def unfinished(engine: Engine, places: Places, log: DeltaLog, newest: Newest | N
     if newest is None or newest.snapshots is None or newest.version is None:
         return None
     batch_commit = log.commit(newest.version).batch_commit
-    return batch_commit if batch_commit is not None and batch_commit.kind == "batch" and pending(engine, places, batch_commit) else None
+    return batch_commit if batch_commit is not None and pending(engine, places, batch_commit) else None
 
 
 def pending(engine: Engine, places: Places, batch_commit: BatchCommit) -> bool:
     """Whether the quarantine contains a record that this batch inserted as a row, and that is not `replayed` yet. Raises Unreadable."""
-    if not any(len(each) for each in batch_commit.ranges):
+    if not any(len(each) for each in batch_commit.positions):
         return False
     rows = f"SELECT _partition AS p, _offset AS o FROM {{target}} WHERE {_of_batch(batch_commit)}"
-    inside = _inside(batch_commit.ranges, "`partition`", "`offset`")
+    inside = _inside(batch_commit.positions, "`partition`", "`offset`")
     records = "SELECT `partition` AS p, `offset` AS o FROM {quarantine} "
     records += f"WHERE state <> 'replayed' AND topic_id = {quoted(batch_commit.topic.id)} AND ({inside})"
     sql = f"SELECT q.p FROM ({records}) q LEFT SEMI JOIN ({rows}) r ON q.p = r.p AND q.o = r.o LIMIT 1"
@@ -53,7 +53,7 @@ def replay(session: SparkSession, places: Places, batch_commit: BatchCommit) -> 
 
 
 def _of_batch(batch_commit: BatchCommit) -> str:
-    inside = _inside(batch_commit.ranges, "_partition", "_offset")
+    inside = _inside(batch_commit.positions, "_partition", "_offset")
     return f"_epoch = {batch_commit.id.epoch} AND _batch = {batch_commit.id.number} AND ({inside})"
 
 

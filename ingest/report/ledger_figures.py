@@ -24,8 +24,11 @@ SELECT count(DISTINCT CASE WHEN kind = 'batch' THEN {ORDER} END) AS batches, min
        sum(CASE WHEN kind = 'batch' THEN end_offset - start_offset ELSE 0 END) AS offsets,
        sum(CASE WHEN kind = 'batch' THEN gap ELSE 0 END) AS gap, sum(records_read) AS records_read, sum(inserted) AS inserted,
        sum(duplicate) AS duplicate, sum(quarantined) AS quarantined, count(DISTINCT epoch) AS epochs,
-       sum(CASE WHEN kind = 'gap_accepted' THEN end_offset - start_offset ELSE 0 END) AS gap_accepted
-FROM l WHERE kind IN ('batch', 'epoch', 'gap_accepted')"""
+       sum(CASE WHEN kind = 'gap_accepted' THEN end_offset - start_offset ELSE 0 END) AS gap_accepted,
+       (SELECT coalesce(sum(inserted), 0) FROM l WHERE kind = 'replay' AND epoch >= {{since}}) AS replayed
+FROM l WHERE kind IN ('batch', 'epoch', 'gap_accepted') AND epoch >= {{since}}"""
+# A rebuild replaced the rows of all epochs before the one that it names.
+SINCE = "SELECT max(CAST(substr(why, 9) AS BIGINT)) AS since FROM l WHERE why LIKE 'rebuild:%'"
 BY_TIME = """\
 SELECT CAST(floor(at_s / {width}) AS BIGINT) AS at, sum(records_read) AS records_read, sum(inserted) AS inserted,
        sum(duplicate) AS duplicate, sum(quarantined) AS quarantined, sum(gap) AS gap
@@ -114,11 +117,12 @@ class LedgerReader:
 
     def figures(self, hours: float) -> LedgerFigures:
         """The figures; the buckets cover the `hours` before the newest commit. Raises Unreadable."""
-        found = self._ask(TOTAL)
+        since = self._ask(SINCE)
+        found = self._ask(TOTAL.format(since=(since[0]["since"] if since else None) or 0))
         if not found or found[0]["last_s"] is None:
-            return LedgerFigures(Total(0, 0, 0, 0, 0, 0, 0), 0, 0, (), ())
+            return LedgerFigures(Total(0, 0, 0, 0, 0, 0, 0, 0), 0, 0, (), ())
         sums = found[0]
-        names = ("batches", "offsets", "gap", "records_read", "inserted", "duplicate", "quarantined")
+        names = ("batches", "offsets", "gap", "records_read", "inserted", "duplicate", "quarantined", "replayed")
         begins = (EpochBegin(row["epoch"], row["why"] or "unknown", iso(row["at_s"]), row["batches"]) for row in self._ask(EPOCHS))
         first_s = max(sums["first_s"], sums["last_s"] - hours * 3600)
         buckets = self._buckets(first_s, sums["last_s"])

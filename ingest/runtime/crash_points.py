@@ -23,6 +23,8 @@ from ingest.runtime.errors import InvalidInput
 # In the order in which a start or a seek reaches them.
 STARTING = ("start_tables", "start_target_fenced", "start_fenced", "start_rolled_back", "start_sought", "start_checkpoint")
 MAINTAINING = ("maintain_counted", "maintain_deleted", "maintain_compacted")
+# After each commit of the commands that repair a table.
+REPAIRING = ("replay_target", "replay_marked", "swap_quarantine", "swap_target", "swap_ledger")
 INSIDE = (
     "after_offset_log",
     "after_quarantine",
@@ -32,6 +34,7 @@ INSIDE = (
     "finish_ledger",
     *STARTING,
     *MAINTAINING,
+    *REPAIRING,
 )
 # Spark numbers the batches of a checkpoint from 0; we number the batches of an epoch from 2.
 FIRST_BATCH = 2

@@ -32,7 +32,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Total:
-    """Sums over all batches: offsets = read + gap, and read = inserted + duplicate + quarantined."""
+    """Sums over all batches: offsets = read + gap, and read = inserted + duplicate + quarantined.
+
+    `replayed` quarantined records became rows through `ingest quarantine replay`; they are not among the inserted ones.
+    """
 
     batches: int
     offsets: int
@@ -41,10 +44,11 @@ class Total:
     inserted: int
     duplicate: int
     quarantined: int
+    replayed: int
 
 
-def total(rows: Sequence[LedgerRow]) -> Total:
-    """The sums of the ledger's rows."""
+def total(rows: Sequence[LedgerRow], replays: Sequence[LedgerRow] = ()) -> Total:
+    """The sums of the ledger's rows of batches, and of replays."""
     return Total(
         len({(row.epoch, row.batch) for row in rows}),
         sum(row.end_offset - row.start_offset for row in rows),
@@ -53,6 +57,7 @@ def total(rows: Sequence[LedgerRow]) -> Total:
         sum(row.inserted for row in rows),
         sum(row.duplicate for row in rows),
         sum(row.quarantined for row in rows),
+        sum(row.inserted for row in replays),
     )
 
 
@@ -63,7 +68,8 @@ def finding(code: str, row: LedgerRow, what: str) -> Finding:
 
 def check(batch_history: BatchHistory) -> list[Finding]:
     """All findings of the batch history."""
-    return [*_sums(batch_history.batches), *_joins(batch_history), *_holes(batch_history), *_differs(batch_history)]
+    sums = _sums((*batch_history.batches, *batch_history.replays))
+    return [*sums, *_joins(batch_history), *_holes(batch_history), *_differs(batch_history)]
 
 
 def pending(batch_history: BatchHistory) -> dict[Partition, tuple[int, int]]:
@@ -87,7 +93,7 @@ def _sums(rows: Iterable[LedgerRow]) -> Iterator[Finding]:
         parts = row.inserted + row.duplicate + row.quarantined
         if row.records_read != parts:
             yield finding("SUM_WRONG", row, f"read {row.records_read}, but inserted + duplicate + quarantined = {parts}")
-        if row.end_offset - row.start_offset != row.records_read + row.gap:
+        if row.kind == "batch" and row.end_offset - row.start_offset != row.records_read + row.gap:
             yield finding("SUM_WRONG", row, f"{row.end_offset - row.start_offset} offsets, but read + gap = {row.records_read + row.gap}")
         if min(row.inserted, row.duplicate, row.quarantined, row.gap) < 0:
             yield finding("SUM_WRONG", row, "a count is negative")
@@ -127,7 +133,7 @@ def _holes(batch_history: BatchHistory) -> Iterator[Finding]:
 def _differs(batch_history: BatchHistory) -> Iterator[Finding]:
     """Compare the ledger with the commits that the log still has: offsets and counts per partition, added rows per batch."""
     kept: dict[tuple[int, int], list[LedgerRow]] = {}
-    for row in (*batch_history.batches, *batch_history.begins, *batch_history.gaps):
+    for row in (*batch_history.batches, *batch_history.begins, *batch_history.gaps, *batch_history.replays):
         kept.setdefault((row.epoch, row.batch), []).append(row)
     for id, (commit, batch_commit) in sorted(batch_history.commits.items(), key=lambda each: each[0]):
         rows = kept.get((id.epoch, id.number), [])
@@ -136,7 +142,7 @@ def _differs(batch_history: BatchHistory) -> Iterator[Finding]:
             yield Finding("LEDGER_DIFFERS", what, id.epoch, id.number)
         added = [file.records for file in commit.added]
         inserted, rows_added = sum(row.inserted for row in rows), sum(number or 0 for number in added)
-        if None not in added and inserted != rows_added:
+        if batch_commit.rebuilt is None and None not in added and inserted != rows_added:
             what = f"inserted {inserted} rows according to the ledger, but version {commit.version} of the target added {rows_added}"
             yield Finding("LEDGER_DIFFERS", what, id.epoch, id.number)
 

@@ -131,7 +131,7 @@ def account(engine: Engine, places: Places, batch_history: BatchHistory) -> Acco
     target = At(places.target, batch_history.version)
     quarantine = At(places.quarantine, version_of(DeltaLog(files_of(places.lake, engine.session), places.quarantine)))
     rows, records = groups_at(engine, places, target, TARGET), groups_at(engine, places, quarantine, QUARANTINE)
-    batches = {(row.epoch, row.batch, row.partition): row for row in batch_history.batches}
+    batches = {(row.epoch, row.batch, row.partition): row for row in (*batch_history.batches, *batch_history.replays)}
     again = {key: seek for key, row in batches.items() if (seek := batch_history.again(row)) is not None}
     least = {key: _least(batches[key], batch_history) for key in again}
     fewer = {key: row.inserted - rows.get(key, NONE).rows for key, row in batches.items()}

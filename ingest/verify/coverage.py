@@ -51,10 +51,12 @@ def coverage(engine: Engine, places: Places, topic_id: str) -> Coverage:
     for each in (each for each in counted.judged if each.row.topic_id == topic_id):
         row = each.row
         offsets = Intervals.of([(row.start_offset, row.end_offset)])
-        ends[row.partition] = max(row.end_offset, ends.get(row.partition, 0))
+        if row.kind == "batch":
+            ends[row.partition] = max(row.end_offset, ends.get(row.partition, 0))
         if each.missing:
             lacking.setdefault(row.partition, []).append(offsets.minus(read.left_out(row)))
-        elif each.least is None:  # a batch with `least` was read again or left out: the later batches and gaps count instead
+        elif each.least is None and row.kind == "batch":
+            # A batch with `least` was read again or left out: the later batches and gaps count instead.
             whole.setdefault(row.partition, []).append(offsets)
     lacks = {partition: Intervals.union(parts) for partition, parts in lacking.items()}
     covered = {partition: Intervals.union(parts).minus(lacks.get(partition, EMPTY)) for partition, parts in whole.items()}

@@ -112,7 +112,7 @@ def _verified(places: Places, read: BatchHistory, counted: Account, tables: Mapp
         uncommitted[epoch, batch] = uncommitted.get((epoch, batch), 0) + records
     return Verified(
         places.name,
-        total(read.batches),
+        total(read.batches, read.replays),
         len(read.topics),
         counted.held("target"),
         counted.held("quarantine"),

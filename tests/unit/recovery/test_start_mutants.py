@@ -203,7 +203,7 @@ def test_without_a_committed_batch_a_roll_back_removes_everything() -> None:
 
 def opening_of(scene: Scene, seeking: Seeking | None = None) -> Any:
     session, contract = None, SimpleNamespace(hash="", source=SimpleNamespace(starting_offsets="earliest"))
-    return opening._Opening(session, contract, scene.places, lambda: BROKER, seeking, Logs.of(scene.places))  # type: ignore[arg-type]
+    return opening._Opening(session, contract, scene.places, lambda: BROKER, seeking, None, 1, Logs.of(scene.places))  # type: ignore[arg-type]
 
 
 def opened(scene: Scene, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile: Callable[[], object]) -> opening.Epoch | None:

@@ -28,8 +28,8 @@ def begin(epoch: int, at: int, why: str = "seek") -> LedgerRow:
 
 
 def batch_history(*rows: LedgerRow) -> BatchHistory:
-    of = {kind: tuple(each for each in rows if each.kind == kind) for kind in ("batch", "epoch", "gap_accepted")}
-    return BatchHistory(0, of["batch"], of["epoch"], of["gap_accepted"], {}, frozenset())
+    of = {kind: tuple(each for each in rows if each.kind == kind) for kind in ("batch", "epoch", "gap_accepted", "replay")}
+    return BatchHistory(0, of["batch"], of["epoch"], of["gap_accepted"], of["replay"], {}, frozenset())
 
 
 def codes(*rows: LedgerRow) -> list[str]:

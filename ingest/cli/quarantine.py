@@ -1,0 +1,329 @@
+"""`ingest quarantine`: list, show and export quarantined records, and replay, drop or reopen them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ingest.contract.definition import Contract
+    from ingest.delta.delta_sql import Engine
+    from ingest.quarantine.quarantine_replay import Replayed
+    from ingest.quarantine.selection import Selection
+    from ingest.runtime.places import Places
+
+TableName = Annotated[str, typer.Argument(help="The table (name or pipeline.name).")]
+TableNames = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")]
+Reasons = Annotated[list[str] | None, typer.Option("--reason", help="Only this reason code. May be repeated.")]
+At = Annotated[list[str] | None, typer.Option("--at", help="Only this offset (0:1200) or range (0:1200-1300). May be repeated.")]
+Since = Annotated[str | None, typer.Option("--since", help="Only records with a Kafka timestamp from this time on, as 2026-11-21T08:00Z.")]
+Until = Annotated[str | None, typer.Option("--until", help="Only records with a Kafka timestamp before this time.")]
+States = Annotated[list[str] | None, typer.Option("--state", help="Only this state: open, replayed, dropped. May be repeated.")]
+By = Annotated[str, typer.Option("--by", envvar="USER", help="Who decides this; kept in the column state_by.", show_default=False)]
+All = Annotated[bool, typer.Option("--all", help="Allow a command without any of --reason, --at, --since and --until.")]
+
+SHOWN_CHARACTERS = 400
+
+quarantine = typer.Typer(name="quarantine", help="Look at quarantined records, and replay or drop them.", no_args_is_help=True)
+app.add_typer(quarantine)
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """One table with the records that the options select."""
+
+    contract: Contract
+    places: Places
+    selection: Selection
+
+
+@quarantine.command("list")
+def list_(
+    tables: TableNames = None,
+    reason: Reasons = None,
+    at: At = None,
+    since: Since = None,
+    until: Until = None,
+    state: States = None,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Count the quarantined records of each table by reason and state.
+
+    Example: ingest quarantine list orders --state open
+    """
+    from ingest.quarantine.quarantined import grouped
+    from ingest.quarantine.selection import STATES
+    from ingest.runtime.printable import aligned
+
+    scopes = _scopes(project, lake, tables or [], state or list(STATES), reason, at, since, until)
+    with _reader(lake, master, "quarantine") as engine:
+        found = [(scope.places.name, grouped(engine, scope.places, scope.selection)) for scope in scopes]
+    if as_json:
+        print_json("quarantine-list", ok=True, tables=[{"table": name, "groups": groups} for name, groups in found])
+        return
+    for name, groups in found:
+        print(f"{name}: {sum(group['records'] for group in groups):,} records")
+        if groups:
+            columns = ("reason", "state", "records", "first", "last")
+            print("\n".join("  " + line for line in aligned([columns, *([str(group[name]) for name in columns] for group in groups)], {2})))
+
+
+@quarantine.command()
+def show(
+    table: TableName,
+    reason: Reasons = None,
+    at: At = None,
+    since: Since = None,
+    until: Until = None,
+    state: States = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum records.")] = 5,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Print quarantined records with their reason and value. They may contain personal data.
+
+    Example: ingest quarantine show orders --reason broken_rule --limit 2
+    """
+    from ingest.quarantine.quarantined import records
+    from ingest.runtime.printable import printable
+
+    (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until)
+    with _reader(lake, master, "quarantine") as engine:
+        found = list(records(engine, scope.places, scope.selection, limit))
+    if as_json:
+        print_json("quarantine-show", ok=True, tables=[{"table": scope.places.name, "records": found}])
+        return
+    for each in found:
+        text = each["value_text"] if each["value_text"] is not None else f"(base64) {each['value']}"
+        print(f"partition {each['partition']} offset {each['offset']}, {each['kafka_timestamp']}, {each['state']} (by {each['state_by']})")
+        print(f"  {each['reason_code']}: {printable(each['reason_detail'] or '')}")
+        print(f"  {printable(text[:SHOWN_CHARACTERS])}{' …' if len(text) > SHOWN_CHARACTERS else ''}")
+    if not found:
+        print("no record is selected")
+
+
+@quarantine.command()
+def export(
+    table: TableName,
+    out: Annotated[Path, typer.Option("--out", help="File to write: one JSON object per line. It must not exist.")],
+    reason: Reasons = None,
+    at: At = None,
+    since: Since = None,
+    until: Until = None,
+    state: States = None,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Write quarantined records to a file, with their bytes as base64.
+
+    Example: ingest quarantine export orders --reason malformed_json --out broken.ndjson
+    """
+    from ingest.quarantine.quarantined import records
+    from ingest.runtime.errors import InvalidInput
+
+    (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until)
+    try:
+        with _reader(lake, master, "quarantine") as engine, out.open("x", encoding="utf-8") as file:
+            number = sum(1 for each in records(engine, scope.places, scope.selection) if file.write(json.dumps(each) + "\n"))
+    except OSError as error:
+        raise InvalidInput(
+            "EXPORT_FILE",
+            f"{out}: {error.strerror or error}.",
+            expected="a path in an existing folder, where no file exists yet.",
+            remedy="name another --out.",
+        ) from error
+    if as_json:
+        print_json("quarantine-export", ok=True, tables=[{"table": scope.places.name, "records": number, "file": str(out)}])
+    else:
+        print(f"{number:,} records of {scope.places.name} written to {out}")
+
+
+@quarantine.command()
+def replay(
+    table: TableName,
+    reason: Reasons = None,
+    at: At = None,
+    since: Since = None,
+    until: Until = None,
+    state: States = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decode the records and count the outcomes, but change nothing.")] = False,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Decode the kept bytes again under today's contract. Accepted records become rows; refused ones stay.
+
+    No event id is added twice. Conflicting duplicates are replayed only if --reason names them. Stop the table's run first.
+
+    Example: ingest quarantine replay orders --reason bad_type --dry-run
+    """
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.kafka.topic import describe, topic_state
+    from ingest.kafka.topic_state import TopicState
+    from ingest.pipeline import table_lock
+    from ingest.pipeline.writing_session import writing_session
+    from ingest.quarantine.quarantine_replay import replay_quarantine, try_replay, without_conflicts
+
+    (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until, checkpoints)
+    contract, places, selection = scope.contract, scope.places, without_conflicts(scope.selection)
+    kafka = KafkaOptions.from_environment(bootstrap_servers)
+
+    def ask() -> TopicState:
+        return topic_state(kafka, describe(kafka, contract.source.topic), contract.source.isolation_level)
+
+    broker = ask()
+    table_lock.wait_for(places)
+    with writing_session(places, master, "replay") as session:
+        if dry_run:
+            done = try_replay(session, contract, places, broker, selection)
+        else:
+            done = replay_quarantine(session, contract, places, ask, selection)
+    for each in done.healed:
+        print(f"note: {places.name}: {each}", file=sys.stderr)
+    if as_json:
+        print_json("quarantine-replay", ok=True, tables=[{"table": places.name, "dry_run": dry_run, **vars(done)}])
+    else:
+        print_replayed(places.name, done)
+
+
+@quarantine.command()
+def drop(
+    table: TableName,
+    by: By,
+    reason: Reasons = None,
+    at: At = None,
+    since: Since = None,
+    until: Until = None,
+    everything: All = False,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Mark open records as dropped: nobody needs to look at them again. Their bytes stay until `ingest maintain` removes them.
+
+    Example: ingest quarantine drop orders --reason malformed_json --by ada
+    """
+    (scope,) = _scopes(project, lake, [table], ["open"], reason, at, since, until)
+    _change(scope, master, "dropped", by, everything=everything, as_json=as_json)
+
+
+@quarantine.command()
+def reopen(
+    table: TableName,
+    by: By,
+    reason: Reasons = None,
+    at: At = None,
+    since: Since = None,
+    until: Until = None,
+    everything: All = False,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Mark dropped records as open again.
+
+    Example: ingest quarantine reopen orders --at 0:1200-1300 --by ada
+    """
+    (scope,) = _scopes(project, lake, [table], ["dropped"], reason, at, since, until)
+    _change(scope, master, "open", by, everything=everything, as_json=as_json)
+
+
+def _change(scope: _Scope, master: str, state: str, by: str, *, everything: bool, as_json: bool) -> None:
+    from ingest.delta.delta_sql import engine_for
+    from ingest.delta.writer import set_state
+    from ingest.pipeline import table_lock
+    from ingest.pipeline.writing_session import writing_session
+    from ingest.quarantine.quarantined import grouped
+    from ingest.runtime.errors import InvalidInput
+
+    selection, places = scope.selection, scope.places
+    if not everything and not (selection.reasons or selection.positions or selection.since or selection.until):
+        raise InvalidInput(
+            "SELECTION_EMPTY",
+            "no --reason, --at, --since or --until.",
+            expected="a selection of records, or --all.",
+            remedy=f"see `ingest quarantine list {places.name}`, then name the records.",
+        )
+    table_lock.wait_for(places)
+    with writing_session(places, master, "quarantine") as session:
+        number = sum(group["records"] for group in grouped(engine_for(places.lake, session), places, selection))
+        if number:
+            set_state(session, places, selection.for_spark, state, by)
+    if as_json:
+        verb = "quarantine-drop" if state == "dropped" else "quarantine-reopen"
+        print_json(verb, ok=True, tables=[{"table": places.name, "records": number}])
+    else:
+        print(f"{places.name}: {number:,} records are {state} now, by {by}")
+
+
+def print_replayed(name: str, done: Replayed) -> None:
+    """Print the outcome of a replay as the parts of a sum."""
+    refused = sum(done.refused.values())
+    if done.epoch is None:
+        print(f"{name}: dry run: of {done.selected:,} records the contract accepts {done.inserted:,} and refuses {refused:,}")
+    else:
+        print(f"{name}: {done.selected:,} records = {done.inserted:,} rows + {done.duplicate:,} duplicates + {refused:,} still refused")
+    for reason, number in done.refused.items():
+        print(f"  {number:>10,} {reason}")
+    if done.elsewhere:
+        print(f"  {done.elsewhere:,} records of an earlier topic of this name cannot be replayed; `ingest quarantine export` writes them")
+    if done.epoch is not None:
+        print(f"{name}: epoch {done.epoch} is open; `ingest run {name}` continues from the table's end")
+
+
+def _scopes(
+    project: Path,
+    lake: str,
+    tables: list[str],
+    states: list[str],
+    reasons: list[str] | None,
+    at: list[str] | None,
+    since: str | None,
+    until: str | None,
+    checkpoints: str = o.CHECKPOINTS_DEFAULT,
+) -> list[_Scope]:
+    from ingest.contract.definition import load_contracts
+    from ingest.quarantine.selection import parse_selection
+    from ingest.runtime.places import Places
+
+    selection = parse_selection(states, reasons or [], at or [], since, until)
+    contracts = load_contracts(project, tables)
+    return [_Scope(each, Places(lake, checkpoints, each.pipeline, each.table), selection) for each in contracts]
+
+
+@contextmanager
+def _reader(lake: str, master: str, verb: str) -> Iterator[Engine]:
+    """DataFusion for a local lake, else a Spark session."""
+    from ingest.delta.delta_sql import engine_for
+    from ingest.runtime import spark
+    from ingest.runtime.files import is_local
+    from ingest.runtime.places import spark_log
+
+    if is_local(lake):
+        yield engine_for(lake, None)
+        return
+    with spark.session(master, spark_log(lake, verb), short=True) as session:
+        yield engine_for(lake, session)

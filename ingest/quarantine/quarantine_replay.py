@@ -1,0 +1,151 @@
+"""Replay quarantined records: decode their bytes again, and add those that the contract now accepts to the target (I3, I4).
+
+A replay opens an epoch at the table's end, and its rows and offsets are one commit, like a seek's. So it fences every other writer, and a
+crash leaves either no row or all of them. After the commit the accepted records become `replayed`; the next start completes that step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ingest.contract.columns import target_fields
+from ingest.contract.definition import Contract
+from ingest.decode.decoder import BatchSource, decode
+from ingest.delta import writer as commits
+from ingest.delta.batch_commit import SEEK, BatchCommit, BatchId, Counts
+from ingest.delta.commit import Commit
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import TopicState
+from ingest.ledger.ledger_row import count_rows
+from ingest.pipeline.batch_counts import BatchCounts, count_batch, kept, rank
+from ingest.pipeline.conflicts import CONFLICT, mark_conflicts
+from ingest.quarantine.selection import Selection
+from ingest.recovery.epoch import open_epoch
+from ingest.recovery.look_back import LookBack
+from ingest.runtime import crash_points
+from ingest.runtime.places import Places
+
+BY = "ingest quarantine replay"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The outcome of a replay: records `selected`, rows `inserted`, `duplicate` records whose event id the target contains.
+
+    `refused` counts by reason code the records that the contract still refuses; they stay as they are. `elsewhere` are selected records of
+    an earlier topic of that name: a row takes its topic from its epoch, so they cannot be replayed. `epoch` is None for a dry run, where
+    `inserted` includes duplicates.
+    """
+
+    selected: int
+    inserted: int
+    duplicate: int
+    refused: Mapping[str, int]
+    elsewhere: int
+    epoch: int | None = None
+    healed: tuple[str, ...] = ()
+
+
+def without_conflicts(selection: Selection) -> Selection:
+    """The selection without conflicting duplicates, unless it names them.
+
+    The contract accepts such a record, but its event id has another payload already. Replayed, it would silently count as a duplicate.
+    """
+    return selection if selection.reasons else replace(selection, without_reasons=(CONFLICT,))
+
+
+def try_replay(session: SparkSession, contract: Contract, places: Places, broker: TopicState, selection: Selection) -> Replayed:
+    """What a replay would do, without writing anything."""
+    frame = session.read.format("delta").load(places.quarantine).where(selection.for_spark)
+    with _decoded(frame, contract, places, broker.topic.id, BatchId(0, SEEK), ()) as (ranked, counts):
+        refused = _refused(ranked)
+        return Replayed(counts.read, counts.read - counts.failed, 0, refused, _elsewhere(frame, broker.topic.id))
+
+
+def replay_quarantine(
+    session: SparkSession, contract: Contract, places: Places, broker: Callable[[], TopicState], selection: Selection
+) -> Replayed:
+    """Replay the selected records. The caller holds the table's lock. Raises the errors of `open_epoch`, and RunStopped FENCED."""
+    found: list[Replayed] = []
+
+    def statement(at_end: BatchCommit, look_back: LookBack, epochs: tuple[int, ...]) -> Commit | None:
+        commit, replayed = _commit(session, contract, places, selection, at_end, look_back, epochs)
+        found.append(replayed)
+        return commit
+
+    epoch = open_epoch(session, contract, places, broker, statement=statement)
+    crash_points.at("replay_marked", 0)
+    epoch.ledger.append()
+    return replace(found[-1], epoch=epoch.writer.epoch, healed=epoch.healed)
+
+
+def _commit(
+    session: SparkSession,
+    contract: Contract,
+    places: Places,
+    selection: Selection,
+    at_end: BatchCommit,
+    look_back: LookBack,
+    epochs: tuple[int, ...],
+) -> tuple[Commit | None, Replayed]:
+    """Commit the accepted records as rows, with the offsets at the table's end, and set the records to `replayed`."""
+    reader = session.read.format("delta").option("versionAsOf", look_back.snapshots.quarantine.version)
+    frame = reader.load(places.quarantine).where(selection.for_spark)
+    with _decoded(frame, contract, places, at_end.topic.id, at_end.id, epochs) as (ranked, counts):
+        elsewhere = _elsewhere(frame, at_end.topic.id)
+        accepted = ranked.where("__reason IS NULL")
+        ranges = _ranges(accepted)
+        if not ranges:
+            return None, Replayed(counts.read, 0, 0, _refused(ranked), elsewhere)
+        by_partition = {p: Counts(c.read - c.failed, 0, c.duplicates) for p, c in counts.counts.items() if c.read > c.failed}
+        seek = replace(at_end, why="replay", reason=BY, replayed=ranges, counts=tuple(sorted(by_partition.items())))
+
+        def still() -> BatchCommit:
+            return replace(seek, snapshots=look_back.again())
+
+        winners = ranked.where("__rank = 1").select(*(F.col(f"`{each.name}`") for each in target_fields(contract)))
+        commit = commits.merge_target(winners, contract, look_back.target, counts.bounds, still)
+        crash_points.at("replay_target", 0)
+        look_back.again()
+        names = {"_partition": "partition", "_offset": "offset", "_ingested_at": "at"}
+        positions = accepted.select(F.lit(at_end.topic.id).alias("topic_id"), *(F.col(name).alias(to) for name, to in names.items()))
+        commits.mark_replayed(positions, places.quarantine, replace(seek, kind="replayed"), BY)
+        rows = [row for row in count_rows(session, places, commit, seek) if row.kind == "replay"]
+        inserted, duplicate = sum(row.inserted for row in rows), sum(row.duplicate for row in rows)
+        return commit, Replayed(counts.read, inserted, duplicate, _refused(ranked), elsewhere)
+
+
+@contextmanager
+def _decoded(
+    frame: DataFrame, contract: Contract, places: Places, topic_id: str, id: BatchId, epochs: Sequence[int]
+) -> Iterator[tuple[DataFrame, BatchCounts]]:
+    """The records of this topic as a batch would classify them: decoded, ranked and compared with the target."""
+    records = frame.where(F.col("topic_id") == topic_id)
+    records = records.select("key", "value", "headers", "topic", "partition", "offset", F.col("kafka_timestamp").alias("timestamp"))
+    with ExitStack() as stack:
+        events = stack.enter_context(kept(decode(records, contract, BatchSource(topic_id, id, datetime.now(UTC)))))
+        ranked, counts = rank(events, contract)
+        if contract.conflicts == "table":
+            ranked = stack.enter_context(kept(mark_conflicts(ranked, contract, places.target, counts.bounds, epochs)))
+            counts = count_batch(ranked, contract)
+        yield ranked, counts
+
+
+def _ranges(accepted: DataFrame) -> tuple[OffsetRange, ...]:
+    spans = accepted.groupBy("_partition").agg(F.min("_offset").alias("first"), F.max("_offset").alias("last")).collect()
+    return tuple(OffsetRange(row["_partition"], row["first"], row["last"] + 1) for row in sorted(spans, key=lambda row: row["_partition"]))
+
+
+def _refused(ranked: DataFrame) -> dict[str, int]:
+    rows = ranked.where("__reason IS NOT NULL").groupBy("__reason").count().collect()
+    return {row["__reason"]: row["count"] for row in sorted(rows, key=lambda row: (-row["count"], row["__reason"]))}
+
+
+def _elsewhere(frame: DataFrame, topic_id: str) -> int:
+    return frame.where(F.col("topic_id") != topic_id).count()

@@ -1,0 +1,93 @@
+"""A selection of quarantined records, as an SQL condition that both engines understand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ingest.delta.delta_sql import quoted
+from ingest.runtime.errors import InvalidInput
+
+STATES = ("open", "replayed", "dropped")
+AT = re.compile(r"(\d{1,9}):(\d{1,18})(?:-(\d{1,18}))?")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Records with one of these states and, if given, one of these reason codes, positions (partition, first, last offset) and times.
+
+    `since` and `until` limit the record's Kafka timestamp, from `since` on and before `until`.
+    """
+
+    states: tuple[str, ...] = ("open",)
+    reasons: tuple[str, ...] = ()
+    without_reasons: tuple[str, ...] = ()
+    positions: tuple[tuple[int, int, int], ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def condition(self) -> str:
+        """The condition over the quarantine's columns. Its text has the escaped braces of `delta_sql`."""
+        parts = [f"state IN ({_list(self.states)})"]
+        if self.reasons:
+            parts.append(f"reason_code IN ({_list(self.reasons)})")
+        if self.without_reasons:
+            parts.append(f"reason_code NOT IN ({_list(self.without_reasons)})")
+        if self.positions:
+            inside = (f"(`partition` = {p} AND `offset` >= {first} AND `offset` <= {last})" for p, first, last in self.positions)
+            parts.append(f"({' OR '.join(inside)})")
+        parts += [f"kafka_timestamp >= {_time(self.since)}"] if self.since is not None else []
+        parts += [f"kafka_timestamp < {_time(self.until)}"] if self.until is not None else []
+        return " AND ".join(parts)
+
+    @property
+    def for_spark(self) -> str:
+        """The condition without the escapes of `delta_sql`, for Spark's own expressions."""
+        return self.condition.replace("{{", "{").replace("}}", "}")
+
+
+def parse_selection(
+    states: Sequence[str], reasons: Sequence[str], positions: Sequence[str], since: str | None, until: str | None
+) -> Selection:
+    """Parse the options of `ingest quarantine`. Positions are `0:12` or `0:12-20`, times ISO 8601 (UTC without a zone).
+
+    Raises InvalidInput SELECTION_INVALID.
+    """
+    for state in states:
+        if state not in STATES:
+            raise _invalid("--state", state, f"one of {', '.join(STATES)}")
+    return Selection(
+        tuple(states), tuple(reasons), (), tuple(map(_position, positions)), _moment("--since", since), _moment("--until", until)
+    )
+
+
+def _position(text: str) -> tuple[int, int, int]:
+    found = AT.fullmatch(text)
+    if found is None or int(found[3] or found[2]) < int(found[2]):
+        raise _invalid("--at", text, "a partition and an offset as 0:1200, or a range of offsets as 0:1200-1300")
+    return int(found[1]), int(found[2]), int(found[3] or found[2])
+
+
+def _moment(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise _invalid(option, text, "a time as 2026-11-21 or 2026-11-21T08:00Z") from None
+    return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _invalid(option: str, text: str, expected: str) -> InvalidInput:
+    return InvalidInput("SELECTION_INVALID", f"{option} {text!r}.", expected=f"{expected}.", remedy=f"correct {option}.")
+
+
+def _list(values: Sequence[str]) -> str:
+    return ", ".join(map(quoted, values))
+
+
+def _time(moment: datetime) -> str:
+    return f"TIMESTAMP '{moment:%Y-%m-%d %H:%M:%S.%f}'"

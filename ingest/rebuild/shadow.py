@@ -1,0 +1,165 @@
+"""The shadow of a table: what the old tables alone hold is carried over first, then a run reads Kafka from its earliest record.
+
+A crash leaves a shadow that is filled further, or removed and begun anew if nothing shows that it was carried over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ingest.contract.columns import target_fields
+from ingest.contract.definition import Contract
+from ingest.delta import writer as commits
+from ingest.delta.batch_commit import BatchCommit, Counts
+from ingest.delta.commit import Commit
+from ingest.delta.delta_log import DeltaLog, Logs
+from ingest.delta.delta_sql import asked
+from ingest.kafka.intervals import Intervals
+from ingest.kafka.offsets import OffsetRange
+from ingest.kafka.topic_state import TopicState
+from ingest.ledger.batch_history import batch_history
+from ingest.pipeline.batch_counts import count_batch, kept
+from ingest.recovery.epoch import open_epoch
+from ingest.recovery.look_back import LookBack
+from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.recovery.state_reader import read_start_state
+from ingest.runtime.errors import InvalidInput, Refused
+from ingest.runtime.files import files_of
+from ingest.runtime.places import Places
+
+# A hyphen, which no pipeline's name contains.
+FOLDER = "rebuild-shadow"
+# The shadow's epochs are above all epochs that the table can take until the swap.
+EPOCHS_AHEAD = 100_000
+CARRIED = "carried over by ingest rebuild"
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What only the old tables hold, because Kafka has expired it: rows, quarantined records, and the earliest offsets of the topic."""
+
+    rows: int
+    records: int
+    earliest: Mapping[int, int]
+
+
+def shadow_of(places: Places) -> Places:
+    """The places of a table's shadow."""
+    return Places(f"{places.lake}/{FOLDER}", f"{places.checkpoints}/{FOLDER}", places.pipeline, places.table)
+
+
+def remove_shadow(session: SparkSession, places: Places) -> None:
+    """Delete the shadow's tables and checkpoints. Its lock stays: this process may hold it."""
+    shadow = shadow_of(places)
+    for table in (shadow.target, shadow.quarantine, shadow.ledger):
+        files_of(places.lake, session).remove(table)
+    files_of(places.checkpoints, session).remove(shadow.checkpoint)
+
+
+def is_begun(session: SparkSession | None, places: Places) -> bool:
+    """Whether there is a shadow with everything carried over, so that only Kafka is left to read."""
+    log = Logs.of(shadow_of(places), session).target
+    return any(commit.batch_commit is not None and commit.batch_commit.reason == CARRIED for commit in log.newest_first())
+
+
+def only_here(session: SparkSession, places: Places, broker: TopicState) -> tuple[DataFrame, DataFrame, Mapping[int, int]]:
+    """The target's rows and the quarantine's records at offsets that Kafka has expired, and the topic's earliest offsets.
+
+    Raises Refused REBUILD_OTHER_TOPIC for rows of an earlier topic: a row takes its topic from its epoch, so they cannot be carried over.
+    """
+    earliest = {partition: first for partition, (first, _) in broker.bounds.items()}
+    topics = asked(places.lake, session, lambda engine: batch_history(engine, places)).topics
+    ours = Intervals.of_offsets([epoch for epoch, topic_id in topics.items() if topic_id == broker.topic.id])
+    of_topic = F.lit(False)
+    for first, end in zip(ours.starts.tolist(), ours.ends.tolist(), strict=True):
+        of_topic |= F.col("_epoch").between(first, end - 1)
+    target = session.read.format("delta").load(places.target)
+    if other := target.where(~of_topic).count():
+        raise Refused(
+            "REBUILD_OTHER_TOPIC",
+            f"{other} rows of {places.name} come from an earlier topic than {broker.topic.name} ({broker.topic.id}).",
+            expected="a table whose rows all come from the topic that Kafka has now.",
+            remedy="keep the table, or copy it, and rebuild into a new one: change the contract's table name and run it.",
+        )
+    records = session.read.format("delta").load(places.quarantine).where(F.col("topic_id") == broker.topic.id)
+    return (
+        target.where(_before(earliest, "_partition", "_offset")),
+        records.where(_before(earliest, "partition", "offset")),
+        earliest,
+    )
+
+
+def begin(session: SparkSession, contract: Contract, places: Places, ask: Callable[[], TopicState]) -> Carried:
+    """Create the shadow and carry over what Kafka has expired. Removes an unfinished shadow first. Raises the errors of `open_epoch`."""
+    remove_shadow(session, places)
+    shadow, broker = shadow_of(places), ask()
+    rows, records, earliest = only_here(session, places, broker)
+    floor = read_start_state(session, places, Logs.of(places, session), lambda: broker).next_epoch + EPOCHS_AHEAD
+    done: list[Carried] = []
+
+    def carry(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
+        commit, carried = _carry(session, contract, rows, records, at_end, look_back)
+        done.append(Carried(*carried, earliest))
+        return commit
+
+    open_epoch(session, contract, shadow, ask, Seeking(Aim("earliest"), True, "--to earliest"), floor=floor).ledger.append()
+    open_epoch(session, contract, shadow, ask, statement=carry).ledger.append()
+    return done[-1]
+
+
+def _carry(
+    session: SparkSession, contract: Contract, rows: DataFrame, records: DataFrame, at_end: BatchCommit, look_back: LookBack
+) -> tuple[Commit, tuple[int, int]]:
+    """Commit the old records and rows under the shadow's epoch."""
+    there = {field.name: field for field in rows.schema}
+    own = {"_epoch": F.lit(at_end.id.epoch), "_batch": F.lit(at_end.id.number).cast("bigint")}
+    columns = [
+        own.get(each.name, F.col(f"`{each.name}`") if each.name in there else F.lit(None)).cast(each.dataType).alias(each.name)
+        for each in target_fields(contract)
+    ]
+    ranked = rows.select(*columns).withColumns({"__rank": F.lit(1), "__reason": F.lit(None).cast("string")})
+    records = records.withColumns({"epoch": F.lit(at_end.id.epoch), "batch": F.lit(at_end.id.number).cast("bigint")})
+    with kept(ranked) as old, kept(records) as old_records:
+        counts = count_batch(old, contract)
+        quarantined = {row["partition"]: row["count"] for row in old_records.groupBy("partition").count().collect()}
+        read = {p: each.read for p, each in counts.counts.items()}
+        by_partition = {
+            p: Counts(read.get(p, 0) + quarantined.get(p, 0), quarantined.get(p, 0), 0) for p in sorted(read.keys() | quarantined.keys())
+        }
+        ends = {each.partition: each.start for each in at_end.ranges}
+        ranges = tuple(OffsetRange(p, 0, max(1, ends.get(p, 0))) for p in by_partition)
+        seek = replace(at_end, why="replay", reason=CARRIED, replayed=ranges, counts=tuple(by_partition.items()))
+
+        def still() -> BatchCommit:
+            return replace(seek, snapshots=look_back.again())
+
+        commits.merge_quarantine(old_records, look_back.quarantine, still, reopen=False)
+        winners = old.drop("__rank", "__reason")
+        return commits.merge_target(winners, contract, look_back.target, counts.bounds, still), (counts.read, sum(quarantined.values()))
+
+
+def _before(earliest: Mapping[int, int], partition: str, offset: str) -> Column:
+    found = F.lit(False)
+    for number, first in earliest.items():
+        found |= (F.col(partition) == number) & (F.col(offset) < first)
+    return found
+
+
+def refuse_missing(session: SparkSession | None, places: Places) -> None:
+    """Raises InvalidInput TABLE_MISSING if there is no table to rebuild."""
+    if not DeltaLog(files_of(places.lake, session), places.target).exists():
+        raise InvalidInput(
+            "TABLE_MISSING",
+            f"there is no Delta table at {places.target}.",
+            expected="a table that `ingest run` has created.",
+            remedy=f"run `ingest run {places.name}` first, or name the right --lake.",
+        )
+
+
+def exists(session: SparkSession | None, places: Places) -> bool:
+    """Whether the shadow has a target."""
+    return DeltaLog(files_of(places.lake, session), shadow_of(places).target).exists()
