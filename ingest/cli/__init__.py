@@ -7,10 +7,9 @@ from importlib import import_module
 # The order of `ingest --help`: verbs by group, each with its module.
 VERBS = {
     "Pipeline": {"run": "run", "status": "status", "seek": "seek", "plan": "plan", "apply": "plan", "doctor": "doctor", "jars": "doctor"},
-    "Maintenance": {"maintain": "maintain"},
     "Proof": {"verify": "verify", "audit": "audit", "compare": "compare", "proof": "proof", "totals": "totals", "audited": "audited"},
     "Watch": {"metrics": "metrics", "lineage": "lineage"},
-    "Repair": {"quarantine": "quarantine", "rebuild": "rebuild"},
+    "Maintenance and repair": {"maintain": "maintain", "quarantine": "quarantine", "rebuild": "rebuild", "erase": "erase"},
     "Quality and SQL": {"check": "check", "suggest": "check", "sql": "sql"},
     "Kafka": {"log": "log", "transactions": "transactions"},
     "Beyond Kafka": {"database": "migrate", "outbox": "outbox", "sink": "sink", "effects": "effects", "trace": "trace"},

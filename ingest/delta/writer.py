@@ -25,6 +25,7 @@ from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import BatchCommit, BatchId
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.stored_rows import Columns
 from ingest.delta.table_definitions import LEDGER_FIELDS, QUALITY_FIELDS, TableDefinition, definitions, quality_definition
 from ingest.runtime import databricks
 from ingest.runtime.errors import Bug, RunStopped
@@ -261,6 +262,28 @@ def merge_retired(session: SparkSession, ledger: str, metadata: str, rows: Seque
 def delete_retired(session: SparkSession, quarantine: str, metadata: str, condition: str) -> None:
     """Delete the quarantined records that meet a condition, after `merge_retired` has stored how many they are."""
     _unfenced(session, metadata, lambda: DeltaTable.forPath(session, quarantine).delete(condition))
+
+
+def delete_positions(found: DataFrame, table: str, columns: Columns, metadata: str) -> None:
+    """Delete the rows at these positions (columns e, b, p, o), after `merge_retired` has stored how many they are.
+
+    A MERGE, whose condition names columns only: Delta's log keeps the condition of a DELETE.
+    """
+    names = {"e": columns.epoch, "b": columns.batch, "p": columns.partition, "o": columns.offset}
+    condition = " AND ".join(f"t.`{name}` = s.`{to}`" for to, name in names.items())
+
+    def merge() -> None:
+        DeltaTable.forPath(found.sparkSession, table).alias("t").merge(found.alias("s"), condition).whenMatchedDelete().execute()
+
+    _unfenced(found.sparkSession, metadata, merge)
+
+
+def blank_samples(session: SparkSession, quality: str, metadata: str) -> None:
+    """Remove the sampled values from all validation results."""
+    none = {"samples": F.lit("[]"), "unexpected_values": F.lit(None).cast("string")}
+    _unfenced(
+        session, metadata, lambda: DeltaTable.forPath(session, quality).update("samples <> '[]' OR unexpected_values IS NOT NULL", {**none})
+    )
 
 
 def append_quality(session: SparkSession, contract: Contract, places: Places, rows: Sequence[tuple[object, ...]]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import ACLOperation
 from kafka.errors import InvalidTopicError, KafkaError, NoError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError, for_code
+from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from ingest.kafka import kafka_errors
@@ -31,6 +32,9 @@ ASKED_AGAIN_AFTER_S = 0.5
 SETTLED_WITHIN_S = 5.0
 # The lag is only displayed; no batch waits for it.
 LAG_WITHIN_MS = 2_000
+
+
+TOPIC_RESOURCE = 2  # ConfigResource.Type of Kafka's protocol
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,15 @@ def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) 
         raise kafka_errors.unreachable(kafka.bootstrap_servers, f"{error.__name__} for the topic {name!r}").environment_error()
     partitions = tuple(sorted(p["partition_index"] for p in found["partitions"]))
     return Topic(name, _id_text(found.get("topic_id")), partitions, answer.get("cluster_id") or "")
+
+
+def cleanup(kafka: KafkaOptions, name: str) -> dict[str, str]:
+    """The topic's cleanup.policy and retention.ms; empty if the broker does not return them (this needs DescribeConfigs)."""
+    wanted = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=["cleanup.policy", "retention.ms"]
+    )
+    answer = ask(kafka, DescribeConfigsRequest(resources=[wanted]), ANSWER_WITHIN_S)
+    return {each.name: str(each.value) for result in answer.results if result.error_code == 0 for each in result.configs}
 
 
 def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: float = BACK_WITHIN_S) -> None:

@@ -39,7 +39,7 @@ class BatchHistory:
     """The ledger's rows by kind, completed from the target's log up to `version`, which may be ahead of the ledger.
 
     Batches that a RESTORE reverted are included; those before a rebuild are not. `commits` are the batches and seeks in the log; `late` are
-    its batches that the ledger lacks. `retired` count the quarantined records that `ingest maintain` removed.
+    its batches that the ledger lacks. `retired` count what `ingest maintain` and `ingest erase` removed.
     """
 
     version: int
@@ -58,6 +58,19 @@ class BatchHistory:
             if row.target_version > version:
                 found[row.epoch, row.batch, row.partition] += row.quarantined
         return found
+
+    def erased_since(self, version: int) -> Counter[tuple[int, int, int]]:
+        """How many rows `ingest erase` removed after this version of the target, by epoch, batch and partition."""
+        found: Counter[tuple[int, int, int]] = Counter()
+        for row in self.retired:
+            if row.kind == "erased" and row.target_version > version:
+                found[row.epoch, row.batch, row.partition] += row.inserted
+        return found
+
+    @property
+    def rebuilt(self) -> int:
+        """The first epoch of the newest rebuild; 0 for a table that was never rebuilt."""
+        return max((rebuilt_since(row.why) or 0 for row in self.begins), default=0)
 
     @cached_property
     def topics(self) -> dict[int, str]:
@@ -135,7 +148,7 @@ def batch_history(engine: Engine, places: Places, version: int | None = None) ->
         version = version_of(log)
     else:
         kept = [row for row in kept if row.target_version <= version]
-    known = {BatchId(row.epoch, row.batch) for row in kept if row.kind != "retention"}
+    known = {BatchId(row.epoch, row.batch) for row in kept if row.kind not in ("retention", "erased")}
     commits = {batch_commit.id: (commit, batch_commit) for commit, batch_commit in _ours(log, places.name, version)}
     missing = sorted(set(commits) - known)
     with_start = {row.epoch for row in kept if row.kind == "epoch"} | {id.epoch for id in missing if commits[id][1].kind == "seek"}
@@ -151,9 +164,11 @@ def batch_history(engine: Engine, places: Places, version: int | None = None) ->
     kept = [row for row in kept if row.epoch >= since]
     commits = {id: commit for id, commit in commits.items() if id.epoch >= since}
     late = frozenset(id for id in missing if id in commits and commits[id][1].kind == "batch")
-    by_kind = {kind: tuple(row for row in kept if row.kind == kind) for kind in ("batch", "epoch", "gap_accepted", "replay", "retention")}
-    of = by_kind.__getitem__
-    return BatchHistory(version, of("batch"), of("epoch"), of("gap_accepted"), of("replay"), commits, late, of("retention"))
+
+    def of(*kinds: str) -> tuple[LedgerRow, ...]:
+        return tuple(row for row in kept if row.kind in kinds)
+
+    return BatchHistory(version, of("batch"), of("epoch"), of("gap_accepted"), of("replay"), commits, late, of("retention", "erased"))
 
 
 def with_existing_rows(engine: Engine, places: Places, seek: BatchCommit, rows: list[LedgerRow]) -> list[LedgerRow]:

@@ -29,10 +29,10 @@ class LedgerRow:
     Kind `batch` is one batch of the target. Kind `epoch` is the start of an epoch (start_offset = end_offset), with `why` first, start,
     seek, replay, or rebuild with the rebuild's first epoch (`rebuild:7`). Kind `gap_accepted` is offsets that a seek skipped on purpose.
     Kind `replay` is quarantined records that `ingest quarantine replay` accepted: `inserted` became rows, `duplicate` have an event id that
-    the target contains, and the range spans their positions. Kind `retention` counts records of a batch that `ingest maintain` removed from
-    the quarantine: `quarantined` records at offsets in the range, `inserted` of which had become rows, by the DELETE that `why` names.
-    `stood` is set on a batch or replay that a later seek re-reads or skips: how many of its rows and quarantined records existed when that
-    seek read the tables.
+    the target contains, and the range spans their positions. Kind `retention` counts records of a batch that `ingest maintain` or `ingest
+    erase` removed from the quarantine: `quarantined` records at offsets in the range, `inserted` of which had become rows, by the statement
+    that `why` names. Kind `erased` counts `inserted` rows of a batch that `ingest erase` removed from the target. `stood` is set on a batch
+    or replay that a later seek re-reads or skips: how many of its rows and quarantined records existed when that seek read the tables.
     """
 
     schema_version: int
@@ -56,6 +56,11 @@ class LedgerRow:
     target_version: int
     contract_hash: str
     committed_at: datetime
+
+    @property
+    def nowhere(self) -> int:
+        """For a row of kind `retention` or `erased`: how many of the positions that it counts are in neither target nor quarantine now."""
+        return self.inserted if self.kind == "erased" else self.quarantined - self.inserted
 
     @property
     def key(self) -> tuple[str, int, int, int, int]:

@@ -125,6 +125,8 @@ def _went_back(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
     for name, table in before["tables"].items():
         if after["tables"][name]["table_id"] != table["table_id"]:
             yield f"the {name} is another Delta table (id {after['tables'][name]['table_id']}, was {table['table_id']})"
+    if after.get("rebuilt", 0) > before.get("rebuilt", 0):
+        return  # a rebuild begins the counts anew
     yield from (
         f"{name} was {before['totals'][name]}, and is {after['totals'][name]}" for name in _shrunk(before["totals"], after["totals"])
     )

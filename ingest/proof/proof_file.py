@@ -54,6 +54,7 @@ def content(engine: Engine, contract: Contract, places: Places, seen: Verified) 
         "findings": [asdict(finding) for finding in seen.findings],
         "epochs": seen.epochs,
         "seeks": seen.seeks,
+        "rebuilt": seen.rebuilt,
         "totals": asdict(seen.total),
         "partitions": partitions(seen.rows),
         "rows": {"target": _rows(seen.target), "quarantine": _rows(seen.quarantine)},

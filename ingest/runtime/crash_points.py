@@ -24,7 +24,10 @@ from ingest.runtime.errors import InvalidInput
 STARTING = ("start_tables", "start_target_fenced", "start_fenced", "start_rolled_back", "start_sought", "start_checkpoint")
 MAINTAINING = ("maintain_counted", "maintain_deleted", "maintain_compacted")
 # After each commit of the commands that repair a table.
-REPAIRING = ("replay_target", "replay_marked", "swap_quarantine", "swap_target", "swap_ledger")
+REPAIRING = (
+    *("replay_target", "replay_marked", "swap_quarantine", "swap_target", "swap_ledger"),
+    *("erase_counted", "erase_target", "erase_quarantine"),
+)
 INSIDE = (
     "after_offset_log",
     "after_quarantine",

@@ -168,9 +168,12 @@ def _lost(
         return spark.read.format("delta").options(**version).load(target).select(*(F.col(f"`{name}`") for name in ids))
 
     shown = 0
-    # Of a record that retention removed, only the range and the number are known. It was not a row, so it must still be refused.
+    # Of a record that retention or an erasure removed, only the range and the number are known. A record of retention was not a row, so it
+    # must still be refused.
     left = [
-        [row.start_offset, row.end_offset, row.quarantined - row.inserted] for row in retired if row.partition == classification.partition
+        [row.start_offset, row.end_offset, row.nowhere, row.kind == "erased"]
+        for row in retired
+        if row.partition == classification.partition
     ]
     for begin in range(0, len(offsets), CHUNK):
         found = records_at(reader, classification.partition, offsets[begin : begin + CHUNK])
@@ -203,7 +206,8 @@ def _lost(
         finally:
             nowhere.unpersist()
         for each in left:
-            inside = [offset for offset, reason in sorted(lost.items()) if reason and each[0] <= offset < each[1]][: each[2]]
+            may_be = (offset for offset, reason in sorted(lost.items()) if reason or each[3])
+            inside = [offset for offset in may_be if each[0] <= offset < each[1]][: each[2]]
             each[2] -= len(inside)
             lost = {offset: reason for offset, reason in lost.items() if offset not in inside}
         for offset, reason in sorted(lost.items())[: SHOWN_MAX - shown]:

@@ -149,7 +149,7 @@ def _duplicates(
     """
     gone: Counter[tuple[int, int, int]] = Counter()
     for each in retired:
-        gone[each.epoch, each.batch, each.partition] += each.quarantined - each.inserted
+        gone[each.epoch, each.batch, each.partition] += each.nowhere
     for row, here, open_ in zip(rows, _of_each(rows, elsewhere), _of_each(rows, unknown), strict=True):
         if here > row.duplicate + gone[row.epoch, row.batch, row.partition]:
             where = _shown(elsewhere.clip(row.start_offset, row.end_offset))

@@ -58,9 +58,9 @@ class Judged:
 class TableRows:
     """The balance of the rows in one table: found = put - removed - retired - replaced - missing + surplus + uncommitted.
 
-    `put` rows are those that batches put there. DELETE commits took the `removed` ones, retention the `retired` ones. `replaced` rows were
-    gone before a seek read their batches again (rows that came back belong to later batches) or left them out. `missing` and `surplus` rows
-    are findings. Only a quarantine has `uncommitted` and `retired` ones.
+    `put` rows are those that batches put there. DELETE commits took the `removed` ones, retention or an erasure the `retired` ones.
+    `replaced` rows were gone before a seek read their batches again (rows that came back belong to later batches) or left them out.
+    `missing` and `surplus` rows are findings. Only a quarantine has `uncommitted` ones.
     """
 
     put: int
@@ -75,7 +75,7 @@ class TableRows:
     @property
     def less(self) -> dict[str, int]:
         """The rows that are no longer there, by why."""
-        found = {"removed": self.removed, "removed by retention": self.retired}
+        found = {"removed": self.removed, "removed by retention or erasure": self.retired}
         return {**found, "replaced by a re-read": self.replaced, "missing": self.missing}
 
     @property
@@ -101,18 +101,19 @@ class Account:
     unknown: tuple[Finding, ...]
     uncommitted: Mapping[Key, int]
     retired: Mapping[Key, int]
+    erased: Mapping[Key, int]
 
     def held(self, table: str) -> TableRows:
         """The balance of a table: `target` or `quarantine`."""
-        retired = 0
         if table == "target":
-            groups, uncommitted = self.rows, 0
+            groups, uncommitted, counted = self.rows, 0, self.erased
             each = [(batch.row.inserted, batch.rows, batch.missing_rows) for batch in self.judged]
         else:
-            groups, uncommitted = self.records, sum(self.uncommitted.values())
+            groups, uncommitted, counted = self.records, sum(self.uncommitted.values()), self.retired
             each = [(batch.row.quarantined, batch.records, batch.missing_records) for batch in self.judged]
-            gone = {(batch.row.epoch, batch.row.batch, batch.row.partition): batch.row.quarantined - batch.records for batch in self.judged}
-            retired = sum(min(number, max(0, gone.get(key, 0))) for key, number in self.retired.items())
+        keys = ((batch.row.epoch, batch.row.batch, batch.row.partition) for batch in self.judged)
+        gone = {key: put - now for key, (put, now, _) in zip(keys, each, strict=True)}
+        retired = sum(min(number, max(0, gone.get(key, 0))) for key, number in counted.items())
         found = sum(group.rows for group in groups.values())
         put, missing = sum(number for number, _, _ in each), sum(number for _, _, number in each)
         removed = sum(commit.rows for commit in self.removed if commit.table == table)
@@ -134,10 +135,12 @@ def account(engine: Engine, places: Places, batch_history: BatchHistory) -> Acco
     batches = {(row.epoch, row.batch, row.partition): row for row in (*batch_history.batches, *batch_history.replays)}
     again = {key: seek for key, row in batches.items() if (seek := batch_history.again(row)) is not None}
     least = {key: _least(batches[key], batch_history) for key in again}
-    fewer = {key: row.inserted - rows.get(key, NONE).rows for key, row in batches.items()}
+    erased = batch_history.erased_since(-1)
+    fewer = {key: row.inserted - rows.get(key, NONE).rows - erased[key] for key, row in batches.items()}
     # Records that retention has removed are not missing. Of a batch that was read again, only those removed after the seek counted it.
     retired = batch_history.retired_since(-1)
     after = {version: batch_history.retired_since(version) for version in {seek.snapshots[0] for seek in again.values()}}
+    after = {version: removed + batch_history.erased_since(version) for version, removed in after.items()}
     retired_again = {key: after[seek.snapshots[0]][key] for key, seek in again.items()}
     fewer_records = {key: row.quarantined - records.get(key, NONE).rows - retired[key] for key, row in batches.items()}
     # A batch that was read again is judged by both tables together: its records may have become rows. Others are judged per table.
@@ -159,7 +162,7 @@ def account(engine: Engine, places: Places, batch_history: BatchHistory) -> Acco
         judged.append(Judged(row, rows.get(key, NONE).rows, records.get(key, NONE).rows, least.get(key), missing, missing_records))
     uncommitted = {key: group.rows for key, group in records.items() if key not in batches and _may_be_uncommitted(key, batch_history)}
     unknown = [*_of_no_batch("target", rows, batches, {}), *_of_no_batch("quarantine", records, batches, uncommitted)]
-    return Account(tuple(judged), tuple(removed), target, quarantine, rows, records, tuple(unknown), uncommitted, retired)
+    return Account(tuple(judged), tuple(removed), target, quarantine, rows, records, tuple(unknown), uncommitted, retired, erased)
 
 
 def _positive(numbers: Mapping[Key, int]) -> dict[Key, int]:

@@ -177,6 +177,19 @@ def test_after_a_seek_a_proof_may_go_back_to_an_earlier_offset(lake: Lake) -> No
     assert found(folder) == []
 
 
+def test_after_a_rebuild_the_counts_may_begin_anew(lake: Lake) -> None:
+    folder = three(lake)
+
+    def shrink(proof: dict[str, Any]) -> None:
+        proof["totals"].update(read=1)
+        alone(proof).update(end=15, next=15)
+
+    rewrite(folder / "000003.json", shrink)
+    assert found(folder) != []
+    rewrite(folder / "000003.json", lambda proof: proof.update(rebuilt=7))
+    assert found(folder) == []
+
+
 def test_a_file_is_checked_with_those_before_it(lake: Lake) -> None:
     folder = three(lake)
     (folder / "000003.json").write_bytes(b"{}")

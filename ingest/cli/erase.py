@@ -1,0 +1,100 @@
+"""`ingest erase`: remove a person's data from a table, its quarantine, its samples and its old versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingest.cli import options as o
+from ingest.cli.app import app, print_json
+
+if TYPE_CHECKING:
+    from ingest.maintain.erasure import Erased
+
+
+@app.command()
+def erase(
+    table: Annotated[str, typer.Argument(help="The table (name or pipeline.name).")],
+    where: Annotated[str, typer.Option("--where", help="SQL condition over the table's columns, such as customer_id = 4711.")],
+    quarantine_where: Annotated[
+        str | None,
+        typer.Option("--quarantine-where", help="SQL condition over the quarantine's columns; `text` is the value as text."),
+    ] = None,
+    keep_history: Annotated[
+        bool, typer.Option("--keep-history", help="Leave old versions to VACUUM's usual retention (`ingest maintain`).")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be erased, and change nothing.")] = False,
+    project: o.Project = o.PROJECT_DEFAULT,
+    lake: o.Lake = o.LAKE_DEFAULT,
+    checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
+    bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
+    master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
+) -> None:
+    """Erase rows, quarantined records, samples and old versions. Stop the table's run first.
+
+    Kafka keeps its own copy, and a seek backwards would read it again: the output says how many records may still be there.
+
+    Example: ingest erase orders --where "customer_id = 4711" --quarantine-where "text LIKE '%4711%'" --dry-run
+    """
+    from ingest.contract.definition import load_contracts
+    from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.kafka.topic import cleanup, describe, topic_state
+    from ingest.maintain import erasure
+    from ingest.pipeline import table_lock
+    from ingest.pipeline.writing_session import writing_session
+    from ingest.runtime.errors import InvalidInput
+    from ingest.runtime.files import is_local
+    from ingest.runtime.places import Places
+
+    (contract,) = load_contracts(project, [table])
+    places = Places(lake, checkpoints, contract.pipeline, contract.table)
+    if not is_local(lake) and not (keep_history or dry_run):
+        raise InvalidInput(
+            "HISTORY_SHARED",
+            f"{places.target} is not on a disk of this machine, so no lock shows that nobody else writes or reads it.",
+            expected="--keep-history: old versions then go with the next `ingest maintain` after their retention.",
+            remedy="add --keep-history; or run VACUUM by hand once every reader and writer has stopped.",
+        )
+    kafka = KafkaOptions.from_environment(bootstrap_servers)
+    topic = describe(kafka, contract.source.topic)
+    state = topic_state(kafka, topic, contract.source.isolation_level)
+    wanted = erasure.Erasure(where, quarantine_where, topic.id, {p: first for p, (first, _) in state.bounds.items()})
+    table_lock.wait_for(places)
+    with writing_session(places, master, "erase") as session:
+        done = erasure.look(session, places, wanted) if dry_run else erasure.erase(session, places, wanted, history=not keep_history)
+    policy = cleanup(kafka, topic.name) if done.in_kafka else {}
+    if as_json:
+        in_kafka = [vars(each) for each in done.in_kafka]
+        row = {**vars(done), "in_kafka": in_kafka, "topic_settings": policy}
+        print_json("erase", ok=True, tables=[{"table": places.name, "dry_run": dry_run, **row}])
+        return
+    print_erased(places.name, done, dry_run=dry_run, quarantine=quarantine_where is not None)
+    for each in done.in_kafka:
+        print(f"  Kafka may still hold {each.records:,} of them in partition {each.partition}, up to offset {each.last_offset}")
+    if done.in_kafka:
+        print(f"  {until(policy)}")
+
+
+def until(policy: dict[str, str]) -> str:
+    """When Kafka deletes a record, in words, from the topic's settings cleanup.policy and retention.ms."""
+    if not policy:
+        return "the broker does not tell this user how long the topic keeps records"
+    if policy.get("cleanup.policy") == "compact":
+        return "the topic is compacted: Kafka keeps the newest record of a key until a tombstone with that key follows"
+    days = int(policy.get("retention.ms", "-1")) / 86_400_000
+    return (
+        "the topic keeps records for ever" if days < 0 else f"the topic keeps records for {days:g} days, and until their segment is closed"
+    )
+
+
+def print_erased(name: str, done: Erased, *, dry_run: bool, quarantine: bool) -> None:
+    """Print what was erased, or would be."""
+    verb = "would be erased" if dry_run else "erased"
+    print(f"{name}: {done.rows:,} rows and {done.records:,} quarantined records {verb}")
+    if not quarantine:
+        print("  the quarantine was not searched: --quarantine-where names its records")
+    if not dry_run:
+        print(f"  Data Docs{' and samples of quality checks' if done.samples else ''} removed")
+        print(f"  old versions {'deleted by VACUUM' if done.history else 'are kept until `ingest maintain` removes them'}")

@@ -1,0 +1,200 @@
+"""Erase a person's data from a table: rows, quarantined records, samples of quality checks, pages, and the old versions of all of them.
+
+1. Ledger rows of kind `erased` and `retention` count the rows and records by batch. They name no one. Until step 2 they only
+   permit a shortage.
+2. Delete the rows, then the records, each in one commit. It matches positions, because Delta's log keeps a DELETE's condition for weeks,
+   and that condition would name the person.
+3. Remove the samples in the quality table, and the Data Docs.
+4. VACUUM with no retention: time travel no longer finds what was deleted.
+
+After a crash, the same command does what is left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ingest.delta import writer as commits
+from ingest.delta.delta_log import DeltaLog
+from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns
+from ingest.ledger.batch_history import batch_history, version_of
+from ingest.ledger.ledger_row import SCHEMA_VERSION, LedgerRow
+from ingest.runtime import crash_points
+from ingest.runtime.errors import InvalidInput
+from ingest.runtime.files import files_of
+from ingest.runtime.places import Places, pages_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class InKafka:
+    """Erased rows and records of one partition that Kafka may still hold: how many, and their last offset."""
+
+    partition: int
+    records: int
+    last_offset: int
+
+
+@dataclass(frozen=True)
+class Erased:
+    """The outcome of an erasure, or of its dry run. `in_kafka` is empty if no erased offset is at or after the topic's earliest one.
+
+    `samples` is whether samples of quality checks and the Data Docs were removed, `history` whether old versions were.
+    """
+
+    rows: int
+    records: int
+    in_kafka: tuple[InKafka, ...]
+    samples: bool
+    history: bool
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """What to erase: SQL conditions over the columns of the target and of the quarantine (None: no record).
+
+    The quarantine's condition may use `text`, the value as UTF-8. `earliest` is the topic's earliest offset by partition, and `topic_id` is
+    the topic's id.
+    """
+
+    where: str
+    quarantine_where: str | None
+    topic_id: str
+    earliest: Mapping[int, int]
+
+
+def look(session: SparkSession, places: Places, erasure: Erasure) -> Erased:
+    """What `erase` would remove. Raises InvalidInput CONDITION_INVALID and TABLE_MISSING."""
+    with ExitStack() as stack:
+        rows, records = _found(session, places, erasure, stack)
+        return Erased(rows.count(), records.count() if records is not None else 0, _in_kafka(rows, records, erasure), False, False)
+
+
+def erase(session: SparkSession, places: Places, erasure: Erasure, *, history: bool) -> Erased:
+    """Erase, and with `history` delete all old versions, too. The caller holds the lock.
+
+    Raises InvalidInput CONDITION_INVALID and TABLE_MISSING.
+    """
+    with ExitStack() as stack:
+        rows, records = _found(session, places, erasure, stack)
+        in_kafka = _in_kafka(rows, records, erasure)
+        at = datetime.now(UTC)
+        about = json.dumps({"oncelake": 1, "kind": "maintain", **_names(places), "retired_at": at.isoformat()})
+        gone = _remove(session, places, "erased", rows, places.target, TARGET, about, at)
+        crash_points.at("erase_target", 0)
+        also = _remove(session, places, "retention", records, places.quarantine, QUARANTINE, about, at) if records is not None else 0
+        crash_points.at("erase_quarantine", 0)
+    samples = _remove_samples(session, places, about)
+    if history:
+        for path in (places.target, places.quarantine, *([places.quality] if samples else [])):
+            commits.vacuum(session, path, about, 0.0, short=True)
+    return Erased(gone, also, in_kafka, samples, history)
+
+
+def _found(session: SparkSession, places: Places, erasure: Erasure, stack: ExitStack) -> tuple[DataFrame, DataFrame | None]:
+    """The positions (e, b, p, o, topic_id) of the rows and of the records, computed once."""
+    from pyspark.sql import functions as F
+
+    from ingest.pipeline.batch_counts import kept
+
+    files = files_of(places.lake, session)
+    if not DeltaLog(files, places.target).exists():
+        raise InvalidInput(
+            "TABLE_MISSING",
+            f"there is no Delta table at {places.target}.",
+            expected="a table that `ingest run` has created.",
+            remedy=f"run `ingest run {places.name}` first, or name the right --lake.",
+        )
+    rows = _selected(session.read.format("delta").load(places.target), erasure.where, "--where", TARGET)
+    records = None
+    if erasure.quarantine_where is not None and DeltaLog(files, places.quarantine).exists():
+        frame = session.read.format("delta").load(places.quarantine).withColumn("text", F.col("value").cast("string"))
+        records = stack.enter_context(kept(_selected(frame, erasure.quarantine_where, "--quarantine-where", QUARANTINE)))
+    return stack.enter_context(kept(rows)), records
+
+
+def _selected(frame: DataFrame, where: str, option: str, columns: Columns) -> DataFrame:
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F
+
+    names = {"e": columns.epoch, "b": columns.batch, "p": columns.partition, "o": columns.offset}
+    topic = F.col("topic_id") if columns is QUARANTINE else F.lit(None).cast("string")
+    try:
+        found = frame.where(F.expr(where)).select(*(F.col(f"`{name}`").alias(to) for to, name in names.items()), topic.alias("topic_id"))
+        found.schema  # noqa: B018 (analyses the condition)
+    except (AnalysisException, ParseException) as error:
+        raise InvalidInput(
+            "CONDITION_INVALID",
+            f"{option} {where!r}: {str(error).strip().splitlines()[0]}",
+            expected="an SQL condition over the table's columns, such as customer_id = 4711.",
+            remedy=f"correct {option}; `ingest sql` shows the columns.",
+        ) from error
+    return found
+
+
+def _remove(
+    session: SparkSession, places: Places, kind: str, found: DataFrame, path: str, columns: Columns, about: str, at: datetime
+) -> int:
+    """Count the positions in the ledger, then delete them; returns how many."""
+    rows = list(_counted(session, places, kind, found, at))
+    if rows:
+        commits.merge_retired(session, places.ledger, about, [vars(row) for row in rows])
+        crash_points.at("erase_counted", 0)
+        commits.delete_positions(found, path, columns, about)
+    return sum(row.inserted if kind == "erased" else row.quarantined for row in rows)
+
+
+def _counted(session: SparkSession, places: Places, kind: str, found: DataFrame, at: datetime) -> Iterator[LedgerRow]:
+    from pyspark.sql import functions as F
+
+    from ingest.delta.delta_sql import Spark
+
+    groups = found.groupBy("e", "b", "p").agg(F.count("*").alias("n"), F.min("o").alias("first"), F.max("o").alias("last")).collect()
+    if not groups:
+        return
+    version = version_of(DeltaLog(files_of(places.lake, session), places.target))
+    history = batch_history(Spark(session), places)
+    topics = {row.epoch: (row.topic, row.topic_id) for row in (*history.begins, *history.batches)}
+    for group in groups:
+        rows, records = (group["n"], 0) if kind == "erased" else (0, group["n"])
+        counts = (0, rows, 0, records, 0)
+        topic, topic_id = topics.get(group["e"], ("", ""))
+        batch = (SCHEMA_VERSION, kind, places.pipeline, places.table, group["e"], group["b"], topic, topic_id)
+        offsets = (group["p"], group["first"], group["last"] + 1)
+        yield LedgerRow(*batch, *offsets, *counts, None, at.isoformat(), version, "", at)
+
+
+def _in_kafka(rows: DataFrame, records: DataFrame | None, erasure: Erasure) -> tuple[InKafka, ...]:
+    from pyspark.sql import functions as F
+
+    both = rows if records is None else rows.union(records.where(F.col("topic_id") == erasure.topic_id))
+    found = F.lit(False)
+    for partition, first in erasure.earliest.items():
+        found |= (F.col("p") == partition) & (F.col("o") >= first)
+    spans = both.where(found).groupBy("p").agg(F.countDistinct("o").alias("n"), F.max("o").alias("last")).orderBy("p").collect()
+    return tuple(InKafka(row["p"], row["n"], row["last"]) for row in spans)
+
+
+def _remove_samples(session: SparkSession, places: Places, about: str) -> bool:
+    """Remove sampled values from the quality table, and the Data Docs: both may show the person's data. The next check writes new pages."""
+    import shutil
+
+    from ingest.pipeline import table_lock
+
+    shutil.rmtree(pages_folder(places), ignore_errors=True)
+    if not DeltaLog(files_of(places.lake, session), places.quality).exists():
+        return False
+    with table_lock.alone(session, places.lake, f"{places.root}/.quality"):
+        commits.blank_samples(session, places.quality, about)
+    return True
+
+
+def _names(places: Places) -> dict[str, str]:
+    return {"pipeline": places.pipeline, "table": places.table}

@@ -1,0 +1,96 @@
+"""Erasure of a person's data: rows, quarantined records, samples and old versions go; the balance holds, and nothing names the person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest.maintain import erasure
+from ingest.maintain.erasure import Erased, Erasure, InKafka
+from ingest.runtime.errors import InvalidInput
+from tests.integration.desk import TOPIC_ID, Desk
+from tests.integration.lane import order
+
+pytestmark = pytest.mark.integration
+MakeDesk = Callable[..., Desk]
+
+PERSON = "ada@example.org"
+WANTED = Erasure(f"mail = '{PERSON}'", f"text LIKE '%{PERSON}%'", TOPIC_ID, {0: 2})
+
+
+def with_a_person(desk: MakeDesk) -> Desk:
+    """Rows a (the person), b and c (the person); one quarantined record of the person, and one of nobody."""
+    one = desk({"mail": "STRING", "n": "INT"})
+    one.batch(order("a", mail=PERSON, n=1), order("b", mail="b", n=2), order("x", mail=PERSON, n="many"))
+    one.batch(order("c", mail=PERSON, n=3), "{")
+    one.table.epoch.ledger.append()
+    return one
+
+
+def balanced(one: Desk) -> str:
+    from ingest.cli.verify import _sum
+    from ingest.delta.delta_sql import DataFusion
+    from ingest.verify.verdict import verify
+
+    found = verify(DataFusion(), one.contract, one.places)
+    assert not found.findings, "\n".join(map(str, found.findings))
+    return _sum("inserted", found.target)
+
+
+def files_that_contain(root: str, text: str) -> list[str]:
+    """Parquet files may compress; these tables are tiny, so snappy leaves short strings as they are."""
+    return [str(path) for path in Path(root).rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+def test_an_erasure_leaves_no_trace_of_the_person_and_the_balance_holds(desk: MakeDesk) -> None:
+    one = with_a_person(desk)
+    assert files_that_contain(one.places.root, PERSON), "otherwise the last assertion would prove nothing"
+    assert erasure.look(one.session, one.places, WANTED) == Erased(2, 1, (InKafka(0, 2, 3),), False, False)
+    assert one.rows("id") == [("a",), ("b",), ("c",)]
+    assert erasure.erase(one.session, one.places, WANTED, history=True) == Erased(2, 1, (InKafka(0, 2, 3),), False, True)
+    assert one.rows("id") == [("b",)]
+    assert [row["value"] for row in one.quarantine()] == [b"{"]
+    assert balanced(one).endswith("inserted 3 - removed by retention or erasure 2")
+    assert files_that_contain(one.places.root, PERSON) == []
+    # Repeated: there is nothing left to do, and nothing is counted twice.
+    assert erasure.erase(one.session, one.places, WANTED, history=True) == Erased(0, 0, (), False, True)
+    balanced(one)
+    # The next start takes the table as it is, and a real loss in the same batch is still found.
+    one.table = one.open()
+    one.batch(order("d", mail="d", n=4))
+    one.table.epoch.ledger.append()
+    balanced(one)
+
+
+def test_a_condition_that_spark_cannot_read_is_refused_and_nothing_is_erased(desk: MakeDesk) -> None:
+    one = with_a_person(desk)
+    for wrong in ("no_such_column = 1", "mail = ", "mail"):
+        with pytest.raises(InvalidInput) as error:
+            erasure.erase(one.session, one.places, Erasure(wrong, None, TOPIC_ID, {}), history=False)
+        assert error.value.code == "CONDITION_INVALID"
+    assert len(one.rows("id")) == 3
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["erase_counted", "erase_target", "erase_quarantine"])
+def test_an_erasure_cut_off_balances_and_is_completed_by_repeating_it(desk: MakeDesk, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = with_a_person(desk)
+
+    def at(reached: str, *_: object) -> None:
+        if reached == point:
+            raise Killed
+
+    with monkeypatch.context() as killed, pytest.raises(Killed):
+        killed.setattr("ingest.runtime.crash_points.at", at)
+        erasure.erase(one.session, one.places, WANTED, history=True)
+    balanced(one)
+    erasure.erase(one.session, one.places, WANTED, history=True)
+    assert one.rows("id") == [("b",)]
+    assert balanced(one).endswith("inserted 3 - removed by retention or erasure 2")
+    assert files_that_contain(one.places.root, PERSON) == []
