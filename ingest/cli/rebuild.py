@@ -35,8 +35,9 @@ def rebuild(
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Fill a shadow of the table from Kafka and from what the old tables alone hold; with --swap, put it in the table's place.
+    """Build a table anew beside the old one, and swap it in.
 
+    The shadow is filled from Kafka, and from what the old tables alone hold. --swap puts it in the table's place.
     The table's run may go on until the swap. A second `ingest rebuild` reads on in the same shadow.
 
     Example: ingest rebuild orders, then ingest compare, then ingest rebuild orders --swap

@@ -64,7 +64,16 @@ def test_a_proof_says_what_was_found_and_names_the_former_one(lake: Lake) -> Non
         "shop.orders",
     )
     assert third["previous"] == sha256((folder / "000002.json").read_bytes())
-    assert third["totals"] == {"batches": 3, "offsets": 30, "read": 27, "inserted": 24, "duplicate": 0, "quarantined": 3, "gap": 3}
+    assert third["totals"] == {
+        "batches": 3,
+        "offsets": 30,
+        "read": 27,
+        "inserted": 24,
+        "duplicate": 0,
+        "quarantined": 3,
+        "gap": 3,
+        "replayed": 0,
+    }
     assert second["partitions"] == [
         {"topic_id": "id", "partition": 0, "start": 0, "end": 20, "next": 20, "offsets": 20, "read": 18, "inserted": 16, "duplicate": 0,
          "quarantined": 2, "gap": 2},
