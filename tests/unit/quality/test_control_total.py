@@ -66,13 +66,13 @@ def test_a_difference_within_the_tolerance_is_accepted_and_a_larger_one_is_found
     assert found["2026-11-01", "USD", "rows"] == "differs", "the tolerance is for sums, not for the number of rows"
 
 
-def test_a_difference_in_the_last_of_38_digits_is_found(tmp_path: Path) -> None:
+def test_differences_and_grand_totals_keep_all_of_38_digits() -> None:
     """Python's decimals round to 28 digits by default."""
-    contract = contract_of()
-    many, one_less = "1" * 34 + ".1111", "1" * 34 + ".0010"
-    here, there = figures((FIRST, "EUR", many, 1, 1)), figures((FIRST, "EUR", one_less, 1, 1))
-    (line,) = [line for line in lines(contract, here, there) if line.column == "fee"]
-    assert (line.verdict, line.difference) == ("differs", Decimal("0.1101"))
+    contract, many = contract_of(), "1" * 34 + ".1111"
+    here = figures((FIRST, "EUR", many, 1, 1), (SECOND, "EUR", "0.0001", 1, 1))
+    (line,) = [each for each in lines(contract, here, figures((FIRST, "EUR", "0.0010", 1, 1))) if (each.day, each.column) == (FIRST, "fee")]
+    assert (line.verdict, line.difference) == ("differs", Decimal("1" * 34 + ".1101"))
+    assert grand_totals(contract, here)[0]["groups"][0]["sums"]["fee"] == "1" * 34 + ".1112"
 
 
 def test_only_days_that_the_figures_contain_are_judged(tmp_path: Path) -> None:
