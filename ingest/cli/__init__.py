@@ -8,7 +8,7 @@ from importlib import import_module
 VERBS = {
     "Pipeline": {"run": "run", "status": "status", "seek": "seek", "plan": "plan", "apply": "plan", "doctor": "doctor", "jars": "doctor"},
     "Proof": {"verify": "verify", "audit": "audit", "compare": "compare", "proof": "proof", "totals": "totals", "audited": "audited"},
-    "Watch": {"metrics": "metrics", "lineage": "lineage"},
+    "Watch": {"report": "report", "ui": "report", "metrics": "metrics", "lineage": "lineage"},
     "Maintenance and repair": {"maintain": "maintain", "quarantine": "quarantine", "rebuild": "rebuild", "erase": "erase"},
     "Quality and SQL": {"check": "check", "suggest": "check", "sql": "sql"},
     "Kafka": {"log": "log", "transactions": "transactions"},
