@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test check faults faults-4.0 chaos model bench lock lock-jars clean
+.PHONY: help setup browser orchestrators demo test check faults faults-4.0 chaos model bench lock lock-jars clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # A Spark application of the tests keeps about one core busy. Each worker has a broker and a Spark of its own (about 3 GB);
@@ -11,7 +11,7 @@ CORE := $(addprefix tests/integration/test_,$(addsuffix .py,batch commit conflic
 	$(addprefix tests/faults/test_,$(addsuffix .py,killed_at killed_at_a_start two_drivers))
 
 help:  ## print these verbs
-	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/setup.stamp  ## make .venv from requirements.lock and fetch the pinned jars
 
@@ -20,6 +20,11 @@ setup: .venv/setup.stamp  ## make .venv from requirements.lock and fetch the pin
 
 browser:  ## install the Chromium in which tests look at the Data Docs (root on Debian; without it they are skipped)
 	@scripts/browser
+
+orchestrators: .venv-orchestrators/setup.stamp  ## install Airflow and Dagster, in which a test imports the files of docs/how-to (else it is skipped)
+
+.venv-orchestrators/setup.stamp: .venv/setup.stamp scripts/setup_orchestrators scripts/orchestrators.lock
+	@scripts/setup_orchestrators
 
 demo: setup  ## ingest sample events into Delta tables with an embedded broker, crash, resume, verify
 	@$(BIN)/ingest demo
@@ -74,5 +79,5 @@ lock-jars: setup  ## download the jars named in ingest/runtime/jars.lock and pin
 	@PYTHONPATH=. $(BIN)/python scripts/lock_jars.py
 
 clean:  ## remove the virtual environment, caches and what demos left; lake, checkpoints and the broker's data stay
-	@rm -rf demo .venv .venv-4.0 .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	@rm -rf demo .venv .venv-4.0 .venv-orchestrators .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	@find ingest tests scripts -name __pycache__ -prune -exec rm -rf {} +

@@ -11,7 +11,10 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 # GIVEN: the variables of the command line. PLATFORM: the values that Databricks supplies.
-GIVEN = {"catalog": "main", "brokers": "broker1:9092,broker2:9092", "secret_scope": "kafka", "node_type": "m5d.large"}
+GIVEN: dict[str, Any] = {
+    **{"catalog": "main", "brokers": "broker1:9092,broker2:9092", "secret_scope": "kafka", "node_type": "m5d.large"},
+    **{"notify": "ops@example.org", "webhooks": [{"id": "0481e838-0a59-4eff-9541-a4ca6f149574"}]},
+}
 PLATFORM = {
     "bundle.name": "oncelake",
     "workspace.file_path": "/Workspace/Shared/.bundle/oncelake/files",

@@ -6,7 +6,10 @@ from importlib import import_module
 
 # The order of `ingest --help`: verbs by group, each with its module.
 VERBS = {
-    "Pipeline": {"run": "run", "status": "status", "seek": "seek", "plan": "plan", "apply": "plan", "doctor": "doctor", "jars": "doctor"},
+    "Pipeline": {
+        **{"run": "run", "status": "status", "seek": "seek", "plan": "plan", "apply": "plan"},
+        **{"init": "init", "register": "register_tables", "doctor": "doctor", "jars": "doctor"},
+    },
     "Proof": {"verify": "verify", "audit": "audit", "compare": "compare", "proof": "proof", "totals": "totals", "audited": "audited"},
     "Watch": {"report": "report", "ui": "report", "metrics": "metrics", "lineage": "lineage"},
     "Maintenance and repair": {"maintain": "maintain", "quarantine": "quarantine", "rebuild": "rebuild", "erase": "erase"},

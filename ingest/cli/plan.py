@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,16 +29,20 @@ def plan(
     lake: o.Lake = o.LAKE_DEFAULT,
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
     master: o.Master = o.MASTER_DEFAULT,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="PROJECT", help="Compare with the contracts of this folder instead of the tables (no lake)."),
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
     """Show how a contract differs from its table. Each difference needs nothing, `ingest apply`, or a new table
     (exit 3).
+
+    Example, for a pull request: ingest plan --against ../main
     """
-    found = list(_differences(project, tables, lake, checkpoints, master))
+    found = _between(against, project, tables) if against else list(_differences(project, tables, lake, checkpoints, master))
     impossible = any(change.effect == "new table" for _, changes in found for change in changes)
-    print_verdict(
-        "plan", found, {}, ok=not impossible, as_json=as_json, as_row=_row, show=lambda each: print_changes(each[0].name, each[1])
-    )
+    print_verdict("plan", found, {}, ok=not impossible, as_json=as_json, as_row=_row, show=lambda each: print_changes(*each))
     if impossible:
         sys.exit(3)
 
@@ -85,9 +90,9 @@ def _print_applied(done: tuple[Contract, list[Change]]) -> None:
         print(f"{name}: {what}")
 
 
-def _row(found: tuple[Contract, Sequence[Change]]) -> dict[str, Any]:
-    contract, changes = found
-    return {"table": contract.name, "changes": [dataclasses.asdict(change) for change in changes]}
+def _row(found: tuple[str, Sequence[Change]]) -> dict[str, Any]:
+    name, changes = found
+    return {"table": name, "changes": [dataclasses.asdict(change) for change in changes]}
 
 
 def print_changes(name: str, changes: Sequence[Change]) -> None:
@@ -99,9 +104,15 @@ def print_changes(name: str, changes: Sequence[Change]) -> None:
         print(f"{name}: {change.what}  →  {needs}{'' if change.required or change.effect != 'apply' else ' (when convenient)'}")
 
 
-def _differences(
-    project: Any, tables: list[str] | None, lake: str, checkpoints: str, master: str
-) -> Iterator[tuple[Contract, list[Change]]]:
+def _between(against: Path, project: Path, tables: list[str] | None) -> list[tuple[str, list[Change]]]:
+    from ingest.contract.definition import load_contracts
+    from ingest.delta.contract_change import between
+
+    old = [each for each in load_contracts(against) if not tables or {each.table, each.name} & {*tables}]
+    return list(between(old, load_contracts(project, tables or [])))
+
+
+def _differences(project: Path, tables: list[str] | None, lake: str, checkpoints: str, master: str) -> Iterator[tuple[str, list[Change]]]:
     from ingest.contract.definition import load_contracts
     from ingest.pipeline.alter import differences
     from ingest.runtime import spark
@@ -112,4 +123,4 @@ def _differences(
     needed = not (is_local(lake) and is_local(checkpoints))
     with spark.session(master, spark_log(lake, "plan"), short=True) if needed else nullcontext() as session:
         for contract in contracts:
-            yield contract, differences(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table))
+            yield contract.name, differences(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table))

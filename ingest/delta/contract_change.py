@@ -52,6 +52,33 @@ def changes(contract: Contract, state: TableState, last_hash: str | None = None)
     return found
 
 
+def created_by(contract: Contract) -> TableState:
+    """The state of the table that this contract creates, to compare another contract with, without a table."""
+    return TableState(
+        0,
+        schema=json.dumps({"type": "struct", "fields": [field_to_delta(column) for column in target_columns(contract)]}),
+        properties={**contract.properties, EVENT_ID_PROPERTY: event_id_text(contract)},
+        partition_by=tuple(contract.layout.partition_by),
+        cluster_by=tuple(contract.layout.cluster_by),
+        comment=contract.description,
+    )
+
+
+def between(old: Sequence[Contract], new: Sequence[Contract]) -> Iterator[tuple[str, list[Change]]]:
+    """Each table of the old contracts, with what the new contracts change. A new contract breaks nothing, so it is left out."""
+    by_name = {contract.name: contract for contract in new}
+    for before in old:
+        after = by_name.get(before.name)
+        if after is None:
+            yield before.name, [Change("the contract is gone", "new table")]
+            continue
+        found = changes(after, created_by(before), before.hash)
+        if after.source.topic != before.source.topic:
+            what = f"the topic is {before.source.topic} before, {after.source.topic} now: offsets of one topic mean nothing in another"
+            found.append(Change(what, "new table"))
+        yield before.name, found
+
+
 def refuse_state(contract: Contract, table: str, state: TableState | None) -> None:
     """Check the table before a start or seek creates or fences anything. Accepts a missing table. Raises as `refuse`."""
     if state is not None:

@@ -22,6 +22,9 @@ from ingest.runtime.places import Places
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Delta's feature for tables that a catalog commits to, and its name in the preview (PROTOCOL.md, Catalog-managed tables).
+CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
+
 
 class DeltaLog:
     """The log of the table at `table`. Every call reads the files again.
@@ -87,12 +90,15 @@ class DeltaLog:
     def state(self) -> TableState | None:
         """The table's state at its newest version; None if there is no table.
 
-        Built from the last checkpoint and the commits after it. Raises Refused LOG_TORN if one of these files is missing or damaged.
+        Built from the last checkpoint and the commits after it. Raises Refused LOG_TORN if one of these files is missing or damaged, and
+        CATALOG_MANAGED for a table whose newest commits only its catalog knows.
         """
         if self._state is None or not self._tip_is_valid():
             self._state = self._listed_state()
         elif (newest := self._advance()) > self._state.version:
             self._state = self._until(self._state, newest)
+        if self._state is not None and (managed := self._state.features & CATALOG_MANAGED):
+            raise log_errors.catalog_managed(self.table, min(managed))
         return self._state
 
     def _listed_state(self) -> TableState | None:
@@ -190,7 +196,7 @@ class DeltaLog:
 
     def _checkpointed(self, path: str) -> list[dict[str, Any]]:
         # Delta writes JSON under the policy v2, which platforms set by themselves (on clustered tables), and lists data files elsewhere.
-        return self._lines(path) if path.endswith(".json") else self._files.parquet(path, ("metaData", "txn", "domainMetadata"))
+        return self._lines(path) if path.endswith(".json") else self._files.parquet(path, ("metaData", "txn", "protocol", "domainMetadata"))
 
     def _actions(self, version: int) -> list[dict[str, Any]]:
         return self._parsed(self._data(version), self._path(version))

@@ -1,4 +1,4 @@
-"""Refusals of a damaged Delta log."""
+"""Refusals of a Delta log that is damaged, or that does not have all commits."""
 
 from __future__ import annotations
 
@@ -25,4 +25,15 @@ def log_damaged(table: str, file: str) -> Refused:
         remedy="put the file back from a copy. If there is none, remove the file if Delta can do without it: the log has a checkpoint of a "
         "later version, or the file is itself a checkpoint and all commits before it exist. Otherwise move "
         f"{table} away, which Delta cannot open either: the next start reports how to continue.",
+    )
+
+
+def catalog_managed(table: str, feature: str) -> Refused:
+    """The error for a table whose commits a catalog decides: its log may lack the newest ones."""
+    return Refused(
+        "CATALOG_MANAGED",
+        f"{table} has the Delta feature {feature}: its catalog decides which commits count, and its log may lack the newest ones.",
+        expected="a table that is read and written by its path.",
+        remedy="name a --lake outside the catalog's own storage. The next run creates the tables there; "
+        "`ingest register` makes them known to the catalog as external tables.",
     )

@@ -15,7 +15,7 @@ class TableState:
     """A table's metadata at its newest version, as its log records it.
 
     `transactions` maps txnAppId to txnVersion. `stamp` identifies the newest commit (see `DeltaLog.stamp`); it is empty if the commit's
-    file is gone. `cluster_by` are the clustering columns.
+    file is gone. `cluster_by` are the clustering columns, `features` the table features of readers and writers.
     """
 
     version: int
@@ -27,6 +27,7 @@ class TableState:
     transactions: dict[str, int] = field(default_factory=dict)
     stamp: str = ""
     cluster_by: tuple[str, ...] = ()
+    features: frozenset[str] = frozenset()
 
     @property
     def snapshot(self) -> Snapshot:
@@ -37,15 +38,17 @@ class TableState:
         """The state after these actions. The caller sets `version` and `stamp`."""
         metadata: dict[str, Any] = {}
         transactions: dict[str, int] = {}
-        cluster_by = self.cluster_by
+        cluster_by, features = self.cluster_by, self.features
         for action in actions:
             metadata = action.get("metaData") or metadata
             if txn := action.get("txn"):
                 transactions[txn["appId"]] = int(txn["version"])
+            if protocol := action.get("protocol"):
+                features = frozenset([*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())])
             if (domain := action.get("domainMetadata")) and domain["domain"] == "delta.clustering":
                 configuration = {} if domain.get("removed") else json.loads(domain["configuration"] or "{}")
                 cluster_by = tuple(".".join(names) for names in configuration.get("clusteringColumns", ()))
-        state = replace(self, transactions=self.transactions | transactions, cluster_by=cluster_by)
+        state = replace(self, transactions=self.transactions | transactions, cluster_by=cluster_by, features=features)
         if not metadata:
             return state
         return replace(

@@ -9,6 +9,8 @@ import struct
 import sys
 from pathlib import Path
 
+from ingest.runtime.files import local_path
+
 # struct flock of fcntl(2): its layout, and the index of l_type. Whence, start and length are 0: the whole file.
 _LAYOUT = {"linux": ("hhqqi4x", 0), "darwin": ("qqihh", 3)}
 
@@ -48,5 +50,5 @@ def token_of(path: Path) -> str | None:
 
 def holder(folder: str) -> str | None:
     """The holder of the lock in `folder` (`host …, JVM process …`), or None if the lock is free."""
-    path = Path(folder) / "lock"
+    path = local_path(folder) / "lock"
     return None if not path.exists() or is_free(path) else who(path)

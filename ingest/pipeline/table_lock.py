@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from ingest.pipeline.lock_file import is_free, token_of, who
 from ingest.runtime.errors import InvalidInput, Refused, RunStopped
-from ingest.runtime.files import is_local
+from ingest.runtime.files import is_local, local_path
 from ingest.runtime.places import Places
 
 # A JVM whose Python process was killed notices at once, but first finishes the write in progress.
@@ -70,7 +70,7 @@ class HeldLock:
 
 def folder(places: Places) -> Path | None:
     """The folder of a table's lock: beside its tables, if they are on a local disk. Its checkpoints need no lock."""
-    return Path(places.root) if is_local(places.lake) else None
+    return local_path(places.root) if is_local(places.lake) else None
 
 
 def wait_for(places: Places, say: Callable[[str], object] = lambda _: None) -> None:
@@ -146,7 +146,7 @@ def alone(session: SparkSession, location: str, folder: str) -> Iterator[None]:
     deadline = time.monotonic() + _wait_s()
     while True:
         try:
-            held = hold(session, Path(folder))
+            held = hold(session, local_path(folder))
             break
         except Refused:
             if time.monotonic() > deadline:

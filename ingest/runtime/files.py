@@ -52,44 +52,46 @@ def usable(
 
 
 class LocalFiles:
-    """The local disk; paths are `/`-separated strings."""
+    """The local disk; paths are `/`-separated strings, or file: URIs."""
 
     def names(self, folder: str) -> list[str]:
         """The names in `folder`, sorted; an empty list if it does not exist."""
         try:
-            return sorted(os.listdir(folder))
+            return sorted(os.listdir(local_path(folder)))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def read(self, path: str) -> bytes | None:
         """The whole file, or None if it does not exist."""
         try:
-            return Path(path).read_bytes()
+            return local_path(path).read_bytes()
         except FileNotFoundError:
             return None
 
     def stamp(self, path: str) -> str | None:
         """A stamp that changes if another file replaces this one (inode, modification time, size); None if the file does not exist."""
         try:
-            status = os.stat(path)
+            status = os.stat(local_path(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
     def write(self, path: str, data: bytes) -> None:
         """Write `data` to `path` atomically, replacing any existing file: a temporary file, fsync, rename."""
-        _temporary(Path(path), data).replace(path)
+        target = local_path(path)
+        _temporary(target, data).replace(target)
 
     def create(self, path: str, data: bytes) -> bool:
         """Write a new file atomically. False if `path` exists already; then nothing changes, even if two processes try at once."""
-        temporary = _temporary(Path(path), data)
+        target = local_path(path)
+        temporary = _temporary(target, data)
         try:
-            os.link(temporary, path)  # unlike a rename it never replaces a file
+            os.link(temporary, target)  # unlike a rename it never replaces a file
         except FileExistsError:
             return False
         finally:
             temporary.unlink()
-        folder = os.open(Path(path).parent, os.O_RDONLY)
+        folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
@@ -101,7 +103,7 @@ class LocalFiles:
         import pyarrow.compute as compute  # the import takes half a second, and most commands do not need it
         import pyarrow.parquet as parquet
 
-        file = parquet.ParquetFile(path)
+        file = parquet.ParquetFile(local_path(path))
         has = [name for name in columns if name in file.schema_arrow.names]
         if not has:
             return []
@@ -112,7 +114,7 @@ class LocalFiles:
 
     def remove(self, folder: str) -> None:
         """Remove a folder and its contents, if it exists."""
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(local_path(folder), ignore_errors=True)
 
 
 class HadoopFiles:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
+from ingest.runtime import databricks
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import is_local, local_path
 
@@ -15,7 +16,7 @@ from ingest.runtime.files import is_local, local_path
 def absolute(location: str) -> str:
     """A location in the form that Spark needs: a local path is absolute, because the JVM may have another working folder.
 
-    Raises InvalidInput LOCATION_ENCODED.
+    On Databricks it keeps its scheme, because a path without one is in the platform's storage there. Raises InvalidInput LOCATION_ENCODED.
     """
     if not is_local(location):
         return location.rstrip("/")
@@ -28,7 +29,7 @@ def absolute(location: str) -> str:
             "files in a folder with that character in its name.",
             remedy=f"name another folder, or rename this one ({unquote(path)} would work).",
         )
-    return path
+    return path if databricks.runtime() is None else f"file:{path}"
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ingest.contract.columns import target_columns
+from ingest.cli.app import main
 from ingest.contract.definition import Contract
-from ingest.contract.sql_type import field_to_delta
-from ingest.delta.contract_change import EVENT_ID_PROPERTY, changes, event_id_text, refuse
+from ingest.delta.contract_change import between, changes, created_by, refuse
 from ingest.delta.table_state import TableState
 from ingest.runtime.errors import Refused
 
@@ -24,10 +25,7 @@ def contract(columns: list[dict[str, Any]], **more: Any) -> Contract:
 
 def table(of: Contract) -> TableState:
     """A table as the contract creates it."""
-    fields = [field_to_delta(column) for column in target_columns(of)]
-    schema = json.dumps({"type": "struct", "fields": fields})
-    layout, properties = of.layout, {**dict(of.properties), EVENT_ID_PROPERTY: event_id_text(of)}
-    return TableState(1, "id", schema, properties, layout.partition_by, of.description or "", {}, "", layout.cluster_by)
+    return replace(created_by(of), version=1, id="id")
 
 
 ID = {"name": "id", "type": "STRING", "nullable": False}
@@ -106,3 +104,39 @@ def test_layout_and_properties_are_compared_with_the_table() -> None:
     assert changes(contract([ID], layout={"cluster_by": ["id"]}), table(before)) == [], "a property that the contract no longer names stays"
     (change,) = changes(contract([ID, N], layout={"partition_by": ["n"]}), table(contract([ID, N])))
     assert (change.what, change.effect) == ("the table is partitioned by nothing, the contract says n", "new table")
+
+
+def test_two_sets_of_contracts_are_compared_without_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For a pull request: an added column breaks nothing, a changed type, another topic and a contract that is gone do."""
+    wide = contract([ID, {"name": "n", "type": "BIGINT"}], table="wide")
+    moved = contract([ID, N], source={"topic": "other", "format": "json"}, table="moved")
+    old = [contract([ID, N]), contract([ID, N], table="wide"), contract([ID, N], table="moved"), contract([ID, N], table="gone")]
+    new = [contract([ID, N, {"name": "more", "type": "DATE"}]), wide, moved, contract([ID], table="fresh")]
+    found = {name: {(change.what, change.effect) for change in each} for name, each in between(old, new)}
+    assert found == {
+        "shop.orders": {("the column more date is new", "apply")},
+        "shop.wide": {("the column n is int in the table, bigint in the contract", "new table")},
+        "shop.moved": {
+            ("the topic is orders before, other now: offsets of one topic mean nothing in another", "new table"),
+            *((change.what, change.effect) for change in changes(moved, created_by(old[2]), old[2].hash)),
+        },
+        "shop.gone": {("the contract is gone", "new table")},
+    }
+    for folder, contracts in (("main", old), ("branch", new)):
+        (tmp_path / folder / "tables").mkdir(parents=True)
+        for each in contracts:
+            (tmp_path / folder / f"tables/{each.table}.yml").write_text(each.to_json(), encoding="utf-8")
+
+    def plan(*words: str) -> object:
+        typed = ["ingest", "plan", "--against", str(tmp_path / "main"), "--project", str(tmp_path / "branch"), *words]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", typed)
+            try:
+                main()
+            except SystemExit as ended:
+                return ended.code
+        return 0
+
+    assert plan("orders") == 0
+    assert plan() == 3
+    assert "shop.wide: the column n is int in the table, bigint in the contract  →  A NEW TABLE" in capsys.readouterr().out

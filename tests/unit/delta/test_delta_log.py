@@ -334,3 +334,26 @@ def test_a_recreated_table_has_a_state_of_its_own(files: Counted, put: Put, tmp_
     assert log.newest() == 2
     state = log.state()
     assert state is not None and (state.version, state.id, state.transactions) == (2, "other", {})
+
+
+@pytest.mark.parametrize("feature", ["catalogManaged", "catalogOwned-preview"])
+def test_a_table_whose_commits_a_catalog_decides_is_refused_with_the_features_name(log: DeltaLog, put: Put, feature: str) -> None:
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    put(0, actions=({"protocol": protocol},))
+    state = log.state()
+    assert state is not None and state.features == {"deletionVectors"}, "another feature is no reason to refuse"
+    put(1, actions=({"protocol": {**protocol, "writerFeatures": ["deletionVectors", feature]}},))
+    for _ in range(2):  # also from the cached state
+        with pytest.raises(Refused, match=feature) as refused:
+            log.state()
+    assert refused.value.code == "CATALOG_MANAGED"
+
+
+def test_the_features_of_a_table_are_read_from_a_checkpoint_too(tmp_path: Path, log: DeltaLog) -> None:
+    folder = tmp_path / "_delta_log"
+    folder.mkdir()
+    features = ["catalogManaged"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    pq.write_table(pa.Table.from_pylist([{"protocol": protocol}]), folder / f"{4:020}.checkpoint.parquet")
+    with pytest.raises(Refused, match="catalogManaged"):
+        log.state()

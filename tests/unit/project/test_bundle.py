@@ -21,6 +21,8 @@ pytestmark = pytest.mark.unit
 
 TARGETS = ("dev", "prod")
 JOBS = ("check", "ingest", "verify")
+# They read the volume as files, so they need no JVM and run on serverless compute.
+SERVERLESS = {"verify"}
 # Packages that the platform provides and that pip must not replace.
 PLATFORMS = {"pyspark", "delta-spark", "py4j"}
 # What draws charts. `ingest report` and `ingest ui` name it where it is missing (CHARTS_MISSING); a cluster needs neither.
@@ -48,26 +50,50 @@ typed = pytest.mark.skipif(not has_models(), reason="databricks-bundles is not i
 def test_databricks_typed_models_accept_every_job(name: str, target: str) -> None:
     job = model(bundle.jobs(target)[name])
     (task,) = job.tasks
-    (cluster,) = job.job_clusters
-    assert task.job_cluster_key == cluster.job_cluster_key
+    if name in SERVERLESS:
+        (environment,) = job.environments
+        assert task.environment_key == environment.environment_key
+        assert not job.job_clusters and task.job_cluster_key is None
+    else:
+        (cluster,) = job.job_clusters
+        assert task.job_cluster_key == cluster.job_cluster_key
+        assert cluster.new_cluster.data_security_mode.value == "SINGLE_USER"
     assert task.python_wheel_task.entry_point == "ingest"
-    assert cluster.new_cluster.data_security_mode.value == "SINGLE_USER"
     assert (job.continuous is None) != (job.schedule is None)
 
 
 @typed
-@pytest.mark.parametrize("place", ["job", "task", "python_wheel_task", "new_cluster", "continuous"])
+@pytest.mark.parametrize("name", JOBS)
+def test_somebody_hears_of_every_jobs_failure_and_of_its_slow_runs_or_backlog(name: str) -> None:
+    job = model(bundle.jobs("prod")[name])
+    (rule,) = job.health.rules
+    metric, late = rule.metric.value, "on_duration_warning_threshold_exceeded"
+    if name == "ingest":  # it never ends, so its duration says nothing
+        assert (metric, rule.value) == ("STREAMING_BACKLOG_RECORDS", 1_000_000)
+        late = "on_streaming_backlog_exceeded"
+    else:
+        assert (metric, rule.value) == ("RUN_DURATION_SECONDS", 3600)
+    for event in ("on_failure", late):
+        assert getattr(job.email_notifications, event) == ["ops@example.org"]
+        assert [webhook.id for webhook in getattr(job.webhook_notifications, event)] == [bundle.GIVEN["webhooks"][0]["id"]]
+
+
+@typed
+@pytest.mark.parametrize(
+    "place", ["job", "task", "python_wheel_task", "new_cluster", "continuous", "health", "email_notifications", "webhook_notifications"]
+)
 def test_the_typed_models_refuse_a_misspelt_key_at_every_level(place: str) -> None:
     job = bundle.jobs("prod")["ingest"]
     (task,), (cluster,) = job["tasks"], job["job_clusters"]
-    places = {"job": job, "task": task, "python_wheel_task": task["python_wheel_task"], "continuous": job["continuous"]}
+    named = ("continuous", "health", "email_notifications", "webhook_notifications")
+    places = {"job": job, "task": task, "python_wheel_task": task["python_wheel_task"], **{name: job[name] for name in named}}
     {**places, "new_cluster": cluster["new_cluster"]}[place]["parametres"] = "x"
     with pytest.raises(Exception, match="parametres"):
         model(job)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_there_are_three_jobs_and_no_reference_is_unresolved(target: str) -> None:
+def test_all_jobs_are_there_and_no_reference_is_unresolved(target: str) -> None:
     jobs = bundle.jobs(target)
     assert sorted(jobs) == sorted(JOBS)
     assert "${" not in yaml.safe_dump(jobs)
@@ -81,7 +107,7 @@ def test_a_reference_to_an_unknown_variable_is_an_error() -> None:
 def test_every_variable_is_used_and_the_required_ones_exist() -> None:
     loaded = bundle.load()
     text = yaml.safe_dump({key: value for key, value in loaded.items() if key != "targets"})
-    assert loaded["variables"].keys() >= {"catalog", "schema", "brokers", "secret_scope"}
+    assert loaded["variables"].keys() >= {"catalog", "schema", "brokers", "secret_scope", "notify"}
     assert all(f"${{var.{name}}}" in text for name in loaded["variables"])
 
 
@@ -103,7 +129,8 @@ def test_the_other_jobs_have_a_schedule_in_utc(name: str) -> None:
 
 def test_all_jobs_use_the_same_lake_and_checkpoints_and_targets_share_neither() -> None:
     def places(target: str) -> set[tuple[str, ...]]:
-        return {tuple(value for value in call.values if value.startswith("/Volumes/")) for call in bundle.calls(target)}
+        plain = [[value.removeprefix("file:") for value in call.values] for call in bundle.calls(target)]
+        return {tuple(value for value in values if value.startswith("/Volumes/")) for values in plain}
 
     assert places("prod") == {("/Volumes/main/oncelake/oncelake/lake", "/Volumes/main/oncelake/oncelake/checkpoints")}
     assert len(places("dev")) == 1
@@ -113,11 +140,13 @@ def test_all_jobs_use_the_same_lake_and_checkpoints_and_targets_share_neither() 
 @pytest.mark.parametrize("target", TARGETS)
 def test_credentials_come_from_the_secret_scope_and_are_in_no_parameter(target: str) -> None:
     for name, job in bundle.jobs(target).items():
+        assert "secrets" not in yaml.safe_dump(job["tasks"]), name
+        if name in SERVERLESS:
+            continue
         (cluster,) = job["job_clusters"]
         variables = cluster["new_cluster"]["spark_env_vars"]
         for part in ("username", "password"):
             assert variables[f"INGEST_KAFKA_SASL_{part.upper()}"] == f"{{{{secrets/kafka/kafka-{part}}}}}", name
-        assert "secrets" not in yaml.safe_dump(job["tasks"]), name
     settings = " ".join(bundle.load()["variables"])
     assert not any(word in settings for word in ("password", "jaas", "token"))
 
@@ -125,15 +154,26 @@ def test_credentials_come_from_the_secret_scope_and_are_in_no_parameter(target: 
 def test_settings_that_a_running_session_cannot_change_are_set_on_the_cluster() -> None:
     platforms = {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"}
     wanted = {key: spark.PINNED[key] for key in spark.FIXED_AT_START - platforms}
-    for job in bundle.jobs("prod").values():
-        assert job["job_clusters"][0]["new_cluster"]["spark_conf"] == wanted
+    jobs = bundle.jobs("prod")
+    for name in jobs.keys() - SERVERLESS:
+        assert jobs[name]["job_clusters"][0]["new_cluster"]["spark_conf"] == wanted
 
 
 def test_the_jobs_install_the_wheel_that_the_bundle_builds() -> None:
     build = bundle.load()["artifacts"]["wheel"]["build"]
     assert "--no-deps --wheel-dir dist ." in build
-    for job in bundle.jobs("prod").values():
-        assert job["tasks"][0]["libraries"] == [{"whl": "../dist/*.whl"}]  # relative to resources/, which contains the file
+    for name, job in bundle.jobs("prod").items():  # relative to resources/, which contains the file
+        if name in SERVERLESS:
+            assert job["environments"][0]["spec"]["dependencies"] == ["../dist/*.whl"]
+        else:
+            assert job["tasks"][0]["libraries"] == [{"whl": "../dist/*.whl"}]
+
+
+def test_a_serverless_job_names_the_volume_as_files_and_no_option_that_needs_spark() -> None:
+    for call in bundle.calls():
+        local = [value for value in call.values if value.startswith("file:/Volumes/")]
+        assert len(local) == (2 if call.job in SERVERLESS else 0)
+        assert "--spark" not in call.options
 
 
 def test_the_synced_folders_exist_and_the_jobs_use_them_as_their_project() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,9 +11,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from ingest.cli.app import main
 from ingest.delta.batch_commit import BatchId
 from ingest.kafka.topic_state import TopicId
 from ingest.ledger.ledger_row import LedgerRow
+from ingest.runtime import databricks, spark
 from ingest.runtime.errors import InvalidInput
 from ingest.verify.count import TableRows
 from ingest.verify.verdict import Uncommitted, verify
@@ -348,3 +351,19 @@ def test_times_in_the_ledger_do_not_affect_the_balance(lake: Lake) -> None:
     filled(lake)
     lake.ledger = [replace(row, committed_at=row.committed_at - timedelta(days=1)) for row in lake.ledger]
     assert lake.codes() == []
+
+
+def test_on_databricks_a_volume_is_verified_as_files_without_spark(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundle's job verify runs on serverless compute, which has no JVM."""
+    filled(lake).verified()
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/orders.yml").write_text(CONTRACT.to_json(), encoding="utf-8")
+    monkeypatch.setenv(databricks.VARIABLE, "client.4.9")
+    places = ["--lake", f"file:{lake.places.lake}", "--checkpoints", f"file:{lake.places.checkpoints}"]
+    monkeypatch.setattr(sys, "argv", ["ingest", "verify", "--project", str(tmp_path), *places])
+    monkeypatch.setattr(spark, "start", lambda *_: pytest.fail("verify started Spark"))
+    main()  # exit code 0 is a return
+    lake.take(3)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
