@@ -16,7 +16,7 @@ from kafka import KafkaProducer
 if TYPE_CHECKING:
     from ingest.lab.broker.embedded_broker import Broker
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def test_a_project_from_a_topic_runs_and_balances_without_an_edit(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
