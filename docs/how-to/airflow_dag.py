@@ -41,8 +41,8 @@ def oncelake() -> None:
 
 @dag(schedule="45 3 * * *", **SCHEDULED)
 def oncelake_nightly() -> None:
-    """Count the rows of every batch."""
-    ingest.override(task_id="verify")("verify")
+    """Count the rows of every batch, then compact the tables."""
+    ingest.override(task_id="verify")("verify") >> ingest.override(task_id="maintain")("maintain")
 
 
 oncelake()

@@ -42,6 +42,12 @@ def verify() -> None:
     ingest("verify")
 
 
+@dg.op(retry_policy=RETRIES, ins={"after": dg.In(dg.Nothing)})
+def maintain() -> None:
+    """Compact small files, and delete what nobody needs any more."""
+    ingest("maintain")
+
+
 @dg.job
 def oncelake() -> None:
     """The tables, up to the ends of their topics."""
@@ -50,8 +56,8 @@ def oncelake() -> None:
 
 @dg.job
 def oncelake_nightly() -> None:
-    """The proof."""
-    verify()
+    """The proof, then the upkeep."""
+    maintain(verify())
 
 
 @dg.schedule(job=oncelake, cron_schedule="*/10 * * * *")

@@ -23,7 +23,7 @@ FILES = {
     ".gitignore": "gitignore",
     "checkpoints/README.md": "checkpoints.md",
     ".github/workflows/contracts.yml": "contracts_workflow.yml",
-    **{f"resources/{job}.yml": f"{job}.yml" for job in ("check", "ingest", "verify")},
+    **{f"resources/{job}.yml": f"{job}.yml" for job in ("check", "ingest", "maintain", "verify")},
 }
 BUILD = "make wheel"
 

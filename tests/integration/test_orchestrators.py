@@ -70,12 +70,15 @@ def executed(code: str, folder: Path, exit_code: int) -> Any:
 @pytest.mark.parametrize(("exit_code", "expected"), [(0, "success"), (3, "final"), (5, "retry")])
 def test_airflow_loads_the_dags_and_retries_only_what_may_pass(exit_code: int, expected: str, tmp_path: Path) -> None:
     dags, outcome = executed(AIRFLOW, tmp_path, exit_code)
-    assert dags == {"oncelake": [1, False, {"run": [], "check": ["run"]}], "oncelake_nightly": [1, False, {"verify": []}]}
+    assert dags == {
+        "oncelake": [1, False, {"run": [], "check": ["run"]}],
+        "oncelake_nightly": [1, False, {"verify": [], "maintain": ["verify"]}],
+    }
     assert outcome == expected
 
 
 @pytest.mark.parametrize(("exit_code", "expected"), [(0, "success"), (3, "final"), (5, "retry")])
 def test_dagster_loads_the_jobs_and_skips_while_a_run_is_unfinished(exit_code: int, expected: str, tmp_path: Path) -> None:
     jobs, first, second, outcome = executed(DAGSTER, tmp_path, exit_code)
-    assert jobs == {"oncelake": ["run", "check"], "oncelake_nightly": ["verify"]}
+    assert jobs == {"oncelake": ["run", "check"], "oncelake_nightly": ["verify", "maintain"]}
     assert (first, second, outcome) == ("RunRequest", "SkipReason", expected)

@@ -68,3 +68,29 @@ def answers(spark: SparkSession, known: Catalog, sql: str) -> list[tuple[Any, ..
     with with_spark(spark.newSession(), known) as ask:
         assert rows(ask(sql, None)) == here
     return here
+
+
+@pytest.mark.slow
+def test_a_registered_table_is_read_by_its_name_and_a_taken_name_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    from ingest.delta.catalog_entry import CatalogEntry, entries, record
+    from ingest.runtime.errors import Refused
+
+    desk = Desk(spark, contract(pipeline="r"), tmp_path)
+    desk.batch(order("a"), "{")
+    spark.sql("CREATE DATABASE registered")
+    try:
+        found = entries([desk.places], "spark_catalog", "registered")
+        assert [record(spark, each) for each in found] == [True, True, True, False], "no check has created the quality table"
+        assert [record(spark, each) for each in found[:1]] == [True], "repeated, it changes nothing"
+        assert spark.sql("SELECT id FROM registered.events").collect()[0]["id"] == "a"
+        assert spark.sql("SELECT count(*) AS n FROM registered.events__quarantine").collect()[0]["n"] == 1
+        desk.batch(order("b"))
+        assert spark.sql("SELECT count(*) AS n FROM registered.events").collect()[0]["n"] == 2
+        with pytest.raises(InvalidInput) as error:
+            record(spark, CatalogEntry(found[0].name, desk.places.quarantine))
+        assert error.value.code == "CATALOG_NAME_TAKEN"
+        with pytest.raises(Refused) as refused:
+            record(spark, CatalogEntry("`spark_catalog`.`no_such_schema`.`t`", desk.places.target))
+        assert refused.value.code == "CATALOG_REFUSED"
+    finally:
+        spark.sql("DROP DATABASE registered CASCADE")

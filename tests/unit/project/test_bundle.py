@@ -20,7 +20,7 @@ from tests import bundle
 pytestmark = pytest.mark.unit
 
 TARGETS = ("dev", "prod")
-JOBS = ("check", "ingest", "verify")
+JOBS = ("check", "ingest", "maintain", "verify")
 # They read the volume as files, so they need no JVM and run on serverless compute.
 SERVERLESS = {"verify"}
 # Packages that the platform provides and that pip must not replace.
