@@ -78,6 +78,7 @@ def test_a_rebuild_takes_over_what_kafka_has_expired_and_reads_the_rest_again(la
     one.refused("TABLE_REWOUND")
 
 
+@pytest.mark.slow
 def test_the_table_may_read_on_until_the_swap_and_a_shadow_behind_it_is_refused(lane: MakeLane) -> None:
     one = lane()
     one.send(order("a"))
