@@ -251,9 +251,11 @@ LOOK_AGAIN, PASSED = "        state = self._read_state()\n        fenced", "not 
 HIGHEST = "max(self.target.epoch, self.quarantine.epoch, self.ledger.epoch, self.checkpoint.epoch)"
 SKIPPED = "    if commit is None:\n        raise fenced(log, made[-1])\n    return commit\n"
 RETENTION = "if state is not None and RETENTION in state.properties)"
-FOLDER = "    return Path(places.root) if is_local(places.lake) else None\n"
+FOLDER = "    return local_path(places.root) if is_local(places.lake) else None\n"
 CAUGHT = {
-    "the transaction id is left set on the session": by(LEFT_SET, "I1", COMMIT, "            session.conf.unset(key)", "            pass"),
+    "the transaction id is left set on the session": by(
+        LEFT_SET, "I1", COMMIT, "            session.conf.unset(key)\n", "            pass\n"
+    ),
     "a store's error is mistaken for a failed commit": by(BELIEVED, "I1", COMMIT, FOUND, ""),
     "another writer's commit is mistaken for its own": by(
         f"{STARTS}another_writers_commit_of_the_same_batch_is_not_mistaken_for_our_own", "I1", COMMIT, OWN, "there.id == batch_commit.id"
