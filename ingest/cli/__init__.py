@@ -9,7 +9,7 @@ VERBS = {
     "Pipeline": {"run": "run", "status": "status", "seek": "seek", "plan": "plan", "apply": "plan", "doctor": "doctor", "jars": "doctor"},
     "Maintenance": {"maintain": "maintain"},
     "Proof": {"verify": "verify", "audit": "audit", "compare": "compare", "proof": "proof", "totals": "totals", "audited": "audited"},
-    "Watch": {"metrics": "metrics", "lineage": "lineage"},
+    "Watch": {"report": "report", "ui": "report", "metrics": "metrics", "lineage": "lineage"},
     "Quality and SQL": {"check": "check", "suggest": "check", "sql": "sql"},
     "Kafka": {"log": "log", "transactions": "transactions"},
     "Beyond Kafka": {"database": "migrate", "outbox": "outbox", "sink": "sink", "effects": "effects", "trace": "trace"},

@@ -38,6 +38,8 @@ SPARK_PACKAGES = ("pyspark", "delta", "py4j")
 # The extra `database` installs these.
 DATABASE_PACKAGES = ("sqlalchemy", "psycopg", "alembic", "tenacity", "urllib3")
 
+# The extra `local` installs these too.
+CHART_PACKAGES = ("altair", "vl_convert")
 # The extra `lineage` installs these.
 LINEAGE_PACKAGES = ("openlineage", "requests", "attr")
 
@@ -68,8 +70,14 @@ app = typer.Typer(
 
 def print_json(verb: str, *, ok: bool, tables: list[dict[str, Any]] | None = None, error: IngestError | None = None, **more: Any) -> None:
     """Print the JSON document that `--json` promises: `{"schema", "ok", "tables", "error"}` and the keys of `more`."""
-    document = {"schema": f"oncelake/{verb}/1", "ok": ok, "tables": tables or [], "error": error.as_dict() if error else None, **more}
-    print(json.dumps(document, indent=2, default=str))
+    print(json.dumps(document(verb, ok=ok, tables=tables, error=error, **more), indent=2, default=str))
+
+
+def document(
+    verb: str, *, ok: bool, tables: list[dict[str, Any]] | None = None, error: IngestError | None = None, **more: Any
+) -> dict[str, Any]:
+    """The JSON document of a verb."""
+    return {"schema": f"oncelake/{verb}/1", "ok": ok, "tables": tables or [], "error": error.as_dict() if error else None, **more}
 
 
 def print_verdict(
@@ -139,6 +147,8 @@ def main() -> None:
         package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
         if package in SPARK_PACKAGES:
             _end(words, _spark_missing(package))
+        if package in CHART_PACKAGES:
+            _end(words, charts_missing(package))
         if package in DATABASE_PACKAGES:
             _end(words, _database_missing(package))
         if package in LINEAGE_PACKAGES:
@@ -191,6 +201,16 @@ def _spark_missing(package: str) -> InvalidEnvironment:
         "SPARK_MISSING",
         f"the Python package {package} is not installed.",
         expected="pyspark and delta-spark, from the platform (Databricks) or installed beside this command.",
+        remedy="pip install 'oncelake[local]', or run make setup in a checkout.",
+    )
+
+
+def charts_missing(package: str) -> InvalidEnvironment:
+    """The error of a verb that draws, on a machine without the packages for it."""
+    return InvalidEnvironment(
+        "CHARTS_MISSING",
+        f"the Python package {package} is not installed.",
+        expected="altair and vl-convert-python, which draw the charts.",
         remedy="pip install 'oncelake[local]', or run make setup in a checkout.",
     )
 

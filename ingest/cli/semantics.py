@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from ingest.cli import options as o
-from ingest.cli.app import app, print_json
-from ingest.runtime.errors import InvalidEnvironment
+from ingest.cli.app import app, charts_missing, print_json
 
 Seed = Annotated[int, typer.Option("--seed", help="Chooses where faults are injected, the same for all modes.")]
 Records = Annotated[int | None, typer.Option("--records", min=1, help="Records per fault trial (default: 2,000; with --quick 300).")]
@@ -70,6 +69,4 @@ def semantics(
 
 def _refuse_without_charts() -> None:
     if find_spec("vl_convert") is None:
-        found = "the Python package vl-convert-python is not installed."
-        remedy = "pip install 'oncelake[local]', or run make setup in a checkout."
-        raise InvalidEnvironment("CHARTS_MISSING", found, expected="the package that draws the charts of --html and --png.", remedy=remedy)
+        raise charts_missing("vl-convert-python")

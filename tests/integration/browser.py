@@ -77,9 +77,9 @@ class Browser:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.end()
 
-    def open(self, page: Path) -> None:
-        """Open a file and wait until it is loaded."""
-        found = self._call("Page.navigate", url=page.resolve().as_uri())
+    def open(self, page: Path | str) -> None:
+        """Open a file or an address and wait until it is loaded."""
+        found = self._call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         assert "errorText" not in found, found
         self.wait_loaded()
 
@@ -88,9 +88,9 @@ class Browser:
         self._read_until(lambda: self._loaded)
         self._loaded = False
 
-    def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page. It must be JSON-serializable."""
-        found = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
+    def evaluate(self, expression: str, *, wait: bool = False) -> Any:
+        """The value of a JavaScript expression in the page. It must be JSON-serializable. `wait`: it is a promise."""
+        found = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=wait)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -98,11 +98,24 @@ class Browser:
         """The visible text of the first element that matches the selector."""
         return str(self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText"))
 
-    def screenshot(self, file: Path) -> None:
-        """The whole page as a PNG."""
+    def emulate(self, *, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
+        """Show pages in a window of this size (CSS pixels), with this preferred color scheme."""
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self._call("Emulation.setScrollbarsHidden", hidden=True)
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def press(self, key: str) -> None:
+        """Press and release a key, such as `Tab`."""
+        code = {"Tab": 9, "Enter": 13}[key]
+        text = {"text": "\r"} if key == "Enter" else {}
+        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **text)
+        self._call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
+
+    def screenshot(self, file: Path, *, whole: bool = True) -> None:
+        """The whole page as a PNG, or only what the window shows."""
         import base64
 
-        file.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
+        file.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
 
     def end(self) -> None:
         """Close the browser, end all its processes and remove its profile."""
