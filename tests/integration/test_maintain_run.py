@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from ingest.lab.broker.embedded_broker import Broker
-from ingest.maintain import file_sizes
 from ingest.runtime.crash_points import MAINTAINING
 from tests.faults.driver import until
 from tests.faults.pipeline import Pipeline
@@ -30,16 +29,17 @@ def retired(lake: Pipeline) -> int:
 
 
 def test_a_run_maintains_its_table_on_request_between_two_batches_and_when_it_is_idle(lake: Pipeline) -> None:
-    lake.produce(1500, poison=20)
+    lake.produce(300, poison=40)
     run = lake.start("--every", "0s")
-    until(lambda: len(lake.batches()) > file_sizes.SAVED_FILES_MIN + 2, lambda: run.said)
-    for more in (1000, 0):
-        if more:
-            lake.produce(more, seed=2)
-        done = json.loads(lake.command("maintain", "--json", "--open-too", "--keep-quarantine", "0s").ended(0))["tables"][0]
-        assert done["by"] == f"the run in process {run.pid}"
+    until(lambda: len(lake.batches("quarantine")) > 1, lambda: run.said)
+    for idle in (False, True):
+        if idle:
+            until(lambda: "lag 0 " in run.said, lambda: run.said)
+        output = lake.command("maintain", "--json", "--open-too", "--keep-quarantine", "0s").ended(0)
+        done = json.loads(output[output.index("{") :])["tables"][0]
+        assert done["by"] == f"the run in process {run.pid}", output
+        assert {each["table"]: each["retired"] > 0 for each in done["delta"]}["quarantine"], output
         assert run.process.poll() is None, run.said
-    assert any(commit.operation == "OPTIMIZE" for commit in lake.commits())
     run.signal(signal.SIGTERM)
     run.ended(0)
     assert retired(lake) > 0
