@@ -48,7 +48,8 @@ def test_a_run_maintains_its_table_on_request_between_two_batches_and_when_it_is
 
 
 def test_a_maintenance_killed_at_each_step_is_completed_by_the_next_one_and_balances_in_between(lake: Pipeline) -> None:
-    lake.produce(1500, poison=20)
+    lake.write_contracts(batch=50)
+    lake.produce(450, poison=30)
     lake.complete()
     for point in MAINTAINING:
         lake.command("maintain", "--open-too", "--keep-quarantine", "0s", fault=f"{point}:kill@0").ended(-9)
