@@ -41,8 +41,9 @@ check: setup  ## lint, types and the unit tests (about a minute)
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q tests/unit $(WORKERS)
 
-faults: setup  ## the tests marked slow: every refusal, mutants, kills at random (about an hour)
+faults: setup  ## the tests marked slow (refusals, mutants, kills at random), and those of faults-4.0 (about an hour and a half)
 	@$(BIN)/pytest -m slow $(WORKERS)
+	@$(MAKE) faults-4.0
 
 faults-4.0: .venv-4.0/setup.stamp  ## the tests of batch, commit, start and kills on Spark 4.0, the line of Databricks Runtime 17.3
 	@.venv-4.0/bin/python -m pytest $(WORKERS) $(CORE)
