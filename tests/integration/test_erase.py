@@ -64,6 +64,7 @@ def test_an_erasure_leaves_no_trace_of_the_person_and_the_balance_holds(desk: Ma
     balanced(one)
 
 
+@pytest.mark.slow
 def test_a_condition_that_spark_cannot_read_is_refused_and_nothing_is_erased(desk: MakeDesk) -> None:
     one = with_a_person(desk)
     for wrong in ("no_such_column = 1", "mail = ", "mail"):

@@ -326,6 +326,7 @@ def test_the_command_writes_a_suite_and_does_not_overwrite_an_existing_one(
     assert path.read_text(encoding="utf-8") == first
 
 
+@pytest.mark.slow
 def test_a_failed_check_holds_the_audited_version_back_even_if_it_is_killed_before_or_after_recording(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,6 +76,7 @@ def test_accepted_records_become_rows_once_and_refused_ones_stay(desk: MakeDesk)
     verified(one)
 
 
+@pytest.mark.slow
 def test_the_next_epoch_continues_at_the_end_of_the_table(desk: MakeDesk) -> None:
     one = strict(desk)
     one.batch(line("a", 1), line("b", 200))
