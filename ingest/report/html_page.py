@@ -19,7 +19,7 @@ from ingest.runtime.errors import IngestError
 RUNS_MAX = 10
 Badge = tuple[str, str]
 # Why an epoch began, as its ledger row says.
-WHYS = {"first": "the first start", "start": "a start", "seek": "a seek", "rebuild": "a rebuild"}
+WHYS = {"first": "the first start", "start": "a start", "seek": "a seek", "replay": "a replay of the quarantine", "rebuild": "a rebuild"}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What batches did, from the ledger and the newest commits that it lacks: sums, sums by time, and the epochs. Grouped by the engine."""
+"""What batches did, from the ledger and the newest commits that it lacks: sums, sums by time, and the epochs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+import numpy as np
 
 from ingest.delta.delta_sql import quoted
 from ingest.ledger.ledger_row import LedgerRow
@@ -16,33 +18,13 @@ from ingest.verify.balance import Total
 BUCKETS_MAX = 60
 WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800, 2419200)
 EPOCHS_SHOWN = 20
-# The highest batch number is below 2³², so this orders batches as BatchId does.
-ORDER = "epoch * 4294967296 + batch"
 COLUMNS = "kind, epoch, batch, start_offset, end_offset, records_read, inserted, duplicate, quarantined, gap, why"
-TOTAL = f"""\
-SELECT count(DISTINCT CASE WHEN kind = 'batch' THEN {ORDER} END) AS batches, min(at_s) AS first_s, max(at_s) AS last_s,
-       sum(CASE WHEN kind = 'batch' THEN end_offset - start_offset ELSE 0 END) AS offsets,
-       sum(CASE WHEN kind = 'batch' THEN gap ELSE 0 END) AS gap, sum(records_read) AS records_read, sum(inserted) AS inserted,
-       sum(duplicate) AS duplicate, sum(quarantined) AS quarantined, count(DISTINCT epoch) AS epochs,
-       sum(CASE WHEN kind = 'gap_accepted' THEN end_offset - start_offset ELSE 0 END) AS gap_accepted,
-       (SELECT coalesce(sum(inserted), 0) FROM l WHERE kind = 'replay' AND epoch >= {{since}}) AS replayed
-FROM l WHERE kind IN ('batch', 'epoch', 'gap_accepted') AND epoch >= {{since}}"""
-# A rebuild replaced the rows of all epochs before the one that it names.
-SINCE = "SELECT max(CAST(substr(why, 9) AS BIGINT)) AS since FROM l WHERE why LIKE 'rebuild:%'"
-BY_TIME = """\
-SELECT CAST(floor(at_s / {width}) AS BIGINT) AS at, sum(records_read) AS records_read, sum(inserted) AS inserted,
-       sum(duplicate) AS duplicate, sum(quarantined) AS quarantined, sum(gap) AS gap
-FROM l WHERE kind = 'batch' AND at_s >= {start} GROUP BY 1"""
-# A batch has one row per partition, with the same time.
-INTERVALS = """, b AS (SELECT epoch, batch, max(at_s) AS at_s FROM l WHERE kind = 'batch' GROUP BY epoch, batch),
-i AS (SELECT at_s, at_s - lag(at_s) OVER (PARTITION BY epoch ORDER BY batch) AS interval_s FROM b)
-SELECT CAST(floor(at_s / {width}) AS BIGINT) AS at, count(*) AS batches, median(interval_s) AS median_s, max(interval_s) AS longest_s
-FROM i WHERE at_s >= {start} GROUP BY 1"""
-EPOCHS = f"""\
-SELECT epoch, max(why) AS why, min(at_s) AS at_s, count(DISTINCT CASE WHEN kind = 'batch' THEN batch END) AS batches
-FROM l WHERE kind IN ('batch', 'epoch') GROUP BY epoch ORDER BY epoch DESC LIMIT {EPOCHS_SHOWN}"""
-NEWEST = "SELECT epoch, batch, max(at_s) AS at_s, sum(records_read) AS records_read, sum(inserted) AS inserted FROM l "
-NEWEST += "WHERE kind = 'batch' GROUP BY epoch, batch ORDER BY epoch DESC, batch DESC LIMIT {number}"
+COUNTS = ("records_read", "inserted", "duplicate", "quarantined", "gap")
+# The only scan of the ledger. In an old table it has thousands of small files, and opening them costs more than all that follows.
+BATCHES = f"""\
+SELECT kind, epoch, batch, max(at_s) AS at_s, max(why) AS why, sum(end_offset - start_offset) AS offsets,
+       {", ".join(f"sum({name}) AS {name}" for name in COUNTS)}
+FROM l WHERE kind IN ('batch', 'epoch', 'gap_accepted', 'replay') GROUP BY kind, epoch, batch ORDER BY epoch, batch"""
 
 
 @dataclass(frozen=True)
@@ -106,47 +88,83 @@ def iso(seconds: float) -> str:
 
 
 class LedgerReader:
-    """The ledger of these tables, completed by `late`: rows of commits that it lacks."""
+    """The ledger of these tables, completed by `late`: rows of commits that it lacks. Read once, one row per batch; raises Unreadable."""
 
     def __init__(self, tables: OpenTables, late: Sequence[LedgerRow]) -> None:
-        self._tables = tables
         parts = [f"SELECT {COLUMNS}, date_part('epoch', committed_at) AS at_s FROM {{ledger}}"] if "ledger" in tables else []
         if late:
             parts.append(f"SELECT * FROM (VALUES {', '.join(map(_values, late))}) AS late({COLUMNS}, at_s)")
-        self._rows = " UNION ALL ".join(parts)
+        found = tables.table(f"WITH l AS ({' UNION ALL '.join(parts)}) {BATCHES}") if parts else None
+        kinds: Any = None if found is None else found["kind"].to_numpy()
+        self._by_kind: dict[str, dict[str, Any]] = {}
+        for kind in ("batch", "epoch", "gap_accepted", "replay") if found is not None else ():
+            self._by_kind[kind] = {name: found[name].to_numpy()[kinds == kind] for name in found.column_names}
 
     def figures(self, hours: float) -> LedgerFigures:
-        """The figures; the buckets cover the `hours` before the newest commit. Raises Unreadable."""
-        since = self._ask(SINCE)
-        found = self._ask(TOTAL.format(since=(since[0]["since"] if since else None) or 0))
-        if not found or found[0]["last_s"] is None:
+        """The figures; the buckets cover the `hours` before the newest commit."""
+        if not any(len(each["epoch"]) for each in self._by_kind.values()):
             return LedgerFigures(Total(0, 0, 0, 0, 0, 0, 0, 0), 0, 0, (), ())
-        sums = found[0]
-        names = ("batches", "offsets", "gap", "records_read", "inserted", "duplicate", "quarantined", "replayed")
-        begins = (EpochBegin(row["epoch"], row["why"] or "unknown", iso(row["at_s"]), row["batches"]) for row in self._ask(EPOCHS))
-        first_s = max(sums["first_s"], sums["last_s"] - hours * 3600)
-        buckets = self._buckets(first_s, sums["last_s"])
-        return LedgerFigures(Total(*(sums[name] for name in names)), sums["gap_accepted"], sums["epochs"], tuple(begins), buckets)
+        since = self._since()
+        batch, gaps, replays = (
+            {name: values[each["epoch"] >= since] for name, values in each.items()}
+            for each in (self._by_kind[kind] for kind in ("batch", "gap_accepted", "replay"))
+        )
+        read, inserted, duplicate, quarantined, gap = (int(batch[name].sum()) for name in COUNTS)
+        sums = (len(batch["epoch"]), int(batch["offsets"].sum()), gap, read, inserted, duplicate, quarantined)
+        total = Total(*sums, int(replays["inserted"].sum()))
+        epochs = np.unique(np.concatenate([each["epoch"] for each in self._by_kind.values()]))
+        begins = tuple(self._begin(int(epoch)) for epoch in epochs[::-1][:EPOCHS_SHOWN])
+        return LedgerFigures(total, int(gaps["offsets"].sum()), len(epochs), begins, _buckets(self._by_kind["batch"], hours))
 
     def newest(self, number: int) -> list[NewBatch]:
-        """The newest batches, newest first. Raises Unreadable."""
-        return [NewBatch(**row) for row in self._ask(NEWEST.format(number=number))]
+        """The newest batches, newest first."""
+        batch = self._by_kind.get("batch")
+        if batch is None:
+            return []
+        names = ("epoch", "batch", "at_s", "records_read", "inserted")
+        rows = zip(*(batch[name][-number:].tolist() for name in names), strict=True)
+        return [NewBatch(*row) for row in rows][::-1]
 
-    def _buckets(self, first_s: float, last_s: float) -> tuple[Bucket, ...]:
-        width = next((each for each in WIDTHS_S if (last_s - first_s) / each < BUCKETS_MAX), WIDTHS_S[-1])
-        first, last = int(first_s // width), int(last_s // width)
-        records = {row["at"]: row for row in self._ask(BY_TIME.format(width=width, start=first * width))}
-        intervals = {row["at"]: row for row in self._ask(INTERVALS.format(width=width, start=first * width))}
-        return tuple(_bucket(at, width, records.get(at, {}), intervals.get(at, {})) for at in range(first, last + 1))
+    def _since(self) -> int:
+        """The first epoch whose rows are in the table: a rebuild replaced those of all epochs before the one that it names."""
+        whys = (why for each in self._by_kind.values() for why in each["why"] if why is not None)
+        return max((int(why.removeprefix("rebuild:")) for why in whys if why.startswith("rebuild:")), default=0)
 
-    def _ask(self, sql: str) -> list[dict[str, Any]]:
-        return self._tables.ask(f"WITH l AS ({self._rows}) {sql}") if self._rows else []
+    def _begin(self, epoch: int) -> EpochBegin:
+        at_s = [float(each["at_s"][each["epoch"] == epoch].min()) for each in self._by_kind.values() if epoch in each["epoch"]]
+        begin = self._by_kind["epoch"]
+        whys = begin["why"][begin["epoch"] == epoch]
+        batches = int((self._by_kind["batch"]["epoch"] == epoch).sum())
+        return EpochBegin(epoch, str(whys[0]) if len(whys) else "unknown", iso(min(at_s)), batches)
 
 
-def _bucket(at: int, width: int, records: dict[str, Any], intervals: dict[str, Any]) -> Bucket:
-    counts = {name: records.get(name, 0) for name in ("records_read", "inserted", "duplicate", "quarantined", "gap")}
-    between: dict[str, Any] = {"interval_median_s": intervals.get("median_s"), "interval_longest_s": intervals.get("longest_s")}
-    return Bucket(at=iso(at * width), seconds=width, batches=intervals.get("batches", 0), **counts, **between)
+def _buckets(batch: dict[str, Any], hours: float) -> tuple[Bucket, ...]:
+    """The batches by time, without a hole from the first bucket to the last."""
+    at_s = batch["at_s"]
+    if not len(at_s):
+        return ()
+    last_s = float(at_s.max())
+    first_s = max(float(at_s.min()), last_s - hours * 3600)
+    width = next((each for each in WIDTHS_S if (last_s - first_s) / each < BUCKETS_MAX), WIDTHS_S[-1])
+    first = int(first_s // width)
+    at = (at_s // width).astype(int) - first
+    interval_s = np.diff(at_s, prepend=np.nan)
+    interval_s[1:][np.diff(batch["epoch"]) != 0] = np.nan  # between two epochs nobody was running
+    shown = at >= 0
+    counts = {name: np.bincount(at[shown], batch[name][shown]).astype(int).tolist() for name in COUNTS}
+    batches = np.bincount(at[shown]).tolist()
+    found = []
+    for number in range(len(batches)):
+        there = interval_s[at == number]
+        there = there[~np.isnan(there)]
+        between = (float(np.median(there)), float(there.max())) if len(there) else (None, None)
+        here = {name: values[number] for name, values in counts.items()}
+        found.append(
+            Bucket(
+                iso((first + number) * width), width, batches[number], **here, interval_median_s=between[0], interval_longest_s=between[1]
+            )
+        )
+    return tuple(found)
 
 
 def _values(row: LedgerRow) -> str:

@@ -51,12 +51,16 @@ class OpenTables:
             builder.register(kind, table)
         return builder
 
-    def ask(self, sql: str) -> list[dict[str, Any]]:
-        """The rows of the result. The text names the tables in braces, as in `delta_sql`. Raises Unreadable."""
+    def table(self, sql: str) -> pa.Table:
+        """The result as Arrow. The text names the tables in braces, as in `delta_sql`. Raises Unreadable."""
         with unreadable():
-            reader = pa.RecordBatchReader.from_stream(self._builder.execute(sql.format_map({kind: f"`{kind}`" for kind in KINDS})))
-            rows: list[dict[str, Any]] = reader.read_all().to_pylist()
-            return rows
+            answer = self._builder.execute(sql.format_map({kind: f"`{kind}`" for kind in KINDS}))
+            return pa.RecordBatchReader.from_stream(answer).read_all()
+
+    def ask(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of the result, as `table`."""
+        rows: list[dict[str, Any]] = self.table(sql).to_pylist()
+        return rows
 
     def stored(self) -> tuple[Stored, ...]:
         """Version, rows, files and bytes of each table. Raises Unreadable."""

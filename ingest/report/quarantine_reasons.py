@@ -8,13 +8,15 @@ from typing import Any
 
 from ingest.delta.batch_commit import BatchId
 from ingest.delta.delta_sql import quoted
-from ingest.report.ledger_figures import ORDER, iso
+from ingest.report.ledger_figures import iso
 from ingest.report.open_tables import OpenTables
 from ingest.runtime.printable import printable
 
 SAMPLES_MAX = 3
 BYTES_SHOWN = 240
 DETAIL_SHOWN = 300
+# The highest batch number is below 2³², so this orders batches as BatchId does.
+ORDER = "epoch * 4294967296 + batch"
 REASONS = f"SELECT reason_code, state, count(*) AS n, max({ORDER}) AS newest FROM {{quarantine}} GROUP BY reason_code, state"
 # Samples come from the newest batch of a reason, so that the engine skips the files of all others.
 SAMPLES = """\

@@ -135,7 +135,8 @@ def _points(number: int) -> alt.OverlayMarkDef | bool:
 def _time(name: str, times: Sequence[str]) -> alt.X:
     spans = datetime.fromisoformat(times[-1]) - datetime.fromisoformat(times[0])
     format = "%b %d" if spans > timedelta(days=3) else "%H:%M" if spans > timedelta(minutes=5) else "%H:%M:%S"
-    return alt.X(f"{name}:T", scale=alt.Scale(type="utc"), axis=alt.Axis(title=None, tickCount=5, labelOverlap=True, format=format))
+    axis = alt.Axis(title=None, tickCount=3 if format.endswith("S") else 5, labelOverlap=True, labelSeparation=6, format=format)
+    return alt.X(f"{name}:T", scale=alt.Scale(type="utc"), axis=axis)
 
 
 def _amount(name: str, unit: str) -> alt.Y:

@@ -53,6 +53,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> ReportLake:
     index.parent.mkdir(parents=True)
     index.write_text("<!doctype html><title>Data Docs</title><h1>Data Docs</h1>")
     made.quality("run", 0, None, "critical")
+    proofs = Path(made.places.lake) / "proofs/shop/orders"  # the page shows its long path
+    proofs.mkdir(parents=True)
+    (proofs / "000001.json").write_text('{"made_at": "2026-03-01T12:00:00Z", "ok": true}')
     made._keep_ledger()
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,20 @@ def test_offsets_that_a_seek_left_out_are_not_among_the_gaps_of_batches(lake: Re
     found = lake.summary()
     assert (found.figures.total.gap, found.figures.gap_accepted) == (1, 5)
     assert [(each.epoch, each.why, each.batches) for each in found.figures.begins] == [(2, "seek", 1), (1, "start", 1)]
+
+
+def test_replayed_records_are_counted_apart_and_a_rebuild_starts_the_sums_again(lake: ReportLake) -> None:
+    two_epochs(lake)
+    begin = next(at for at, row in enumerate(lake.ledger) if row.kind == "epoch" and row.epoch == 2)
+    replay = replace(lake.ledger[begin], kind="replay", batch=1, why="replay", inserted=1)
+    lake.ledger.append(replay)
+    found = lake.summary().figures
+    assert (found.total.batches, found.total.inserted, found.total.replayed) == (4, 36, 1)
+    lake.ledger[begin] = replace(lake.ledger[begin], why="rebuild:2")
+    found = lake.summary().figures
+    assert (found.total.batches, found.total.inserted, found.total.replayed, found.epochs) == (1, 10, 1, 2)
+    assert [(each.epoch, each.why, each.batches) for each in found.begins] == [(2, "rebuild:2", 1), (1, "start", 3)]
+    assert sum(each.batches for each in found.buckets) == 4, "the charts show what was done"
 
 
 def test_batches_that_the_ledger_lacks_are_in_the_figures_too(lake: ReportLake) -> None:
