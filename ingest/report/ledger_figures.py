@@ -94,11 +94,12 @@ class LedgerReader:
         parts = [f"SELECT {COLUMNS}, date_part('epoch', committed_at) AS at_s FROM {{ledger}}"] if "ledger" in tables else []
         if late:
             parts.append(f"SELECT * FROM (VALUES {', '.join(map(_values, late))}) AS late({COLUMNS}, at_s)")
-        found = tables.table(f"WITH l AS ({' UNION ALL '.join(parts)}) {BATCHES}") if parts else None
-        kinds: Any = None if found is None else found["kind"].to_numpy()
         self._by_kind: dict[str, dict[str, Any]] = {}
-        for kind in ("batch", "epoch", "gap_accepted", "replay") if found is not None else ():
-            self._by_kind[kind] = {name: found[name].to_numpy()[kinds == kind] for name in found.column_names}
+        if parts:
+            found = tables.table(f"WITH l AS ({' UNION ALL '.join(parts)}) {BATCHES}")
+            kinds = found["kind"].to_numpy()
+            for kind in ("batch", "epoch", "gap_accepted", "replay"):
+                self._by_kind[kind] = {name: found[name].to_numpy()[kinds == kind] for name in found.column_names}
 
     def figures(self, hours: float) -> LedgerFigures:
         """The figures; the buckets cover the `hours` before the newest commit."""
