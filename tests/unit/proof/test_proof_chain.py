@@ -79,7 +79,8 @@ def test_a_proof_says_what_was_found_and_names_the_former_one(lake: Lake) -> Non
          "quarantined": 2, "gap": 2},
     ]  # fmt: skip
     assert third["rows"]["target"] == {"found": 24, "put": 24, "more": {"too many": 0, "uncommitted": 0},
-                                       "less": {"removed": 0, "replaced by a re-read": 0, "missing": 0}}  # fmt: skip
+                                       "less": {"removed": 0, "removed by retention or erasure": 0, "replaced by a re-read": 0,
+                                                "missing": 0}}  # fmt: skip
     assert third["tables"]["target"]["version"] == lake.target.version() and third["contract_hash"] == CONTRACT.hash
     assert (third["quality"], third["audited"], third["kafka"], third["control_totals"]) == (None, None, None, [])
     assert chains(folder)[0].findings == () and found(folder.parent.parent) == []
