@@ -101,7 +101,7 @@ def audit(
         raise typer.Exit(1)
 
 
-def with_engine(location: str, ask: Callable[[Engine], T], master: str, *, with_spark: bool = False) -> T:
+def with_engine(location: str, ask: Callable[[Engine], T], master: str, *, with_spark: bool = False, verb: str = "audit") -> T:
     """`ask(engine)` without a JVM; through Spark if `with_spark`, for a table elsewhere, or if deltalake cannot read the table."""
     import sys
 
@@ -115,7 +115,7 @@ def with_engine(location: str, ask: Callable[[Engine], T], master: str, *, with_
             return ask(delta_sql.DataFusion())
         except delta_sql.Unreadable as error:
             print(f"ingest: {location} is read through Spark, because deltalake cannot read it: {error.why}", file=sys.stderr)
-    with spark.session(master, spark_log("s3:", "audit")) as session:  # a log in the working folder: nothing is written to the table
+    with spark.session(master, spark_log("s3:", verb)) as session:  # a log in the working folder: nothing is written to the table
         return ask(delta_sql.Spark(session))
 
 

@@ -40,7 +40,7 @@ def erase(
     """
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.kafka.topic import cleanup, describe, topic_state
+    from ingest.kafka.topic import current_state, settings_of
     from ingest.maintain import erasure
     from ingest.pipeline import table_lock
     from ingest.pipeline.writing_session import writing_session
@@ -58,13 +58,12 @@ def erase(
             remedy="add --keep-history; or run VACUUM by hand once every reader and writer has stopped.",
         )
     kafka = KafkaOptions.from_environment(bootstrap_servers)
-    topic = describe(kafka, contract.source.topic)
-    state = topic_state(kafka, topic, contract.source.isolation_level)
-    wanted = erasure.Erasure(where, quarantine_where, topic.id, {p: first for p, (first, _) in state.bounds.items()})
+    state = current_state(kafka, contract.source.topic, contract.source.isolation_level)
+    wanted = erasure.Erasure(where, quarantine_where, state.topic.id, {p: first for p, (first, _) in state.bounds.items()})
     table_lock.wait_for(places)
     with writing_session(places, master, "erase") as session:
         done = erasure.look(session, places, wanted) if dry_run else erasure.erase(session, places, wanted, history=not keep_history)
-    policy = cleanup(kafka, topic.name) if done.in_kafka else {}
+    policy = settings_of(kafka, state.topic.name, "cleanup.policy", "retention.ms") if done.in_kafka else {}
     if as_json:
         in_kafka = [vars(each) for each in done.in_kafka]
         row = {**vars(done), "in_kafka": in_kafka, "topic_settings": policy}

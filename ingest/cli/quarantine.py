@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +15,6 @@ from ingest.cli import options as o
 from ingest.cli.app import app, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ingest.contract.definition import Contract
     from ingest.delta.delta_sql import Engine
     from ingest.quarantine.quarantine_replay import Replayed
@@ -65,13 +63,17 @@ def list_(
 
     Example: ingest quarantine list orders --state open
     """
+    from ingest.cli.audit import with_engine
     from ingest.quarantine.quarantined import grouped
     from ingest.quarantine.selection import STATES
     from ingest.runtime.printable import aligned
 
     scopes = _scopes(project, lake, tables or [], state or list(STATES), reason, at, since, until)
-    with _reader(lake, master, "quarantine") as engine:
-        found = [(scope.places.name, grouped(engine, scope.places, scope.selection)) for scope in scopes]
+
+    def count(engine: Engine) -> list[tuple[str, list[dict[str, Any]]]]:
+        return [(scope.places.name, grouped(engine, scope.places, scope.selection)) for scope in scopes]
+
+    found = with_engine(lake, count, master, verb="quarantine")
     if as_json:
         print_json("quarantine-list", ok=True, tables=[{"table": name, "groups": groups} for name, groups in found])
         return
@@ -100,12 +102,12 @@ def show(
 
     Example: ingest quarantine show orders --reason broken_rule --limit 2
     """
+    from ingest.cli.audit import with_engine
     from ingest.quarantine.quarantined import records
     from ingest.runtime.printable import printable
 
     (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until)
-    with _reader(lake, master, "quarantine") as engine:
-        found = list(records(engine, scope.places, scope.selection, limit))
+    found = with_engine(lake, lambda engine: list(records(engine, scope.places, scope.selection, limit)), master, verb="quarantine")
     if as_json:
         print_json("quarantine-show", ok=True, tables=[{"table": scope.places.name, "records": found}])
         return
@@ -136,13 +138,15 @@ def export(
 
     Example: ingest quarantine export orders --reason malformed_json --out broken.ndjson
     """
+    from ingest.cli.audit import with_engine
     from ingest.quarantine.quarantined import records
     from ingest.runtime.errors import InvalidInput
 
     (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until)
     try:
-        with _reader(lake, master, "quarantine") as engine, out.open("x", encoding="utf-8") as file:
-            number = sum(1 for each in records(engine, scope.places, scope.selection) if file.write(json.dumps(each) + "\n"))
+        with out.open("x", encoding="utf-8") as file:
+            found = with_engine(lake, lambda engine: list(records(engine, scope.places, scope.selection)), master, verb="quarantine")
+            file.writelines(json.dumps(each) + "\n" for each in found)
     except OSError as error:
         raise InvalidInput(
             "EXPORT_FILE",
@@ -151,9 +155,9 @@ def export(
             remedy="name another --out.",
         ) from error
     if as_json:
-        print_json("quarantine-export", ok=True, tables=[{"table": scope.places.name, "records": number, "file": str(out)}])
+        print_json("quarantine-export", ok=True, tables=[{"table": scope.places.name, "records": len(found), "file": str(out)}])
     else:
-        print(f"{number:,} records of {scope.places.name} written to {out}")
+        print(f"{len(found):,} records of {scope.places.name} written to {out}")
 
 
 @quarantine.command()
@@ -179,8 +183,7 @@ def replay(
     Example: ingest quarantine replay orders --reason bad_type --dry-run
     """
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.kafka.topic import describe, topic_state
-    from ingest.kafka.topic_state import TopicState
+    from ingest.kafka.topic import current_state
     from ingest.pipeline import table_lock
     from ingest.pipeline.writing_session import writing_session
     from ingest.quarantine.quarantine_replay import replay_quarantine, try_replay, without_conflicts
@@ -188,9 +191,7 @@ def replay(
     (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until, checkpoints)
     contract, places, selection = scope.contract, scope.places, without_conflicts(scope.selection)
     kafka = KafkaOptions.from_environment(bootstrap_servers)
-
-    def ask() -> TopicState:
-        return topic_state(kafka, describe(kafka, contract.source.topic), contract.source.isolation_level)
+    ask = partial(current_state, kafka, contract.source.topic, contract.source.isolation_level)
 
     broker = ask()
     table_lock.wait_for(places)
@@ -312,18 +313,3 @@ def _scopes(
     selection = parse_selection(states, reasons or [], at or [], since, until)
     contracts = load_contracts(project, tables)
     return [_Scope(each, Places(lake, checkpoints, each.pipeline, each.table), selection) for each in contracts]
-
-
-@contextmanager
-def _reader(lake: str, master: str, verb: str) -> Iterator[Engine]:
-    """DataFusion for a local lake, else a Spark session."""
-    from ingest.delta.delta_sql import engine_for
-    from ingest.runtime import spark
-    from ingest.runtime.files import is_local
-    from ingest.runtime.places import spark_log
-
-    if is_local(lake):
-        yield engine_for(lake, None)
-        return
-    with spark.session(master, spark_log(lake, verb), short=True) as session:
-        yield engine_for(lake, session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,15 +45,13 @@ def rebuild(
     """
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.kafka.topic import describe, topic_state
+    from ingest.kafka.topic import current_state
     from ingest.runtime.places import Places
 
     (contract,) = load_contracts(project, [table])
     places = Places(lake, checkpoints, contract.pipeline, contract.table)
     kafka = KafkaOptions.from_environment(bootstrap_servers)
-
-    def ask() -> TopicState:
-        return topic_state(kafka, describe(kafka, contract.source.topic), contract.source.isolation_level)
+    ask = partial(current_state, kafka, contract.source.topic, contract.source.isolation_level)
 
     if swap:
         swapped = _swap(contract, places, ask, master, keep_shadow=keep_shadow)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -46,7 +47,7 @@ def seek(
     """Choose the offsets from which the next run reads. No event id that the table has is added again."""
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.kafka.topic import describe, topic_state
+    from ingest.kafka.topic import current_state, describe
     from ingest.pipeline import table_lock
     from ingest.recovery.seek_offsets import Seeking
     from ingest.runtime.places import Places, refuse_nested
@@ -58,9 +59,7 @@ def seek(
     topic = describe(kafka, contract.source.topic)
     aim = parse_aim(to, kafka, topic)
     table_lock.wait_for(places)
-
-    def ask() -> TopicState:
-        return topic_state(kafka, describe(kafka, contract.source.topic), contract.source.isolation_level)
+    ask = partial(current_state, kafka, contract.source.topic, contract.source.isolation_level)
 
     planned, epoch, healed = _do(contract, places, ask, master, Seeking(aim, accept_gap, f"--to {to}"), dry_run=dry_run)
     for each in healed:

@@ -87,18 +87,14 @@ def _added_up(
     """One table's totals. Raises InvalidInput TABLE_MISSING, VERSION_UNKNOWN, and Unreadable."""
     from ingest.delta.delta_log import DeltaLog
     from ingest.delta.delta_sql import At, asked
+    from ingest.delta.log_errors import table_missing
     from ingest.quality.control_total import control_totals, lines
     from ingest.runtime.errors import InvalidInput
     from ingest.runtime.files import files_of
 
     newest = DeltaLog(files_of(places.lake, session), places.target).newest()
     if newest < 0:
-        raise InvalidInput(
-            "TABLE_MISSING",
-            f"there is no Delta table at {places.target}.",
-            expected="a table that `ingest run` has created.",
-            remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
-        )
+        raise table_missing(contract.name, places.target)
     if version is not None and version > newest:
         raise InvalidInput(
             "VERSION_UNKNOWN", f"{contract.name} has no version {version}.", expected=f"0 to {newest}.", remedy="correct --version."

@@ -1,8 +1,18 @@
-"""Refusals of a Delta log that is damaged, or that does not have all commits."""
+"""Errors for a Delta log that is missing, damaged, or does not have all commits."""
 
 from __future__ import annotations
 
-from ingest.runtime.errors import Refused
+from ingest.runtime.errors import InvalidInput, Refused
+
+
+def table_missing(name: str, where: str, expected: str = "a table that `ingest run` has created.") -> InvalidInput:
+    """The error for a command on a table `name` (`pipeline.table`) whose Delta table, at the path `where`, does not exist."""
+    return InvalidInput(
+        "TABLE_MISSING",
+        f"there is no Delta table at {where}.",
+        expected=expected,
+        remedy=f"run `ingest run {name}` first, or name the right --lake.",
+    )
 
 
 def log_torn(table: str, hole: int, newest: int) -> Refused:

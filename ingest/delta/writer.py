@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 from delta import exceptions as delta
-from delta.tables import DeltaTable
+from delta.tables import DeltaMergeBuilder, DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -208,15 +208,9 @@ def merge_ledger(session: SparkSession, ledger: str, batch_commit: BatchCommit, 
 
     It needs no transaction id: the ledger only projects commits, so it does not matter which process writes a row.
     """
-    # Through Arrow: Spark would turn Python's own rows into an RDD, which costs a second in the first Python worker.
-    frame = session.createDataFrame(pa.Table.from_pylist(list(rows)), T.StructType(list(LEDGER_FIELDS)))
-    condition = " AND ".join(f"t.`{name}` = s.`{name}`" for name in LEDGER_KEY)
-    for name in ("epoch", "batch"):  # literals let Delta skip files
-        values = [row[name] for row in rows]
-        condition += f" AND t.{name} BETWEEN {min(values)} AND {max(values)}"
 
     def merge() -> None:
-        table = DeltaTable.forPath(session, ledger).alias("t").merge(frame.alias("s"), condition)
+        table = _merge_by_key(session, ledger, rows)
         if any(row["stood"] is not None for row in rows):  # without this clause Delta makes one pass instead of two
             table = table.whenMatchedUpdate(condition="s.stood IS NOT NULL", set={"stood": "s.stood"})
         table.whenNotMatchedInsertAll().execute()
@@ -249,14 +243,18 @@ def checkpoint(session: SparkSession, table: str) -> None:
 
 def merge_retired(session: SparkSession, ledger: str, metadata: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert ledger rows of the kind `retention`, or replace those with the same key."""
+    _unfenced(session, metadata, lambda: _merge_by_key(session, ledger, rows).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute())
+
+
+def _merge_by_key(session: SparkSession, ledger: str, rows: Sequence[Mapping[str, Any]]) -> DeltaMergeBuilder:
+    """A MERGE of `rows` into the ledger by LEDGER_KEY, still without clauses."""
+    # Through Arrow: Spark would turn Python's own rows into an RDD, which costs a second in the first Python worker.
     frame = session.createDataFrame(pa.Table.from_pylist(list(rows)), T.StructType(list(LEDGER_FIELDS)))
     condition = " AND ".join(f"t.`{name}` = s.`{name}`" for name in LEDGER_KEY)
-
-    def merge() -> None:
-        table = DeltaTable.forPath(session, ledger).alias("t").merge(frame.alias("s"), condition)
-        table.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-
-    _unfenced(session, metadata, merge)
+    for name in ("epoch", "batch"):  # literals let Delta skip files
+        values = [row[name] for row in rows]
+        condition += f" AND t.{name} BETWEEN {min(values)} AND {max(values)}"
+    return DeltaTable.forPath(session, ledger).alias("t").merge(frame.alias("s"), condition)
 
 
 def delete_retired(session: SparkSession, quarantine: str, metadata: str, condition: str) -> None:

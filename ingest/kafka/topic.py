@@ -78,13 +78,16 @@ def describe(kafka: KafkaOptions, name: str, within_s: float = ANSWER_WITHIN_S) 
     return Topic(name, _id_text(found.get("topic_id")), partitions, answer.get("cluster_id") or "")
 
 
-def cleanup(kafka: KafkaOptions, name: str) -> dict[str, str]:
-    """The topic's cleanup.policy and retention.ms; empty if the broker does not return them (this needs DescribeConfigs)."""
-    wanted = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=["cleanup.policy", "retention.ms"]
-    )
-    answer = ask(kafka, DescribeConfigsRequest(resources=[wanted]), ANSWER_WITHIN_S)
+def settings_of(kafka: KafkaOptions, name: str, *keys: str, within_s: float = ANSWER_WITHIN_S) -> dict[str, str]:
+    """These settings of a topic, such as `retention.ms`; empty if the broker does not return them (this needs DescribeConfigs)."""
+    wanted = DescribeConfigsRequest.DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=list(keys))
+    answer = ask(kafka, DescribeConfigsRequest(resources=[wanted]), within_s)
     return {each.name: str(each.value) for result in answer.results if result.error_code == 0 for each in result.configs}
+
+
+def current_state(kafka: KafkaOptions, name: str, isolation_level: str) -> TopicState:
+    """The state of the topic that has this name now, described again. Raises the errors of `describe` and `topic_state`."""
+    return topic_state(kafka, describe(kafka, name), isolation_level)
 
 
 def still_the_same(kafka: KafkaOptions, topic: Topic, table: str, within_s: float = BACK_WITHIN_S) -> None:

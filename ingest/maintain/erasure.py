@@ -13,7 +13,7 @@ After a crash, the same command does what is left.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,9 +21,12 @@ from typing import TYPE_CHECKING
 
 from ingest.delta import writer as commits
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.delta_sql import asked
+from ingest.delta.log_errors import table_missing
 from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns
 from ingest.ledger.batch_history import batch_history, version_of
-from ingest.ledger.ledger_row import SCHEMA_VERSION, LedgerRow
+from ingest.ledger.ledger_row import LedgerRow
+from ingest.maintain.retention import metadata, name_of, removed_row
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import files_of
@@ -86,10 +89,15 @@ def erase(session: SparkSession, places: Places, erasure: Erasure, *, history: b
         rows, records = _found(session, places, erasure, stack)
         in_kafka = _in_kafka(rows, records, erasure)
         at = datetime.now(UTC)
-        about = json.dumps({"oncelake": 1, "kind": "maintain", **_names(places), "retired_at": at.isoformat()})
-        gone = _remove(session, places, "erased", rows, places.target, TARGET, about, at)
+        about = json.dumps({**metadata(places), "retired_at": name_of(at)})
+        known = asked(places.lake, session, lambda engine: batch_history(engine, places))
+        topics = {row.epoch: (row.topic, row.topic_id) for row in (*known.begins, *known.batches)}
+        gone = _remove(rows, places.target, TARGET, places, about, _counted(places, "erased", rows, topics, at))
         crash_points.at("erase_target", 0)
-        also = _remove(session, places, "retention", records, places.quarantine, QUARANTINE, about, at) if records is not None else 0
+        also = 0
+        if records is not None:
+            counted = _counted(places, "retention", records, topics, at)
+            also = _remove(records, places.quarantine, QUARANTINE, places, about, counted)
         crash_points.at("erase_quarantine", 0)
     samples = _remove_samples(session, places, about)
     if history:
@@ -106,12 +114,7 @@ def _found(session: SparkSession, places: Places, erasure: Erasure, stack: ExitS
 
     files = files_of(places.lake, session)
     if not DeltaLog(files, places.target).exists():
-        raise InvalidInput(
-            "TABLE_MISSING",
-            f"there is no Delta table at {places.target}.",
-            expected="a table that `ingest run` has created.",
-            remedy=f"run `ingest run {places.name}` first, or name the right --lake.",
-        )
+        raise table_missing(places.name, places.target)
     rows = _selected(session.read.format("delta").load(places.target), erasure.where, "--where", TARGET)
     records = None
     if erasure.quarantine_where is not None and DeltaLog(files, places.quarantine).exists():
@@ -139,36 +142,29 @@ def _selected(frame: DataFrame, where: str, option: str, columns: Columns) -> Da
     return found
 
 
-def _remove(
-    session: SparkSession, places: Places, kind: str, found: DataFrame, path: str, columns: Columns, about: str, at: datetime
-) -> int:
-    """Count the positions in the ledger, then delete them; returns how many."""
-    rows = list(_counted(session, places, kind, found, at))
+def _remove(found: DataFrame, path: str, columns: Columns, places: Places, about: str, rows: Sequence[LedgerRow]) -> int:
+    """Store the counts in the ledger, then delete the positions; returns how many they are."""
+    session = found.sparkSession
     if rows:
         commits.merge_retired(session, places.ledger, about, [vars(row) for row in rows])
         crash_points.at("erase_counted", 0)
         commits.delete_positions(found, path, columns, about)
-    return sum(row.inserted if kind == "erased" else row.quarantined for row in rows)
+    return sum(row.inserted + row.quarantined for row in rows)
 
 
-def _counted(session: SparkSession, places: Places, kind: str, found: DataFrame, at: datetime) -> Iterator[LedgerRow]:
+def _counted(places: Places, kind: str, found: DataFrame, topics: Mapping[int, tuple[str, str]], at: datetime) -> list[LedgerRow]:
+    """The ledger rows of kind `erased` (rows) or `retention` (records). `topics` has name and id of the topic by epoch."""
     from pyspark.sql import functions as F
 
-    from ingest.delta.delta_sql import Spark
-
     groups = found.groupBy("e", "b", "p").agg(F.count("*").alias("n"), F.min("o").alias("first"), F.max("o").alias("last")).collect()
-    if not groups:
-        return
-    version = version_of(DeltaLog(files_of(places.lake, session), places.target))
-    history = batch_history(Spark(session), places)
-    topics = {row.epoch: (row.topic, row.topic_id) for row in (*history.begins, *history.batches)}
+    version = version_of(DeltaLog(files_of(places.lake, found.sparkSession), places.target))
+    rows = []
     for group in groups:
-        rows, records = (group["n"], 0) if kind == "erased" else (0, group["n"])
-        counts = (0, rows, 0, records, 0)
-        topic, topic_id = topics.get(group["e"], ("", ""))
-        batch = (SCHEMA_VERSION, kind, places.pipeline, places.table, group["e"], group["b"], topic, topic_id)
+        counts = (group["n"], 0) if kind == "erased" else (0, group["n"])
         offsets = (group["p"], group["first"], group["last"] + 1)
-        yield LedgerRow(*batch, *offsets, *counts, None, at.isoformat(), version, "", at)
+        topic = topics.get(group["e"], ("", ""))
+        rows.append(removed_row(kind, places, (group["e"], group["b"]), topic, offsets, counts, version, at))
+    return rows
 
 
 def _in_kafka(rows: DataFrame, records: DataFrame | None, erasure: Erasure) -> tuple[InKafka, ...]:
@@ -194,7 +190,3 @@ def _remove_samples(session: SparkSession, places: Places, about: str) -> bool:
     with table_lock.alone(session, places.lake, f"{places.root}/.quality"):
         commits.blank_samples(session, places.quality, about)
     return True
-
-
-def _names(places: Places) -> dict[str, str]:
-    return {"pipeline": places.pipeline, "table": places.table}

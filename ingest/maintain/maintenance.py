@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from ingest.delta import writer as commits
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, asked
+from ingest.delta.log_errors import table_missing
 from ingest.maintain.file_sizes import LARGE_BYTES, SMALL_BYTES, FileSizes, file_sizes, removable
-from ingest.maintain.retention import remove, retire
+from ingest.maintain.retention import metadata, remove, retire
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import files_of, is_local
@@ -104,12 +105,7 @@ class Maintenance:
         """Do what is worth doing. Raises InvalidInput TABLE_MISSING, Unreadable, and Spark's own errors."""
         done = Maintained(self.places.name, self.dry_run)
         if not self._log(self.places.target).exists():
-            raise InvalidInput(
-                "TABLE_MISSING",
-                f"there is no Delta table at {self.places.target}.",
-                expected="a table that `ingest run` has created.",
-                remedy=f"run `ingest run {self.places.name}` first, or name the right --lake.",
-            )
+            raise table_missing(self.places.name, self.places.target)
         # The quarantine first: compaction then merges what its retention has left, and the ledger's new file.
         for name in ("quarantine", "target", "ledger", "quality"):
             path = f"{self.places.root}/{name}"
@@ -205,7 +201,7 @@ class Maintenance:
 
     def _metadata(self) -> dict[str, Any]:
         more = {"reason": self.settings.force} if self.settings.force else {}
-        return {"oncelake": 1, "kind": "maintain", "pipeline": self.places.pipeline, "table": self.places.table, **more}
+        return {**metadata(self.places), **more}
 
     def _about(self) -> str:
         return json.dumps(self._metadata())

@@ -68,28 +68,48 @@ def retire(engine: Engine, places: Places, before: datetime, now: datetime, *, o
     moment = before.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     condition = f"state IN ({states}) AND state_changed_at < CAST('{moment}' AS TIMESTAMP) AND {committed}"
     groups = engine.ask(f"{GROUPS}{condition} GROUP BY topic, topic_id, epoch, batch, `partition`", quarantine=At(places.quarantine))
-    at = now.astimezone(UTC).isoformat()
     version = version_of(DeltaLog(files_of(places.lake, engine.session), places.target))
     rows = {}
     for group in groups:
-        batch = (
-            SCHEMA_VERSION,
-            "retention",
-            places.pipeline,
-            places.table,
-            group["epoch"],
-            group["batch"],
-            group["topic"],
-            group["topic_id"],
-        )
-        offsets, counts = (group["p"], group["first"], group["last"] + 1), (0, group["replayed"], 0, group["n"], 0)
-        row = LedgerRow(*batch, *offsets, *counts, None, at, version, "", now)
+        batch, topic = (group["epoch"], group["batch"]), (group["topic"], group["topic_id"])
+        offsets = group["p"], group["first"], group["last"] + 1
+        row = removed_row("retention", places, batch, topic, offsets, (group["replayed"], group["n"]), version, now)
         rows[row.key] = row
     pending = {("retention", row["epoch"], row["batch"], row["p"], row["o"]) for row in _pending(engine, places)}
     for row in ledger_rows(engine, places, "kind = 'retention'") if pending else ():
         if row.key in pending and row.key not in rows:
             rows[row.key] = replace(row, inserted=0, quarantined=0, committed_at=now)
-    return Retired(condition, at, tuple(rows.values())) if rows else None
+    return Retired(condition, name_of(now), tuple(rows.values())) if rows else None
+
+
+def removed_row(
+    kind: str,
+    places: Places,
+    batch: tuple[int, int],
+    topic: tuple[str, str],
+    offsets: tuple[int, int, int],
+    counts: tuple[int, int],
+    version: int,
+    now: datetime,
+) -> LedgerRow:
+    """A ledger row that counts what leaves target or quarantine, by a statement that `name_of(now)` names.
+
+    `batch` is epoch and number, `topic` name and id, `offsets` partition, start and end, `counts` inserted and quarantined. `version` is
+    the target's version at the count.
+    """
+    identity = (SCHEMA_VERSION, kind, places.pipeline, places.table, *batch, *topic)
+    inserted, quarantined = counts
+    return LedgerRow(*identity, *offsets, 0, inserted, 0, quarantined, 0, None, name_of(now), version, "", now)
+
+
+def name_of(now: datetime) -> str:
+    """What links the statement that removes records to the ledger rows that count them."""
+    return now.astimezone(UTC).isoformat()
+
+
+def metadata(places: Places) -> dict[str, object]:
+    """The metadata of every commit of a maintenance or an erasure."""
+    return {"oncelake": 1, "kind": "maintain", "pipeline": places.pipeline, "table": places.table}
 
 
 def _pending(engine: Engine, places: Places) -> list[dict[str, int]]:
@@ -97,10 +117,10 @@ def _pending(engine: Engine, places: Places) -> list[dict[str, int]]:
     return engine.ask(PENDING, ledger=At(places.ledger), quarantine=At(places.quarantine))
 
 
-def remove(session: SparkSession, places: Places, retired: Retired, metadata: dict[str, object]) -> None:
+def remove(session: SparkSession, places: Places, retired: Retired, about: dict[str, object]) -> None:
     """Count the records in the ledger, then delete them."""
-    about = json.dumps({**metadata, "retired_at": retired.at})
-    commits.merge_retired(session, places.ledger, about, [vars(row) for row in retired.rows])
+    text = json.dumps({**about, "retired_at": retired.at})
+    commits.merge_retired(session, places.ledger, text, [vars(row) for row in retired.rows])
     crash_points.at("maintain_counted", 0)
-    commits.delete_retired(session, places.quarantine, about, retired.condition)
+    commits.delete_retired(session, places.quarantine, text, retired.condition)
     crash_points.at("maintain_deleted", 0)

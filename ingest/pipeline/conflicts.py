@@ -28,7 +28,7 @@ def mark_conflicts(
     cannot be compared.
     """
     refused = F.coalesce(F.col("__reason") == CONFLICT, F.lit(False))
-    row = F.struct("_partition", "_offset", F.col(PAYLOAD_HASH).alias("hash"), _of_epochs(epochs).alias("here"))
+    row = F.struct("_partition", "_offset", F.col(PAYLOAD_HASH).alias("hash"), in_epochs(epochs).alias("here"))
     found = _with_row(ranked, contract, target, bounds, F.col("__reason").isNull() | refused, F.when(F.col(PAYLOAD_HASH).isNotNull(), row))
     there = F.col("__there")
     itself = there["here"] & (there["_partition"] == F.col("_partition")) & (there["_offset"] == F.col("_offset"))
@@ -49,7 +49,7 @@ def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange], 
     inside = F.lit(False)
     for each in ranges:
         inside |= (F.col("_partition") == each.partition) & (F.col("_offset") >= each.start) & (F.col("_offset") < each.end)
-    rows = ranked.sparkSession.read.format("delta").load(target).where(inside & _of_epochs(epochs))
+    rows = ranked.sparkSession.read.format("delta").load(target).where(inside & in_epochs(epochs))
     positions = rows.select("_partition", "_offset").distinct().withColumn("__row", F.lit(True))
     found = ranked.join(positions, ["_partition", "_offset"], "left")
     row = F.col("__row").isNotNull() & F.col("__reason").isNotNull()
@@ -57,7 +57,7 @@ def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange], 
     return found.withColumn("__reason", F.when(~row, F.col("__reason"))).drop("__row")
 
 
-def _of_epochs(epochs: Sequence[int]) -> Column:
+def in_epochs(epochs: Sequence[int]) -> Column:
     """Rows of these epochs. There may be tens of thousands, so consecutive epochs are one condition."""
     runs = Intervals.of_offsets(epochs)
     found = F.lit(False)

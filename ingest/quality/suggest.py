@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
 from ingest.delta.delta_log import DeltaLog
+from ingest.delta.log_errors import table_missing
 from ingest.quality import gx
 from ingest.quality.suite import Suite
 from ingest.runtime.errors import InvalidInput
@@ -46,12 +47,7 @@ def suggest_suite(session: SparkSession, contract: Contract, places: Places) -> 
     collects the values of the columns that have few. Of sensitive columns it reads types and nulls, but no values.
     """
     if not DeltaLog(files_of(places.lake, session), places.target).exists():
-        raise InvalidInput(
-            "TABLE_MISSING",
-            f"there is no Delta table at {places.target}.",
-            expected="a table with rows to profile.",
-            remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
-        )
+        raise table_missing(contract.name, places.target, "a table with rows to profile.")
     hidden = Suite(contract, "", "", ()).sensitive
     frame = session.read.format("delta").load(places.target)
     there = {name.lower() for name in frame.columns}  # `ingest apply` adds columns that are new in the contract

@@ -20,6 +20,7 @@ from ingest.contract.sql_type import ddl
 from ingest.delta import writer as commits
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, asked, engine_for
+from ingest.delta.log_errors import table_missing
 from ingest.ledger.batch_history import batch_history
 from ingest.pipeline import table_lock
 from ingest.quality import audited_version, gx, pages
@@ -28,7 +29,6 @@ from ingest.quality.control_total import TotalLine, Totals, control_totals, line
 from ingest.quality.scope import Last, Scope, Slice, decide
 from ingest.quality.suite import Expected, Suite
 from ingest.quality.validation_result import SCHEMA_VERSION, QualityRow, all_scrubbed, as_columns, passed
-from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import files_of, is_local
 from ingest.runtime.places import Places, pages_folder
 from ingest.verify.count import account
@@ -100,12 +100,7 @@ def check(
     log = DeltaLog(files, places.target)
     state = log.state()
     if state is None:
-        raise InvalidInput(
-            "TABLE_MISSING",
-            f"there is no Delta table at {places.target}.",
-            expected="a table that `ingest run` has created.",
-            remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
-        )
+        raise table_missing(contract.name, places.target)
     last = None if everything else last_run(session, places)
     since = log.since(last.version) if last is not None else []
     scope = decide(last, state.version, state.id, suite.hash, since, contract.name, everything=everything)

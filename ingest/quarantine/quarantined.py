@@ -9,8 +9,8 @@ from typing import Any
 
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine
+from ingest.delta.log_errors import table_missing
 from ingest.quarantine.selection import Selection
-from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 
@@ -44,12 +44,7 @@ def records(engine: Engine, places: Places, selection: Selection, limit: int | N
 
 def _table(engine: Engine, places: Places) -> At:
     if not DeltaLog(files_of(places.lake, engine.session), places.quarantine).exists():
-        raise InvalidInput(
-            "TABLE_MISSING",
-            f"there is no Delta table at {places.quarantine}.",
-            expected="a quarantine that `ingest run` has created.",
-            remedy=f"run `ingest run {places.name}` first, or name the right --lake.",
-        )
+        raise table_missing(places.name, places.quarantine, "a quarantine that `ingest run` has created.")
     return At(places.quarantine)
 
 

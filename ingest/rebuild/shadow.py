@@ -18,16 +18,17 @@ from ingest.delta.batch_commit import BatchCommit, Counts
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import asked
-from ingest.kafka.intervals import Intervals
+from ingest.delta.log_errors import table_missing
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.batch_history import batch_history
 from ingest.pipeline.batch_counts import count_batch, kept
+from ingest.pipeline.conflicts import in_epochs
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.recovery.state_reader import read_start_state
-from ingest.runtime.errors import InvalidInput, Refused
+from ingest.runtime.errors import Refused
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 
@@ -73,10 +74,7 @@ def only_here(session: SparkSession, places: Places, broker: TopicState) -> tupl
     """
     earliest = {partition: first for partition, (first, _) in broker.bounds.items()}
     topics = asked(places.lake, session, lambda engine: batch_history(engine, places)).topics
-    ours = Intervals.of_offsets([epoch for epoch, topic_id in topics.items() if topic_id == broker.topic.id])
-    of_topic = F.lit(False)
-    for first, end in zip(ours.starts.tolist(), ours.ends.tolist(), strict=True):
-        of_topic |= F.col("_epoch").between(first, end - 1)
+    of_topic = in_epochs([epoch for epoch, topic_id in topics.items() if topic_id == broker.topic.id])
     target = session.read.format("delta").load(places.target)
     if other := target.where(~of_topic).count():
         raise Refused(
@@ -152,14 +150,4 @@ def _before(earliest: Mapping[int, int], partition: str, offset: str) -> Column:
 def refuse_missing(session: SparkSession | None, places: Places) -> None:
     """Raises InvalidInput TABLE_MISSING if there is no table to rebuild."""
     if not DeltaLog(files_of(places.lake, session), places.target).exists():
-        raise InvalidInput(
-            "TABLE_MISSING",
-            f"there is no Delta table at {places.target}.",
-            expected="a table that `ingest run` has created.",
-            remedy=f"run `ingest run {places.name}` first, or name the right --lake.",
-        )
-
-
-def exists(session: SparkSession | None, places: Places) -> bool:
-    """Whether the shadow has a target."""
-    return DeltaLog(files_of(places.lake, session), shadow_of(places).target).exists()
+        raise table_missing(places.name, places.target)

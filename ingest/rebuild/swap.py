@@ -25,7 +25,7 @@ from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.batch_history import batch_history
 from ingest.ledger.ledger_reader import ledger_rows
-from ingest.rebuild.shadow import exists, is_begun, shadow_of
+from ingest.rebuild.shadow import is_begun, shadow_of
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.state_reader import read_start_state
@@ -122,7 +122,7 @@ def _copy_ledger(session: SparkSession, places: Places, seek: BatchCommit) -> No
 def _checked(session: SparkSession, contract: Contract, places: Places) -> int:
     """Verify the shadow; returns its first epoch. Raises InvalidInput SHADOW_MISSING and Refused SHADOW_UNBALANCED."""
     shadow = shadow_of(places)
-    if not exists(session, places) or not is_begun(session, places):
+    if not is_begun(session, places):
         raise InvalidInput(
             "SHADOW_MISSING",
             f"there is no complete shadow of {places.name} at {shadow.root}.",

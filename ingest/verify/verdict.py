@@ -13,9 +13,9 @@ from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Snapshot, app_id
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import Engine
+from ingest.delta.log_errors import table_missing
 from ingest.ledger.batch_history import BatchHistory, batch_history
 from ingest.ledger.ledger_row import LedgerRow
-from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 from ingest.verify.against_kafka import Reread
@@ -76,12 +76,7 @@ def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
     missing = [path for path, state in states.items() if state is None]
     before, ledger = states[places.target], states[places.ledger]
     if missing or before is None or ledger is None:
-        raise InvalidInput(
-            "TABLE_MISSING",
-            f"there is no Delta table at {', '.join(missing)}.",
-            expected="a table that `ingest run` has created.",
-            remedy=f"run `ingest run {contract.name}` first, or name the right --lake.",
-        )
+        raise table_missing(contract.name, ", ".join(missing))
     # Commits of a run in the meantime must not look like faults. So each table is read after those that it may be ahead of.
     read = batch_history(engine, places)
     counted = account(engine, places, read)

@@ -11,17 +11,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.protocol.admin import DescribeConfigsRequest
 
-from ingest.kafka import broker_request
 from ingest.kafka.delivery.connection import quiet
 from ingest.kafka.delivery.outgoing import Outgoing
 from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.topic import settings_of
 from ingest.runtime.errors import RunStopped
 
 _RESTORE_STALL_S: Final = 60.0
 _ANSWER_WITHIN_S: Final = 10.0
-_TOPIC: Final = 2  # ConfigResource.Type of Kafka's protocol
 _NONE: Final = object()
 
 
@@ -98,12 +96,8 @@ class States:
 
     def cleanup_policy(self) -> str | None:
         """The changelog's cleanup.policy; None if the broker does not return it (this needs the right to describe its configuration)."""
-        wanted = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=_TOPIC, resource_name=self.changelog, configuration_keys=["cleanup.policy"]
-        )
         with quiet():
-            answer = broker_request.ask(self._kafka, DescribeConfigsRequest(resources=[wanted]), _ANSWER_WITHIN_S)
-        return next((str(each.value) for result in answer.results if result.error_code == 0 for each in result.configs), None)
+            return settings_of(self._kafka, self.changelog, "cleanup.policy", within_s=_ANSWER_WITHIN_S).get("cleanup.policy")
 
     def forget(self, partitions: set[int] | None = None) -> None:
         """Forget the state of revoked partitions, or (None) of all after a failed transaction; the next use restores it."""
