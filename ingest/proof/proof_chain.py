@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ingest.proof.proof_file import digest, proof_of, sha256
+from ingest.proof.proof_file import SCHEMA, proof_of, sha256
+from ingest.proof.went_back import went_back
 from ingest.runtime import numbered_files
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import LocalFiles
 from ingest.verify.balance import Finding
 
-# These counts of the ledger never shrink, in total and in each partition.
-GROWING = ("offsets", "read", "inserted", "duplicate", "quarantined", "gap")
-
 
 @dataclass(frozen=True)
 class ProofFile:
-    """A file as found; `proof` is None if it is no proof in canonical form."""
+    """A file as found; `proof` is None if it is no proof, or was altered."""
 
     path: Path
     number: int
@@ -45,7 +43,9 @@ def chains(place: Path) -> list[Chain]:
     """The chains at a place: a folder with all below it, or a proof file with those before it. Raises InvalidInput PROOF_NOT_FOUND."""
     if place.is_file() and numbered_files.NAME.fullmatch(place.name):
         return [read_chain(place.parent, int(place.stem))]
-    folders = {path.parent for path in place.rglob("*.json") if numbered_files.NAME.fullmatch(path.name)}
+    numbered = (path for path in place.rglob("*.json") if numbered_files.NAME.fullmatch(path.name) and path.parent.name != "_delta_log")
+    # A lake has other numbered files, such as the history of the audited version. A folder without any proof is no chain.
+    folders = {path.parent for path in numbered if SCHEMA.encode() in path.read_bytes()}
     if not folders:
         raise InvalidInput(
             "PROOF_NOT_FOUND",
@@ -89,8 +89,8 @@ def _findings(folder: Path, files: Sequence[ProofFile]) -> Iterator[Finding]:
 
 def _own(each: ProofFile) -> Iterator[Finding]:
     """What is wrong with a file by itself."""
-    if each.proof is None or each.proof.get("digest") != digest(each.proof):
-        yield Finding("PROOF_ALTERED", f"{each.path} was altered: its content does not match its own digest")
+    if each.proof is None:
+        yield Finding("PROOF_ALTERED", f"{each.path} was altered: its content does not match its own digest, or is no whole proof")
         return
     proof = each.proof
     if proof["number"] != each.number:
@@ -110,42 +110,11 @@ def _chained(before: ProofFile | None, each: ProofFile) -> Iterator[Finding]:
             yield Finding("PROOF_BROKEN", f"{each.path} is the first proof, but names one before it")
         return
     if each.proof["previous"] != before.sha256:
-        if before.proof is not None and before.proof.get("digest") == digest(before.proof):
+        if before.proof is not None:
             yield Finding("PROOF_BROKEN", f"{before.path} is not the file that {each.path.name} goes on from: one of them was replaced")
         return
     if before.proof is not None:
-        yield from (Finding("PROOF_BACK", f"{each.path}: {what}") for what in _went_back(before.proof, each.proof))
-
-
-def _went_back(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    if before["table"] != after["table"]:
-        yield f"it is about {after['table']}, the proof before it about {before['table']}"
-    if after["made_at"] < before["made_at"]:
-        yield f"it was made at {after['made_at']}, before the former one ({before['made_at']})"
-    for name, table in before["tables"].items():
-        if after["tables"][name]["table_id"] != table["table_id"]:
-            yield f"the {name} is another Delta table (id {after['tables'][name]['table_id']}, was {table['table_id']})"
-    if after.get("rebuilt", 0) > before.get("rebuilt", 0):
-        return  # a rebuild begins the counts anew
-    yield from (
-        f"{name} was {before['totals'][name]}, and is {after['totals'][name]}" for name in _shrunk(before["totals"], after["totals"])
-    )
-    now = {(each["topic_id"], each["partition"]): each for each in after["partitions"]}
-    for former in before["partitions"]:
-        where = f"partition {former['partition']} of topic id {former['topic_id']}"
-        new = now.get((former["topic_id"], former["partition"]))
-        if new is None:
-            yield f"{where} is no longer covered"
-            continue
-        if new["start"] > former["start"] or new["end"] < former["end"]:
-            yield f"{where} covered [{former['start']}, {former['end']}), and covers [{new['start']}, {new['end']})"
-        if new["next"] < former["next"] and after["seeks"] <= before["seeks"]:
-            yield f"{where} had been read up to {former['next']}, is at {new['next']}, and no seek says so"
-        yield from (f"{where}: {name} was {former[name]}, and is {new[name]}" for name in _shrunk(former, new))
-
-
-def _shrunk(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    return [name for name in GROWING if after[name] < before[name]]
+        yield from (Finding("PROOF_BACK", f"{each.path}: {what}") for what in went_back(before.proof, each.proof))
 
 
 def _sum(parts: Mapping[str, int]) -> int:

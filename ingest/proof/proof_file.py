@@ -19,10 +19,12 @@ from ingest.contract.definition import Contract
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine
 from ingest.ledger.ledger_row import LedgerRow
+from ingest.proof.went_back import went_back
 from ingest.quality.audited_version import audit_state
 from ingest.quality.control_total import control_totals, grand_totals
 from ingest.runtime import numbered_files
 from ingest.runtime.canonical_json import canonical_json
+from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import LocalFiles, files_of
 from ingest.runtime.places import Places
 from ingest.verify.count import TableRows
@@ -37,7 +39,7 @@ FROM {quality} GROUP BY run_id, run_at ORDER BY run_at DESC LIMIT 1"""
 
 
 def content(engine: Engine, contract: Contract, places: Places, seen: Verified) -> dict[str, Any]:
-    """What a proof says of a verified table; `write_proof` adds number and hashes. Raises Unreadable."""
+    """What a proof says of a verified table; `write_proof` adds number, time and hashes. Raises Unreadable."""
     files = files_of(places.lake, engine.session)
     totals = control_totals(engine, contract, At(places.target, seen.tables["target"].version))
     kafka = asdict(seen.kafka) if seen.kafka else None
@@ -46,7 +48,6 @@ def content(engine: Engine, contract: Contract, places: Places, seen: Verified) 
     return {
         "schema": SCHEMA,
         "table": places.name,
-        "made_at": _utc(datetime.now(UTC)),
         "ok": not seen.findings,
         "tool_version": __version__,
         "contract_hash": contract.hash,
@@ -86,19 +87,35 @@ def partitions(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
 
 
 def write_proof(folder: Path, given: Mapping[str, Any]) -> tuple[Path, str]:
-    """Write the next proof of a chain; returns its path and the SHA-256 of its bytes. Two at once get two numbers."""
+    """Write the next proof of a chain; returns its path and the SHA-256 of its bytes. Two at once get two numbers.
+
+    Raises InvalidInput PROOF_OVERTAKEN rather than write a proof that would break the chain: the verification behind `given` may have
+    begun before that of the newest proof, and have taken longer.
+    """
     files = LocalFiles()
     written = b""
 
     def next_proof(number: int, former: bytes) -> bytes:
         nonlocal written
-        proof = {**given, "number": number, "previous": sha256(former) if former else None}
+        proof = {**given, "made_at": _utc(datetime.now(UTC)), "number": number, "previous": sha256(former) if former else None}
+        if (before := proof_of(former)) is not None and (back := next(went_back(before, proof), None)) is not None:
+            raise _overtaken(numbered_files.path_of(str(folder), number - 1), back)
         written = canonical_json({**proof, "digest": digest(proof)}).encode()
         return written
 
     number = numbered_files.append(files, str(folder), next_proof)
     assert number is not None
     return Path(numbered_files.path_of(str(folder), number)), sha256(written)
+
+
+def _overtaken(former: str, back: str) -> InvalidInput:
+    return InvalidInput(
+        "PROOF_OVERTAKEN",
+        f"this proof would not go on from {former}: {back}.",
+        expected="a verification that began after the newest proof, of the same tables.",
+        remedy="another proof was made meanwhile: run again. If it stays, the table was recreated or restored: move the folder of its "
+        "proofs away, and the next proof begins a new chain.",
+    )
 
 
 def digest(proof: Mapping[str, Any]) -> str:
@@ -127,9 +144,15 @@ def _utc(moment: datetime) -> str:
 
 
 def proof_of(data: bytes) -> dict[str, Any] | None:
-    """The content of a proof file; None if it is none, or not in canonical form."""
+    """The content of a proof file; None if it is none, was altered, or lacks a key that a check needs."""
     try:
-        proof = json.loads(data)
-        return proof if proof["schema"] == SCHEMA and canonical_json(proof).encode() == data else None
-    except (ValueError, KeyError, TypeError):
+        proof: dict[str, Any] = json.loads(data)
+        if proof["schema"] != SCHEMA or canonical_json(proof).encode() != data or proof["digest"] != digest(proof):
+            return None
+        datetime.fromisoformat(proof["made_at"])
+        for rows in (proof["rows"]["target"], *proof["rows"].values()):
+            sum((rows["found"], rows["put"], *rows["more"].values(), *rows["less"].values()))
+        list(went_back(proof, proof))  # it reads all keys that the check of the next proof reads
+        return proof if {"number", "previous", "ok", "findings", "seeks"} <= proof.keys() else None
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -217,3 +217,37 @@ def test_two_proofs_at_once_take_two_numbers_and_the_chain_holds(lake: Lake) -> 
     assert sorted(path.name for path, _ in written) == [f"{number:06}.json" for number in range(1, 13)]
     assert all(sha256(path.read_bytes()) == hash for path, hash in written)
     assert found(folder_of(lake)) == []
+
+
+def test_a_proof_of_an_earlier_verification_is_not_written_after_that_of_a_later_one(lake: Lake) -> None:
+    lake.batch(0, 10, range(10))
+    early = content(ENGINE, CONTRACT, lake.places, lake.verified())
+    lake.batch(10, 20, range(10, 20))
+    proven(lake)
+    with pytest.raises(InvalidInput, match=r"PROOF_OVERTAKEN.*000001\.json: .*run again"):
+        write_proof(folder_of(lake), early)
+    proven(lake)
+    assert found(folder_of(lake)) == [] and len(read_chain(folder_of(lake)).files) == 2
+
+
+def test_a_damaged_newest_proof_does_not_stop_the_next_one(lake: Lake) -> None:
+    lake.batch(0, 10, range(10))
+    proven(lake).write_bytes(b"{}")
+    proven(lake)
+    assert found(folder_of(lake)) == ["PROOF_ALTERED 000001.json"]
+
+
+@pytest.mark.parametrize("key", ["made_at", "number", "ok", "findings", "rows", "tables", "totals", "partitions", "seeks", "table"])
+def test_a_proof_without_a_key_that_a_check_needs_counts_as_altered(lake: Lake, key: str) -> None:
+    lake.batch(0, 10, range(10))
+    rewrite(proven(lake), lambda proof: proof.pop(key))
+    assert found(folder_of(lake)) == ["PROOF_ALTERED 000001.json"]
+
+
+def test_other_numbered_files_of_a_lake_are_no_proofs(lake: Lake) -> None:
+    lake.batch(0, 10, range(10))
+    path = proven(lake)
+    audited = Path(lake.places.audited)
+    audited.mkdir()
+    (audited / path.name).write_text('{"schema": "oncelake/audited/1"}')
+    assert [chain.folder for chain in chains(Path(lake.places.lake))] == [folder_of(lake)]
