@@ -163,9 +163,24 @@ def test_every_command_and_option_in_a_sentence_exists(page: Path) -> None:
             command, _ = command_of([word for word in words[1:] if not word.startswith("-")][:2])
             assert command is not None, text
             missing = {word for word in words if word.startswith("--")} - options_of(command)
+            missing |= set(too_many(text))
         else:
             missing = {word for word in words[:1] if re.match(r"--[a-z]", word)} - known - OTHER_OPTIONS
         assert not missing, f"{text}: {missing}"
+
+
+def too_many(text: str) -> list[str]:
+    """The words of a command in a sentence that are neither options nor arguments which it takes."""
+    command, rest = command_of(shlex.split(re.split(r"\\?\|", text)[0])[1:])
+    if command is None or hasattr(command, "commands"):  # a group is named, not one of its commands
+        return []
+    return list(command.make_context("ingest", rest, resilient_parsing=True).args)
+
+
+def test_an_argument_that_a_command_does_not_take_is_noticed_in_a_sentence() -> None:
+    assert too_many("ingest transactions orders") == ["orders"]
+    assert too_many("ingest seek orders more --to table") == ["more"]
+    assert too_many("ingest transactions --abort ID") == too_many("ingest status orders payments") == too_many("ingest quarantine") == []
 
 
 def every(command: Any) -> Iterator[Any]:
