@@ -22,7 +22,10 @@ app.add_typer(broker)
 
 @broker.command()
 def start(data: Data = DATA_DEFAULT, port: Port = PORT_DEFAULT, as_json: Json = False) -> None:
-    """Start the broker in the background and wait until it answers. A running broker is left as it is."""
+    """Start the broker in the background and wait until it answers. A running broker is left as it is.
+
+    Example: ingest broker start --port 9092
+    """
     from ingest.lab.broker.embedded_broker import Broker
 
     node = Broker(data, port=port, die_with_parent=False)
@@ -40,7 +43,10 @@ def start(data: Data = DATA_DEFAULT, port: Port = PORT_DEFAULT, as_json: Json = 
 
 @broker.command()
 def stop(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
-    """Stop the broker. Its topics stay in the data folder."""
+    """Stop the broker. Its topics stay in the data folder.
+
+    Example: ingest broker stop
+    """
     from ingest.lab.broker.embedded_broker import Broker
 
     stopped = Broker(data).stop()
@@ -52,7 +58,10 @@ def stop(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
 
 @broker.command()
 def status(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
-    """Show whether the broker runs and answers. Exit 1: it does not."""
+    """Show whether the broker runs and answers. Exit 1: it does not.
+
+    Example: ingest broker status --json
+    """
     from ingest.lab.broker.broker_probe import answers
     from ingest.lab.broker.embedded_broker import Broker
 

@@ -45,6 +45,8 @@ def chaos(
 ) -> None:
     """Inject random faults into a real run and judge the result. It has an embedded broker, a producer
     and a scratch lake of its own. Exit 1: findings.
+
+    Example: ingest chaos orders --minutes 10 --seed 7
     """
     from ingest.contract.definition import load_contracts
     from ingest.lab.chaos.chaos_run import Options, run

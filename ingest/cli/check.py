@@ -39,7 +39,10 @@ def check(
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Validate tables with their Great Expectations suites. Exit 1: a critical expectation failed, or a control total differs."""
+    """Validate tables with their Great Expectations suites. Exit 1: a critical expectation failed, or a control total differs.
+
+    Example: ingest check orders --all
+    """
     from ingest.contract.definition import load_contracts
     from ingest.quality.suite import load_suites
     from ingest.runtime import spark
@@ -127,7 +130,10 @@ def suggest(
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
     master: o.Master = o.MASTER_DEFAULT,
 ) -> None:
-    """Write a first expectation suite from a table's rows. Review and prune it."""
+    """Write a first expectation suite from a table's rows. Review and prune it.
+
+    Example: ingest suggest orders --stdout
+    """
     from ingest.contract.definition import load_contracts
     from ingest.quality.suggest import refuse_existing, suggest_suite
     from ingest.runtime import spark

@@ -41,7 +41,7 @@ def compare(
 ) -> None:
     """Compare two Delta tables: rows only here, only there, and differing ones. Exit 1: they differ.
 
-    Example: ingest compare orders lake/shop/orders/shadow --ignore updated_at
+    Example: ingest compare orders lake/rebuild-shadow/shop/orders/target --ignore updated_at
     """
     from ingest.audit.compared_columns import choose
     from ingest.audit.table_difference import compare as run

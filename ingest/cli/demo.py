@@ -42,6 +42,8 @@ def demo(
 ) -> None:
     """Kill this pipeline and one written by hand, and count both tables. It deletes their checkpoints, too.
     Exit 1: not exactly once.
+
+    Example: ingest demo payments --seed 7
     """
     from ingest.lab.demo.story import Story
 

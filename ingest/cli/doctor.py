@@ -25,6 +25,8 @@ def doctor(
 ) -> None:
     """Check Python, Java, jars, disk, folders, contracts and the broker. Exit 4: the environment needs a
     change; exit 2: a contract is wrong.
+
+    Example: ingest doctor --bootstrap-servers broker1:9092
     """
     from ingest.pipeline.environment import examine, exit_code
 
@@ -43,7 +45,10 @@ def doctor(
 
 @app.command()
 def jars(quiet: Quiet = False, as_json: o.Json = False) -> None:
-    """Download the pinned Java libraries, or check their SHA-256 sums."""
+    """Download the pinned Java libraries, or check their SHA-256 sums.
+
+    Example: ingest jars --quiet
+    """
     from ingest.runtime import class_archive
     from ingest.runtime.jars import JarSet, cache_folder, discard_damaged, ensure
 

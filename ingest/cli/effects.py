@@ -49,7 +49,10 @@ app.add_typer(effects)
 
 @effects.command()
 def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
-    """Count each effect's calls by state, with the age of the oldest open one."""
+    """Count each effect's calls by state, with the age of the oldest open one.
+
+    Example: ingest effects status --json
+    """
     from ingest.database import schema
     from ingest.effects.effect_report import status as status_of
     from ingest.runtime.printable import aligned
@@ -80,7 +83,10 @@ def list_calls(
     database_url: o.DatabaseUrl = o.DATABASE_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """List calls with their state, the API's reference and the last reason."""
+    """List calls with their state, the API's reference and the last reason.
+
+    Example: ingest effects list charge --state held
+    """
     from ingest.database import schema
     from ingest.effects.effect_report import calls
     from ingest.effects.effect_row import State
@@ -91,7 +97,10 @@ def list_calls(
 
 @effects.command()
 def history(effect: Effect, event_id: EventId, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
-    """Show each state that a call has been in, with the worker or person, the reason and the time."""
+    """Show each state that a call has been in, with the worker or person, the reason and the time.
+
+    Example: ingest effects history charge order-17
+    """
     from ingest.database import schema
     from ingest.effects.effect_report import history as history_of
 

@@ -32,6 +32,8 @@ def log(
 ) -> None:
     """Show record batches, transaction markers and gaps of a topic. Each transaction is committed, aborted or
     open.
+
+    Example: ingest log shop.orders --partition 0 --from 1200
     """
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.log.fetch import TopicReader

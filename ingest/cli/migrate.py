@@ -13,7 +13,10 @@ app.add_typer(database)
 
 @database.command()
 def migrate(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
-    """Create the tables, or update those of an earlier version, in one transaction. The application's tables stay unchanged."""
+    """Create the tables, or update those of an earlier version, in one transaction. The application's tables stay unchanged.
+
+    Example: ingest database migrate --database-url postgresql://app@db1:5432/shop
+    """
     from ingest.database import schema
     from ingest.database.database import connect
 
@@ -28,7 +31,10 @@ def migrate(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = 
 
 @database.command()
 def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
-    """Check that the tables are complete and unchanged. Exit 3: they are not, and the error says why."""
+    """Check that the tables are complete and unchanged. Exit 3: they are not, and the error says why.
+
+    Example: ingest database status --json
+    """
     from ingest.database import schema
 
     engine = schema.checked(database_url)

@@ -63,7 +63,10 @@ def relay(
 
 @outbox.command()
 def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
-    """Show the backlog, the age of its oldest event, the rate of the last minute, and parked events."""
+    """Show the backlog, the age of its oldest event, the rate of the last minute, and parked events.
+
+    Example: ingest outbox status --json
+    """
     from ingest.database import schema
     from ingest.outbox.unpublished import backlog, parked
 
@@ -83,7 +86,10 @@ def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = F
 
 @outbox.command()
 def retry(event_ids: EventIds = None, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
-    """Let the relay try parked events again."""
+    """Let the relay try parked events again.
+
+    Example: ingest outbox retry order-17
+    """
     from ingest.database import schema
     from ingest.outbox.unpublished import retry as retry_parked
 
@@ -97,7 +103,10 @@ def retry(event_ids: EventIds = None, database_url: o.DatabaseUrl = o.DATABASE_D
 
 @outbox.command()
 def purge(older_than_days: Days = 7.0, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
-    """Delete old published events, 5,000 in a transaction. Unpublished and parked events are never deleted."""
+    """Delete old published events, 5,000 in a transaction. Unpublished and parked events are never deleted.
+
+    Example: ingest outbox purge --older-than-days 30
+    """
     from ingest.database import schema
     from ingest.outbox.unpublished import purge as purge_published
 

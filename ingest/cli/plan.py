@@ -56,7 +56,10 @@ def apply(
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Change tables in place to match their contracts. A contract that needs a new table is refused (exit 3)."""
+    """Change tables in place to match their contracts. A contract that needs a new table is refused (exit 3).
+
+    Example: ingest apply orders
+    """
     from ingest.contract.definition import load_contracts
     from ingest.pipeline import table_lock
     from ingest.pipeline.alter import alter

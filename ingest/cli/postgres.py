@@ -22,7 +22,10 @@ app.add_typer(postgres)
 
 @postgres.command()
 def start(data: Data = DATA_DEFAULT, port: Port = PORT_DEFAULT, as_json: Json = False) -> None:
-    """Start the server in the background and wait until it answers. A running server is left as it is."""
+    """Start the server in the background and wait until it answers. A running server is left as it is.
+
+    Example: ingest postgres start --port 5432
+    """
     from ingest.lab.embedded_postgres import Postgres
 
     server = Postgres(data, port=port, die_with_parent=False)
@@ -37,7 +40,10 @@ def start(data: Data = DATA_DEFAULT, port: Port = PORT_DEFAULT, as_json: Json = 
 
 @postgres.command()
 def stop(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
-    """Stop the server. Its data stays in the folder."""
+    """Stop the server. Its data stays in the folder.
+
+    Example: ingest postgres stop
+    """
     from ingest.lab.embedded_postgres import Postgres
 
     stopped = Postgres(data).stop()
@@ -49,7 +55,10 @@ def stop(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
 
 @postgres.command()
 def status(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
-    """Show whether the server runs and answers. Exit 1: it does not."""
+    """Show whether the server runs and answers. Exit 1: it does not.
+
+    Example: ingest postgres status --json
+    """
     from ingest.lab.embedded_postgres import Postgres
 
     server = Postgres(data)

@@ -180,7 +180,7 @@ def replay(
 
     No event id is added twice. Conflicting duplicates are replayed only if --reason names them. Stop the table's run first.
 
-    Example: ingest quarantine replay orders --reason bad_type --dry-run
+    Example: ingest quarantine replay orders --reason wrong_type --dry-run
     """
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import current_state

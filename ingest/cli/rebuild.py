@@ -41,7 +41,7 @@ def rebuild(
     The shadow is filled from Kafka, and from what the old tables alone hold. --swap puts it in the table's place.
     The table's run may go on until the swap. A second `ingest rebuild` reads on in the same shadow.
 
-    Example: ingest rebuild orders, then ingest compare, then ingest rebuild orders --swap
+    Example, after ingest compare: ingest rebuild orders --swap
     """
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions

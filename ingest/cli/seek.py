@@ -44,7 +44,10 @@ def seek(
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Choose the offsets from which the next run reads. No event id that the table has is added again."""
+    """Choose the offsets from which the next run reads. No event id that the table has is added again.
+
+    Example: ingest seek orders --to table --dry-run
+    """
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import current_state, describe

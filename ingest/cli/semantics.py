@@ -34,6 +34,8 @@ def semantics(
 ) -> None:
     """Compare delivery modes under the same faults and load. It uses an embedded broker. Exit 1: a mode broke
     its promise.
+
+    Example: ingest semantics --quick --html semantics.html
     """
     from ingest.lab.delivery_modes import comparison as trials
     from ingest.lab.delivery_modes.mode_table import tables

@@ -74,7 +74,10 @@ def run(
 def status(
     database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT, as_json: o.Json = False
 ) -> None:
-    """Show next offset, lag, owner, stored events, duplicates and dead letters of each sink and partition."""
+    """Show next offset, lag, owner, stored events, duplicates and dead letters of each sink and partition.
+
+    Example: ingest sink status --json
+    """
     from ingest.database import schema
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.sink.sink_status import statuses
@@ -100,7 +103,10 @@ def status(
 
 @sink.command()
 def dead(name: SinkName = None, limit: Limit = 100, database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = False) -> None:
-    """List dead letters: position, event id, error and time. Their bytes are in the table oncelake_dead_letter."""
+    """List dead letters: position, event id, error and time. Their bytes are in the table oncelake_dead_letter.
+
+    Example: ingest sink dead payments --limit 10
+    """
     from ingest.database import schema
     from ingest.sink.sink_status import dead_letters
 

@@ -68,6 +68,8 @@ def sql(
 ) -> None:
     """Query the project's tables in SQL, without Spark. Tables: <table>, <table>__audited, <table>__quarantine,
     <table>__ledger and <table>__quality. Statements only read.
+
+    Example: ingest sql 'SELECT count(*) FROM orders' --at 2026-11-21T08:00Z
     """
     from ingest.cli.progress import unread
     from ingest.contract.definition import load_contracts

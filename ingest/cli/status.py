@@ -28,7 +28,10 @@ def status(
     bootstrap_servers: o.BootstrapServers = o.BOOTSTRAP_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Show epoch, newest batch and lag per table, and what a start would do. Exit 3: a start would be refused."""
+    """Show epoch, newest batch and lag per table, and what a start would do. Exit 3: a start would be refused.
+
+    Example: ingest status orders --json
+    """
     found = _found(context.obj, project, tables or [], lake, checkpoints, bootstrap_servers)
     refused = [each for each in found if each.refusal is not None and each.next == "refuse"]
     print_verdict("status", found, {}, ok=not refused, as_json=as_json, as_row=dataclasses.asdict, show=print_status)

@@ -30,6 +30,8 @@ def trace(
 ) -> None:
     """Show where an event id was seen, from the outbox to the lake. Also in Kafka, database sinks, API calls with
     their history, dead letters and quarantine. Exit 1: nowhere.
+
+    Example: ingest trace order-17 --scan shop.orders
     """
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions

@@ -29,6 +29,8 @@ def transactions(
 ) -> None:
     """List transactional ids, and end a hanging transaction. Shows state, age and partitions, and which open
     transaction holds back the last stable offset.
+
+    Example: ingest transactions --open
     """
     from ingest.kafka import open_transactions as held
     from ingest.kafka.broker_request import quiet
