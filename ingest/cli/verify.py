@@ -120,7 +120,7 @@ def verify_tables(
             try:
                 engine, seen = proven(contract, places)
                 if bootstrap_servers is not None:
-                    again = reread(engine, session, contract, places, kafka, topics[contract.name], seen.rows, seen.retired)
+                    again = reread(engine, session, contract, places, kafka, topics[contract.name], seen.rows, seen.topics, seen.retired)
                     seen = dataclasses.replace(seen, kafka=again, findings=(*seen.findings, *again.findings))
                 found.append(then(engine, contract, places, seen))
             except IngestError as error:
@@ -150,7 +150,7 @@ def print_kafka(reread: Reread) -> None:
 
 def as_row(verified: Verified) -> dict[str, Any]:
     """The table's entry in the JSON document, without the rows of its ledger."""
-    shown = {key: value for key, value in dataclasses.asdict(verified).items() if key not in ("rows", "retired")}
+    shown = {key: value for key, value in dataclasses.asdict(verified).items() if key not in ("rows", "retired", "topics")}
     return {**shown, "balanced": not verified.findings}
 
 
@@ -165,6 +165,8 @@ def print_balance(verified: Verified) -> None:
     print(f"  quarantine  {_sum('quarantined', verified.quarantine)}")
     if verified.kafka is not None:
         print_kafka(verified.kafka)
+    if verified.rebuilt:
+        print(f"  counted from epoch {verified.rebuilt} on: a rebuild replaced all earlier rows, and what was wrong with them is history")
     for commit in verified.deletes:
         print(f"  removed     {commit.rows:>14,} by DELETE, version {commit.version} of the {commit.table}")
     for each in verified.uncommitted:

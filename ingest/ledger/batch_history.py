@@ -39,7 +39,8 @@ class BatchHistory:
     """The ledger's rows by kind, completed from the target's log up to `version`, which may be ahead of the ledger.
 
     Batches that a RESTORE reverted are included; those before a rebuild are not. `commits` are the batches and seeks in the log; `late` are
-    its batches that the ledger lacks. `retired` count what `ingest maintain` and `ingest erase` removed.
+    its batches that the ledger lacks. `retired` count what `ingest maintain` and `ingest erase` removed. `former_gaps` were accepted before
+    the newest rebuild.
     """
 
     version: int
@@ -50,6 +51,7 @@ class BatchHistory:
     commits: Mapping[BatchId, tuple[Commit, BatchCommit]]
     late: frozenset[BatchId]
     retired: tuple[LedgerRow, ...] = ()
+    former_gaps: tuple[LedgerRow, ...] = ()
 
     def retired_since(self, version: int) -> Counter[tuple[int, int, int]]:
         """How many quarantined records retention removed after this version of the target, by epoch, batch and partition."""
@@ -161,6 +163,7 @@ def batch_history(engine: Engine, places: Places, version: int | None = None) ->
         kept = with_existing_rows(engine, places, commits[id][1], kept) if commits[id][1].why == "seek" else kept
     # A rebuild replaced the rows of all earlier epochs, so their batches are history.
     since = max((epoch for row in kept if (epoch := rebuilt_since(row.why)) is not None), default=0)
+    former_gaps = tuple(row for row in kept if row.epoch < since and row.kind == "gap_accepted")
     kept = [row for row in kept if row.epoch >= since]
     commits = {id: commit for id, commit in commits.items() if id.epoch >= since}
     late = frozenset(id for id in missing if id in commits and commits[id][1].kind == "batch")
@@ -168,7 +171,8 @@ def batch_history(engine: Engine, places: Places, version: int | None = None) ->
     def of(*kinds: str) -> tuple[LedgerRow, ...]:
         return tuple(row for row in kept if row.kind in kinds)
 
-    return BatchHistory(version, of("batch"), of("epoch"), of("gap_accepted"), of("replay"), commits, late, of("retention", "erased"))
+    retired = of("retention", "erased")
+    return BatchHistory(version, of("batch"), of("epoch"), of("gap_accepted"), of("replay"), commits, late, retired, former_gaps)
 
 
 def with_existing_rows(engine: Engine, places: Places, seek: BatchCommit, rows: list[LedgerRow]) -> list[LedgerRow]:

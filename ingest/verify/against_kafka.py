@@ -66,18 +66,19 @@ def against_kafka(
     kafka: KafkaOptions,
     topic: Topic,
     rows: Sequence[LedgerRow],
+    topics: Mapping[int, str],
     retired: Sequence[LedgerRow] = (),
 ) -> Reread:
     """Compare ledger and tables with the topic, which a plain consumer reads at the level of record batches.
 
-    `rows` are the ledger rows of kind `batch`, `retired` those of kind `retention`. Rows of another topic id are unverifiable. `session` is
-    called only if records must be decoded, because they are in neither table. Raises the InvalidEnvironment errors of TopicReader and
+    `rows` are the ledger rows of kind `batch`, `retired` those of kind `retention` and `erased`. `topics` has the topic id of each epoch,
+    also of one that has only replayed. Rows of another topic id are unverifiable. `session` is called only if records must be decoded, because they are in neither table. Raises the InvalidEnvironment errors of TopicReader and
     `scan`, and Unreadable.
     """
     here = [row for row in rows if row.topic_id == topic.id and row.end_offset > row.start_offset]
     retired = [row for row in retired if row.topic_id == topic.id]
     foreign = sum(row.end_offset - row.start_offset for row in rows if row.topic_id != topic.id)
-    rows_of_topic = in_target({row.epoch: row.topic_id for row in rows}, topic.id)
+    rows_of_topic = in_target(topics, topic.id)
     tables = (places.target, TARGET, rows_of_topic), (places.quarantine, QUARANTINE, in_quarantine(topic.id))
     target_positions, quarantine_positions = (positions(engine, At(path), columns, where) for path, columns, where in tables)
     logs = [DeltaLog(files_of(places.lake, engine.session), path) for path, _, _ in tables]
@@ -90,6 +91,7 @@ def against_kafka(
     with TopicReader(kafka, topic.name) as reader:
         for partition in sorted({row.partition for row in here}):
             of_partition = [row for row in here if row.partition == partition]
+            removals = [row for row in retired if row.partition == partition]
             start, end = min(row.start_offset for row in of_partition), max(row.end_offset for row in of_partition)
             classification = classify(
                 scan(reader, partition, start, end),
@@ -99,11 +101,11 @@ def against_kafka(
                 isolation="read_committed" if contract.source.isolation_level == "read_committed" else "read_uncommitted",
                 contract_hash=contract.hash,
                 removed=gone.get(partition, _none()),
-                retired=retired,
+                retired=removals,
             )
             classifications.append(classification)
             findings += classification.findings
-            findings += _lost(session, contract, topic, reader, classification, places.target, deleted, of_partition, retired)
+            findings += _lost(session, contract, topic, reader, classification, places.target, deleted, of_partition, removals)
     gaps: dict[str, int] = {}
     for classification in classifications:
         for kind, offsets in classification.gaps:
@@ -170,11 +172,7 @@ def _lost(
     shown = 0
     # Of a record that retention or an erasure removed, only the range and the number are known. A record of retention was not a row, so it
     # must still be refused.
-    left = [
-        [row.start_offset, row.end_offset, row.nowhere, row.kind == "erased"]
-        for row in retired
-        if row.partition == classification.partition
-    ]
+    left = [[row.start_offset, row.end_offset, row.nowhere, row.kind == "erased"] for row in retired]
     for begin in range(0, len(offsets), CHUNK):
         found = records_at(reader, classification.partition, offsets[begin : begin + CHUNK])
         records = [

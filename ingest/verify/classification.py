@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -145,19 +146,37 @@ def _duplicates(
     """Compare the records in neither table with the duplicates of each row.
 
     Two more kinds of records may have been duplicates: `unknown` offsets without a row, and records that another batch, which read the same
-    offsets, put into target or quarantine. A record that retention removed is in neither table either, and was no duplicate.
+    offsets, put into target or quarantine. A record that retention or an erasure removed is in neither table either, and was no duplicate.
     """
-    gone: Counter[tuple[int, int, int]] = Counter()
-    for each in retired:
-        gone[each.epoch, each.batch, each.partition] += each.nowhere
-    for row, here, open_ in zip(rows, _of_each(rows, elsewhere), _of_each(rows, unknown), strict=True):
-        if here > row.duplicate + gone[row.epoch, row.batch, row.partition]:
+    for row, here, open_, gone in zip(
+        rows, _of_each(rows, elsewhere), _of_each(rows, unknown), _removed_of_each(rows, retired), strict=True
+    ):
+        if here > row.duplicate + gone:
             where = _shown(elsewhere.clip(row.start_offset, row.end_offset))
             what = f"{here} records are in neither target nor quarantine, but the ledger counts {row.duplicate} duplicates: {where}"
             yield finding("RECORD_LOST", row, what)
         elif row.duplicate > here + open_ and row.duplicate > here + open_ + _placed_by_others(row, rows):
             what = f"the ledger counts {row.duplicate} duplicates, but only {here + open_} records are in neither target nor quarantine"
             yield finding("DUPLICATE_DIFFERS", row, what)
+
+
+def _removed_of_each(rows: Sequence[LedgerRow], retired: Sequence[LedgerRow]) -> list[int]:
+    """How many removed records lie in each row's range, in the order of `rows`.
+
+    By range and not by batch: a batch that read the offsets earlier lacks these records, too. The count of a removal that overlaps the range
+    only in part counts in full.
+    """
+    starts = sorted((each.start_offset, each.nowhere) for each in retired)
+    ends = sorted((each.end_offset, each.nowhere) for each in retired)
+
+    def below(removals: list[tuple[int, int]], bounds: list[int], side: Literal["left", "right"]) -> Offsets:
+        sums = np.concatenate(([0], np.cumsum([number for _, number in removals], dtype=np.int64)))
+        return sums[np.searchsorted(np.array([at for at, _ in removals], dtype=np.int64), np.array(bounds, dtype=np.int64), side)]
+
+    begun = below(starts, [row.end_offset for row in rows], "left")
+    ended = below(ends, [row.start_offset for row in rows], "right")
+    counted: list[int] = (begun - ended).tolist()
+    return counted
 
 
 def _placed_by_others(row: LedgerRow, rows: Sequence[LedgerRow]) -> int:

@@ -6,7 +6,7 @@ It counts rows instead of adding up the ledger's own numbers, and writes nothing
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
@@ -14,6 +14,7 @@ from ingest.delta.batch_commit import FIRST_BATCH, BatchId, Snapshot, app_id
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import Engine
 from ingest.delta.log_errors import table_missing
+from ingest.kafka.intervals import Intervals
 from ingest.ledger.batch_history import BatchHistory, batch_history
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.runtime.files import files_of
@@ -44,7 +45,8 @@ class Verified:
     `deletes` are the DELETE commits that removed rows. `pending` are the offsets that the newest epoch has yet to read again,
     `gaps_accepted` the offsets that seeks left out, both as (partition, start, end). `unledgered_batches` counts the batches that only the
     target's log has. `rows` are the ledger rows of all batches, `retired` those that count what retention and erasures removed. `rebuilt`
-    is the first epoch of the newest rebuild (0: none); everything else is about the epochs from there on.
+    is the first epoch of the newest rebuild (0: none); everything else is about the epochs from there on, but for the gaps that were accepted
+    earlier and that the rebuild did not read either. `topics` has the topic id of each epoch.
     """
 
     table: str
@@ -64,6 +66,7 @@ class Verified:
     kafka: Reread | None = None
     retired: tuple[LedgerRow, ...] = ()
     rebuilt: int = 0
+    topics: Mapping[int, str] = field(default_factory=dict)
 
 
 def verify(engine: Engine, contract: Contract, places: Places) -> Verified:
@@ -115,7 +118,7 @@ def _verified(places: Places, read: BatchHistory, counted: Account, tables: Mapp
         counted.removed,
         tuple(Uncommitted(*id, records) for id, records in sorted(uncommitted.items())),
         tuple((partition, *offsets) for (topic, partition), offsets in sorted(pending(read).items()) if topic == newest),
-        tuple((row.partition, row.start_offset, row.end_offset) for row in read.gaps),
+        (*_former_gaps(read, newest), *((row.partition, row.start_offset, row.end_offset) for row in read.gaps)),
         len(read.late),
         read.batches,
         tables,
@@ -123,4 +126,13 @@ def _verified(places: Places, read: BatchHistory, counted: Account, tables: Mapp
         tuple(findings),
         retired=read.retired,
         rebuilt=read.rebuilt,
+        topics=read.topics,
     )
+
+
+def _former_gaps(read: BatchHistory, topic_id: str) -> Iterator[tuple[int, int, int]]:
+    """The gaps that were accepted before a rebuild, as far as the rebuild did not read them."""
+    for row in read.former_gaps:
+        if row.topic_id == topic_id:
+            left_out = Intervals.of([(row.start_offset, row.end_offset)]).minus(read.covered(topic_id, row.partition))
+            yield from ((row.partition, start, end) for start, end in left_out)

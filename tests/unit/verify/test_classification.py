@@ -184,6 +184,17 @@ def test_a_re_read_range_is_checked_against_both_ledger_rows() -> None:
     assert (found.code, found.epoch) == ("RECORD_LOST", 1)
 
 
+def test_an_erased_row_is_missing_from_every_batch_that_read_its_offset() -> None:
+    """I4: a seek read offset 2 again and inserted its row, which an erasure removed. The first batch lacks it, too."""
+    first = row(0, 0, "ttt")
+    second = dataclasses.replace(row(1, 0, "ttt", inserted=1, duplicate=2), epoch=2)
+    erased = dataclasses.replace(second, kind="erased", start_offset=2, end_offset=3, inserted=1, duplicate=0)
+    assert placed("ttt", [first, second], target=[0, 1], retired=[erased]).findings == ()
+    for unexplained in ([], [dataclasses.replace(erased, start_offset=3, end_offset=4)]):
+        assert "RECORD_LOST" in {f.code for f in placed("ttt", [first, second], target=[0, 1], retired=unexplained).findings}
+    assert "RECORD_LOST" in {f.code for f in placed("ttt", [first, second], target=[0], retired=[erased]).findings}, "one more is missing"
+
+
 def test_a_record_in_both_tables_is_reported_and_offsets_outside_of_the_ledger_are_ignored() -> None:
     found = placed("tqttt", [row(0, 0, "tq")], target=[0, 1, 4], quarantine=[1])
     assert (list(found.in_both), list(found.in_target), found.records) == ([(1, 2)], [(0, 1)], 2)

@@ -367,3 +367,18 @@ def test_on_databricks_a_volume_is_verified_as_files_without_spark(lake: Lake, t
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
+
+
+def test_a_gap_accepted_before_a_rebuild_stays_in_the_report_as_far_as_the_rebuild_did_not_read_it(tmp_path: Path) -> None:
+    """I4: nothing else is in the ledger about these offsets, and Kafka no longer has them."""
+    lake = Lake(tmp_path)
+    lake.batch(0, 10, range(10))
+    lake.seek(20, gaps=[(10, 20)])
+    lake.batch(20, 30, range(20, 30))
+    assert lake.verified().gaps_accepted == ((0, 10, 20),)
+    lake.seek(15)
+    lake.ledger = [replace(row, why=f"rebuild:{lake.epoch}") if row.epoch == lake.epoch else row for row in lake.ledger]
+    lake.take(*range(30))
+    lake.batch(15, 30, range(15, 30))
+    verified = lake.verified()
+    assert (verified.rebuilt, verified.findings, verified.gaps_accepted) == (lake.epoch, (), ((0, 10, 15),))
