@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from datetime import UTC, datetime, timedelta
 
@@ -10,6 +11,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 # 1: verify or check found something. 2: input or contract is wrong. 3: the start was refused. 70: a bug. A retry finds the same again.
 FINAL = {1, 2, 3, 70}
+# A run waits up to an hour for a table's lock, so that the nightly maintenance does not fail it (LOCKED is final).
+ENVIRONMENT = {"INGEST_LOCK_WAIT_S": "3600", **os.environ}
 SCHEDULED = {
     "start_date": datetime(2026, 1, 1, tzinfo=UTC),
     "catchup": False,  # a run reads to the end of the topics, so there is nothing to catch up on
@@ -21,11 +24,11 @@ SCHEDULED = {
 @task
 def ingest(*words: str) -> None:
     """Run the command. Settings come from the environment: INGEST_PROJECT, INGEST_LAKE, INGEST_CHECKPOINTS, INGEST_BOOTSTRAP_SERVERS."""
-    with subprocess.Popen(["ingest", *words]) as command:
+    with subprocess.Popen(["ingest", *words], env=ENVIRONMENT) as command:
         try:
             code = command.wait()
         except BaseException:
-            command.terminate()  # SIGTERM: the current batch ends, and `with` waits for it
+            command.terminate()  # SIGTERM: the current batch ends. Airflow kills both five seconds after a cancellation
             raise
     if code in FINAL:
         raise AirflowFailException(f"ingest {words[0]} ended with exit code {code}; a retry would end the same way")

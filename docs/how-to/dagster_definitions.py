@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import dagster as dg
 
 # 1: verify or check found something. 2: input or contract is wrong. 3: the start was refused. 70: a bug. A retry finds the same again.
 FINAL = {1, 2, 3, 70}
+# A run waits up to an hour for a table's lock, so that the nightly maintenance does not fail it (LOCKED is final).
+ENVIRONMENT = {"INGEST_LOCK_WAIT_S": "3600", **os.environ}
 UNFINISHED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 RETRIES = dg.RetryPolicy(max_retries=3, delay=60, backoff=dg.Backoff.EXPONENTIAL)
 
 
 def ingest(*words: str) -> None:
     """Run the command. Settings come from the environment: INGEST_PROJECT, INGEST_LAKE, INGEST_CHECKPOINTS, INGEST_BOOTSTRAP_SERVERS."""
-    with subprocess.Popen(["ingest", *words]) as command:
+    with subprocess.Popen(["ingest", *words], env=ENVIRONMENT) as command:
         try:
             code = command.wait()
         except BaseException:

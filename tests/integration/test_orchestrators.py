@@ -56,7 +56,7 @@ def executed(code: str, folder: Path, exit_code: int) -> Any:
     """Run the code beside the pages' files, with a command `ingest` that ends with this exit code."""
     command = folder / "bin/ingest"
     command.parent.mkdir(exist_ok=True)
-    command.write_text(f"#!/bin/sh\nexit {exit_code}\n", encoding="utf-8")
+    command.write_text(f"#!/bin/sh\n[ $INGEST_LOCK_WAIT_S = 3600 ] || exit 70\nexit {exit_code}\n", encoding="utf-8")
     command.chmod(0o755)
     environment = {
         **{"PATH": f"{command.parent}:{os.environ['PATH']}", "PYTHONPATH": str(PROJECT / "docs/how-to"), "HOME": str(folder)},

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ingest.pipeline.table_lock import WAIT_VARIABLE
 from tests.unit.project.test_pages import command_of
 
 pytestmark = pytest.mark.unit
@@ -42,9 +44,19 @@ def test_every_command_exists_with_its_options(name: str) -> None:
     assert ("run", "--once") in commands(name), "a scheduled run must end"
 
 
+def assigned(name: str, variable: str, environ: dict[str, str]) -> object:
+    """The value of a module's variable where `os.environ` is `environ`."""
+    (node,) = (each for each in tree(name).body if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == variable)
+    return eval(ast.unparse(node.value), {"os": SimpleNamespace(environ=environ)})
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_refused_start_is_final_and_a_run_that_stopped_itself_may_be_retried(name: str) -> None:
-    (final,) = (
-        ast.literal_eval(node.value) for node in tree(name).body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FINAL"
-    )
-    assert final == {1, 2, 3, 70}
+    assert assigned(name, "FINAL", {}) == {1, 2, 3, 70}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_run_outwaits_the_nightly_maintenance_unless_the_environment_says_otherwise(name: str) -> None:
+    """The refusal of a held lock is final, and a maintenance may take longer than the minute that a start waits by default."""
+    assert assigned(name, "ENVIRONMENT", {"HOME": "/home/ada"}) == {"HOME": "/home/ada", WAIT_VARIABLE: "3600"}
+    assert assigned(name, "ENVIRONMENT", {WAIT_VARIABLE: "5"}) == {WAIT_VARIABLE: "5"}
