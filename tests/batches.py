@@ -26,11 +26,12 @@ def batch(
     compression: Compression = Compression.NONE,
     marker: Marker | None = None,
     keys: Sequence[bytes | None] | None = None,
+    values: Sequence[bytes | None] | None = None,
 ) -> bytes:
     """A batch at offset `base`. `deltas` are the records' distances from it; a number means that many consecutive records.
 
     `span` is the number of offsets that the batch covers. The record at offset n has the key `n`, the value `value n`, a header and the
-    time TIME_MS + n. `keys` replaces the records' keys.
+    time TIME_MS + n. `keys` and `values` replace those of the records.
     """
     distances = list(range(deltas)) if isinstance(deltas, int) else list(deltas)
     epoch, sequence = (0, 0) if producer != NOBODY else (-1, -1)
@@ -41,7 +42,8 @@ def batch(
             builder.append(delta, TIME_MS + n, struct.pack(">hh", 0, marker.value), struct.pack(">hi", 0, 0), [])
         else:
             key = b"%d" % n if keys is None else keys[number]
-            builder.append(delta, TIME_MS + n, key, b"value %d" % n, [("h", b"%d" % n), ("none", None)])
+            value = b"value %d" % n if values is None else values[number]
+            builder.append(delta, TIME_MS + n, key, value, [("h", b"%d" % n), ("none", None)])
     made = bytearray(builder.build())
     attributes, last = struct.unpack_from(">hi", made, DefaultRecordBatch.ATTRIBUTES_OFFSET)
     if marker is not None:

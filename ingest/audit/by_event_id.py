@@ -7,7 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.audit.by_position import GAPS, GONE, WRONG, gap_name
-from ingest.audit.findings import Audit, Fault, faults
+from ingest.audit.findings import Audit, Fault, faults, joined
 from ingest.audit.reach import Reach, why_lost
 from ingest.audit.topic_ids import KINDS, RECORDS, TopicIds
 from ingest.kafka.log.partition_scan import Isolation, Kind
@@ -24,9 +24,8 @@ def by_event_id(topic: TopicIds, rows: Hashes, rows_without_id: int, isolation: 
 
     The result has the column `hash` in place of the ids' texts. All lines but `no record` have the position of the id's first record.
     """
-    visible = np.ones(topic.kinds.size, bool)
-    if isolation == "read_committed":
-        visible = topic.kinds == KINDS.index(Kind.COMMITTED)
+    seen = (Kind.COMMITTED,) if isolation == "read_committed" else RECORDS
+    visible = np.isin(topic.kinds, [KINDS.index(kind) for kind in seen])
     good = _Ids(topic, visible)
     held, copies = np.unique(rows, return_counts=True)
     first = good.first(held)  # the first record of each id that the table has, -1 without one
@@ -56,7 +55,8 @@ def by_event_id(topic: TopicIds, rows: Hashes, rows_without_id: int, isolation: 
         add(fault, why, held[here], copies[here], record[here])
         unknown &= ~here
     rest, gone = int(copies[unknown].sum()), next((why for kind, why in GONE.items() if topic.kinds_of[kind]), None)
-    if gone is None and rest <= topic.without.total() - rows_without_id:
+    # A tombstone makes no row, and neither does a record that the reader does not see.
+    if gone is None and rest <= sum(topic.valued[kind] for kind in seen) - rows_without_id:
         gone = UNREADABLE
     if gone is None:
         add("no record", "no record of the topic has the event id", held[unknown], copies[unknown], None)
@@ -90,12 +90,11 @@ def by_event_id(topic: TopicIds, rows: Hashes, rows_without_id: int, isolation: 
         reported = np.concatenate((reported, topic.hashes[records]))
         add("lost", why, topic.hashes[records], np.ones(records.size, np.int64), records)
     gaps = {kind: topic.kinds_of[kind] for kind in GAPS if isolation == "read_committed" or kind not in RECORDS}
-    unseen = () if isolation == "read_uncommitted" else (Kind.ABORTED, Kind.UNSTABLE)
-    without = sum(number for kind, number in topic.without.items() if kind not in unseen)
+    without = sum(topic.without[kind] for kind in seen)
     return Audit(
         records=int(visible.sum()) + without,
         rows=int(rows.size),
-        found=pa.concat_tables(lines).sort_by([("partition", "ascending"), ("offset", "ascending")]),
+        found=joined(lines).sort_by([("partition", "ascending"), ("offset", "ascending")]),
         gaps={gap_name(kind): number for kind, number in gaps.items() if number},
         expired=topic.kinds_of[Kind.EXPIRED],
         unverifiable={gone: rest} if gone is not None and rest else {},

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.audit.findings import SCHEMA, Audit, Fault, faults
+from ingest.audit.findings import Audit, Fault, faults, joined
 from ingest.audit.reach import Reach, why_lost
 from ingest.kafka.intervals import Intervals, Offsets
 from ingest.kafka.log.log_reader import TopicLog, scan
@@ -89,5 +89,4 @@ def by_position(reader: TopicLog, held: Mapping[int, Offsets], isolation: Isolat
             unverifiable[why] += int(rows[here].sum())
         twice = right & (rows > 1)
         at("doubled", "the position has several rows", offsets[twice], rows[twice] - 1)
-    listed = pa.concat_tables(found) if found else SCHEMA.empty_table()
-    return Audit(records, rows_seen, listed, gaps, expired, +unverifiable, not_read, dropped, partitions_without_rows=tuple(empty))
+    return Audit(records, rows_seen, joined(found), gaps, expired, +unverifiable, not_read, dropped, partitions_without_rows=tuple(empty))

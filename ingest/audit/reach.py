@@ -21,7 +21,11 @@ NO_ROWS = "the table has no row of its partition"
 
 @dataclass(frozen=True)
 class Reach:
-    """First offsets, and ends, by partition; -1 is any other partition. Without an end, a table ends at its last row of the partition."""
+    """First offsets, and ends, by partition; -1 is any other partition.
+
+    Without an end, a table ends at its last row of the partition. A partition without rows has no such place: the table should contain it
+    whole.
+    """
 
     starts: Mapping[int, int] = field(default_factory=dict)
     stops: Mapping[int, int] = field(default_factory=dict)
@@ -37,7 +41,7 @@ class Reach:
 
     def stop(self, partition: int, present: Offsets) -> int:
         """The offset before which the table should contain all records. `present` are offsets of records that it contains."""
-        last = int(present.max()) + 1 if present.size else 0
+        last = int(present.max()) + 1 if present.size else FOREVER
         return self.stops.get(partition, self.stops.get(-1, last))
 
 

@@ -80,7 +80,8 @@ class RecordId:
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
         if isinstance(found, str):
-            return found.encode()
+            # An escape may be half of a character. It has no UTF-8, but its own three bytes, which no row's text can have.
+            return found.encode(errors="surrogatepass")
         return str(found).encode() if isinstance(found, int) and not isinstance(found, bool) else None
 
 
@@ -105,7 +106,7 @@ def _part(text: str) -> tuple[str, tuple[str, ...]]:
 class TopicIds:
     """The records that have an id, ordered by partition and offset, in four arrays of one shape (`kinds`: index into KINDS).
 
-    `kinds_of` counts all offsets by kind, `without` the records without an id by kind.
+    `kinds_of` counts all offsets by kind, `without` the records without an id, `valued` those of them that have a value.
     """
 
     hashes: Hashes
@@ -114,6 +115,7 @@ class TopicIds:
     kinds: NDArray[np.int8]
     kinds_of: Counter[Kind]
     without: Counter[Kind]
+    valued: Counter[Kind]
 
 
 def read_ids(reader: TopicLog, record_id: RecordId) -> TopicIds:
@@ -124,6 +126,7 @@ def read_ids(reader: TopicLog, record_id: RecordId) -> TopicIds:
     parts: list[tuple[Hashes, NDArray[np.int32], Offsets, NDArray[np.int8]]] = []
     kinds_of: Counter[Kind] = Counter()
     without: Counter[Kind] = Counter()
+    valued: Counter[Kind] = Counter()
     ids: list[Id] = []
     places: list[tuple[int, int, int]] = []
 
@@ -148,6 +151,7 @@ def read_ids(reader: TopicLog, record_id: RecordId) -> TopicIds:
                 found = record_id.of(record)
                 if None in found:
                     without[stretch.kind] += 1
+                    valued[stretch.kind] += record.value is not None
                 else:
                     ids.append(found)
                     places.append((partition, record.offset, number))
@@ -163,7 +167,7 @@ def read_ids(reader: TopicLog, record_id: RecordId) -> TopicIds:
         raise _no_ids(reader.topic, record_id)
     none = (np.empty(0, np.uint64), np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int8))
     hashes, partitions, offsets, kinds = map(np.concatenate, zip(*(parts or [none]), strict=True))
-    return TopicIds(hashes, partitions, offsets, kinds, kinds_of, without)
+    return TopicIds(hashes, partitions, offsets, kinds, kinds_of, without, valued)
 
 
 def hashes_of(ids: Sequence[Id], size: int) -> Hashes:

@@ -154,7 +154,7 @@ def as_row(table: AuditedTable, what: Compared, found: Audit, topic: str) -> dic
     counts = {fault: {"number": sum(found.counts(fault).values()), "why": found.counts(fault)} for fault in FAULTS}
     examples = {fault.replace(" ", "_"): count | {"first": found.lines(fault, SHOWN)} for fault, count in counts.items()}
     return {
-        **{"table": table.at.path, "version": table.at.version, "topic": topic, "ok": found.ok, **by},
+        **{"table": table.at.path, "version": table.at.version, "topic": topic, "ok": found.ok, "complete": found.complete, **by},
         **{"records": found.records, "rows": found.rows, **examples},
         **{"gaps": dict(found.gaps), "expired_offsets": found.expired, "unverifiable_rows": dict(found.unverifiable)},
         **{"not_read_yet": dict(found.not_read), "copies_dropped": found.dropped, "rows_without_key": found.rows_without_key},
@@ -171,7 +171,8 @@ def print_audit(table: AuditedTable, what: Compared, found: Audit, topic: str) -
         how = f"by position: {what.positions.partition}, {what.positions.offset}{' (recognised by name)' if what.usual else ''}"
     else:
         how = f"by event id: {', '.join(what.ids)} = {what.record_id.text if what.record_id else ''}"
-    print(f"{table.at.path} version {table.at.version} against {topic}: {'EXACT' if found.ok else 'NOT EXACT'} ({how})")
+    verdict = "NOT EXACT" if not found.ok else "EXACT" if found.complete else "EXACT as far as Kafka reaches"
+    print(f"{table.at.path} version {table.at.version} against {topic}: {verdict} ({how})")
     print(f"  records      {found.records:>14,} that the table should have, {found.rows:,} rows that it has")
     for fault, meaning in FAULTS.items():
         counts = found.counts(fault)
@@ -216,7 +217,9 @@ def _notes(found: Audit, what: Compared) -> list[tuple[int, tuple[str, str]]]:
     unread = ", ".join(f"partition {partition}: {number:,}" for partition, number in sorted(found.not_read.items()))
     empty = f"; no row of partition {', '.join(map(str, found.partitions_without_rows))}" if found.partitions_without_rows else ""
     key = "position" if what.positions else "event id"
+    nothing = found.records if not found.rows else 0
     notes = [
+        (nothing, ("no rows", "records, but the table has no row of the topic: there is nothing to compare")),
         (
             sum(found.not_read.values()),
             ("not read yet", f"records after the table's last row ({unread}{empty}); --to end counts them as lost"),

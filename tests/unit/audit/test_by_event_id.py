@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ingest.audit.audited_table import id_text
 from ingest.audit.by_event_id import ABORTED_COPIES, AGAIN, COPIES, UNREADABLE, by_event_id
 from ingest.audit.by_position import GONE
 from ingest.audit.findings import Audit, Fault
-from ingest.audit.reach import BEFORE, BETWEEN, Reach
+from ingest.audit.reach import BEFORE, BETWEEN, NO_ROWS, Reach
 from ingest.audit.topic_ids import RecordId, hashes_of, read_ids
 from ingest.kafka.log.fetch import Bounds
 from ingest.kafka.log.partition_scan import Isolation, Kind
@@ -95,6 +96,34 @@ def test_a_record_without_id_may_explain_one_row() -> None:
     assert audited("acz", log, without=1).counts("no record") and audited("acyz", log).counts("no record")
 
 
+def test_a_tombstone_or_an_aborted_record_without_id_explains_no_row() -> None:
+    tombstone = MemoryLog(Bounds(0, 3, 3), [(2, batch(0, 3, keys=[b"a", None, b"c"], values=[b"", None, b""]))])
+    assert (audited("acz", tombstone).ok, audited("acz", tombstone).records_without_id) == (False, 1)
+    aborted = MemoryLog(
+        Bounds(0, 5, 5),
+        [
+            (1, batch(0, 2, keys=[b"a", b"b"])),
+            (3, batch(2, 2, producer=2, transactional=True, keys=[None, None])),
+            (4, batch(4, producer=2, marker=Marker.ABORT)),
+        ],
+        [(2, 2, 4)],
+    )
+    assert audited("abz", aborted).counts("no record")
+    assert audited("abz", aborted, isolation="read_uncommitted").unverifiable == {UNREADABLE: 1}
+
+
+def test_a_table_without_rows_is_not_exact() -> None:
+    found = audited("")
+    assert (found.ok, found.counts("lost"), found.partitions_without_rows) == (False, {NO_ROWS: 5}, (0,))
+    assert not audited("", stop="0").ok
+
+
+def test_an_audit_is_complete_unless_rows_cannot_be_judged() -> None:
+    assert audited("abcde").complete
+    expired = audited("abcdez", replace(LOG, bounds_=Bounds(1, 10, 11)))
+    assert (expired.ok, expired.complete) == (True, False)
+
+
 def test_a_reader_of_uncommitted_records_should_have_all_ids() -> None:
     assert audited("abcdexf", isolation="read_uncommitted").ok
     assert [offset for offset, _, _ in places(audited("abcdef", isolation="read_uncommitted"), "lost")] == [4]
@@ -110,6 +139,8 @@ def test_ids_are_found_in_json_keys_and_headers() -> None:
     assert of("$.n,$.after.id", value) == (b"7", b"x")
     assert [of(f"$.{name}", value) for name in ("list", "yes", "no", "after", "after.none", "after.no", "id.x")] == [(None,)] * 7
     assert of("key", value, b"\xff") == (b"\xff",)
+    assert of("$.id", b'{"id": "a\\ud800"}') == (b"a\xed\xa0\x80",), "half of a character"
+    assert id_text(of("$.id", b'{"id": "a\\ud800"}')) == r"a\xed\xa0\x80"
     assert of("header:id,key", None, b"k", [("id", b"1"), ("id", b"2")]) == (b"2", b"k")
     assert of("header:id,$.id", b"", b"k") == (None, None)
 

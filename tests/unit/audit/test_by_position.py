@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ingest.audit.by_position import MARKER, by_position
-from ingest.audit.findings import FAULTS, Audit
+from ingest.audit.findings import FAULTS, SCHEMA, Audit, faults, joined
 from ingest.audit.reach import AFTER, BEFORE, BETWEEN, NO_ROWS, Reach
 from ingest.kafka.log.fetch import Bounds
 from ingest.kafka.log.partition_scan import Isolation
@@ -80,10 +81,32 @@ def test_records_before_the_first_row_are_lost_unless_a_start_is_given() -> None
     assert offsets(audited([9, 13], start="0:9")) == {"lost": [(12, 1)]}
 
 
-def test_a_partition_without_rows_is_named_and_not_called_lost() -> None:
+def test_all_records_of_a_partition_without_rows_are_lost_unless_they_are_out_of_reach() -> None:
     found = audited([])
-    assert (found.ok, found.not_read, found.partitions_without_rows) == (True, {0: 8}, (0,))
+    assert (found.ok, found.counts("lost"), found.not_read, found.partitions_without_rows) == (False, {NO_ROWS: 8}, {}, (0,))
     assert audited([], stop="end").counts("lost") == {NO_ROWS: 8}
+    held = {0: np.array(GOOD), 1: np.empty(0, np.int64)}
+    two = replace(LOG, partitions=(0, 1))
+    assert by_position(two, held, "read_committed", Reach(), None).counts("lost") == {NO_ROWS: 8}
+    for reach in (Reach.parse("1:18", None), Reach.parse(None, "1:0")):
+        found = by_position(two, held, "read_committed", reach, None)
+        assert (found.ok, found.found.num_rows, found.partitions_without_rows) == (True, 0, (1,))
+
+
+def test_a_table_without_rows_is_never_exact_while_the_topic_has_records() -> None:
+    found = audited([], stop="0")
+    assert (found.ok, found.found.num_rows, found.not_read) == (False, 0, {0: 8})
+    assert by_position(MemoryLog(Bounds(0, 0, 0), []), {}, "read_committed", Reach(), None).ok
+
+
+def test_the_lines_of_a_fault_take_a_byte_for_each_word() -> None:
+    lines = faults("lost", BETWEEN, np.ones(10_000, np.int64), partition=0, offset=np.arange(10_000))
+    assert lines.nbytes < 30 * 10_000
+    both = joined([lines, faults("aborted", "the reader", [2])])
+    assert both.schema == SCHEMA and both.slice(9_999).to_pylist() == [
+        {"fault": "lost", "why": BETWEEN, "partition": 0, "offset": 9_999, "event_id": None, "rows": 1},
+        {"fault": "aborted", "why": "the reader", "partition": None, "offset": None, "event_id": None, "rows": 2},
+    ]
 
 
 def test_rows_beyond_the_end_and_in_unknown_partitions_have_no_record() -> None:
