@@ -38,11 +38,16 @@ class AuditedVersion:
 
 @dataclass(frozen=True)
 class Hold:
-    """Checks have failed since `since`, the last one at `version` (its `run_id` is in the quality table)."""
+    """Checks have failed since `since`, the last one at `version` of the table `target_id` (its `run_id` is in the quality table)."""
 
     since: str
     version: int
     run_id: str
+    target_id: str = ""
+
+    def covers(self, version: int, target_id: str) -> bool:
+        """Whether it failed at this version of this table, or later. Versions of a recreated table begin anew: they say nothing."""
+        return self.target_id == target_id and self.version >= version
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,11 @@ def audit_state(files: Files, places: Places) -> AuditState:
     """The current state. Raises InvalidEnvironment AUDITED_DAMAGED."""
     number, data = numbered_files.newest(files, places.audited)
     return _parsed(places, number, data)[1] if number else AuditState()
+
+
+def unrecorded(files: Files, places: Places) -> bool:
+    """Whether no check and no release is on record: what earlier checks found is not known."""
+    return not numbered_files.numbers(files, places.audited)
 
 
 def history(files: Files, places: Places) -> list[dict[str, Any]]:
@@ -83,9 +93,9 @@ def failed(files: Files, places: Places, judged: Snapshot, run_id: str, why: str
     """A check failed at this version, and the contract holds the audited version back. Recorded before the check's results are stored."""
 
     def after(state: AuditState, at: str) -> AuditState | None:
-        if state.held and state.held.version >= judged.version:
+        if state.held and state.held.covers(judged.version, judged.table_id):
             return None
-        return AuditState(state.audited, Hold(state.held.since if state.held else at, judged.version, run_id))
+        return AuditState(state.audited, Hold(state.held.since if state.held else at, judged.version, run_id, judged.table_id))
 
     _append(files, places, "failed", judged.version, after, run_id=run_id, why=why)
 
@@ -115,7 +125,7 @@ def release(files: Files, places: Places, version: int, by: str, why: str) -> Au
                 expected="a failed check of a contract with `quality: hold` or `stop`.",
                 remedy=f"`ingest check {places.name}` moves the audited version.",
             )
-        held = state.held if state.held.version > version else None
+        held = state.held if state.held.covers(version + 1, wanted.target_id) else None
         return AuditState(AuditedVersion(version, wanted.target_id, stamp, at), held)
 
     _append(files, places, "released", version, after, by=by, why=why)
@@ -178,5 +188,6 @@ def _parsed(places: Places, number: int, data: bytes) -> tuple[dict[str, Any], A
             "AUDITED_DAMAGED",
             f"{numbered_files.path_of(places.audited, number)} is damaged: {error}.",
             expected="a file that `ingest check` or `ingest audited release` wrote.",
-            remedy="restore it from a backup, or move the folder away: the next check begins a new history.",
+            remedy="restore it from a backup, or move this file away, only this one, and run "
+            f"`ingest check {places.name} --all`: what the file said is then forgotten, and that check judges all rows anew.",
         ) from error

@@ -55,9 +55,20 @@ class Scope:
 
 
 def decide(
-    last: Last | None, version: int, target_id: str, suite_hash: str, commits: Sequence[Commit], table: str, *, everything: bool = False
+    last: Last | None,
+    version: int,
+    target_id: str,
+    suite_hash: str,
+    commits: Sequence[Commit],
+    table: str,
+    *,
+    everything: bool = False,
+    unrecorded: bool = False,
 ) -> Scope:
-    """The rows to check at `version`. `commits` are the log's commits after the last run's version; `table` is `pipeline.table`."""
+    """The rows to check at `version`. `commits` are the log's commits after the last run's version; `table` is `pipeline.table`.
+
+    `unrecorded`: nothing says what earlier runs found, so a pass of new rows alone would say too much.
+    """
 
     def whole(why: str) -> Scope:
         return Scope(version, None, (), why)
@@ -66,6 +77,8 @@ def decide(
         return whole("asked for")
     if last is None:
         return whole("the first validation run")
+    if unrecorded:
+        return whole("no earlier check is on record for the audited version")
     if last.target_id != target_id:
         return whole("the table was recreated since")
     if last.suite_hash != suite_hash:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -370,6 +371,12 @@ def test_a_failed_check_holds_the_audited_version_back_even_if_it_is_killed_befo
     assert not checked(table, suite).passed, "the next check covers the same rows again"
     batch("a4", "paid")
     assert checked(table, suite).passed and audited() == (third, True), "a check of new rows says nothing of the bad one"
+    record = Path(table.places.audited)
+    record.rename(record.with_name("moved"))
+    assert checked(table, suite, at_work=True).passed and audited() == (None, False), "a check during a run records no pass"
+    assert not checked(table, suite).passed and audited() == (None, True), "without the record all rows are checked again"
+    shutil.rmtree(record)
+    record.with_name("moved").rename(record)
     release(LocalFiles(), table.places, fourth, "Ada L.", "known")
     fifth = batch("a5", "paid")
     assert checked(table, suite, at_work=True).passed and audited() == (fourth, False), "a check during a run is not complete"

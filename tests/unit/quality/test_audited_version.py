@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -103,6 +104,32 @@ def test_a_release_does_not_cover_a_failure_at_a_later_version(table: Table) -> 
     assert table.state() == (1, None)
 
 
+def test_a_hold_of_a_recreated_table_is_ended_by_a_release_of_the_new_one(table: Table) -> None:
+    for _ in range(3):
+        table.version()
+    table.failed(table.judged())
+    shutil.rmtree(table.places.target)
+    new = table.version()
+    table.passed(new)
+    assert table.state() == (None, 2), "the hold stays until a person releases it"
+    table.failed(new)
+    assert table.state() == (None, 0), "a failure of the new table is the newest, although its version is lower"
+    table.failed(table.version())
+    table.release(0)
+    assert table.state() == (0, 1)
+    table.release(1)
+    assert table.state() == (1, None)
+
+
+def test_a_hold_of_the_former_table_alone_does_not_outlive_a_release(table: Table) -> None:
+    table.version()
+    table.failed(table.version())
+    shutil.rmtree(table.places.target)
+    table.version()
+    table.release(0)
+    assert table.state() == (0, None)
+
+
 def test_only_an_existing_version_can_be_released_and_only_from_a_hold(table: Table) -> None:
     table.version()
     assert refused(table, 0) == "AUDITED_NOT_HELD"
@@ -141,7 +168,8 @@ def test_a_damaged_file_is_an_error_and_no_guess(table: Table) -> None:
     table.passed(table.version())
     path = Path(table.places.audited) / "000001.json"
     path.write_text(path.read_text()[:-9])
-    with pytest.raises(IngestError, match="AUDITED_DAMAGED"):
+    assert not audited_version.unrecorded(FILES, table.places)
+    with pytest.raises(IngestError, match=r"AUDITED_DAMAGED.*only this one, and run `ingest check shop.orders --all`"):
         audit_state(FILES, table.places)
 
 

@@ -81,6 +81,7 @@ def test_another_table_or_suite_an_older_version_or_no_last_run_covers_the_whole
     assert decide(LAST, 2, "table", "suite", (), "t.events").name == "whole"
     assert decide(None, 3, "table", "suite", (), "t.events").name == "whole"
     assert scope(everything=True)[0] == "whole"
+    assert scope(unrecorded=True)[0] == "whole"
 
 
 def test_adjacent_slices_are_joined_within_an_epoch() -> None:
