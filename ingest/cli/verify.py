@@ -43,7 +43,10 @@ def verify(
     master: o.Master = o.MASTER_DEFAULT,
     as_json: o.Json = False,
 ) -> None:
-    """Count the rows of every batch and compare them with offsets and ledger. Exit 1: the balance does not hold."""
+    """Count the rows of every batch and compare them with offsets and ledger. Exit 1: the balance does not hold.
+
+    Example: ingest verify orders --against-kafka
+    """
     from ingest.contract.definition import load_contracts
     from ingest.runtime.errors import most_severe
 
