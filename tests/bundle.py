@@ -13,12 +13,13 @@ ROOT = Path(__file__).parents[1]
 # GIVEN: the variables of the command line. PLATFORM: the values that Databricks supplies.
 GIVEN: dict[str, Any] = {
     **{"catalog": "main", "brokers": "broker1:9092,broker2:9092", "secret_scope": "kafka", "node_type": "m5d.large"},
-    **{"notify": "ops@example.org", "webhooks": [{"id": "0481e838-0a59-4eff-9541-a4ca6f149574"}]},
+    **{"deployer": "deployer@example.org", "notify": "ops@example.org", "webhooks": [{"id": "0481e838-0a59-4eff-9541-a4ca6f149574"}]},
 }
 PLATFORM = {
     "bundle.name": "oncelake",
-    "workspace.file_path": "/Workspace/Shared/.bundle/oncelake/files",
+    "workspace.file_path": "/Workspace/Users/deployer@example.org/.bundle/oncelake/files",
     "workspace.current_user.short_name": "jane_doe",
+    "workspace.current_user.userName": "jane.doe@example.org",
 }
 _REFERENCE = re.compile(r"\$\{([^}]+)\}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ import typer
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The new folder; it may exist if it is empty.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The new folder; it may exist if it is empty or has only .git.")]
 FromTopic = Annotated[str | None, typer.Option("--topic", help="Infer the contract from the first records of this topic.")]
 FromOdcs = Annotated[Path | None, typer.Option("--odcs", metavar="FILE", help="Take the contracts from an ODCS v3 file.")]
 Pipeline = Annotated[str | None, typer.Option("--pipeline", help="The pipeline's name (default: the folder's).", show_default=False)]
@@ -57,4 +58,5 @@ def init(
         print(f"  tables/{draft.table}.yml: topic {draft.topic}, {len(draft.columns)} columns, event id {draft.event_id}")
         for note in draft.notes:
             print(f"    note: {note}")
-    print(f"Read tables/, then: cd {folder} && ingest run --once && ingest verify && ingest check")
+    print(f"Read tables/, then: cd {shlex.quote(str(folder))} && make run verify check")
+    print("If the command ingest is not on the PATH, run make setup before (README.md).")

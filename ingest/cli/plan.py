@@ -110,8 +110,15 @@ def print_changes(name: str, changes: Sequence[Change]) -> None:
 def _between(against: Path, project: Path, tables: list[str] | None) -> list[tuple[str, list[Change]]]:
     from ingest.contract.definition import load_contracts
     from ingest.delta.contract_change import between
+    from ingest.runtime.errors import InvalidInput
 
-    old = [each for each in load_contracts(against) if not tables or {each.table, each.name} & {*tables}]
+    try:
+        base = load_contracts(against)
+    except InvalidInput as error:
+        if error.code != "CONTRACT_NOT_FOUND" or not against.is_dir():
+            raise
+        base = ()  # the pull request that adds the first contract
+    old = [each for each in base if not tables or {each.table, each.name} & {*tables}]
     return list(between(old, load_contracts(project, tables or [])))
 
 

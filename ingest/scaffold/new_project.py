@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from ingest import __version__
 from ingest.contract.definition import load_contracts
 from ingest.runtime.errors import InvalidInput
 from ingest.scaffold.draft import Draft, scalar
@@ -29,8 +29,8 @@ BUILD = "make wheel"
 
 
 def refuse_filled(folder: Path) -> None:
-    """Raises InvalidInput FOLDER_NOT_EMPTY if the folder contains anything, or is no folder."""
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    """Raises InvalidInput FOLDER_NOT_EMPTY if the folder contains anything but `.git`, or is no folder."""
+    if folder.exists() and not (folder.is_dir() and {each.name for each in folder.iterdir()} <= {".git"}):
         raise InvalidInput(
             "FOLDER_NOT_EMPTY",
             f"{folder} {'is not empty' if folder.is_dir() else 'is a file'}.",
@@ -40,19 +40,25 @@ def refuse_filled(folder: Path) -> None:
 
 
 def write(folder: Path, pipeline: str, drafts: Sequence[Draft], brokers: str) -> list[Path]:
-    """Write the project and read its contracts back. Returns the files. Raises as `refuse_filled`, and ContractInvalid."""
+    """Write the project and return its files. Raises as `refuse_filled`, and ContractInvalid; then it has written nothing."""
     refuse_filled(folder)
-    values = {"name": pipeline, "pipeline": pipeline, "drafts": drafts, "brokers": brokers, "build": BUILD, "version": __version__}
+    values = {"name": pipeline, "pipeline": pipeline, "drafts": drafts, "brokers": brokers, "build": BUILD}
     texts = {path: render(template, **values) for path, template in FILES.items()}
     for draft in drafts:
         texts[f"tables/{draft.table}.yml"] = render("contract.yml", pipeline=pipeline, draft=draft)
         texts[f"expectations/{draft.table}.json"] = suite_of(pipeline, draft)
+    with tempfile.TemporaryDirectory() as scratch:  # a second `init` would refuse a folder that was left behind with a broken contract
+        _put(Path(scratch), texts)
+        load_contracts(Path(scratch))
+    _put(folder, texts)
+    return [folder / path for path in sorted(texts)]
+
+
+def _put(folder: Path, texts: Mapping[str, str]) -> None:
     for path, text in texts.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    load_contracts(folder)
-    return [folder / path for path in sorted(texts)]
 
 
 def render(template: str, **values: Any) -> str:
@@ -62,7 +68,7 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ingest.scaffold"),
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # none of the files is HTML
@@ -74,6 +80,8 @@ def _templates() -> jinja2.Environment:
         variable_start_string="[[",
         variable_end_string="]]",
     )
+    environment.filters["scalar"] = scalar
+    return environment
 
 
 def suite_of(pipeline: str, draft: Draft) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ _OPTIONS = {"minimum": ">= {}", "maximum": "<= {}", "exclusiveMinimum": "> {}", 
 
 
 def drafts_of(path: Path) -> list[Draft]:
-    """One draft for each object of the file's schema. Raises InvalidInput ODCS_INVALID."""
+    """One draft for each object of the file's schema. Raises InvalidInput ODCS_INVALID, or CONTRACT_DUPLICATE for two of one table."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -41,9 +41,23 @@ def drafts_of(path: Path) -> list[Draft]:
         raise _invalid(path, "has no schema with properties")
     beside = sorted({"slaProperties", "roles", "team", "price", "support"} & document.keys())
     try:
-        return [_Table(each, beside).draft() for each in objects]
+        drafts = [_Table(each, beside).draft() for each in objects]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise _invalid(path, f"is not in the form of ODCS: {type(error).__name__} {error}") from error
+    _refuse_duplicates(path, [(draft.table, _name(each)) for draft, each in zip(drafts, objects, strict=True)])
+    return drafts
+
+
+def _refuse_duplicates(path: Path, tables: Sequence[tuple[str, str]]) -> None:
+    for table, name in tables:
+        same = [other for one, other in tables if one == table]
+        if len(same) > 1:
+            raise InvalidInput(
+                "CONTRACT_DUPLICATE",
+                f"{path}: the objects {', '.join(same)} would all become the table {table}.",
+                expected="objects whose names still differ in lower case with _ between words.",
+                remedy=f"rename one of them in the file, such as {name}_2.",
+            )
 
 
 def _invalid(path: Path, found: str) -> InvalidInput:
@@ -53,6 +67,14 @@ def _invalid(path: Path, found: str) -> InvalidInput:
         expected="a data contract of ODCS v3 (apiVersion v3.…) whose schema lists objects with properties.",
         remedy="correct the file, or leave --odcs out: the contract is then an example to edit.",
     )
+
+
+def _name(described: Mapping[str, Any]) -> str:
+    """YAML reads `name: no` as false. Raises TypeError."""
+    name = described["name"]
+    if not isinstance(name, str):
+        raise TypeError(f"the name {name!r} is not text: put it in quotes")
+    return name
 
 
 class _Table:
@@ -66,10 +88,10 @@ class _Table:
         self._expectations: list[dict[str, Any]] = []
 
     def draft(self) -> Draft:
-        name = str(self._described["name"])
+        name = _name(self._described)
         topic = str(self._described.get("physicalName") or name)
         keys = sorted((each for each in self._properties if each.get("primaryKey")), key=lambda each: each.get("primaryKeyPosition") or 0)
-        id = [str(each["name"]) for each in keys] or [str(each["name"]) for each in self._properties if each.get("unique")][:1]
+        id = [_name(each) for each in keys] or [_name(each) for each in self._properties if each.get("unique")][:1]
         columns = tuple(self._column(each, id) for each in self._properties)
         for rule in self._described.get("quality") or ():
             self._quality(rule, None)
@@ -91,7 +113,7 @@ class _Table:
         )
 
     def _column(self, one: Mapping[str, Any], id: list[str]) -> DraftColumn:
-        name = str(one["name"])
+        name = _name(one)
         for key in one.keys() - _KNOWN:
             self._notes.append(f"Not carried over: {key} of {name}.")
         column = DraftColumn(

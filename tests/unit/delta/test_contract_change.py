@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -140,3 +141,7 @@ def test_two_sets_of_contracts_are_compared_without_a_table(tmp_path: Path, caps
     assert plan("orders") == 0
     assert plan() == 3
     assert "shop.wide: the column n is int in the table, bigint in the contract  →  A NEW TABLE" in capsys.readouterr().out
+    shutil.rmtree(tmp_path / "main/tables")
+    assert plan() == 0, "the base of the first pull request has no contracts"
+    (tmp_path / "main").rmdir()
+    assert plan() == 2, "a folder that does not exist is a mistake"

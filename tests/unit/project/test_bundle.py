@@ -106,8 +106,8 @@ def test_a_reference_to_an_unknown_variable_is_an_error() -> None:
 
 def test_every_variable_is_used_and_the_required_ones_exist() -> None:
     loaded = bundle.load()
-    text = yaml.safe_dump({key: value for key, value in loaded.items() if key != "targets"})
-    assert loaded["variables"].keys() >= {"catalog", "schema", "brokers", "secret_scope", "notify"}
+    text = yaml.safe_dump({**loaded, "targets": [target.get("workspace") for target in loaded["targets"].values()]})
+    assert loaded["variables"].keys() >= {"catalog", "schema", "brokers", "secret_scope", "notify", "deployer"}
     assert all(f"${{var.{name}}}" in text for name in loaded["variables"])
 
 
@@ -119,7 +119,24 @@ def test_ingestion_runs_continuously_in_prod_only_and_one_run_at_a_time() -> Non
         assert job["max_concurrent_runs"] == 1
 
 
-@pytest.mark.parametrize("name", ["check", "verify"])
+def test_prod_has_one_folder_where_only_its_deployer_may_write_and_dev_needs_no_deployer() -> None:
+    """Every user of a workspace may write below /Workspace/Shared, and a `permissions` block does not take that away."""
+    loaded = bundle.load()
+    assert "permissions" not in loaded
+    given = {**bundle.PLATFORM, "bundle.target": "prod", "var.deployer": bundle.GIVEN["deployer"]}
+    root = bundle.resolve(loaded["targets"]["prod"]["workspace"]["root_path"], given)
+    assert root == "/Workspace/Users/deployer@example.org/.bundle/oncelake/prod"
+    assert "default" not in loaded["variables"]["deployer"]
+    assert bundle.resolve(loaded["targets"]["dev"]["variables"]["deployer"], bundle.PLATFORM) == "jane.doe@example.org"
+
+
+def test_the_tables_are_compacted_several_times_a_day() -> None:
+    """The stream runs a batch every ten seconds; 531 small files made a query five times as expensive (docs/benchmarks/latency.md)."""
+    hours = bundle.jobs("prod")["maintain"]["schedule"]["quartz_cron_expression"].split()[2]
+    assert hours == "2/6"
+
+
+@pytest.mark.parametrize("name", ["check", "maintain", "verify"])
 def test_the_other_jobs_have_a_schedule_in_utc(name: str) -> None:
     schedule = bundle.jobs("prod")[name]["schedule"]
     assert len(schedule["quartz_cron_expression"].split()) == 6

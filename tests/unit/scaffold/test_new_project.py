@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,16 +13,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-import ingest
 from ingest.cli.app import main
 from ingest.contract.definition import load_contracts
 from ingest.quality.suite import load_suites
+from ingest.runtime.errors import InvalidInput
 from ingest.scaffold import new_project
 from ingest.scaffold.draft import EXAMPLE, Draft, identifier, scalar
 from tests import bundle
 from tests.unit.project.test_pages import command_of
 
 pytestmark = pytest.mark.unit
+
+make_is_installed = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
 
 def init(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, dict[str, object]]:
@@ -81,16 +85,71 @@ def test_every_command_of_the_makefile_and_the_workflow_exists(tmp_path: Path) -
     for line in lines:
         command, rest = command_of(line.split()[1:])
         command.make_context("ingest", rest)
-    assert f"oncelake=={ingest.__version__}" in make
     assert new_project.BUILD == "make wheel" and "\nwheel:" in make
 
 
+@make_is_installed
 def test_make_alone_prints_the_verbs(tmp_path: Path) -> None:
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
     new_project.write(tmp_path / "new", "shop", [EXAMPLE], "broker1:9092")
     printed = subprocess.run(["make"], cwd=tmp_path / "new", capture_output=True, text=True, check=True).stdout
     assert "make verify" in printed
+
+
+@make_is_installed
+@pytest.mark.parametrize("verb", ["setup", "wheel"])
+def test_make_asks_for_the_source_of_a_package_that_no_index_has(verb: str, tmp_path: Path) -> None:
+    new_project.write(tmp_path / "new", "shop", [EXAMPLE], "broker1:9092")
+    command = ["make", "--dry-run", verb]
+    environment = {name: value for name, value in os.environ.items() if name != "ONCELAKE"}
+    asked = subprocess.run(command, cwd=tmp_path / "new", capture_output=True, text=True, check=False, env=environment)
+    assert (
+        asked.returncode == 2
+        and f"Oncelake is not on PyPI. Name its source, a path, a wheel or a URL: make {verb} ONCELAKE=" in asked.stderr
+    )
+    named = subprocess.run(
+        command, cwd=tmp_path / "new", capture_output=True, text=True, check=True, env={**environment, "ONCELAKE": "../it"}
+    )
+    assert '"../it"' in named.stdout
+
+
+def test_the_workflow_asks_for_the_source_too(tmp_path: Path) -> None:
+    new_project.write(tmp_path / "new", "shop", [EXAMPLE], "broker1:9092")
+    workflow = yaml.safe_load((tmp_path / "new/.github/workflows/contracts.yml").read_text(encoding="utf-8"))
+    (step,) = (step for step in workflow["jobs"]["compare"]["steps"] if "ONCELAKE" in step.get("env", {}))
+    script = step["run"].replace("python -m pip", "echo")
+    for source, code in (("", 1), ("git+https://git.example/oncelake", 0)):
+        done = subprocess.run(["bash", "-ec", script], env={"ONCELAKE": source}, capture_output=True, text=True, check=False)
+        assert (done.returncode != 0) == bool(code)
+        assert source in done.stdout if source else "repository variable ONCELAKE" in done.stderr
+
+
+def test_a_clone_without_files_is_an_empty_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "shop/.git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "shop")
+    assert init(monkeypatch, capsys, ".")[0] == 0
+    assert load_contracts(tmp_path / "shop")[0].name == "shop.events"
+
+
+def test_a_contract_that_the_loader_refuses_leaves_no_folder_behind(tmp_path: Path) -> None:
+    twice = Draft("events", "t", (*EXAMPLE.columns, EXAMPLE.columns[0]), "key")
+    with pytest.raises(InvalidInput, match="CONTRACT_INVALID"):
+        new_project.write(tmp_path / "new", "shop", [twice], "broker1:9092")
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_next_step_goes_to_the_broker_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The Makefile knows the broker that init was given; a bare `ingest run` would ask the default one."""
+    folder = tmp_path / "my shop"
+    monkeypatch.setattr(sys, "argv", ["ingest", "init", str(folder), "--bootstrap-servers", "broker1:9092"])
+    main()
+    (verbs,) = re.findall(rf"cd '{folder}' && make ([a-z ]+)\n", capsys.readouterr().out)
+    make = (folder / "Makefile").read_text(encoding="utf-8")
+    assert "INGEST_BOOTSTRAP_SERVERS ?= broker1:9092" in make
+    assert all(f"\n{verb}:" in make for verb in verbs.split())
 
 
 @pytest.mark.parametrize("draft", [Draft("events", "t", (), "position", format="raw"), Draft("events", "t", EXAMPLE.columns, "key")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ingest.contract.definition import load_contracts
 from ingest.quality.suite import load_suites
@@ -114,6 +115,44 @@ def test_a_file_in_another_form_is_refused(file: Path, old: str, new: str) -> No
     with pytest.raises(InvalidInput) as refused:
         drafts_of(file)
     assert refused.value.code == "ODCS_INVALID"
+
+
+@pytest.mark.parametrize("names", ["OrderItems, order_items", "order_items, OTHER, order-items"])
+def test_two_objects_that_would_become_one_table_are_refused(file: Path, names: str) -> None:
+    objects = "".join(
+        f"  - {{name: {name}, properties: [{{name: id, logicalType: string, unique: true}}]}}\n" for name in names.split(", ")
+    )
+    file.write_text(f"apiVersion: v3.1.0\nschema:\n{objects}", encoding="utf-8")
+    with pytest.raises(InvalidInput) as refused:
+        drafts_of(file)
+    same = ", ".join(name for name in names.split(", ") if name != "OTHER")
+    assert refused.value.code == "CONTRACT_DUPLICATE" and f"{same} would all become the table order_items" in refused.value.found
+
+
+def test_a_name_that_yaml_reads_as_something_else_than_text_is_refused(file: Path) -> None:
+    file.write_text(ODCS.replace("- {name: due,", "- {name: no,"), encoding="utf-8")
+    with pytest.raises(InvalidInput, match="the name False is not text"):
+        drafts_of(file)
+
+
+def test_names_that_are_words_of_yaml_and_notes_of_several_lines_stay_what_they_are(file: Path, tmp_path: Path) -> None:
+    text = (
+        ODCS.replace("- {name: due,", '- {name: "on",').replace("name: iban", 'name: "yes"').replace("name: SellerPayments", 'name: "null"')
+    )
+    text = text.replace("name: payment_no, logicalType", 'name: "no", logicalType').replace(
+        "name: settled", 'name: "settled\\nmode: upsert"'
+    )
+    file.write_text(text, encoding="utf-8")
+    new_project.write(tmp_path / "new", "true", drafts_of(file), "broker1:9092")
+    (contract,) = load_contracts(tmp_path / "new")
+    assert (contract.name, contract.event_id.document()) == ("true.null", ["no", "region"])
+    assert {"on", "yes", "no"} < {column.name for column in contract.columns}
+    assert "# Not carried over: the quality rule settled mode: upsert of the table." in (tmp_path / "new/tables/null.yml").read_text(
+        "utf-8"
+    )
+    (bundle,) = (tmp_path / "new").glob("databricks.yml")
+    read = yaml.safe_load(bundle.read_text(encoding="utf-8"))
+    assert (read["bundle"]["name"], read["targets"]["prod"]["variables"]["schema"]) == ("true", "true")
 
 
 def test_without_a_key_in_the_schema_the_records_key_is_the_event_id(file: Path) -> None:
