@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingest.cli import options as o
-from ingest.cli.app import app, print_verdict
+from ingest.cli.app import app, print_json, print_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -129,6 +129,7 @@ def suggest(
     lake: o.Lake = o.LAKE_DEFAULT,
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
     master: o.Master = o.MASTER_DEFAULT,
+    as_json: o.Json = False,
 ) -> None:
     """Write a first expectation suite from a table's rows. Review and prune it.
 
@@ -145,12 +146,16 @@ def suggest(
         refuse_existing(path)
     with spark.session(master, spark_log(lake, "suggest")) as session:
         text = suggest_suite(session, contract, Places(lake, checkpoints, contract.pipeline, contract.table))
-    if stdout:
+    if not stdout:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    if as_json:
+        row = {"table": contract.name, "ok": True, "file": None if stdout else str(path), "suite": json.loads(text)}
+        print_json("suggest", ok=True, tables=[row])
+    elif stdout:
         print(text, end="")
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    print(f"{path}: remove what holds only by chance, then name the suite in the contract: `suite: expectations/{path.name}`")
+    else:
+        print(f"{path}: remove what holds only by chance, then name the suite in the contract: `suite: expectations/{path.name}`")
 
 
 def as_row(checked: Checked) -> dict[str, Any]:

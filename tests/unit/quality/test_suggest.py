@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
+import sys
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql import types as T
 
+from ingest.cli.app import main
 from ingest.quality.suggest import _of
 
 pytestmark = pytest.mark.unit
@@ -42,3 +48,22 @@ def test_a_range_is_wider_than_the_observed_values_but_keeps_their_sign() -> Non
     found = bounds(0.5, 42.0)
     assert (found["min_value"], found["max_value"]) == (0.0, 100.0)
     assert math.copysign(1, found["min_value"]) == 1
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_the_command_prints_one_json_document_and_the_file_that_it_wrote(
+    written: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tables").mkdir()
+    shutil.copy(Path(__file__).parents[3] / "tables/orders.yml", tmp_path / "tables")
+    suite = {"name": "shop.orders", "expectations": []}
+    monkeypatch.setattr("ingest.runtime.spark.session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("ingest.quality.suggest.suggest_suite", lambda *_: json.dumps(suite))
+    words = ["ingest", "suggest", "orders", "--project", str(tmp_path), "--lake", str(tmp_path / "lake"), "--json"]
+    monkeypatch.setattr(sys, "argv", [*words, *([] if written else ["--stdout"])])
+    main()
+    found = json.loads(capsys.readouterr().out)
+    file = tmp_path / "expectations/orders.json"
+    assert found["schema"] == "oncelake/suggest/1"
+    assert found["tables"] == [{"table": "shop.orders", "ok": True, "file": str(file) if written else None, "suite": suite}]
+    assert file.exists() == written
