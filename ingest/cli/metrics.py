@@ -57,7 +57,9 @@ def metrics(
     refuse_remote(lake, checkpoints)
     KafkaOptions.from_environment(bootstrap_servers)
     board = Board("lake")
-    found = summaries(contracts, lake, checkpoints, bootstrap_servers, HOURS_DEFAULT, time.time())
+    found = summaries(contracts, lake, checkpoints, bootstrap_servers, HOURS_DEFAULT, now_s := time.time())
+    for contract in contracts:
+        board.at("oncelake_measured_timestamp_seconds", contract.name).set(now_s)
     for summary in found.tables:
         measure(board, summary)
     for table, error in found.errors.items():

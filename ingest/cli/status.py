@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,16 @@ from ingest.cli.app import app, print_verdict
 
 if TYPE_CHECKING:
     from ingest.kafka.broker_answers import BrokerAnswers
+    from ingest.quality.audited_version import AuditState
     from ingest.recovery.table_status import Status
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table's status, and its audited version; None if the record of that is damaged."""
+
+    status: Status
+    audit: AuditState | None
 
 
 @app.command()
@@ -33,13 +42,13 @@ def status(
     Example: ingest status orders --json
     """
     found = _found(context.obj, project, tables or [], lake, checkpoints, bootstrap_servers)
-    refused = [each for each in found if each.refusal is not None and each.next == "refuse"]
-    print_verdict("status", found, {}, ok=not refused, as_json=as_json, as_row=dataclasses.asdict, show=print_status)
+    refused = [each for each in found if each.status.refusal is not None and each.status.next == "refuse"]
+    print_verdict("status", found, {}, ok=not refused, as_json=as_json, as_row=as_row, show=print_status)
     if refused:
         sys.exit(3)
 
 
-def _found(broker: BrokerAnswers, project: Path, tables: list[str], lake: str, checkpoints: str, bootstrap_servers: str) -> list[Status]:
+def _found(broker: BrokerAnswers, project: Path, tables: list[str], lake: str, checkpoints: str, bootstrap_servers: str) -> list[Shown]:
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.runtime.places import Places
@@ -49,12 +58,19 @@ def _found(broker: BrokerAnswers, project: Path, tables: list[str], lake: str, c
     KafkaOptions.from_environment(bootstrap_servers)
     broker.ask(bootstrap_servers, sorted({contract.source.topic for contract in contracts}))
     from ingest.pipeline.lock_file import holder
+    from ingest.quality.audited_version import audit_state
     from ingest.recovery.table_status import status as status_of
+    from ingest.runtime.errors import InvalidEnvironment
+    from ingest.runtime.files import LocalFiles
 
     found = []
     for contract in contracts:
         places = Places(lake, checkpoints, contract.pipeline, contract.table)
-        found.append(status_of(contract, places, partial(broker.answer, contract.source.topic), holder(places.root)))
+        try:
+            audit = audit_state(LocalFiles(), places)
+        except InvalidEnvironment:
+            audit = None
+        found.append(Shown(status_of(contract, places, partial(broker.answer, contract.source.topic), holder(places.root)), audit))
     return found
 
 
@@ -72,13 +88,25 @@ def refuse_remote(lake: str, checkpoints: str) -> None:
         )
 
 
-def print_status(status: Status) -> None:
+def as_row(shown: Shown) -> dict[str, Any]:
+    """The table's entry in the JSON document; `audit` is null if its record is damaged."""
+    return {**asdict(shown.status), "audit": asdict(shown.audit) if shown.audit else None}
+
+
+def print_status(shown: Shown) -> None:
     """Print one block per table."""
+    status, audit = shown.status, shown.audit
     print(f"{status.table}: {f'running ({status.running})' if status.running else 'not running'}")
     version = "no table" if status.target_version is None else f"version {status.target_version}, last commit {status.last_commit}"
     print(f"  table        {version}; epoch {status.epoch or 'none'}")
     print(f"  batches      newest {status.last_batch or 'none'}; ledger up to {status.ledger_batch or 'none'}")
     print(f"  lag          {'unknown' if status.lag is None else f'{status.lag:,} offsets'}")
+    if audit is None:
+        print(f"  audited      unknown: its record is damaged (ingest audited show {status.table})")
+    elif audit.audited or audit.held:
+        at = f"version {audit.audited.version}" if audit.audited else "no version"
+        held = f"; held back since {audit.held.since} (ingest audited show {status.table})" if audit.held else ""
+        print(f"  audited      {at}{held}")
     print(f"  a start will {status.next}")
     if status.refusal is not None:
         print(f"  ! {status.refusal['code']}: {status.refusal['found']}")

@@ -67,6 +67,11 @@ METRICS: Final = (
     Metric("oncelake_stored_bytes", "gauge", "bytes", "Size of these files.", LAKE, (*TABLE, "kind")),
     Metric("oncelake_proof_ok", "gauge", "0 or 1", "Whether the newest proof found nothing. Absent without a proof.", LAKE),
     Metric("oncelake_proof_timestamp_seconds", "gauge", "seconds since 1970", "Time of the newest proof. Absent without a proof.", LAKE),
+    Metric("oncelake_audited_version", "gauge", "version", "The audited version of the target. Absent without one.", LAKE),
+    Metric(
+        "oncelake_held_timestamp_seconds", "gauge", "seconds since 1970", "Since when a failed check holds it back. Absent without.", LAKE
+    ),
+    Metric("oncelake_measured_timestamp_seconds", "gauge", "seconds since 1970", "When these metrics of the lake were measured.", LAKE),
     Metric("oncelake_transaction_held_offsets", "gauge", "offsets", "Offsets of the topic that open transactions hide.", LAKE),
     Metric("oncelake_transaction_age_seconds", "gauge", "seconds", "Age of the oldest transaction that hides offsets, or 0.", LAKE),
 )

@@ -41,9 +41,13 @@ def measure(board: Board, summary: Summary) -> None:
         newest = summary.quality[0]
         board.quality(table, newest.failed, newest.critical, _seconds(newest.at))
     if summary.proof is not None:
-        at("oncelake_proof_ok", table).set(summary.proof.ok is True)  # a proof that cannot be read proves nothing
+        at("oncelake_proof_ok", table).set(summary.proof.ok is True)  # a proof that was altered proves nothing
         if summary.proof.made_at:
             at("oncelake_proof_timestamp_seconds", table).set(_seconds(summary.proof.made_at))
+    if summary.audit.audited is not None:
+        at("oncelake_audited_version", table).set(summary.audit.audited.version)
+    if summary.audit.held is not None:
+        at("oncelake_held_timestamp_seconds", table).set(_seconds(summary.audit.held.since))
 
 
 def _measure_status(board: Board, status: Status) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from ingest.proof.proof_file import proof_of
 from ingest.report.ledger_figures import iso
 from ingest.report.open_tables import OpenTables
-from ingest.runtime.files import local_path
-from ingest.runtime.places import Places, pages_folder
+from ingest.runtime import numbered_files
+from ingest.runtime.files import LocalFiles
+from ingest.runtime.places import Places, pages_folder, proofs_folder
 
 RUNS_SHOWN = 50
 RUNS = f"""\
@@ -40,7 +41,7 @@ class QualityRun:
 
 @dataclass(frozen=True)
 class LastProof:
-    """The newest proof file of a table. `ok` is None if the file cannot be read."""
+    """The newest proof file of a table. `ok` is None if the file was altered: its content does not match its own digest."""
 
     number: int
     made_at: str
@@ -63,16 +64,13 @@ def docs_index(places: Places) -> Path | None:
 
 def last_proof(places: Places) -> LastProof | None:
     """The newest file that `ingest proof` wrote; None if the table was never proven."""
-    folder = local_path(places.lake) / "proofs" / places.pipeline / places.table
-    files = sorted(each for each in folder.glob("*.json") if each.stem.isdecimal())
-    if not files:
+    folder = str(proofs_folder(places))
+    number, data = numbered_files.newest(LocalFiles(), folder)
+    if not number:
         return None
-    newest = files[-1]
-    try:
-        found = json.loads(newest.read_bytes())
-        return LastProof(int(newest.stem), str(found["made_at"]), bool(found["ok"]), str(newest))
-    except (OSError, ValueError, KeyError, TypeError):
-        return LastProof(int(newest.stem), "", None, str(newest))
+    proof = proof_of(data)
+    made_at, ok = (proof["made_at"], bool(proof["ok"])) if proof is not None else ("", None)
+    return LastProof(number, made_at, ok, numbered_files.path_of(folder, number))
 
 
 def _below(folder: Path, page: str | None) -> str | None:

@@ -35,6 +35,7 @@ class View:
     state: Badge = ("plain", "")
     quality: Badge = ("plain", "")
     proof: Badge = ("plain", "")
+    held: Badge | None = None
     lag: str = ""
     records_per_s: str = "none"
     latency_median: str = "none"
@@ -82,6 +83,7 @@ def _view(number: int, summary: Summary, docs: str | None) -> View:
         state=_state(summary),
         quality=_run_badge(summary.quality[0], "quality: ") if summary.quality else ("plain", "never checked"),
         proof=_proof(summary.proof),
+        held=("bad", f"held since {held.since[:10]}") if (held := summary.audit.held) is not None else None,
         lag="unknown" if status.lag is None else _number(status.lag),
         **texts,
     )
@@ -118,7 +120,7 @@ def _proof(proof: LastProof | None) -> Badge:
     if proof is None:
         return "plain", "never proven"
     if proof.ok is None:
-        return "warn", "proof unreadable"
+        return "bad", "proof altered"
     return ("ok", "proven") if proof.ok else ("bad", "balance does not hold")
 
 

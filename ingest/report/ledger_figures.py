@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ingest.delta.batch_commit import FENCE, SEEK, BatchId
 from ingest.delta.delta_sql import quoted
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.report.open_tables import OpenTables
@@ -20,7 +21,7 @@ WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400
 EPOCHS_SHOWN = 20
 COLUMNS = "kind, epoch, batch, start_offset, end_offset, records_read, inserted, duplicate, quarantined, gap, why"
 COUNTS = ("records_read", "inserted", "duplicate", "quarantined", "gap")
-# The only scan of the ledger. In an old table it has thousands of small files, and opening them costs more than all that follows.
+# The ledger is scanned once. In an old table it has thousands of small files, and opening them costs more than all that follows.
 BATCHES = f"""\
 SELECT kind, epoch, batch, max(at_s) AS at_s, max(why) AS why, sum(end_offset - start_offset) AS offsets,
        {", ".join(f"sum({name}) AS {name}" for name in COUNTS)}
@@ -88,18 +89,34 @@ def iso(seconds: float) -> str:
 
 
 class LedgerReader:
-    """The ledger of these tables, completed by `late`: rows of commits that it lacks. Read once, one row per batch; raises Unreadable."""
+    """The ledger of these tables at their version, read once, one row per batch. Raises Unreadable."""
 
-    def __init__(self, tables: OpenTables, late: Sequence[LedgerRow]) -> None:
-        parts = [f"SELECT {COLUMNS}, date_part('epoch', committed_at) AS at_s FROM {{ledger}}"] if "ledger" in tables else []
-        if late:
-            parts.append(f"SELECT * FROM (VALUES {', '.join(map(_values, late))}) AS late({COLUMNS}, at_s)")
+    def __init__(self, tables: OpenTables) -> None:
+        self._tables = tables
         self._by_kind: dict[str, dict[str, Any]] = {}
-        if parts:
-            found = tables.table(f"WITH l AS ({' UNION ALL '.join(parts)}) {BATCHES}")
-            kinds = found["kind"].to_numpy()
-            for kind in ("batch", "epoch", "gap_accepted", "replay"):
-                self._by_kind[kind] = {name: found[name].to_numpy()[kinds == kind] for name in found.column_names}
+        if "ledger" in tables:
+            self._read(f"SELECT {COLUMNS}, date_part('epoch', committed_at) AS at_s FROM {{ledger}}")
+
+    @property
+    def newest_id(self) -> BatchId:
+        """The ledger's newest batch, or the beginning of its newest epoch."""
+        epoch = max((int(each["epoch"].max()) for each in self._by_kind.values() if len(each["epoch"])), default=0)
+        batch = self._by_kind["batch"] if epoch else {}
+        numbers = batch["batch"][batch["epoch"] == epoch] if epoch else []
+        return BatchId(epoch, int(max(numbers, default=SEEK)) if epoch else FENCE)
+
+    def add(self, late: Sequence[LedgerRow]) -> None:
+        """Add the rows of commits after `newest_id`, which the ledger lacks."""
+        if late:
+            self._read(f"SELECT * FROM (VALUES {', '.join(map(_values, late))}) AS late({COLUMNS}, at_s)")
+
+    def _read(self, rows: str) -> None:
+        found = self._tables.table(f"WITH l AS ({rows}) {BATCHES}")
+        kinds = found["kind"].to_numpy()
+        for kind in ("batch", "epoch", "gap_accepted", "replay"):
+            new = {name: found[name].to_numpy()[kinds == kind] for name in found.column_names}
+            known = self._by_kind.get(kind)
+            self._by_kind[kind] = new if known is None else {name: np.concatenate((known[name], new[name])) for name in new}
 
     def figures(self, hours: float) -> LedgerFigures:
         """The figures; the buckets cover the `hours` before the newest commit."""

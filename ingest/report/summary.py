@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import FENCE, FIRST_BATCH, BatchCommit, BatchId
+from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.kafka.broker_answers import BrokerAnswers
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
 from ingest.pipeline.lock_file import holder
+from ingest.quality.audited_version import AuditState, audit_state
 from ingest.recovery.state_reader import read_start_state
 from ingest.recovery.table_status import Status, status_of
 from ingest.report.evidence import LastProof, QualityRun, docs_index, last_proof, quality_runs
@@ -24,6 +25,7 @@ from ingest.report.open_tables import OpenTables, Stored
 from ingest.report.quarantine_reasons import Reason, quarantine_reasons
 from ingest.report.recent_batches import RecentBatches, recent_batches
 from ingest.runtime.errors import IngestError
+from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 
 # More batches than this in the log but not in the ledger are counted, not summed up: the next run adds them to the ledger.
@@ -36,8 +38,8 @@ class Summary:
     """One table. Times are UTC in ISO 8601.
 
     `late` is the number of batches after the ledger's newest one; the figures contain them unless `late_left_out`. `recent` is
-    None for a table without rows. `docs` is the index page of the Data Docs, `proof` None if the table was never proven. `samples_hidden`:
-    the contract has sensitive columns, so no sample shows a value.
+    None for a table without rows. `docs` is the index page of the Data Docs, `proof` None if the table was never proven. `audit` is the
+    audited version, and what holds it back. `samples_hidden`: the contract has sensitive columns, so no sample shows a value.
     """
 
     table: str
@@ -51,6 +53,7 @@ class Summary:
     quality: tuple[QualityRun, ...]
     docs: Path | None
     proof: LastProof | None
+    audit: AuditState
     stored: tuple[Stored, ...]
 
     @property
@@ -94,15 +97,17 @@ def summaries(contracts: Sequence[Contract], lake: str, checkpoints: str, bootst
 def summary(contract: Contract, places: Places, answer: Any, hours: float = HOURS_DEFAULT) -> Summary:
     """The summary of one table on a local lake. `answer` is as for `status`.
 
-    Raises Refused LOG_TORN or LEDGER_UNREADABLE, and Unreadable.
+    Raises Refused LOG_TORN or LEDGER_UNREADABLE, InvalidEnvironment AUDITED_DAMAGED, and Unreadable.
     """
     logs = Logs.of(places)
+    # A run may commit, and add to the ledger, at any time. The ledger is read at one version, then the target's log: every batch after
+    # the newest of that version is late, so each batch is counted once and a counter never falls.
     tables = OpenTables(places)
+    ledger = LedgerReader(tables)
     broker: TopicState | Mapping[str, str] = answer()
     state = read_start_state(None, places, logs, lambda: broker if isinstance(broker, TopicState) else None)
-    in_ledger = state.ledger.newest
-    late, rows = _late(places, logs.target, in_ledger.id if in_ledger is not None else BatchId(0, FENCE))
-    ledger = LedgerReader(tables, rows)
+    late, rows = _late(places, logs.target, ledger.newest_id)
+    ledger.add(rows)
     hidden = any(column.sensitive for column in contract.columns)
     return Summary(
         contract.name,
@@ -116,6 +121,7 @@ def summary(contract: Contract, places: Places, answer: Any, hours: float = HOUR
         quality_runs(tables, places),
         docs_index(places),
         last_proof(places),
+        audit_state(LocalFiles(), places),
         tables.stored(),
     )
 

@@ -7,10 +7,10 @@ import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -24,8 +24,6 @@ from tests.unit.report.report_lake import NOW, SILENT, ReportLake
 from tests.unit.verify.proof_lake import CONTRACT
 
 pytestmark = pytest.mark.unit
-
-PROOF = {"ok": True, "made_at": "2026-11-25T10:00:00Z"}
 
 
 def values(board: Board) -> dict[str, float]:
@@ -91,16 +89,26 @@ def test_the_newest_validation_run_counts(lake: ReportLake) -> None:
     assert found["oncelake_quality_timestamp_seconds"] == (NOW + timedelta(seconds=60)).timestamp()
 
 
-@pytest.mark.parametrize(("newest", "ok", "dated"), [(PROOF, 1, True), ({**PROOF, "ok": False}, 0, True), ({}, 0, False)])
-def test_the_newest_proof_counts(lake: ReportLake, newest: dict[str, Any], ok: int, dated: bool) -> None:
-    folder = Path(lake.places.lake) / "proofs/shop/orders"
-    folder.mkdir(parents=True)
-    (folder / "000009.json").write_text(json.dumps({"ok": not ok, "made_at": "2020-01-01T00:00:00Z"}))
-    (folder / "000010.json").write_text(json.dumps(newest))
+def test_the_newest_proof_counts_unless_it_was_altered(lake: ReportLake) -> None:
+    proof = json.loads(lake.proven().read_bytes())
     found = measured(lake.summary())
-    assert found["oncelake_proof_ok"] == ok
-    stamp = datetime(2026, 11, 25, 10, tzinfo=UTC).timestamp()
-    assert found.get("oncelake_proof_timestamp_seconds") == (stamp if dated else None)
+    assert found["oncelake_proof_ok"] == 1
+    assert found["oncelake_proof_timestamp_seconds"] == datetime.fromisoformat(proof["made_at"]).timestamp()
+    lake.take(3)
+    path = lake.proven()
+    assert measured(lake.summary())["oncelake_proof_ok"] == 0
+    path.write_bytes(path.read_bytes().replace(b'"ok":false', b'"ok":true'))
+    found = measured(lake.summary())
+    assert found["oncelake_proof_ok"] == 0 and "oncelake_proof_timestamp_seconds" not in found
+
+
+def test_a_hold_of_the_audited_version_is_dated(lake: ReportLake) -> None:
+    assert not [name for name in measured(lake.summary()) if "audited" in name or "held_t" in name]
+    lake.held()
+    summary = lake.summary()
+    found = measured(summary)
+    assert found["oncelake_audited_version"] == lake.target.version() and summary.audit.held is not None
+    assert found["oncelake_held_timestamp_seconds"] == datetime.fromisoformat(summary.audit.held.since).timestamp()
 
 
 def test_lag_process_and_refusal_come_from_the_status(lake: ReportLake) -> None:
@@ -145,6 +153,8 @@ def test_the_command_replaces_the_file_and_reports_a_table_that_it_cannot_read(l
     assert done.returncode == 0, done.stderr
     assert done.stdout == "" and "BROKER_UNREACHABLE" in done.stderr
     text = (folder / "oncelake.prom").read_text()
+    (measured_at,) = re.findall(r'oncelake_measured_timestamp_seconds\{pipeline="shop",table="orders"\} (.*)', text)
+    assert 0 <= time.time() - float(measured_at) < 60
     assert 'oncelake_records_read_total{pipeline="shop",table="orders"} 20.0' in text
     assert [path.name for path in folder.iterdir()] == ["oncelake.prom"], "no temporary file is left"
     (Path(lake.places.target) / "_delta_log" / f"{0:020}.json").unlink()

@@ -79,6 +79,12 @@ def test_rules_and_dashboard_name_only_metrics_and_labels_that_exist() -> None:
         assert set(used) <= labels, text
 
 
+def test_no_query_adds_up_what_a_run_and_the_lake_both_report() -> None:
+    both = {metric.name for metric in METRICS if len(metric.sources) > 1}
+    added = {name for text in expressions() for name in re.findall(r"\bsum(?: by \([^)]*\))? ?\((?:\w+\()?(oncelake_\w+)", text)}
+    assert added and not added & both, "the same table would count twice: take the maximum by table first"
+
+
 def test_every_metric_is_on_the_dashboard_or_in_a_rule() -> None:
     text = "\n".join(expressions())
     unused = {metric.name for metric in METRICS if metric.name not in text}

@@ -13,8 +13,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import BatchCommit
+from ingest.delta.delta_log import DeltaLog
+from ingest.proof.proof_file import content, write_proof
+from ingest.quality import audited_version
 from ingest.report.summary import Summary, summary
-from tests.unit.verify.proof_lake import CONTRACT, Lake
+from ingest.runtime.files import LocalFiles
+from ingest.runtime.places import proofs_folder
+from tests.unit.verify.proof_lake import CONTRACT, ENGINE, Lake
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SILENT = {"code": "BROKER_UNREACHABLE", "found": "no answer.", "expected": "a broker that answers.", "remedy": "start it."}
@@ -57,6 +62,17 @@ class ReportLake(Lake):
         types = {"run_at": TIME, "version_to": pa.int64(), "success": pa.bool_()}
         schema = pa.schema([(name, types.get(name, pa.string())) for name in rows[0]])
         write_deltalake(self.places.quality, pa.Table.from_pylist(rows, schema), mode="append")
+
+    def proven(self) -> Path:
+        """Write the next proof file."""
+        return write_proof(proofs_folder(self.places), content(ENGINE, CONTRACT, self.places, self.verified()))[0]
+
+    def held(self) -> None:
+        """The newest version is audited; then a check fails at the same one."""
+        state = DeltaLog(LocalFiles(), self.places.target).state()
+        assert state is not None
+        audited_version.passed(LocalFiles(), self.places, state.snapshot, "run-a")
+        audited_version.failed(LocalFiles(), self.places, state.snapshot, "run-b", "ids are not unique")
 
     def summary(self, contract: Contract = CONTRACT, hours: float = 24.0, answer: Any = SILENT) -> Summary:
         self._keep_ledger()

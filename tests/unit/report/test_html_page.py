@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+from ingest.quality.audited_version import AuditState
 from ingest.report.html_page import page
 from ingest.report.summary import Summaries, Summary
 from ingest.runtime.errors import InvalidInput
 from tests.unit.report.report_lake import ReportLake
+from tests.unit.verify.proof_lake import CONTRACT
 
 pytestmark = pytest.mark.unit
 
@@ -49,6 +55,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Summary:
     lake.batch_at(60, 1010, 1020, range(1010, 1020))
     lake.quality("<b>run</b>", 0, None, "critical")
     lake.quality("two", 5, None, None)
+    lake.held()
     return lake.summary()
 
 
@@ -67,6 +74,12 @@ def test_the_figures_are_those_of_the_summary(found: Summary, text: str) -> None
     assert figures["rows"] == "1,008" == f"{found.rows:,}"
     assert (figures["read"], figures["inserted"], figures["quarantined"], figures["duplicate"]) == ("1,009", "1,008", "1", "0")
     assert (figures["gap_other"], figures["gap_accepted"], figures["last_batch"], figures["lag"]) == ("11", "0", "2/2", "unknown")
+
+
+def test_a_hold_is_a_badge_of_the_table_and_of_the_overview(found: Summary, text: str) -> None:
+    assert found.audit.held is not None
+    assert text.count(f">held since {found.audit.held.since[:10]}</span>") == 2
+    assert "held since" not in shown(replace(found, audit=AuditState()))
 
 
 def test_hostile_bytes_and_names_become_text(text: str) -> None:
@@ -124,3 +137,14 @@ def test_a_table_with_an_error_shows_it_beside_the_others(found: Summary) -> Non
     text = page(Summaries("2026-03-01T12:00:00.000Z", (found,), {"shop.gone": error}), "lake", 1, lambda _: None)
     assert "TABLE_MISSING" in text and "&lt;i&gt;gone" in text and "shop.orders" in text
     assert "the hour before" in text
+
+
+def test_without_the_packages_that_draw_the_command_names_them_before_it_works(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/orders.yml").write_text(CONTRACT.to_json(), encoding="utf-8")
+    code = "import sys; sys.modules['altair'] = None; from ingest.cli.app import main; main()"
+    places = ["--project", str(tmp_path), "--lake", str(tmp_path / "lake"), "--checkpoints", str(tmp_path / "checkpoints")]
+    call = [sys.executable, "-c", code, "report", "--out", str(tmp_path / "report.html"), *places]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 4 and "CHARTS_MISSING" in done.stderr and "oncelake[local]" in done.stderr
+    assert not (tmp_path / "report.html").exists()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from ingest.kafka.topic_state import TopicState
+from ingest.quality.audited_version import AuditState
+from ingest.recovery.state_reader import read_start_state
 from ingest.report import ledger_figures, quarantine_reasons, recent_batches
 from ingest.report import summary as module
 from ingest.report.evidence import LastProof
@@ -194,15 +197,42 @@ def test_a_page_outside_of_the_data_docs_is_no_link(lake: ReportLake, tmp_path: 
     assert [run.page for run in lake.summary().quality] == [None, None]
 
 
-@pytest.mark.parametrize(("text", "ok", "made_at"), [('{"made_at": "T", "ok": true}', True, "T"), ("{", None, ""), ("[]", None, "")])
-def test_the_newest_proof_file_is_read(lake: ReportLake, text: str, ok: bool | None, made_at: str) -> None:
+def test_the_newest_proof_file_is_read_and_an_altered_one_proves_nothing(lake: ReportLake) -> None:
     lake.batch(0, 10, range(10))
     assert lake.summary().proof is None
-    folder = Path(lake.places.lake) / "proofs/shop/orders"
-    folder.mkdir(parents=True)
-    (folder / "000001.json").write_text('{"made_at": "S", "ok": false}')
-    (folder / "000002.json").write_text(text)
-    assert lake.summary().proof == LastProof(2, made_at, ok, str(folder / "000002.json"))
+    lake.proven()
+    lake.take(3)
+    path = lake.proven()
+    made_at = json.loads(path.read_bytes())["made_at"]
+    path.with_name("7.json").write_text("{}")
+    assert lake.summary().proof == LastProof(2, made_at, False, str(path))
+    path.write_bytes(path.read_bytes().replace(b'"ok":false', b'"ok":true'))
+    assert lake.summary().proof == LastProof(2, "", None, str(path))
+
+
+def test_the_summary_has_the_audited_version_and_its_hold(lake: ReportLake) -> None:
+    lake.batch(0, 10, range(10))
+    assert lake.summary().audit == AuditState()
+    lake.held()
+    found = lake.summary().as_dict()["audit"]
+    assert found["audited"]["version"] == found["held"]["version"] == lake.target.version()
+
+
+def test_batches_that_a_run_adds_to_the_ledger_meanwhile_are_counted_once(lake: ReportLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.batch_at(0, 0, 10, range(10))
+    short = list(lake.ledger)
+    lake.batch(10, 20, range(10, 20))
+    whole = list(lake.ledger)
+    lake.ledger = short
+
+    def meanwhile(*words: Any) -> Any:
+        lake.ledger = whole
+        lake._keep_ledger()
+        return read_start_state(*words)
+
+    monkeypatch.setattr(module, "read_start_state", meanwhile)
+    found = lake.summary()
+    assert (found.figures.total.inserted, found.late) == (20, 1)
 
 
 def test_the_status_is_the_one_of_ingest_status(lake: ReportLake) -> None:
