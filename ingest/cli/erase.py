@@ -11,6 +11,7 @@ from ingest.cli.app import app, print_json
 
 if TYPE_CHECKING:
     from ingest.maintain.erasure import Erased
+    from ingest.runtime.places import Places
 
 
 @app.command()
@@ -44,8 +45,9 @@ def erase(
     from ingest.maintain import erasure
     from ingest.pipeline import table_lock
     from ingest.pipeline.writing_session import writing_session
-    from ingest.runtime.errors import InvalidInput
-    from ingest.runtime.files import is_local
+    from ingest.quality.audited_version import audit_state
+    from ingest.runtime.errors import IngestError, InvalidInput
+    from ingest.runtime.files import files_of, is_local
     from ingest.runtime.places import Places
 
     (contract,) = load_contracts(project, [table])
@@ -58,18 +60,29 @@ def erase(
             remedy="add --keep-history; or run VACUUM by hand once every reader and writer has stopped.",
         )
     kafka = KafkaOptions.from_environment(bootstrap_servers)
-    state = current_state(kafka, contract.source.topic, contract.source.isolation_level)
-    wanted = erasure.Erasure(where, quarantine_where, state.topic.id, {p: first for p, (first, _) in state.bounds.items()})
-    table_lock.wait_for(places)
-    with writing_session(places, master, "erase") as session:
+    try:
+        state = current_state(kafka, contract.source.topic, contract.source.isolation_level)
+        topic_id, earliest, unknown = state.topic.id, {partition: first for partition, (first, _) in state.bounds.items()}, None
+    except IngestError as error:  # the broker's faults do not keep a person's data
+        topic_id, earliest, unknown = "", {}, f"{error.code}: {error.found}"
+    wanted = erasure.Erasure(where, quarantine_where, topic_id, earliest)
+    if not dry_run:
+        table_lock.wait_for(places)
+    with writing_session(places, master, "erase", only_look=dry_run, discreet=True) as session:
         done = erasure.look(session, places, wanted) if dry_run else erasure.erase(session, places, wanted, history=not keep_history)
-    policy = settings_of(kafka, state.topic.name, "cleanup.policy", "retention.ms") if done.in_kafka else {}
+        audited = audit_state(files_of(lake, session), places).audited if done.history else None
+    policy = settings_of(kafka, contract.source.topic, "cleanup.policy", "retention.ms") if done.in_kafka else {}
     if as_json:
         in_kafka = [vars(each) for each in done.in_kafka]
-        row = {**vars(done), "in_kafka": in_kafka, "topic_settings": policy}
+        row = {**vars(done), "in_kafka": in_kafka, "kafka_unknown": unknown, "topic_settings": policy}
+        row["audited_gone"] = audited.version if audited is not None else None
         print_json("erase", ok=True, tables=[{"table": places.name, "dry_run": dry_run, **row}])
         return
-    print_erased(places.name, done, dry_run=dry_run, quarantine=quarantine_where is not None)
+    print_erased(places, done, dry_run=dry_run, quarantine=quarantine_where is not None)
+    if audited is not None:
+        print(f"  the audited version {audited.version} can no longer be read; the next `ingest check` that passes makes a new one")
+    if unknown is not None:
+        print(f"  what Kafka still holds is not known ({unknown})")
     for each in done.in_kafka:
         print(f"  Kafka may still hold {each.records:,} of them in partition {each.partition}, up to offset {each.last_offset}")
     if done.in_kafka:
@@ -88,12 +101,17 @@ def until(policy: dict[str, str]) -> str:
     )
 
 
-def print_erased(name: str, done: Erased, *, dry_run: bool, quarantine: bool) -> None:
+def print_erased(places: Places, done: Erased, *, dry_run: bool, quarantine: bool) -> None:
     """Print what was erased, or would be."""
+    from ingest.runtime.places import pages_folder
+
     verb = "would be erased" if dry_run else "erased"
-    print(f"{name}: {done.rows:,} rows and {done.records:,} quarantined records {verb}")
+    print(f"{places.name}: {done.rows:,} rows and {done.records:,} quarantined records {verb}")
     if not quarantine:
         print("  the quarantine was not searched: --quarantine-where names its records")
     if not dry_run:
-        print(f"  Data Docs{' and samples of quality checks' if done.samples else ''} removed")
+        if done.samples:
+            print("  values that the quality table kept of rows were removed")
+        pages = {True: "were removed", False: "could NOT be removed: remove them by hand", None: "do not exist here"}[done.pages]
+        print(f"  Data Docs in {pages_folder(places)} {pages}")
         print(f"  old versions {'deleted by VACUUM' if done.history else 'are kept until `ingest maintain` removes them'}")

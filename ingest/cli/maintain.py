@@ -100,9 +100,12 @@ def _maintain(places: Places, settings: Settings, session: Callable[[], SparkSes
 
     Raises Refused LOCKED or MAINTAIN_UNANSWERED, and the errors of `Maintenance.do`.
     """
+    from contextlib import suppress
     from dataclasses import replace
     from pathlib import Path
 
+    from ingest.delta.delta_sql import Unreadable
+    from ingest.ledger.projection import complete
     from ingest.maintain.maintenance import Maintenance
     from ingest.pipeline import platform, table_lock
     from ingest.pipeline.lock_file import holder
@@ -120,15 +123,17 @@ def _maintain(places: Places, settings: Settings, session: Callable[[], SparkSes
             if done is not None:
                 return done
         if local:
-            looked = Maintenance(None, places, settings, dry_run=True).do()
-            if not any(each.did_something for each in looked.tables):  # so an hourly job without work takes a second
-                return replace(looked, dry_run=False)
+            with suppress(Unreadable):  # then Spark looks
+                looked = Maintenance(None, places, settings, dry_run=True).do()
+                if not any(each.did_something for each in looked.tables):  # so an hourly job without work takes a second
+                    return replace(looked, dry_run=False)
         else:
             platform.ensure(session(), places.lake)
         try:
             with table_lock.holding(session(), places):
                 if local:
                     crash_points.arm(Path(places.lake), spark.jvm_pid(session()))
+                complete(session(), places)  # counts by file, which compaction and VACUUM may take away
                 return Maintenance(session(), places, settings).do()
         except Refused as error:  # a run has taken the lock meanwhile
             if error.code != "LOCKED" or time.monotonic() > deadline:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -143,10 +145,17 @@ def export(
     from ingest.runtime.errors import InvalidInput
 
     (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until)
+    part = out.with_name(f".{out.name}.{os.getpid()}")
+
+    def write(engine: Engine) -> int:
+        with part.open("w", encoding="utf-8") as file:
+            return sum(file.write(json.dumps(each) + "\n") > 0 for each in records(engine, scope.places, scope.selection))
+
     try:
-        with out.open("x", encoding="utf-8") as file:
-            found = with_engine(lake, lambda engine: list(records(engine, scope.places, scope.selection)), master, verb="quarantine")
-            file.writelines(json.dumps(each) + "\n" for each in found)
+        if out.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        number = with_engine(lake, write, master, verb="quarantine")
+        part.rename(out)
     except OSError as error:
         raise InvalidInput(
             "EXPORT_FILE",
@@ -154,10 +163,12 @@ def export(
             expected="a path in an existing folder, where no file exists yet.",
             remedy="name another --out.",
         ) from error
+    finally:
+        part.unlink(missing_ok=True)
     if as_json:
-        print_json("quarantine-export", ok=True, tables=[{"table": scope.places.name, "records": len(found), "file": str(out)}])
+        print_json("quarantine-export", ok=True, tables=[{"table": scope.places.name, "records": number, "file": str(out)}])
     else:
-        print(f"{len(found):,} records of {scope.places.name} written to {out}")
+        print(f"{number:,} records of {scope.places.name} written to {out}")
 
 
 @quarantine.command()
@@ -194,8 +205,9 @@ def replay(
     ask = partial(current_state, kafka, contract.source.topic, contract.source.isolation_level)
 
     broker = ask()
-    table_lock.wait_for(places)
-    with writing_session(places, master, "replay") as session:
+    if not dry_run:
+        table_lock.wait_for(places)
+    with writing_session(places, master, "replay", only_look=dry_run) as session:
         if dry_run:
             done = try_replay(session, contract, places, broker, selection)
         else:
@@ -253,7 +265,7 @@ def reopen(
 
 
 def _change(scope: _Scope, master: str, state: str, by: str, *, everything: bool, as_json: bool) -> None:
-    from ingest.delta.delta_sql import engine_for
+    from ingest.delta.delta_sql import asked
     from ingest.delta.writer import set_state
     from ingest.pipeline import table_lock
     from ingest.pipeline.writing_session import writing_session
@@ -270,7 +282,8 @@ def _change(scope: _Scope, master: str, state: str, by: str, *, everything: bool
         )
     table_lock.wait_for(places)
     with writing_session(places, master, "quarantine") as session:
-        number = sum(group["records"] for group in grouped(engine_for(places.lake, session), places, selection))
+        groups = asked(places.lake, session, lambda engine: grouped(engine, places, selection))
+        number = sum(group["records"] for group in groups)
         if number:
             set_state(session, places, selection.for_spark, state, by)
     if as_json:
@@ -287,6 +300,8 @@ def print_replayed(name: str, done: Replayed) -> None:
         print(f"{name}: dry run: of {done.selected:,} records the contract accepts {done.inserted:,} and refuses {refused:,}")
     else:
         print(f"{name}: {done.selected:,} records = {done.inserted:,} rows + {done.duplicate:,} duplicates + {refused:,} still refused")
+    if done.duplicate:
+        print("  the table has the event ids of the duplicates, which stay as they are; `ingest quarantine drop` settles them")
     for reason, number in done.refused.items():
         print(f"  {number:>10,} {reason}")
     if done.elsewhere:

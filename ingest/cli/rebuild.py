@@ -28,7 +28,10 @@ def rebuild(
     swap: Annotated[bool, typer.Option("--swap", help="Put the shadow in the table's place. Stop the table's run first.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Remove the shadow first, and build it anew.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what only the old table has, and change nothing.")] = False,
-    keep_shadow: Annotated[bool, typer.Option("--keep-shadow", help="After --swap, keep the shadow.")] = False,
+    discard: Annotated[bool, typer.Option("--discard", help="Remove the shadow, and do nothing else.")] = False,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Let --swap drop rows that the shadow lacks. The number is kept in the commit.")
+    ] = False,
     project: o.Project = o.PROJECT_DEFAULT,
     lake: o.Lake = o.LAKE_DEFAULT,
     checkpoints: o.Checkpoints = o.CHECKPOINTS_DEFAULT,
@@ -46,20 +49,35 @@ def rebuild(
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import current_state
+    from ingest.runtime.errors import InvalidInput
     from ingest.runtime.places import Places
 
+    given = [f"--{name}" for name, is_set in (("swap", swap), ("restart", restart), ("dry-run", dry_run), ("discard", discard)) if is_set]
+    if len(given) > 1 or (accept_loss and not swap):
+        raise InvalidInput(
+            "OPTIONS_CONTRADICT",
+            f"{' and '.join([*given, *(['--accept-loss'] if accept_loss else [])])} were given.",
+            expected="one of --swap, --restart, --dry-run and --discard; --accept-loss only with --swap.",
+            remedy="leave the others out.",
+        )
     (contract,) = load_contracts(project, [table])
     places = Places(lake, checkpoints, contract.pipeline, contract.table)
     kafka = KafkaOptions.from_environment(bootstrap_servers)
     ask = partial(current_state, kafka, contract.source.topic, contract.source.isolation_level)
 
+    if discard:
+        _discard(places, master)
+        if as_json:
+            print_json("rebuild", ok=True, tables=[{"table": places.name, "discarded": True}])
+        else:
+            print(f"{places.name}: there is no shadow now")
+        return
     if swap:
-        swapped = _swap(contract, places, ask, master, keep_shadow=keep_shadow)
+        swapped = _swap(contract, places, ask, master, accept_loss=accept_loss)
         if as_json:
             print_json("rebuild", ok=True, tables=[{"table": places.name, **vars(swapped)}])
         else:
-            print(f"{places.name}: {swapped.rows_before:,} rows were replaced by {swapped.rows_after:,} in epoch {swapped.epoch}")
-            print(f"  version {swapped.version_before} of the target is the former content, until VACUUM removes it")
+            print_swapped(places.name, swapped)
         return
     carried = _fill(contract, places, ask, kafka, master, restart=restart, dry_run=dry_run)
     if as_json:
@@ -92,25 +110,30 @@ def _fill(
     from ingest.pipeline.table_query import Trigger
     from ingest.pipeline.writing_session import writing_session
     from ingest.rebuild import shadow as shadows
+    from ingest.rebuild.swap import refuse_swapped
+    from ingest.runtime.errors import Refused
 
     shadow, carried = shadows.shadow_of(places), None
     with writing_session(shadow, master, "rebuild") as session:
         shadows.refuse_missing(session, places)
         if dry_run:
-            rows, records, earliest = shadows.only_here(session, places, ask())
-            return shadows.Carried(rows.count(), records.count(), earliest)
+            return shadows.look(session, contract, places, ask())
+        refuse_swapped(session, places)
         if restart or not shadows.is_begun(session, places):
             carried = shadows.begin(session, contract, places, ask)
     job = Application([contract], shadow.lake, shadow.checkpoints, kafka, master, Trigger(once=True), None, None)
     with display(quiet=True) as shown:
         (result,) = job.execute(shown)
+    if isinstance(result.error, Refused):  # its remedy would be one for the table itself
+        error, remedy = result.error, f"`ingest rebuild {places.name} --restart` builds the shadow anew."
+        raise Refused(error.code, f"the shadow: {error.found}", expected=error.expected, remedy=remedy) from error
     if result.error is not None:
         raise result.error
     print(f"{places.name}: the shadow read {result.records_read:,} records, {result.inserted:,} became rows", file=sys.stderr)
     return carried
 
 
-def _swap(contract: Contract, places: Places, ask: Callable[[], TopicState], master: str, *, keep_shadow: bool) -> Swapped:
+def _swap(contract: Contract, places: Places, ask: Callable[[], TopicState], master: str, *, accept_loss: bool) -> Swapped:
     from ingest.pipeline import table_lock
     from ingest.pipeline.writing_session import writing_session
     from ingest.rebuild import shadow as shadows
@@ -118,14 +141,37 @@ def _swap(contract: Contract, places: Places, ask: Callable[[], TopicState], mas
 
     table_lock.wait_for(places)
     with writing_session(places, master, "rebuild") as session, table_lock.holding(session, shadows.shadow_of(places)):
-        done = swap(session, contract, places, ask)
-        if not keep_shadow:
-            shadows.remove_shadow(session, places)
+        done = swap(session, contract, places, ask, accept_loss=accept_loss)
+        shadows.remove_shadow(session, places)
     return done
+
+
+def _discard(places: Places, master: str) -> None:
+    from ingest.pipeline.writing_session import writing_session
+    from ingest.rebuild import shadow as shadows
+    from ingest.rebuild.swap import refuse_swapped
+
+    with writing_session(shadows.shadow_of(places), master, "rebuild") as session:
+        refuse_swapped(session, places)
+        shadows.remove_shadow(session, places)
 
 
 def print_carried(name: str, carried: Carried) -> None:
     """Print what Kafka no longer holds."""
-    earliest = " ".join(f"{partition}:{first}" for partition, first in sorted(carried.earliest.items()))
-    print(f"{name}: Kafka begins at {earliest}. Only the old tables have {carried.rows:,} rows and {carried.records:,} quarantined records")
+    starts = " ".join(f"{partition}:{first}" for partition, first in sorted(carried.starts.items()))
+    print(f"{name}: Kafka begins at {starts}. Only the old tables have {carried.rows:,} rows and {carried.records:,} quarantined records")
     print("  before that; the shadow takes them over as they are")
+    if carried.doubled:
+        print(f"  {carried.doubled:,} more rows there have an event id that another row has; they are left out")
+
+
+def print_swapped(name: str, swapped: Swapped) -> None:
+    """Print the outcome of a swap."""
+    print(f"{name}: {swapped.rows_before:,} rows were replaced by {swapped.rows_after:,} in epoch {swapped.epoch}")
+    print(f"  version {swapped.version_before} of the target is the former content, until VACUUM removes it")
+    if swapped.lost:
+        print(f"  {swapped.lost:,} rows of the old table are not in the new one")
+    for each in swapped.findings_before:
+        print(f"  verify found in the old table: {each}")
+    if swapped.findings_before:
+        print("  verify counts from the rebuild on, so it will not report this again. What Kafka no longer had stays lost")

@@ -134,7 +134,9 @@ def _append_nothing(session: SparkSession, table: str) -> None:
 
 def overwrite(source: DataFrame, log: DeltaLog, still: Still) -> Commit:
     """Replace all rows of a table by those of `source`, under a transaction id. Raises RunStopped FENCED."""
-    return _commit(source.sparkSession, log, still, lambda: source.write.format("delta").mode("overwrite").save(log.table))
+    # A cluster may set `dynamic`, which would keep the partitions that `source` has no row of.
+    writer = source.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "static")
+    return _commit(source.sparkSession, log, still, lambda: writer.save(log.table))
 
 
 def delete(session: SparkSession, log: DeltaLog, batch_commit: BatchCommit, condition: str) -> Commit | None:
@@ -181,7 +183,7 @@ def _insert_missing(source: DataFrame, table: str, condition: Column, changed: M
     merge.whenNotMatchedInsert(values=values).execute()
 
 
-def mark_replayed(rows: DataFrame, quarantine: str, batch_commit: BatchCommit, by: str = "ingest run") -> None:
+def mark_replayed(rows: DataFrame, quarantine: str, batch_commit: BatchCommit, by: str) -> None:
     """Set quarantined records that are rows now to `replayed`. `rows` has the columns topic_id, partition, offset and at (the time).
 
     It needs no transaction id: repeating it changes nothing.
@@ -277,11 +279,11 @@ def delete_positions(found: DataFrame, table: str, columns: Columns, metadata: s
 
 
 def blank_samples(session: SparkSession, quality: str, metadata: str) -> None:
-    """Remove the sampled values from all validation results."""
-    none = {"samples": F.lit("[]"), "unexpected_values": F.lit(None).cast("string")}
-    _unfenced(
-        session, metadata, lambda: DeltaTable.forPath(session, quality).update("samples <> '[]' OR unexpected_values IS NOT NULL", {**none})
-    )
+    """Remove the values of rows from all validation results: samples, unexpected and observed values, and texts of exceptions."""
+    texts = ("unexpected_values", "observed", "exception")
+    none = {"samples": F.lit("[]"), **{name: F.lit(None).cast("string") for name in texts}}
+    condition = " OR ".join(["samples <> '[]'", *(f"{name} IS NOT NULL" for name in texts)])
+    _unfenced(session, metadata, lambda: DeltaTable.forPath(session, quality).update(condition, {**none}))
 
 
 def append_quality(session: SparkSession, contract: Contract, places: Places, rows: Sequence[tuple[object, ...]]) -> None:

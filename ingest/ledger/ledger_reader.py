@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EPOCHS = """\
 SELECT epoch, max(topic_id) AS topic_id, max(CASE WHEN kind = 'epoch' AND batch = 1 THEN 1 ELSE 0 END) AS sought,
        max(CASE WHEN kind = 'batch' THEN batch END) AS last, count(DISTINCT CASE WHEN kind = 'batch' THEN batch END) AS batches
-FROM {ledger} GROUP BY epoch"""
+FROM {ledger} WHERE kind NOT IN ('retention', 'erased') GROUP BY epoch"""
 REACHED = "SELECT topic_id, `partition`, max(end_offset) AS reached FROM {ledger} WHERE kind = 'batch' GROUP BY topic_id, `partition`"
 
 

@@ -19,13 +19,23 @@ from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import asked, quoted
 from ingest.ledger.batch_history import with_existing_rows
-from ingest.ledger.ledger_reader import LedgerState, cut_since, ledger_rows, unledgered
+from ingest.ledger.ledger_reader import LedgerState, cut_since, ledger_rows, read_ledger, unledgered
 from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
 from ingest.runtime.places import Places
 
 APPEND_EVERY_S = 60.0
 # For tests and `ingest chaos`, whose runs last less than a minute.
 EVERY_VARIABLE = "INGEST_LEDGER_EVERY_S"
+
+
+def complete(session: SparkSession, places: Places) -> None:
+    """Append to the ledger what only the target's log has.
+
+    For a command that deletes rows or old files: without these the batches could no longer be counted.
+    """
+    logs = Logs.of(places, session)
+    if logs.ledger.exists():
+        Ledger.of(session, places, logs, read_ledger(session, logs.ledger)).append()
 
 
 @dataclass

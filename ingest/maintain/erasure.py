@@ -1,11 +1,12 @@
 """Erase a person's data from a table: rows, quarantined records, samples of quality checks, pages, and the old versions of all of them.
 
-1. Ledger rows of kind `erased` and `retention` count the rows and records by batch. They name no one. Until step 2 they only
-   permit a shortage.
-2. Delete the rows, then the records, each in one commit. It matches positions, because Delta's log keeps a DELETE's condition for weeks,
+1. Complete the ledger: once the files are gone, nobody can count a batch that it lacks.
+2. Ledger rows of kind `erased` and `retention` count the rows and records by batch. They name no one. Until step 3 they only
+   permit a shortage. A count of an earlier erasure that was cut off here, and not repeated, is cancelled.
+3. Delete the rows, then the records, each in one commit. It matches positions, because Delta's log keeps a DELETE's condition for weeks,
    and that condition would name the person.
-3. Remove the samples in the quality table, and the Data Docs.
-4. VACUUM with no retention: time travel no longer finds what was deleted.
+4. Remove the samples in the quality table, and the Data Docs.
+5. VACUUM with no retention: time travel no longer finds what was deleted.
 
 After a crash, the same command does what is left.
 """
@@ -26,9 +27,11 @@ from ingest.delta.log_errors import table_missing
 from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns
 from ingest.ledger.batch_history import batch_history, version_of
 from ingest.ledger.ledger_row import LedgerRow
-from ingest.maintain.retention import metadata, name_of, removed_row
+from ingest.ledger.projection import complete
+from ingest.maintain.retention import cancelled, metadata, name_of, removed_row
+from ingest.rebuild.shadow import shadow_exists, shadow_of
 from ingest.runtime import crash_points
-from ingest.runtime.errors import InvalidInput
+from ingest.runtime.errors import InvalidInput, Refused
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places, pages_folder
 
@@ -49,7 +52,8 @@ class InKafka:
 class Erased:
     """The outcome of an erasure, or of its dry run. `in_kafka` is empty if no erased offset is at or after the topic's earliest one.
 
-    `samples` is whether samples of quality checks and the Data Docs were removed, `history` whether old versions were.
+    `samples` is whether the quality table's values were removed, `history` the same for old versions, and `pages` for the Data Docs (None:
+    there are none here).
     """
 
     rows: int
@@ -57,6 +61,7 @@ class Erased:
     in_kafka: tuple[InKafka, ...]
     samples: bool
     history: bool
+    pages: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -83,16 +88,20 @@ def look(session: SparkSession, places: Places, erasure: Erasure) -> Erased:
 def erase(session: SparkSession, places: Places, erasure: Erasure, *, history: bool) -> Erased:
     """Erase, and with `history` delete all old versions, too. The caller holds the lock.
 
-    Raises InvalidInput CONDITION_INVALID and TABLE_MISSING.
+    Raises InvalidInput CONDITION_INVALID and TABLE_MISSING, and Refused SHADOW_EXISTS.
     """
+    _refuse_shadow(session, places)
     with ExitStack() as stack:
         rows, records = _found(session, places, erasure, stack)
         in_kafka = _in_kafka(rows, records, erasure)
         at = datetime.now(UTC)
         about = json.dumps({**metadata(places), "retired_at": name_of(at)})
+        complete(session, places)
         known = asked(places.lake, session, lambda engine: batch_history(engine, places))
         topics = {row.epoch: (row.topic, row.topic_id) for row in (*known.begins, *known.batches)}
-        gone = _remove(rows, places.target, TARGET, places, about, _counted(places, "erased", rows, topics, at))
+        counts = {row.key: row for row in asked(places.lake, session, lambda engine: cancelled(engine, places, "erased", at))}
+        counts |= {row.key: row for row in _counted(places, "erased", rows, topics, at)}
+        gone = _remove(rows, places.target, TARGET, places, about, list(counts.values()))
         crash_points.at("erase_target", 0)
         also = 0
         if records is not None:
@@ -100,14 +109,15 @@ def erase(session: SparkSession, places: Places, erasure: Erasure, *, history: b
             also = _remove(records, places.quarantine, QUARANTINE, places, about, counted)
         crash_points.at("erase_quarantine", 0)
     samples = _remove_samples(session, places, about)
+    pages = _remove_pages(places)
     if history:
         for path in (places.target, places.quarantine, *([places.quality] if samples else [])):
             commits.vacuum(session, path, about, 0.0, short=True)
-    return Erased(gone, also, in_kafka, samples, history)
+    return Erased(gone, also, in_kafka, samples, history, pages)
 
 
 def _found(session: SparkSession, places: Places, erasure: Erasure, stack: ExitStack) -> tuple[DataFrame, DataFrame | None]:
-    """The positions (e, b, p, o, topic_id) of the rows and of the records, computed once."""
+    """The positions (e, b, p, o, topic_id) of the rows and of the records, and the records' state, computed once."""
     from pyspark.sql import functions as F
 
     from ingest.pipeline.batch_counts import kept
@@ -128,9 +138,9 @@ def _selected(frame: DataFrame, where: str, option: str, columns: Columns) -> Da
     from pyspark.sql import functions as F
 
     names = {"e": columns.epoch, "b": columns.batch, "p": columns.partition, "o": columns.offset}
-    topic = F.col("topic_id") if columns is QUARANTINE else F.lit(None).cast("string")
+    more = [(F.col(name) if columns is QUARANTINE else F.lit(None).cast("string")).alias(name) for name in ("topic_id", "state")]
     try:
-        found = frame.where(F.expr(where)).select(*(F.col(f"`{name}`").alias(to) for to, name in names.items()), topic.alias("topic_id"))
+        found = frame.where(F.expr(where)).select(*(F.col(f"`{name}`").alias(to) for to, name in names.items()), *more)
         found.schema  # noqa: B018 (analyses the condition)
     except (AnalysisException, ParseException) as error:
         raise InvalidInput(
@@ -149,18 +159,20 @@ def _remove(found: DataFrame, path: str, columns: Columns, places: Places, about
         commits.merge_retired(session, places.ledger, about, [vars(row) for row in rows])
         crash_points.at("erase_counted", 0)
         commits.delete_positions(found, path, columns, about)
-    return sum(row.inserted + row.quarantined for row in rows)
+    return sum(row.inserted if columns is TARGET else row.quarantined for row in rows)
 
 
 def _counted(places: Places, kind: str, found: DataFrame, topics: Mapping[int, tuple[str, str]], at: datetime) -> list[LedgerRow]:
     """The ledger rows of kind `erased` (rows) or `retention` (records). `topics` has name and id of the topic by epoch."""
     from pyspark.sql import functions as F
 
-    groups = found.groupBy("e", "b", "p").agg(F.count("*").alias("n"), F.min("o").alias("first"), F.max("o").alias("last")).collect()
+    became_rows = F.count_if(F.col("state") == "replayed").alias("replayed")
+    counted = (F.count("*").alias("n"), F.min("o").alias("first"), F.max("o").alias("last"), became_rows)
+    groups = found.groupBy("e", "b", "p").agg(*counted).collect()
     version = version_of(DeltaLog(files_of(places.lake, found.sparkSession), places.target))
     rows = []
     for group in groups:
-        counts = (group["n"], 0) if kind == "erased" else (0, group["n"])
+        counts = (group["n"], 0) if kind == "erased" else (group["replayed"], group["n"])
         offsets = (group["p"], group["first"], group["last"] + 1)
         topic = topics.get(group["e"], ("", ""))
         rows.append(removed_row(kind, places, (group["e"], group["b"]), topic, offsets, counts, version, at))
@@ -179,14 +191,32 @@ def _in_kafka(rows: DataFrame, records: DataFrame | None, erasure: Erasure) -> t
 
 
 def _remove_samples(session: SparkSession, places: Places, about: str) -> bool:
-    """Remove sampled values from the quality table, and the Data Docs: both may show the person's data. The next check writes new pages."""
-    import shutil
-
+    """Remove all values of rows from the quality table, because they may be the person's."""
     from ingest.pipeline import table_lock
 
-    shutil.rmtree(pages_folder(places), ignore_errors=True)
     if not DeltaLog(files_of(places.lake, session), places.quality).exists():
         return False
     with table_lock.alone(session, places.lake, f"{places.root}/.quality"):
         commits.blank_samples(session, places.quality, about)
     return True
+
+
+def _remove_pages(places: Places) -> bool | None:
+    """Remove the Data Docs, which may show values. The next check writes new pages. Returns None if there are none, False if some stay."""
+    import shutil
+
+    folder = pages_folder(places)
+    if not folder.exists():
+        return None
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
+def _refuse_shadow(session: SparkSession, places: Places) -> None:
+    if shadow_exists(session, places):
+        raise Refused(
+            "SHADOW_EXISTS",
+            f"{shadow_of(places).root} has copies of the rows, from a rebuild of {places.name}. A later --swap would bring them back.",
+            expected="no rebuild that is unfinished.",
+            remedy=f"`ingest rebuild {places.name} --discard` removes the shadow, or --swap finishes the rebuild.",
+        )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.delta import writer as commits
 from ingest.delta.delta_log import DeltaLog
-from ingest.delta.delta_sql import At, asked
+from ingest.delta.delta_sql import At, Unreadable, asked
 from ingest.delta.log_errors import table_missing
 from ingest.maintain.file_sizes import LARGE_BYTES, SMALL_BYTES, FileSizes, file_sizes, removable
 from ingest.maintain.retention import metadata, remove, retire
@@ -161,9 +161,14 @@ class Maintenance:
         hours = None if self.settings.vacuum_s is None else self.settings.vacuum_s / 3600
         found: dict[str, int] = {}
         if is_local(self.places.lake):
-            found = removable(At(path), hours)
-            if not found or self._only_looks:
-                return len(found), sum(found.values())
+            try:
+                found = removable(At(path), hours)
+            except Unreadable:  # by deltalake; Spark may read it
+                if self._only_looks:
+                    raise
+            else:
+                if not found or self._only_looks:
+                    return len(found), sum(found.values())
         elif self._only_looks:
             return 0, 0
         log = self._log(path)

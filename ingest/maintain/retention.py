@@ -34,10 +34,16 @@ GROUPS = """\
 SELECT topic, topic_id, epoch, batch, `partition` AS p, min(`offset`) AS first, max(`offset`) AS last, count(*) AS n,
        count(CASE WHEN state = 'replayed' THEN 1 END) AS replayed
 FROM {quarantine} WHERE """
-PENDING = """\
+PENDING = {
+    "retention": """\
 SELECT r.epoch, r.batch, r.`partition` AS p, r.start_offset AS o FROM {ledger} r LEFT SEMI JOIN {quarantine} q
 ON r.kind = 'retention' AND r.quarantined > 0 AND r.topic_id = q.topic_id AND r.epoch = q.epoch AND r.batch = q.batch
-AND r.`partition` = q.`partition` AND r.start_offset = q.`offset`"""
+AND r.`partition` = q.`partition` AND r.start_offset = q.`offset`""",
+    "erased": """\
+SELECT r.epoch, r.batch, r.`partition` AS p, r.start_offset AS o FROM {ledger} r LEFT SEMI JOIN {target} t
+ON r.kind = 'erased' AND r.inserted > 0 AND r.epoch = t._epoch AND r.batch = t._batch
+AND r.`partition` = t._partition AND r.start_offset = t._offset""",
+}
 
 
 @dataclass(frozen=True)
@@ -75,10 +81,7 @@ def retire(engine: Engine, places: Places, before: datetime, now: datetime, *, o
         offsets = group["p"], group["first"], group["last"] + 1
         row = removed_row("retention", places, batch, topic, offsets, (group["replayed"], group["n"]), version, now)
         rows[row.key] = row
-    pending = {("retention", row["epoch"], row["batch"], row["p"], row["o"]) for row in _pending(engine, places)}
-    for row in ledger_rows(engine, places, "kind = 'retention'") if pending else ():
-        if row.key in pending and row.key not in rows:
-            rows[row.key] = replace(row, inserted=0, quarantined=0, committed_at=now)
+    rows = {row.key: row for row in cancelled(engine, places, "retention", now)} | rows
     return Retired(condition, name_of(now), tuple(rows.values())) if rows else None
 
 
@@ -112,9 +115,14 @@ def metadata(places: Places) -> dict[str, object]:
     return {"oncelake": 1, "kind": "maintain", "pipeline": places.pipeline, "table": places.table}
 
 
-def _pending(engine: Engine, places: Places) -> list[dict[str, int]]:
-    """The keys of ledger rows whose records were counted but not deleted."""
-    return engine.ask(PENDING, ledger=At(places.ledger), quarantine=At(places.quarantine))
+def cancelled(engine: Engine, places: Places, kind: str, now: datetime) -> list[LedgerRow]:
+    """The ledger rows of kind `retention` or `erased` that count what is still there, with counts of zero. Raises Unreadable."""
+    tables = {"ledger": At(places.ledger), "quarantine": At(places.quarantine), "target": At(places.target)}
+    sql = PENDING[kind]
+    found = engine.ask(sql, **{name: at for name, at in tables.items() if f"{{{name}}}" in sql})
+    pending = {(kind, row["epoch"], row["batch"], row["p"], row["o"]) for row in found}
+    rows = ledger_rows(engine, places, f"kind = '{kind}'") if pending else []
+    return [replace(row, inserted=0, quarantined=0, committed_at=now) for row in rows if row.key in pending]
 
 
 def remove(session: SparkSession, places: Places, retired: Retired, about: dict[str, object]) -> None:

@@ -15,12 +15,17 @@ from ingest.runtime.places import Places, spark_log
 
 
 @contextmanager
-def writing_session(places: Places, master: str, verb: str) -> Iterator[SparkSession]:
+def writing_session(places: Places, master: str, verb: str, *, only_look: bool = False, discreet: bool = False) -> Iterator[SparkSession]:
     """Start Spark for a command that writes this table, and hold the lock inside this context.
+
+    `only_look` is for a dry run: it needs no lock, so it works beside a run. `discreet` as in `spark.start`.
 
     Raises Refused LOCKED and InvalidEnvironment PLATFORM_UNFIT.
     """
-    with spark.session(master, spark_log(places.lake, verb), short=True) as session:
+    with spark.session(master, spark_log(places.lake, verb), short=True, discreet=discreet) as session:
+        if only_look:
+            yield session
+            return
         platform.ensure(session, places.lake)
         with table_lock.holding(session, places):
             if is_local(places.lake) and is_local(places.checkpoints):

@@ -1,7 +1,8 @@
 """Replay quarantined records: decode their bytes again, and add those that the contract now accepts to the target (I3, I4).
 
 A replay opens an epoch at the table's end, and its rows and offsets are one commit, like a seek's. So it fences every other writer, and a
-crash leaves either no row or all of them. After the commit the accepted records become `replayed`; the next start completes that step.
+crash leaves either no row or all of them. After the commit the records that are rows now become `replayed`; the next start completes that
+step. Accepted duplicates stay `open`: that nobody needs them is a person's decision.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ingest.pipeline.conflicts import CONFLICT, mark_conflicts
 from ingest.quarantine.selection import Selection
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
+from ingest.recovery.replay import replay
 from ingest.runtime import crash_points
 from ingest.runtime.places import Places
 
@@ -94,13 +96,12 @@ def _commit(
     look_back: LookBack,
     epochs: tuple[int, ...],
 ) -> tuple[Commit | None, Replayed]:
-    """Commit the accepted records as rows, with the offsets at the table's end, and set the records to `replayed`."""
+    """Commit the accepted records as rows, with the offsets at the table's end, and set those that became rows to `replayed`."""
     reader = session.read.format("delta").option("versionAsOf", look_back.snapshots.quarantine.version)
     frame = reader.load(places.quarantine).where(selection.for_spark)
     with _decoded(frame, contract, places, at_end.topic.id, at_end.id, epochs) as (ranked, counts):
         elsewhere = _elsewhere(frame, at_end.topic.id)
-        accepted = ranked.where("__reason IS NULL")
-        ranges = _ranges(accepted)
+        ranges = _ranges(ranked.where("__reason IS NULL"))
         if not ranges:
             return None, Replayed(counts.read, 0, 0, _refused(ranked), elsewhere)
         by_partition = {p: Counts(c.read - c.failed, 0, c.duplicates) for p, c in counts.counts.items() if c.read > c.failed}
@@ -113,9 +114,7 @@ def _commit(
         commit = commits.merge_target(winners, contract, look_back.target, counts.bounds, still)
         crash_points.at("replay_target", 0)
         look_back.again()
-        names = {"_partition": "partition", "_offset": "offset", "_ingested_at": "at"}
-        positions = accepted.select(F.lit(at_end.topic.id).alias("topic_id"), *(F.col(name).alias(to) for name, to in names.items()))
-        commits.mark_replayed(positions, places.quarantine, replace(seek, kind="replayed"), BY)
+        replay(session, places, seek)
         rows = [row for row in count_rows(session, places, commit, seek) if row.kind == "replay"]
         inserted, duplicate = sum(row.inserted for row in rows), sum(row.duplicate for row in rows)
         return commit, Replayed(counts.read, inserted, duplicate, _refused(ranked), elsewhere)

@@ -63,6 +63,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(bytes(value)).decode()
     if isinstance(value, datetime):
-        moment = value.astimezone(UTC) if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        moment = value.astimezone(UTC)  # Spark returns local time without a zone
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return value

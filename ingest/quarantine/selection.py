@@ -59,6 +59,9 @@ def parse_selection(
     for state in states:
         if state not in STATES:
             raise _invalid("--state", state, f"one of {', '.join(STATES)}")
+    for reason in reasons:  # the engines differ in what they escape, so no other character may reach them
+        if re.fullmatch("[a-z_]+", reason) is None:
+            raise _invalid("--reason", reason, "a reason code, such as malformed_json")
     return Selection(
         tuple(states), tuple(reasons), (), tuple(map(_position, positions)), _moment("--since", since), _moment("--until", until)
     )

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ingest.contract.columns import target_fields
+from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import BatchCommit, Counts
@@ -20,14 +20,13 @@ from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import asked
 from ingest.delta.log_errors import table_missing
 from ingest.kafka.offsets import OffsetRange
-from ingest.kafka.topic_state import TopicState
+from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.batch_history import batch_history
 from ingest.pipeline.batch_counts import count_batch, kept
 from ingest.pipeline.conflicts import in_epochs
-from ingest.recovery.epoch import open_epoch
+from ingest.recovery.epoch import open_epoch, refuse_start
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.seek_offsets import Aim, Seeking
-from ingest.recovery.state_reader import read_start_state
 from ingest.runtime.errors import Refused
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
@@ -41,16 +40,25 @@ CARRIED = "carried over by ingest rebuild"
 
 @dataclass(frozen=True)
 class Carried:
-    """What only the old tables hold, because Kafka has expired it: rows, quarantined records, and the earliest offsets of the topic."""
+    """What only the old tables hold, because Kafka has expired it: rows, quarantined records, and where the shadow begins to read.
+
+    `doubled` more rows have an event id that another of these rows has. They are not carried over.
+    """
 
     rows: int
+    doubled: int
     records: int
-    earliest: Mapping[int, int]
+    starts: Mapping[int, int]
 
 
 def shadow_of(places: Places) -> Places:
     """The places of a table's shadow."""
     return Places(f"{places.lake}/{FOLDER}", f"{places.checkpoints}/{FOLDER}", places.pipeline, places.table)
+
+
+def shadow_exists(session: SparkSession | None, places: Places) -> bool:
+    """Whether there is a shadow, finished or not."""
+    return DeltaLog(files_of(places.lake, session), shadow_of(places).target).exists()
 
 
 def remove_shadow(session: SparkSession, places: Places) -> None:
@@ -67,52 +75,78 @@ def is_begun(session: SparkSession | None, places: Places) -> bool:
     return any(commit.batch_commit is not None and commit.batch_commit.reason == CARRIED for commit in log.newest_first())
 
 
-def only_here(session: SparkSession, places: Places, broker: TopicState) -> tuple[DataFrame, DataFrame, Mapping[int, int]]:
-    """The target's rows and the quarantine's records at offsets that Kafka has expired, and the topic's earliest offsets.
+def only_here(
+    session: SparkSession, contract: Contract, places: Places, topic_id: str, starts: Mapping[int, int]
+) -> tuple[DataFrame, DataFrame]:
+    """The target's rows and the quarantine's records before these offsets (by partition), as far as batches of this topic wrote them.
 
-    Raises Refused REBUILD_OTHER_TOPIC for rows of an earlier topic: a row takes its topic from its epoch, so they cannot be carried over.
+    The rows have one more column `__copy`: 1 for the first row of an event id by position, more for others.
     """
-    earliest = {partition: first for partition, (first, _) in broker.bounds.items()}
-    topics = asked(places.lake, session, lambda engine: batch_history(engine, places)).topics
-    of_topic = in_epochs([epoch for epoch, topic_id in topics.items() if topic_id == broker.topic.id])
     target = session.read.format("delta").load(places.target)
-    if other := target.where(~of_topic).count():
-        raise Refused(
-            "REBUILD_OTHER_TOPIC",
-            f"{other} rows of {places.name} come from an earlier topic than {broker.topic.name} ({broker.topic.id}).",
-            expected="a table whose rows all come from the topic that Kafka has now.",
-            remedy="keep the table, or copy it, and rebuild into a new one: change the contract's table name and run it.",
-        )
-    records = session.read.format("delta").load(places.quarantine).where(F.col("topic_id") == broker.topic.id)
-    return (
-        target.where(_before(earliest, "_partition", "_offset")),
-        records.where(_before(earliest, "partition", "offset")),
-        earliest,
-    )
+    rows = target.where(_of_topic(session, places, topic_id) & _before(starts, "_partition", "_offset"))
+    same = Window.partitionBy(*(f"`{name}`" for name in event_id_columns(contract))).orderBy("_partition", "_offset", "_epoch")
+    records = session.read.format("delta").load(places.quarantine).where(F.col("topic_id") == topic_id)
+    return rows.withColumn("__copy", F.row_number().over(same)), records.where(_before(starts, "partition", "offset"))
+
+
+def look(session: SparkSession, contract: Contract, places: Places, broker: TopicState) -> Carried:
+    """What `begin` would carry over, if it began now. Raises Refused REBUILD_OTHER_TOPIC."""
+    _refuse_other_topic(session, places, broker.topic)
+    starts = {partition: first for partition, (first, _) in broker.bounds.items()}
+    rows, records = only_here(session, contract, places, broker.topic.id, starts)
+    return Carried(rows.where("__copy = 1").count(), rows.where("__copy > 1").count(), records.count(), starts)
 
 
 def begin(session: SparkSession, contract: Contract, places: Places, ask: Callable[[], TopicState]) -> Carried:
-    """Create the shadow and carry over what Kafka has expired. Removes an unfinished shadow first. Raises the errors of `open_epoch`."""
+    """Create the shadow and carry over what Kafka has expired. Removes an unfinished shadow first.
+
+    Raises Refused REBUILD_OTHER_TOPIC, and the errors of `open_epoch`, also those with which a start of the table itself would end.
+    """
+    state = refuse_start(session, contract, places, ask)
+    assert state.broker is not None
+    _refuse_other_topic(session, places, state.broker.topic)
     remove_shadow(session, places)
-    shadow, broker = shadow_of(places), ask()
-    rows, records, earliest = only_here(session, places, broker)
-    floor = read_start_state(session, places, Logs.of(places, session), lambda: broker).next_epoch + EPOCHS_AHEAD
+    shadow, floor = shadow_of(places), state.next_epoch + EPOCHS_AHEAD
+    # The offsets where the shadow begins decide what is carried over: Kafka may expire more at any moment.
+    begun = open_epoch(session, contract, shadow, ask, Seeking(Aim("earliest"), True, "--to earliest"), floor=floor)
+    begun.ledger.append()
+    rows, records = only_here(session, contract, places, begun.writer.topic.id, begun.starts)
     done: list[Carried] = []
 
     def carry(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
         commit, carried = _carry(session, contract, rows, records, at_end, look_back)
-        done.append(Carried(*carried, earliest))
+        done.append(Carried(*carried, begun.starts))
         return commit
 
-    open_epoch(session, contract, shadow, ask, Seeking(Aim("earliest"), True, "--to earliest"), floor=floor).ledger.append()
     open_epoch(session, contract, shadow, ask, statement=carry).ledger.append()
     return done[-1]
 
 
+def _of_topic(session: SparkSession, places: Places, topic_id: str, *, others: bool = False) -> Column:
+    """Whether an epoch of this topic wrote a row, or of other topics. Neither is true of a row that somebody added."""
+    topics = asked(places.lake, session, lambda engine: batch_history(engine, places)).topics
+    return in_epochs([epoch for epoch, its_topic in topics.items() if (its_topic != topic_id) == others])
+
+
+def _refuse_other_topic(session: SparkSession, places: Places, topic: TopicId) -> None:
+    """Raises Refused REBUILD_OTHER_TOPIC: a row takes its topic from its epoch, so those of another topic cannot be carried over."""
+    rows = session.read.format("delta").load(places.target).where(_of_topic(session, places, topic.id, others=True)).count()
+    records = session.read.format("delta").load(places.quarantine).where(F.col("topic_id") != topic.id).count()
+    if rows or records:
+        raise Refused(
+            "REBUILD_OTHER_TOPIC",
+            f"{rows} rows and {records} quarantined records of {places.name} come from an earlier topic than {topic.name} ({topic.id}).",
+            expected="a table whose rows and records all come from the topic that Kafka has now.",
+            remedy="keep the table, or copy it, and rebuild into a new one: change the contract's table name and run it.",
+        )
+
+
 def _carry(
     session: SparkSession, contract: Contract, rows: DataFrame, records: DataFrame, at_end: BatchCommit, look_back: LookBack
-) -> tuple[Commit, tuple[int, int]]:
-    """Commit the old records and rows under the shadow's epoch."""
+) -> tuple[Commit, tuple[int, int, int]]:
+    """Commit the old records and rows under the shadow's epoch; also returns how many rows, doubled rows and records they are."""
+    doubled = rows.where("__copy > 1").count()
+    rows = rows.where("__copy = 1").drop("__copy")
     there = {field.name: field for field in rows.schema}
     own = {"_epoch": F.lit(at_end.id.epoch), "_batch": F.lit(at_end.id.number).cast("bigint")}
     columns = [
@@ -137,7 +171,8 @@ def _carry(
 
         commits.merge_quarantine(old_records, look_back.quarantine, still, reopen=False)
         winners = old.drop("__rank", "__reason")
-        return commits.merge_target(winners, contract, look_back.target, counts.bounds, still), (counts.read, sum(quarantined.values()))
+        commit = commits.merge_target(winners, contract, look_back.target, counts.bounds, still)
+        return commit, (counts.read, doubled, sum(quarantined.values()))
 
 
 def _before(earliest: Mapping[int, int], partition: str, offset: str) -> Column:

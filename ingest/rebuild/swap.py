@@ -10,11 +10,13 @@ repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import BatchCommit
@@ -25,9 +27,11 @@ from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.batch_history import batch_history
 from ingest.ledger.ledger_reader import ledger_rows
+from ingest.pipeline.batch_counts import POSITION
 from ingest.rebuild.shadow import is_begun, shadow_of
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
+from ingest.recovery.start_state import StartState
 from ingest.recovery.state_reader import read_start_state
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput, Refused
@@ -37,53 +41,46 @@ from ingest.verify.verdict import verify
 
 @dataclass(frozen=True)
 class Swapped:
-    """A swap: its epoch, the rows before and after, and the version to which `RESTORE` would go back."""
+    """A swap: its epoch, the rows before and after, and the version to which `RESTORE` would go back.
+
+    `lost` rows of the old table are not in the new one, which the caller allowed. `findings_before` are verify's about the old table.
+    """
 
     epoch: int
     rows_before: int
     rows_after: int
     version_before: int
+    lost: int = 0
+    findings_before: tuple[str, ...] = ()
 
 
-def swap(session: SparkSession, contract: Contract, places: Places, ask: Callable[[], TopicState]) -> Swapped:
+def swap(session: SparkSession, contract: Contract, places: Places, ask: Callable[[], TopicState], *, accept_loss: bool = False) -> Swapped:
     """Replace the table's rows and quarantine by the shadow's. The caller holds both locks.
 
-    Raises InvalidInput SHADOW_MISSING, Refused SHADOW_UNBALANCED, SHADOW_BEHIND and SHADOW_OLD, and the errors of `open_epoch`.
+    Raises InvalidInput SHADOW_MISSING, Refused SHADOW_UNBALANCED, SHADOW_BEHIND, SHADOW_OLD, SHADOW_LACKS unless `accept_loss`, and the
+    errors of `open_epoch`.
     """
     shadow = shadow_of(places)
     first = _checked(session, contract, places)
-    state = read_start_state(session, shadow, Logs.of(shadow, session), lambda: None)
-    newest = state.target.newest
+    newest = read_start_state(session, shadow, Logs.of(shadow, session), lambda: None).target.newest
     assert newest is not None, "a shadow that balances has offsets"
     logs = Logs.of(places, session)
     if (done := _swapped(logs, first)) is not None:
         _copy_ledger(session, places, done)
         rows = session.read.format("delta").load(places.target).count()
         return Swapped(done.id.epoch, rows, rows, done.snapshots.target.version)
-    last = state.target.epoch
-    before = read_start_state(session, places, logs, lambda: None)
-    ends = before.target.newest.ends if before.target.newest is not None else {}
-    behind = {partition: end for partition, end in ends.items() if newest.ends.get(partition, 0) < end}
-    if behind:
-        raise Refused(
-            "SHADOW_BEHIND",
-            f"{places.name} has read further than its shadow: up to {' '.join(f'{p}:{end}' for p, end in sorted(behind.items()))}.",
-            expected="a shadow that has read at least as far as the table.",
-            remedy=f"stop the table's run, then `ingest rebuild {places.name}` again: it reads on.",
-        )
-    if before.target.epoch >= first:  # a swap was cut off, and a start has gone on since
-        raise Refused(
-            "SHADOW_OLD",
-            f"{places.name} is in epoch {before.target.epoch}, but its shadow begins with epoch {first}.",
-            expected="a shadow that was begun after the table's newest epoch.",
-            remedy=f"`ingest rebuild {places.name} --restart` builds it anew.",
-        )
+    _refuse_behind(read_start_state(session, places, logs, lambda: None), newest.ends, first, places.name)
+    lost = _refuse_lacking(session, contract, places, accept_loss=accept_loss)
+    findings = tuple(map(str, verify(Spark(session), contract, places).findings))
+    # An epoch of its own rolls back a batch that was cut off, so that the swap's epoch has no other statement on the quarantine.
+    before = open_epoch(session, contract, places, ask)
+    before.ledger.append()
     rows_before = session.read.format("delta").load(places.target).count()
-    version_before = before.target.snapshot.version if before.target.snapshot is not None else -1
     ranges = tuple(OffsetRange(partition, end, end) for partition, end in sorted(newest.ends.items()))
+    reason = f"ingest rebuild --swap{f' --accept-loss: {lost} rows' if lost else ''}"
 
     def statement(at_end: BatchCommit, look_back: LookBack, _: tuple[int, ...]) -> Commit:
-        seek = replace(at_end, ranges=ranges, why=f"rebuild:{first}", reason="ingest rebuild --swap")
+        seek = replace(at_end, ranges=ranges, why=f"rebuild:{first}", reason=reason)
 
         def still() -> BatchCommit:
             return replace(seek, snapshots=look_back.again())
@@ -98,11 +95,75 @@ def swap(session: SparkSession, contract: Contract, places: Places, ask: Callabl
         _copy_ledger(session, places, seek)
         return commit
 
+    last = max(_epochs(session, shadow))
     epoch = open_epoch(session, contract, places, ask, statement=statement, floor=last + 1)
     crash_points.at("swap_ledger", 0)
     epoch.ledger.append()
     rows_after = session.read.format("delta").load(places.target).count()
-    return Swapped(epoch.writer.epoch, rows_before, rows_after, version_before)
+    version_before = before.look_back.snapshots.target.version
+    return Swapped(epoch.writer.epoch, rows_before, rows_after, version_before, lost, findings)
+
+
+def refuse_swapped(session: SparkSession, places: Places) -> None:
+    """Raises Refused SHADOW_OLD if the table has this shadow's rows already: only its ledger may still have to be copied."""
+    if not is_begun(session, places):
+        return
+    if (done := _swapped(Logs.of(places, session), min(_epochs(session, shadow_of(places))))) is not None:
+        raise Refused(
+            "SHADOW_OLD",
+            f"the shadow of {places.name} was swapped in as epoch {done.id.epoch}, and the swap was cut off before its end.",
+            expected="a swap that is complete.",
+            remedy=f"`ingest rebuild {places.name} --swap` completes it. Then rebuild again, if you still want to.",
+        )
+
+
+def _refuse_behind(before: StartState, ends: Mapping[int, int], first: int, name: str) -> None:
+    """Raises Refused SHADOW_BEHIND and SHADOW_OLD."""
+    own = before.target.newest
+    behind = {p: end for p, end in (own.ends if own is not None else {}).items() if ends.get(p, 0) < end}
+    if own is not None and own.id.epoch >= first:  # a swap was cut off, and a start has gone on since
+        raise Refused(
+            "SHADOW_OLD",
+            f"{name} has written in epoch {own.id.epoch}, but its shadow begins with epoch {first}.",
+            expected="a shadow that was begun after the table's newest epoch.",
+            remedy=f"`ingest rebuild {name} --restart` builds it anew.",
+        )
+    if behind:
+        raise Refused(
+            "SHADOW_BEHIND",
+            f"{name} has read further than its shadow: up to {' '.join(f'{p}:{end}' for p, end in sorted(behind.items()))}.",
+            expected="a shadow that has read at least as far as the table.",
+            remedy=f"stop the table's run, then `ingest rebuild {name}` again: it reads on.",
+        )
+
+
+def _refuse_lacking(session: SparkSession, contract: Contract, places: Places, *, accept_loss: bool) -> int:
+    """How many rows of the table are in neither the shadow's target, by event id, nor its quarantine, by position.
+
+    Kafka has expired or compacted their records since, or somebody added them by hand. Raises Refused SHADOW_LACKS if there are any.
+    """
+    shadow, ids = shadow_of(places), event_id_columns(contract)
+    rows, there, records = (session.read.format("delta").load(path) for path in (places.target, shadow.target, shadow.quarantine))
+    named = [F.col(f"`{name}`") for name in ids]
+    positions = records.select(F.col("partition").alias("_partition"), F.col("offset").alias("_offset"))
+    wanted = rows.select("_partition", "_offset", *(column for name, column in zip(ids, named, strict=True) if name not in POSITION))
+    lacking = wanted.join(there.select(*named), list(ids), "left_anti").join(positions, POSITION, "left_anti")
+    lost = lacking.count()
+    if lost and not accept_loss:
+        some = ", ".join(f"{row['_partition']}:{row['_offset']}" for row in lacking.select(*POSITION).orderBy(*POSITION).limit(5).collect())
+        raise Refused(
+            "SHADOW_LACKS",
+            f"{lost:,} rows of {places.name} are not in its shadow, such as those at {some} (partition:offset): Kafka has expired or "
+            "compacted their records since the shadow was begun, or somebody added the rows by hand.",
+            expected="a shadow with every event id of the table.",
+            remedy=f"`ingest compare {places.target} {shadow.target}` shows them. `ingest rebuild {places.name} --restart` takes over what "
+            "Kafka has expired; if the rest may go, --swap --accept-loss.",
+        )
+    return lost
+
+
+def _epochs(session: SparkSession, places: Places) -> Mapping[int, str]:
+    return asked(places.lake, session, lambda engine: batch_history(engine, places)).topics
 
 
 def _swapped(logs: Logs, first: int) -> BatchCommit | None:
@@ -137,4 +198,4 @@ def _checked(session: SparkSession, contract: Contract, places: Places) -> int:
             expected="a shadow that `ingest verify` would pass.",
             remedy=f"`ingest rebuild {places.name} --restart` builds it anew.",
         )
-    return min(asked(places.lake, session, lambda engine: batch_history(engine, shadow)).topics)
+    return min(_epochs(session, shadow))

@@ -140,6 +140,14 @@ def open_epoch(
     )
 
 
+def refuse_start(session: SparkSession, contract: Contract, places: Places, broker: Callable[[], TopicState]) -> StartState:
+    """The start state of a table, if a start would be accepted. Writes nothing. Raises the refusals of `open_epoch`."""
+    opening = _Opening(session, contract, places, broker, None, None, 1, Logs.of(places, session))
+    state = opening.read_state()
+    opening.refuse(state)
+    return state
+
+
 @dataclass
 class _Opening:
     """The inputs that the steps of an opening share."""
@@ -156,11 +164,11 @@ class _Opening:
     def once(self) -> Epoch | None:
         """Open the epoch; None if another writer has taken it or a later one."""
         # 1. Read the start state and decide.
-        state = self._read_state()
-        self._refuse(state)
+        state = self.read_state()
+        self.refuse(state)
         if None in (state.target.snapshot, state.quarantine.snapshot, state.ledger_snapshot):
             commits.create_tables(self.session, self.contract, self.places)
-            state = self._read_state()
+            state = self.read_state()
         crash_points.at("start_tables", 0)
 
         # 2. Fence the target. 3. Fence the quarantine.
@@ -173,7 +181,7 @@ class _Opening:
             crash_points.at(point, 0)
 
         # 4. Read the state again: no other writer can commit any more.
-        state = self._read_state()
+        state = self.read_state()
         fenced = state.target.epoch == state.quarantine.epoch == writer.epoch  # false if a copy replaced one of them since
         if not fenced or state.next_epoch != writer.epoch + 1 or state.broker is None or state.broker.topic != writer.topic:
             return None
@@ -212,10 +220,11 @@ class _Opening:
         crash_points.at("start_checkpoint", 0)
         return Epoch(writer, beginning.starts, reached, epochs, checkpoint, look_back, ledger, beginning.sought, tuple(healed))
 
-    def _read_state(self) -> StartState:
+    def read_state(self) -> StartState:
+        """Read the start state with the broker's."""
         return read_start_state(self.session, self.places, self.logs, self.broker)
 
-    def _refuse(self, state: StartState) -> None:
+    def refuse(self, state: StartState) -> None:
         """Raise the refusals of a start or a seek, before it creates or fences anything."""
         self._begin(state)
         contract_change.refuse_state(self.contract, self.places.target, self.logs.target.state())

@@ -49,7 +49,7 @@ def replay(session: SparkSession, places: Places, batch_commit: BatchCommit) -> 
     rows = session.read.format("delta").load(places.target).where(_of_batch(batch_commit))
     names = {"_partition": "partition", "_offset": "offset", "_ingested_at": "at"}
     positions = rows.select(F.lit(batch_commit.topic.id).alias("topic_id"), *(F.col(name).alias(to) for name, to in names.items()))
-    commits.mark_replayed(positions, places.quarantine, replace(batch_commit, kind="replayed"))
+    commits.mark_replayed(positions, places.quarantine, replace(batch_commit, kind="replayed"), batch_commit.reason or "ingest run")
 
 
 def _of_batch(batch_commit: BatchCommit) -> str:

@@ -60,7 +60,7 @@ JVM_ENDS_WITHIN_S = 5.0
 
 LOG4J = """\
 status = error
-rootLogger.level = info
+rootLogger.level = {level}
 rootLogger.appenderRef.file.ref = file
 appender.file.type = File
 appender.file.name = file
@@ -82,11 +82,14 @@ logger.fetch.level = error
 """
 
 
-def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = None, short: bool = False) -> SparkSession:
+def start(
+    master: str, log: Path, *, name: str = "ingest", memory: str | None = None, short: bool = False, discreet: bool = False
+) -> SparkSession:
     """Start the Spark session, or use the platform's; Spark's output goes to the file `log`.
 
     `short` is for less than a minute's work: it adds ONE_COMPILER unless the caller's own options set a compiler level. `memory` is the
-    heap of the driver's JVM (default: INGEST_DRIVER_MEMORY or 2g). INGEST_DRIVER_JAVA_OPTIONS adds JVM options. On Databricks the
+    heap of the driver's JVM (default: INGEST_DRIVER_MEMORY or 2g). `discreet` keeps conditions out of the log: Spark notes the filters of
+    each read. INGEST_DRIVER_JAVA_OPTIONS adds JVM options. On Databricks the
     function uses the platform's session with the settings of `settable` and ignores its parameters. Raises InvalidEnvironment if Java or
     the jars are missing, Spark does not start, or the platform's session is unsuitable.
     """
@@ -104,7 +107,7 @@ def start(master: str, log: Path, *, name: str = "ingest", memory: str | None = 
 
     scratch = jvm_folder.make(log.parent)
     properties = log.with_suffix(".log4j2.properties")
-    properties.write_text(LOG4J.format(log=log.resolve()), encoding="utf-8")
+    properties.write_text(LOG4J.format(log=log.resolve(), level="warn" if discreet else "info"), encoding="utf-8")
     # -Xss4m: the JVM parses a Python exception from foreachBatch with a recursive regex, which needs a deep stack.
     options = f"-Xss4m -Dlog4j2.configurationFile={properties.resolve().as_uri()} -Dderby.system.home={log.parent.resolve()}"
     # Quoted, because a folder name may contain a space.
@@ -157,9 +160,9 @@ def end(session: SparkSession) -> None:
 
 
 @contextmanager
-def session(master: str, log: Path, *, short: bool = False) -> Iterator[SparkSession]:
+def session(master: str, log: Path, *, short: bool = False, discreet: bool = False) -> Iterator[SparkSession]:
     """A session for the enclosed block. Raises as `start`."""
-    started = start(master, log, short=short)
+    started = start(master, log, short=short, discreet=discreet)
     try:
         yield started
     finally:

@@ -72,8 +72,8 @@ def against_kafka(
     """Compare ledger and tables with the topic, which a plain consumer reads at the level of record batches.
 
     `rows` are the ledger rows of kind `batch`, `retired` those of kind `retention` and `erased`. `topics` has the topic id of each epoch,
-    also of one that has only replayed. Rows of another topic id are unverifiable. `session` is called only if records must be decoded, because they are in neither table. Raises the InvalidEnvironment errors of TopicReader and
-    `scan`, and Unreadable.
+    also of one that has only replayed. Rows of another topic id are unverifiable. `session` is called only if records must be decoded,
+    because they are in neither table. Raises the InvalidEnvironment errors of TopicReader and `scan`, and Unreadable.
     """
     here = [row for row in rows if row.topic_id == topic.id and row.end_offset > row.start_offset]
     retired = [row for row in retired if row.topic_id == topic.id]

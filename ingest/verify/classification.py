@@ -7,7 +7,6 @@ outnumber the row's duplicates.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -163,8 +162,8 @@ def _duplicates(
 def _removed_of_each(rows: Sequence[LedgerRow], retired: Sequence[LedgerRow]) -> list[int]:
     """How many removed records lie in each row's range, in the order of `rows`.
 
-    By range and not by batch: a batch that read the offsets earlier lacks these records, too. The count of a removal that overlaps the range
-    only in part counts in full.
+    By range and not by batch: a batch that read the offsets earlier lacks these records, too. A removal that overlaps the range counts in
+    full.
     """
     starts = sorted((each.start_offset, each.nowhere) for each in retired)
     ends = sorted((each.end_offset, each.nowhere) for each in retired)

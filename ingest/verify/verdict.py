@@ -45,8 +45,8 @@ class Verified:
     `deletes` are the DELETE commits that removed rows. `pending` are the offsets that the newest epoch has yet to read again,
     `gaps_accepted` the offsets that seeks left out, both as (partition, start, end). `unledgered_batches` counts the batches that only the
     target's log has. `rows` are the ledger rows of all batches, `retired` those that count what retention and erasures removed. `rebuilt`
-    is the first epoch of the newest rebuild (0: none); everything else is about the epochs from there on, but for the gaps that were accepted
-    earlier and that the rebuild did not read either. `topics` has the topic id of each epoch.
+    is the first epoch of the newest rebuild (0: none); everything else is about the epochs from there on, but for earlier gaps that the
+    rebuild did not read either. `topics` has the topic id of each epoch.
     """
 
     table: str

@@ -23,11 +23,10 @@ def reread(lane: Lane) -> Reread:
     kafka = KafkaOptions(lane.bootstrap_servers)
     topic = describe(kafka, lane.contract.source.topic)
     engines = DataFusion(), Spark(lane.session)
+    counted = [(engine, verify(engine, lane.contract, lane.places)) for engine in engines]
     here, in_spark = (
-        against_kafka(
-            engine, lambda: lane.session, lane.contract, lane.places, kafka, topic, verify(engine, lane.contract, lane.places).rows
-        )
-        for engine in engines
+        against_kafka(engine, lambda: lane.session, lane.contract, lane.places, kafka, topic, each.rows, each.topics)
+        for engine, each in counted
     )
     assert here == in_spark
     return here

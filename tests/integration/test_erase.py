@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
+from ingest.cli.verify import _sum
+from ingest.delta.delta_sql import DataFusion
 from ingest.maintain import erasure
 from ingest.maintain.erasure import Erased, Erasure, InKafka
-from ingest.runtime.errors import InvalidInput
+from ingest.rebuild.shadow import shadow_of
+from ingest.runtime.errors import InvalidInput, Refused
+from ingest.verify.verdict import verify
 from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.lane import order
 
@@ -30,10 +37,6 @@ def with_a_person(desk: MakeDesk) -> Desk:
 
 
 def balanced(one: Desk) -> str:
-    from ingest.cli.verify import _sum
-    from ingest.delta.delta_sql import DataFusion
-    from ingest.verify.verdict import verify
-
     found = verify(DataFusion(), one.contract, one.places)
     assert not found.findings, "\n".join(map(str, found.findings))
     return _sum("inserted", found.target)
@@ -74,6 +77,24 @@ def test_a_condition_that_spark_cannot_read_is_refused_and_nothing_is_erased(des
     assert len(one.rows("id")) == 3
 
 
+@pytest.mark.slow
+def test_what_quality_checks_have_kept_of_rows_goes_too(desk: MakeDesk) -> None:
+    one = with_a_person(desk)
+    kept = {"samples": [PERSON, "[]"], "unexpected_values": [None, None], "observed": [None, PERSON], "exception": [PERSON, None]}
+    write_deltalake(one.places.quality, pa.table({name: pa.array(values, pa.string()) for name, values in kept.items()}))
+    assert erasure.erase(one.session, one.places, WANTED, history=True).samples
+    assert files_that_contain(one.places.root, PERSON) == []
+
+
+@pytest.mark.slow
+def test_an_erasure_is_refused_while_a_rebuilds_shadow_has_copies_of_the_rows(desk: MakeDesk) -> None:
+    one = with_a_person(desk)
+    write_deltalake(shadow_of(one.places).target, pa.table({"id": ["a"]}))
+    with pytest.raises(Refused, match="SHADOW_EXISTS"):
+        erasure.erase(one.session, one.places, WANTED, history=False)
+    assert len(one.rows("id")) == 3
+
+
 class Killed(BaseException):
     """Stands for the end of the process."""
 
@@ -95,3 +116,21 @@ def test_an_erasure_cut_off_balances_and_is_completed_by_repeating_it(desk: Make
     assert one.rows("id") == [("b",)]
     assert balanced(one).endswith("inserted 3 - removed by retention or erasure 2")
     assert files_that_contain(one.places.root, PERSON) == []
+
+
+@pytest.mark.slow
+def test_a_count_whose_erasure_was_given_up_excuses_no_loss(desk: MakeDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = with_a_person(desk)
+
+    def at(reached: str, *_: object) -> None:
+        if reached == "erase_counted":
+            raise Killed
+
+    with monkeypatch.context() as killed, pytest.raises(Killed):
+        killed.setattr("ingest.runtime.crash_points.at", at)
+        erasure.erase(one.session, one.places, WANTED, history=False)
+    erasure.erase(one.session, one.places, Erasure("id = 'b'", None, TOPIC_ID, {}), history=False)
+    balanced(one)
+    rows = DeltaTable(one.places.target).to_pyarrow_table()
+    write_deltalake(one.places.target, rows.filter(pc.not_equal(rows["id"], "a")), mode="overwrite")
+    assert [each.code for each in verify(DataFusion(), one.contract, one.places).findings] == ["ROWS_DIFFER"]

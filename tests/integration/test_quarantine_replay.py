@@ -66,12 +66,13 @@ def test_accepted_records_become_rows_once_and_refused_ones_stay(desk: MakeDesk)
     assert (done.selected, done.inserted, done.duplicate, done.refused, done.epoch) == (4, 2, 1, {"malformed_json": 1}, 2)
     assert one.rows("id", "n", "_offset", "_epoch", "_batch") == [("a", 1, 0, 1, 2), ("b", 200, 1, 2, 1), ("c", 200, 3, 2, 1)]
     by = quarantine_replay.BY
-    assert states(one) == [(1, "replayed", by), (2, "open", "ingest run"), (3, "replayed", by), (4, "replayed", by)]
+    assert states(one) == [(1, "replayed", by), (2, "open", "ingest run"), (3, "replayed", by), (4, "open", "ingest run")], (
+        "a duplicate is no row"
+    )
     found = verified(one)
     assert (found.total.inserted, found.total.quarantined, found.total.replayed, found.target.found) == (1, 4, 2, 3)
-    # Again: nothing is left to accept, and the epoch's number shows that it was tried.
     again = replay(one)
-    assert (again.selected, again.inserted, again.epoch) == (1, 0, 3)
+    assert (again.selected, again.inserted, again.duplicate, again.epoch) == (2, 0, 1, 3)
     assert len(one.rows("id")) == 3
     verified(one)
 
@@ -99,6 +100,7 @@ def test_a_conflicting_duplicate_is_replayed_only_by_name(desk: MakeDesk) -> Non
     done = replay(one, Selection(reasons=("conflicting_duplicate",)))
     assert (done.selected, done.inserted, done.duplicate) == (1, 0, 1)
     assert one.rows("id", "n") == [("a", 1)]
+    assert [state for _, state, _ in states(one)] == ["open"], "the other payload stays until somebody decides"
     verified(one)
 
 

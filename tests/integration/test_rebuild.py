@@ -6,13 +6,14 @@ import copy
 from collections.abc import Callable
 
 import pytest
+from pyspark.sql import functions as F
 
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state
 from ingest.kafka.topic_state import TopicState
 from ingest.pipeline import table_lock
 from ingest.rebuild import shadow as shadows
-from ingest.rebuild.swap import Swapped, swap
+from ingest.rebuild.swap import Swapped, refuse_swapped, swap
 from ingest.runtime.errors import InvalidInput, Refused
 from tests.integration.lane import Lane, order
 
@@ -39,16 +40,23 @@ def fill(one: Lane) -> shadows.Carried:
     return carried
 
 
-def swap_in(one: Lane) -> Swapped:
+def swap_in(one: Lane, *, accept_loss: bool = False) -> Swapped:
     with table_lock.holding(one.session, one.places), table_lock.holding(one.session, shadows.shadow_of(one.places)):
-        return swap(one.session, one.contract, one.places, lambda: ask(one))
+        return swap(one.session, one.contract, one.places, lambda: ask(one), accept_loss=accept_loss)
+
+
+def add(one: Lane, id: str) -> None:
+    """Somebody adds a copy of row a under this id."""
+    row = one.target().where("id = 'a'").withColumn("id", F.lit(id))
+    row.write.format("delta").mode("append").save(one.places.target)
 
 
 def damaged(lane: MakeLane) -> Lane:
-    """A table with a row that Kafka has expired, an expired quarantined record, a lost row and one that somebody added."""
+    """A table with a row that Kafka has expired, its doubled copy, an expired quarantined record, and a lost row."""
     one = lane()
     one.send(order("a"), "{", order("b"))
     one.run()
+    add(one, "a")
     one.expire(2)
     one.send(order("c"), order("d"))
     one.run()
@@ -58,15 +66,16 @@ def damaged(lane: MakeLane) -> Lane:
 
 def test_a_rebuild_takes_over_what_kafka_has_expired_and_reads_the_rest_again(lane: MakeLane) -> None:
     one = damaged(lane)
-    assert fill(one) == shadows.Carried(1, 1, {0: 2})
+    assert fill(one) == shadows.Carried(1, 1, 1, {0: 2})
     other = shadow(one)
     assert other.ids() == ["a", "b", "c", "d"]
     assert [(row["offset"], row["state"]) for row in other.quarantine().collect()] == [(1, "open")]
     other.balanced()
-    assert one.ids() == ["a", "b", "d"], "the table itself is unchanged"
+    assert one.ids() == ["a", "a", "b", "d"], "the table itself is unchanged"
 
     done = swap_in(one)
-    assert (done.rows_before, done.rows_after) == (3, 4)
+    assert (done.rows_before, done.rows_after, done.lost) == (4, 4, 0)
+    assert any("ROW_TWICE" in each for each in done.findings_before), done.findings_before
     assert one.ids() == ["a", "b", "c", "d"]
     one.balanced()
     assert one.verified().total.offsets == 3, "only the rebuild's epochs count"
@@ -97,6 +106,39 @@ def test_the_table_may_read_on_until_the_swap_and_a_shadow_behind_it_is_refused(
     one.balanced()
 
 
+@pytest.mark.slow
+def test_a_swap_drops_no_row_that_the_shadow_lacks_unless_told(lane: MakeLane) -> None:
+    one = lane()
+    one.send(order("a"), order("b"))
+    one.run()
+    add(one, "x")
+    fill(one)
+    with pytest.raises(Refused) as error:
+        swap_in(one)
+    assert error.value.code == "SHADOW_LACKS" and "such as those at 0:0 " in error.value.found
+    assert one.ids() == ["a", "b", "x"]
+    done = swap_in(one, accept_loss=True)
+    assert (done.lost, one.ids()) == (1, ["a", "b"])
+    one.balanced()
+
+
+@pytest.mark.slow
+def test_a_swap_after_a_batch_that_was_cut_off(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start that rolls the batch back writes to the quarantine. The swap's own overwrite of it must still happen."""
+    one = lane()
+    one.send(order("a"))
+    one.run()
+    one.send("{", order("b"))
+    one.arm(monkeypatch, "after_quarantine:raise@1")
+    one.stopped()
+    monkeypatch.delenv("INGEST_FAULT")
+    fill(one)
+    swap_in(one)
+    assert one.ids() == ["a", "b"]
+    assert [row["offset"] for row in one.quarantine().collect()] == [1]
+    one.balanced()
+
+
 class Killed(BaseException):
     """Stands for the end of the process."""
 
@@ -121,6 +163,9 @@ def test_a_swap_cut_off_loses_nothing(lane: MakeLane, point: str, monkeypatch: p
         with pytest.raises(Refused, match="SHADOW_OLD"):
             swap_in(one)
         fill(one)
+    else:
+        with pytest.raises(Refused, match="completes it"):
+            refuse_swapped(one.session, one.places)
     swap_in(one)
     assert one.ids() == ["a", "b", "c", "d"]
     one.balanced()

@@ -13,6 +13,7 @@ import pytest
 from tests.integration.lane import Lane, order
 from tests.integration.records import contract
 from tests.integration.test_commands import typed
+from tests.integration.test_erase import files_that_contain
 
 pytestmark = pytest.mark.integration
 MakeLane = Callable[..., Lane]
@@ -72,19 +73,26 @@ def test_replay_drop_rebuild_swap_and_erasure_balance_one_after_the_other(lane: 
 
     assert done(one, "rebuild", "events", "--dry-run")["rows"] == 0
     done(one, "rebuild", "events")
+    one.send(order("d", n=4))
+    done(one, "run", "--once")
+    one.expire(5)
+    code, document = typed(one, "rebuild", "events")
+    assert (code, document["error"]["code"]) == (3, "RECORDS_EXPIRED") and "--restart" in document["error"]["remedy"], document
+    assert done(one, "rebuild", "events", "--restart")["rows"] == 4
     shadow = replace(one.places, lake=f"{one.places.lake}/rebuild-shadow")
     code, document = typed(one, "compare", one.places.target, shadow.target)
     assert (code, document["ok"]) == (0, True), document
     swapped = done(one, "rebuild", "events", "--swap")
-    assert (swapped["rows_before"], swapped["rows_after"]) == (3, 3)
+    assert (swapped["rows_before"], swapped["rows_after"]) == (4, 4)
     assert done(one, "verify")["balanced"]
 
     where = ("--where", f"mail = '{PERSON}'", "--quarantine-where", f"text LIKE '%{PERSON}%'")
     assert done(one, "erase", "events", *where, "--dry-run")["rows"] == 2
     erased = done(one, "erase", "events", *where)
+    assert files_that_contain(one.places.lake, PERSON) == [], "tables, logs of Delta and logs of Spark"
     assert (erased["rows"], erased["in_kafka"][0]["records"], erased["topic_settings"]["cleanup.policy"]) == (2, 2, "delete")
     assert done(one, "verify")["balanced"]
-    one.send(order("d", n=4))
+    one.send(order("e", n=5))
     done(one, "run", "--once")
     verified = done(one, "verify")
-    assert verified["balanced"] and verified["target"]["found"] == 2
+    assert verified["balanced"] and verified["target"]["found"] == 3

@@ -57,5 +57,6 @@ def test_a_batch_interrupted_after_its_quarantine_commit_is_rolled_back_and_deci
     one.balanced()
     kafka = KafkaOptions(one.bootstrap_servers)
     topic = describe(kafka, one.contract.source.topic)
-    again = against_kafka(DataFusion(), lambda: one.session, one.contract, one.places, kafka, topic, one.verified().rows)
+    counted = one.verified()
+    again = against_kafka(DataFusion(), lambda: one.session, one.contract, one.places, kafka, topic, counted.rows, counted.topics)
     assert (again.findings, again.duplicate) == ((), 1)
