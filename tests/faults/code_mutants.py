@@ -247,7 +247,7 @@ REFUSED = f"{STARTS}recreated_topics_expired_records_and_expiring_transaction_id
 FOUND = "            if (commit := _own(log, batch_commit, before)) is not None:\n                return commit\n"
 OWN = "(there.id, there.writer) == (batch_commit.id, batch_commit.writer)"
 REVERTS = "if reverts(each)), None)) is not None:"
-LOOK_AGAIN, PASSED = "        state = self._read_state()\n        fenced", "not fenced or state.next_epoch != writer.epoch + 1 or "
+LOOK_AGAIN, PASSED = "        state = self.read_state()\n        fenced", "not fenced or state.next_epoch != writer.epoch + 1 or "
 HIGHEST = "max(self.target.epoch, self.quarantine.epoch, self.ledger.epoch, self.checkpoint.epoch)"
 SKIPPED = "    if commit is None:\n        raise fenced(log, made[-1])\n    return commit\n"
 RETENTION = "if state is not None and RETENTION in state.properties)"
