@@ -27,6 +27,8 @@ RETRY: dict[str, Any] = {
     "raise_on_status": False,
     "respect_retry_after_header": False,
 }
+# A server that answers so takes no event: no login, or too many requests. Any other 4xx is about the one event.
+ANY_EVENT = (401, 403, 429)
 
 
 class Destination(Protocol):
@@ -36,7 +38,7 @@ class Destination(Protocol):
     is_new: bool
 
     def send(self, event: RunEvent) -> None:
-        """Take one event. Raises InvalidEnvironment LINEAGE_NOT_SENT, OSError."""
+        """Take one event. Raises InvalidEnvironment LINEAGE_NOT_SENT, or LINEAGE_REFUSED for this event only, and OSError."""
 
     def keep(self) -> None:
         """Make sure that everything taken so far outlives a crash. Raises OSError."""
@@ -91,7 +93,8 @@ class LineageServer:
         try:
             answer = self._transport.emit(event)
         except requests.HTTPError as error:
-            raise self._not_sent(f"answered {error.response.status_code if error.response is not None else 'an error'}") from error
+            status = error.response.status_code if error.response is not None else 500
+            raise self._not_sent(f"answered {status}") if status in ANY_EVENT or status >= 500 else self._refused(status, event) from error
         except (requests.RequestException, RuntimeError) as error:
             raise self._not_sent(f"did not answer ({type(error).__name__})") from error
         if answer.history:  # a client repeats a POST as GET after most redirects, so the event is lost
@@ -109,6 +112,14 @@ class LineageServer:
             f"{self.name} {what}.",
             expected="2xx for each event.",
             remedy="check URL, key and server, then run the command again: it goes on with the event that was not taken.",
+        )
+
+    def _refused(self, status: int, event: RunEvent) -> InvalidEnvironment:
+        return InvalidEnvironment(
+            "LINEAGE_REFUSED",
+            f"{self.name} answered {status} to the event of {event.job.name}, run id {event.run.runId}.",
+            expected="2xx for each event.",
+            remedy="look into the server's log for this run id. The table's later events wait for it; those of other tables do not.",
         )
 
     @staticmethod

@@ -31,7 +31,7 @@ class Delivered:
 def send_table(maker: EventMaker, destination: Destination, since: datetime | None, *, by_epoch: bool) -> Delivered:
     """Send in order, and keep the position after each part, also if an event is not taken: at least once, never a gap.
 
-    `since` sends everything from that time on. Raises InvalidEnvironment LINEAGE_NOT_SENT, and Unreadable.
+    `since` sends everything from that time on, too. Raises InvalidEnvironment LINEAGE_NOT_SENT or LINEAGE_REFUSED, and Unreadable.
     """
     cursor = Cursor(maker.places, destination.name)
     sent = Sent() if destination.is_new else cursor.read()
@@ -54,10 +54,11 @@ def send_table(maker: EventMaker, destination: Destination, since: datetime | No
 
 def _events(maker: EventMaker, sent: Sent, since: datetime | None, *, by_epoch: bool) -> Iterator[tuple[RunEvent, int, Sent]]:
     """Each event with its number of batches (0 for a validation run) and the state after it."""
-    for rows in batches_after(maker.places, sent, since, by_epoch=by_epoch):
+    begun = sent
+    for rows in batches_after(maker.places, begun, since, by_epoch=by_epoch):
         sent = sent.with_batch(rows[-1])
         yield maker.of_batches(rows, whole_epoch=by_epoch), len({row.batch for row in rows}), sent
-    for run in validations_after(maker.places, sent, since):
+    for run in validations_after(maker.places, begun, since):
         sent = sent.with_validation(run)
         yield maker.of_validation(run), 0, sent
 

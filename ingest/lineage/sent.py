@@ -23,12 +23,12 @@ NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Sent:
-    """The newest batch that was sent, and the validation runs of the day before `validated_at`, the newest one that was sent."""
+    """The newest batch that was sent, and the validation runs (time and id) of the day before `validated_at`, the newest that was sent."""
 
     epoch: int = 0
     batch: int = 0
     validated_at: str = NEVER.isoformat()
-    validation_runs: tuple[str, ...] = ()
+    validation_runs: tuple[tuple[str, str], ...] = ()
 
     def with_batch(self, row: LedgerRow) -> Sent:
         """After this batch was sent."""
@@ -37,8 +37,15 @@ class Sent:
 
     def with_validation(self, run: ValidationRun) -> Sent:
         """After this validation run was sent."""
-        newest = max(self.validated_at, run.run_at.astimezone(UTC).isoformat())
-        return replace(self, validated_at=newest, validation_runs=tuple(dict.fromkeys((*self.validation_runs, run.run_id)))[-100:])
+        at = run.run_at.astimezone(UTC).isoformat()
+        after = replace(self, validated_at=max(self.validated_at, at))
+        runs = dict.fromkeys((*self.validation_runs, (at, run.run_id)))
+        return replace(after, validation_runs=tuple(each for each in runs if datetime.fromisoformat(each[0]) >= after.runs_from))
+
+    @property
+    def runs_from(self) -> datetime:
+        """The time from which on a validation run may still be unsent."""
+        return max(datetime.fromisoformat(self.validated_at) - OVERLAP, NEVER)
 
 
 @dataclass(frozen=True)
@@ -55,8 +62,8 @@ class Cursor:
     def read(self) -> Sent:
         found = self._all().get(self.destination, {})
         try:
-            return Sent(**{**found, "validation_runs": tuple(found.get("validation_runs", ()))})
-        except TypeError:
+            return Sent(**{**found, "validation_runs": tuple((at, id) for at, id in found.get("validation_runs", ()))})
+        except (TypeError, ValueError):
             return Sent()
 
     def write(self, sent: Sent) -> None:
@@ -74,14 +81,16 @@ class Cursor:
 def batches_after(places: Places, sent: Sent, since: datetime | None, *, by_epoch: bool) -> Iterator[Sequence[LedgerRow]]:
     """The ledger rows of each batch that was not sent yet, in order. `by_epoch`: of each epoch with such a batch, from its first one.
 
-    `since`: from this commit time on, whatever was sent. A batch is in the ledger a minute after its commit at the latest, while a run
-    goes on, or at the next start. Raises Unreadable.
+    `since`: those from this commit time on, too, whatever was sent; nothing before it if nothing was sent. A batch is in the ledger a
+    minute after its commit at the latest, while a run goes on, or at the next start. Raises Unreadable.
     """
     if not LocalFiles().names(f"{places.ledger}/_delta_log"):
         return
     new = f"(epoch > {sent.epoch} OR (epoch = {sent.epoch} AND batch > {sent.batch}))"
     if since is not None:
-        new = f"committed_at >= {_timestamp(since)}"
+        again = f"committed_at >= {_timestamp(since)}"
+        # The cursor moves on with what is sent: an unsent batch before it would never be sent.
+        new = again if sent == Sent() else f"({new} OR {again})"
     if by_epoch:
         found = DataFusion().ask(f"SELECT DISTINCT epoch FROM {{ledger}} WHERE kind = 'batch' AND {new}", ledger=At(places.ledger))
         new = f"epoch IN ({', '.join(str(row['epoch']) for row in found) or -1})"
@@ -91,15 +100,16 @@ def batches_after(places: Places, sent: Sent, since: datetime | None, *, by_epoc
 
 
 def validations_after(places: Places, sent: Sent, since: datetime | None) -> Iterator[ValidationRun]:
-    """The validation runs that were not sent yet, in order. Raises Unreadable."""
+    """The validation runs that were not sent yet, in order; `since` as for batches. Raises Unreadable."""
     if not LocalFiles().names(f"{places.quality}/_delta_log"):
         return
-    start = since or max(datetime.fromisoformat(sent.validated_at) - OVERLAP, NEVER)
+    start = sent.runs_from if since is None else since if sent == Sent() else min(since, sent.runs_from)
+    known = {id for _, id in sent.validation_runs}
     sql = "SELECT run_id, run_at, version_to, expectation, `column`, severity, success FROM {quality} "
     sql += f"WHERE run_at >= {_timestamp(start)} ORDER BY run_at, run_id, number"
     for (run_id, run_at), each in groupby(DataFusion().ask(sql, quality=At(places.quality)), lambda row: (row["run_id"], row["run_at"])):
         rows = tuple(each)
-        if since is not None or run_id not in sent.validation_runs:
+        if run_id not in known or (since is not None and run_at >= since):
             yield ValidationRun(run_id, run_at, rows[0]["version_to"], rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from ingest.lineage.lineage_event import EventMaker
 from ingest.lineage.sending import Delivered, send_table
 from ingest.lineage.sent import Cursor, Sent
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
+from ingest.runtime.places import Places
 from tests.unit.lineage.lineage_server import Received, lineage_server
 from tests.unit.verify.proof_lake import CONTRACT, Lake
 
@@ -203,6 +205,32 @@ def test_since_sends_again_from_a_time_on(full: Lake, tmp_path: Path) -> None:
     assert batches(written(full, path, since=WHEN + timedelta(hours=2))[3:]) == [(2, 2, 2)]
 
 
+def test_since_does_not_leave_out_what_an_earlier_call_could_not_send(full: Lake, tmp_path: Path) -> None:
+    full.ledger = [replace(row, committed_at=WHEN + timedelta(hours=row.epoch, minutes=row.batch)) for row in full.ledger]
+    full._keep_ledger()
+    path, cursor = tmp_path / "events.ndjson", Cursor(full.places, f"file:{tmp_path}/events.ndjson")
+    path.write_text("")
+    cursor.write(Sent(1, 2))
+    validated(full, "a", WHEN, True)
+    events = written(full, path, since=WHEN + timedelta(hours=2))
+    assert batches(events) == [(1, 3, 3), (2, 2, 2)] and len(events) == 3, "the unsent batch and validation run before that time, too"
+    assert len(written(full, path)) == 3, "the position covers them all"
+    first = written(full, tmp_path / "new.ndjson", since=WHEN + timedelta(hours=2))
+    assert batches(first) == [(2, 2, 2)] and len(first) == 1, "a new destination wants nothing older"
+
+
+def test_many_validation_runs_within_the_overlap_are_sent_once(full: Lake, tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    for number in range(130):
+        validated(full, f"run-{number}", WHEN + timedelta(minutes=number), True)
+    assert len(written(full, path)) == 3 + 130
+    assert len(written(full, path)) == 3 + 130
+    validated(full, "late", WHEN + timedelta(days=1, minutes=100), True)
+    assert len(written(full, path)) == 3 + 131
+    kept = Cursor(full.places, f"file:{path}").read().validation_runs
+    assert [id for _, id in kept] == [*(f"run-{number}" for number in range(100, 130)), "late"], "only those of the overlap"
+
+
 def test_an_epoch_is_one_run_that_grows(full: Lake, tmp_path: Path) -> None:
     path = tmp_path / "events.ndjson"
     first, second = written(full, path, by_epoch=True)
@@ -257,6 +285,23 @@ def test_what_was_taken_before_a_failure_is_not_sent_again(full: Lake, server: R
         send(full, LineageServer(server.url, None))
     assert send(full, LineageServer(server.url, None)).events == 2
     assert batches(server.events) == [(1, 2, 2), (1, 3, 3), (2, 2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "sent"),
+    [([201, 413], "LINEAGE_REFUSED", 3 + 1), ([401], "LINEAGE_NOT_SENT", 0), ([429] * 3, "LINEAGE_NOT_SENT", 0)],
+)
+def test_a_refused_event_stops_only_its_own_table(full: Lake, server: Received, answers: list[int], code: str, sent: int) -> None:
+    other = Places(full.places.lake, full.places.checkpoints, "shop", "returns")
+    shutil.copytree(full.places.root, other.root)
+    tables = Path(full.places.lake).parent / "tables"
+    tables.mkdir()
+    (tables / "returns.yml").write_text(CONTRACT.model_copy(update={"table": "returns"}).to_json(), encoding="utf-8")
+    server.answers = list(answers)
+    done = command(full, "--url", server.url, "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["code"], len(server.events)) == (4, code, sent)
+    assert code == "LINEAGE_NOT_SENT" or "answered 413 to the event of shop.orders, run id 0" in error["found"]
 
 
 def test_a_redirect_is_a_failure_because_it_loses_the_event(full: Lake, server: Received) -> None:
