@@ -47,7 +47,8 @@ def metrics(
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.metrics.board import Board
     from ingest.metrics.lake_metrics import measure
-    from ingest.report.summary import HOURS_DEFAULT, summaries
+    from ingest.report import HOURS_DEFAULT
+    from ingest.report.summary import summaries
     from ingest.runtime.errors import InvalidInput, most_severe
 
     if out is not None and out.suffix != ".prom":

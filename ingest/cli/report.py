@@ -16,6 +16,7 @@ import typer
 from ingest.cli import options as o
 from ingest.cli.app import app, document, print_error
 from ingest.cli.status import refuse_remote
+from ingest.report import HOURS_DEFAULT
 
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 Tables = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")]
 Hours = Annotated[float, typer.Option("--hours", min=0.01, help="Hours before the newest commit that the charts cover.")]
-HOURS_DEFAULT = 24.0
 
 
 @app.command()

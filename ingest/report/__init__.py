@@ -2,3 +2,5 @@
 
 What lives here reads tables and files and shows what it found. Nothing here writes a table, decides a start, or judges a balance.
 """
+
+HOURS_DEFAULT = 24.0

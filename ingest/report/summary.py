@@ -19,6 +19,7 @@ from ingest.pipeline.lock_file import holder
 from ingest.quality.audited_version import AuditState, audit_state
 from ingest.recovery.state_reader import read_start_state
 from ingest.recovery.table_status import Status, status_of
+from ingest.report import HOURS_DEFAULT
 from ingest.report.evidence import LastProof, QualityRun, docs_index, last_proof, quality_runs
 from ingest.report.ledger_figures import LedgerFigures, LedgerReader, iso
 from ingest.report.open_tables import OpenTables, Stored
@@ -30,7 +31,6 @@ from ingest.runtime.places import Places
 
 # More batches than this in the log but not in the ledger are counted, not summed up: the next run adds them to the ledger.
 LATE_MAX = 1_000
-HOURS_DEFAULT = 24.0
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,10 @@ def written(lake: Lake, path: Path, **more: Any) -> list[dict[str, Any]]:
 
 
 def validated(lake: Lake, run: str, at: datetime, *successes: bool) -> None:
+    all_validated(lake, {run: at}, *successes)
+
+
+def all_validated(lake: Lake, runs: dict[str, datetime], *successes: bool) -> None:
     rows = [
         {
             "run_id": run,
@@ -86,6 +90,7 @@ def validated(lake: Lake, run: str, at: datetime, *successes: bool) -> None:
             "success": success,
             "unexpected_values": '["secret value"]',
         }
+        for run, at in runs.items()
         for number, success in enumerate(successes)
     ]
     write_deltalake(lake.places.quality, pa.Table.from_pylist(rows), mode="append")
@@ -221,8 +226,7 @@ def test_since_does_not_leave_out_what_an_earlier_call_could_not_send(full: Lake
 
 def test_many_validation_runs_within_the_overlap_are_sent_once(full: Lake, tmp_path: Path) -> None:
     path = tmp_path / "events.ndjson"
-    for number in range(130):
-        validated(full, f"run-{number}", WHEN + timedelta(minutes=number), True)
+    all_validated(full, {f"run-{number}": WHEN + timedelta(minutes=number) for number in range(130)}, True)
     assert len(written(full, path)) == 3 + 130
     assert len(written(full, path)) == 3 + 130
     validated(full, "late", WHEN + timedelta(days=1, minutes=100), True)
