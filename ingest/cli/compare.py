@@ -13,8 +13,8 @@ from ingest.cli.app import app, print_json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ingest.audit.compared_columns import Columns
-    from ingest.audit.table_difference import Comparison
+    from ingest.compare.compared_columns import Columns
+    from ingest.compare.table_difference import Comparison
     from ingest.contract.definition import Contract
     from ingest.delta.delta_sql import At, Engine
 
@@ -43,9 +43,9 @@ def compare(
 
     Example: ingest compare orders lake/rebuild-shadow/shop/orders/target --ignore updated_at
     """
-    from ingest.audit.compared_columns import choose
-    from ingest.audit.table_difference import compare as run
     from ingest.cli.audit import with_engine
+    from ingest.compare.compared_columns import choose
+    from ingest.compare.table_difference import compare as run
     from ingest.contract.columns import event_id_columns
     from ingest.contract.definition import load_contracts
     from ingest.runtime.files import is_local

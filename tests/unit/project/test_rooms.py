@@ -18,7 +18,7 @@ PACKAGE = Path(ingest.__file__).parent
 LAYERS = (
     *("runtime", "contract", "kafka", "database", "outbox", "sink", "effects"),
     *("delta", "decode", "ledger", "verify", "recovery", "pipeline", "quarantine", "rebuild", "maintain", "quality", "scaffold"),
-    *("proof", "sql", "trace", "audit", "report", "metrics", "lineage", "cli"),
+    *("proof", "sql", "trace", "audit", "compare", "report", "metrics", "lineage", "cli"),
 )
 # The commands that start the lab. Production loads nothing from it.
 LAB_COMMANDS = {"broker", "chaos", "demo", "postgres", "semantics"}

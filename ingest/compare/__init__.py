@@ -1,0 +1,1 @@
+"""The difference of two Delta tables, row by row. It only reads."""
