@@ -119,7 +119,7 @@ class Lane:
         self.session.sql(statement.format(f"delta.`{self.places.root}/{table}`")).collect()
 
     def arm(self, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-        """Inject a fault such as `after_quarantine:raise@1` into the next runs, until INGEST_FAULT is unset. Marks the lake as scratch."""
+        """Inject a fault such as `after_quarantine:raise@2` into the next runs, until INGEST_FAULT is unset. Marks the lake as scratch."""
         Path(self.places.lake).mkdir(exist_ok=True)
         (Path(self.places.lake) / crash_points.SCRATCH).touch()
         monkeypatch.setenv("INGEST_FAULT", fault)

@@ -129,7 +129,7 @@ def test_a_swap_after_a_batch_that_was_cut_off(lane: MakeLane, monkeypatch: pyte
     one.send(order("a"))
     one.run()
     one.send("{", order("b"))
-    one.arm(monkeypatch, "after_quarantine:raise@1")
+    one.arm(monkeypatch, "after_quarantine:raise@2")
     one.stopped()
     monkeypatch.delenv("INGEST_FAULT")
     fill(one)
