@@ -130,7 +130,9 @@ def test_a_swap_after_a_batch_that_was_cut_off(lane: MakeLane, monkeypatch: pyte
     one.run()
     one.send("{", order("b"))
     one.arm(monkeypatch, "after_quarantine:raise@2")
-    one.stopped()
+    with monkeypatch.context() as patch:
+        patch.setattr("ingest.pipeline.table_query.REOPENED_MAX", 0)
+        one.stopped()
     monkeypatch.delenv("INGEST_FAULT")
     fill(one)
     swap_in(one)
