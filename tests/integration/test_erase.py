@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ingest.cli.verify import _sum
+from ingest.delta import writer as commits
 from ingest.delta.delta_sql import DataFusion
+from ingest.delta.table_definitions import QUALITY_FIELDS
 from ingest.maintain import erasure
 from ingest.maintain.erasure import Erased, Erasure, InKafka
 from ingest.rebuild.shadow import shadow_of
@@ -80,8 +83,17 @@ def test_a_condition_that_spark_cannot_read_is_refused_and_nothing_is_erased(des
 @pytest.mark.slow
 def test_what_quality_checks_have_kept_of_rows_goes_too(desk: MakeDesk) -> None:
     one = with_a_person(desk)
-    kept = {"samples": [PERSON, "[]"], "unexpected_values": [None, None], "observed": [None, PERSON], "exception": [PERSON, None]}
-    write_deltalake(one.places.quality, pa.table({name: pa.array(values, pa.string()) for name, values in kept.items()}))
+    with_a_value = ("samples", "unexpected_values", "observed", "exception")
+    plain: dict[str, object] = {"string": "x", "timestamp": datetime(2026, 1, 1, tzinfo=UTC), "boolean": True, "double": 1.0}
+    rows = [
+        tuple(
+            PERSON if field.name == name else "[]" if field.name == "samples" else plain.get(field.dataType.typeName(), 1)
+            for field in QUALITY_FIELDS
+        )
+        for name in with_a_value
+    ]
+    commits.append_quality(one.session, one.contract, one.places, rows)
+    assert files_that_contain(one.places.quality, PERSON)
     assert erasure.erase(one.session, one.places, WANTED, history=True).samples
     assert files_that_contain(one.places.root, PERSON) == []
 
