@@ -90,7 +90,7 @@ def test_replay_drop_rebuild_swap_and_erasure_balance_one_after_the_other(lane: 
     assert done(one, "erase", "events", *where, "--dry-run")["rows"] == 2
     erased = done(one, "erase", "events", *where)
     assert files_that_contain(one.places.lake, PERSON) == [], "tables, logs of Delta and logs of Spark"
-    assert (erased["rows"], erased["in_kafka"][0]["records"], erased["topic_settings"]["cleanup.policy"]) == (2, 2, "delete")
+    assert (erased["rows"], erased["in_kafka"], erased["kafka_unknown"]) == (2, [], None), "Kafka has expired them"
     assert done(one, "verify")["balanced"]
     one.send(order("e", n=5))
     done(one, "run", "--once")
