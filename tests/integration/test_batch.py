@@ -65,6 +65,7 @@ def test_every_batch_is_one_target_commit_with_transaction_id_and_ranges_even_wi
     assert all(quarantined[id] < target_at[id] for id in quarantined)
 
 
+@pytest.mark.slow
 def test_computing_a_tables_state_ahead_of_a_merge_writes_nothing(lane: MakeLane) -> None:
     one = lane()
     one.send(order("a"))
@@ -121,6 +122,7 @@ def test_quarantine_keeps_bytes_headers_position_and_reason_exactly(lane: MakeLa
     assert one.target().count() == 0
 
 
+@pytest.mark.slow
 def test_a_batch_over_the_quarantine_limit_stops_the_run_and_writes_nothing(lane: MakeLane) -> None:
     """I5: the limit applies to batches of at least min_records. With a raised limit, the same batch is accepted."""
     one = lane(quarantine={"max_share": 0.25, "min_records": 8})
@@ -140,6 +142,7 @@ def test_a_batch_over_the_quarantine_limit_stops_the_run_and_writes_nothing(lane
     assert len(one.ids()) == 13 and one.quarantine().count() == 7
 
 
+@pytest.mark.slow
 def test_a_partition_added_later_is_read_from_its_first_record(lane: MakeLane) -> None:
     """I1: its range starts at offset 0."""
     one = lane()
@@ -210,6 +213,7 @@ def test_a_rule_that_depends_on_the_current_time_is_refused_however_it_is_writte
     check_rules(spark, contract(columns, rules=[{"name": f"r{at}", "check": check} for at, check in enumerate(good)]))
 
 
+@pytest.mark.slow
 def test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_written(
     lane: MakeLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_misspelt_topic_is_not_created(broker: Broker) -> None:
     producer.close()
 
 
+@pytest.mark.slow
 def test_a_killed_broker_restarts_on_its_port_with_all_acknowledged_records(own: Broker) -> None:
     own.start()
     port, first_pid = own.port, own.pid
@@ -133,6 +134,7 @@ def test_a_broker_dies_with_its_killed_parent(tmp_path: Path) -> None:
     assert not Broker(tmp_path).running, f"process {pid} is still running"
 
 
+@pytest.mark.slow
 def test_a_recycled_process_id_is_never_killed(own: Broker) -> None:
     own.start()
     state = own.state

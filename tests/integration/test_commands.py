@@ -62,6 +62,7 @@ def test_a_seek_accepts_a_word_offsets_or_a_time(lane: MakeLane) -> None:
             parse_aim(text, kafka, topic)
 
 
+@pytest.mark.slow
 def test_status_shows_a_tables_position_and_what_a_start_would_do_without_spark(lane: MakeLane) -> None:
     """I6"""
     one = two_batches(lane)

@@ -90,13 +90,14 @@ def test_a_merge_without_its_transaction_id_adds_no_duplicate_and_is_detected(de
     assert sorted(one.rows("id")) == [("a",), ("b",), ("c",)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [
         pytest.param("UPDATE delta.`{}` SET n = 7 WHERE id = 'a'", id="update"),
-        pytest.param("DELETE FROM delta.`{}` WHERE id = 'b'", id="delete", marks=pytest.mark.slow),
-        pytest.param("OPTIMIZE delta.`{}`", id="optimize", marks=pytest.mark.slow),
-        pytest.param("VACUUM delta.`{}`", id="vacuum", marks=pytest.mark.slow),
+        pytest.param("DELETE FROM delta.`{}` WHERE id = 'b'", id="delete"),
+        pytest.param("OPTIMIZE delta.`{}`", id="optimize"),
+        pytest.param("VACUUM delta.`{}`", id="vacuum"),
     ],
 )
 def test_a_merge_that_conflicts_with_a_foreign_commit_is_retried_on_the_new_version(desk: MakeDesk, tmp_path: Path, statement: str) -> None:
@@ -136,6 +137,7 @@ def test_if_the_store_reports_an_error_after_a_commit_the_log_decides(desk: Make
     assert [str(each.batch_commit.id) for each in one.log().since(0) if each.batch_commit] == ["1/0", "1/1", "1/2"]
 
 
+@pytest.mark.slow
 def test_existing_tables_are_kept_and_an_interrupted_creation_is_repeated(desk: MakeDesk) -> None:
     """Found by a chaos test: Delta does not treat a log without commits as a table, and refuses to create a table there."""
     one = desk()

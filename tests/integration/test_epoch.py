@@ -54,6 +54,7 @@ def kill_after_quarantine(desk: Desk, *values: str) -> None:
         desk.batch(*values)
 
 
+@pytest.mark.slow
 def test_a_first_start_commits_its_offsets_and_a_restart_continues_where_the_table_ends(desk: MakeDesk) -> None:
     """I2: the restart needs no checkpoint, which is only a cache."""
     one = desk()
@@ -158,7 +159,8 @@ def test_a_start_that_rolls_back_or_seeks_after_a_later_epoch_opened_is_fenced(
     assert rivals[0].table.epoch.starts == {0: 1}, "the overtaken start committed no offset"
 
 
-@pytest.mark.parametrize("table", ["target", pytest.param("quarantine", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["target", "quarantine"])
 def test_a_merge_that_is_in_flight_when_a_later_epoch_opens_fails(desk: MakeDesk, tmp_path: Path, table: str) -> None:
     """I8: it started before the fence and would commit after it."""
     one = desk()

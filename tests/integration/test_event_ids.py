@@ -44,6 +44,7 @@ def test_the_copy_with_the_least_position_in_a_batch_wins_and_later_batches_add_
     ]
 
 
+@pytest.mark.slow
 def test_a_faulty_copy_does_not_win_over_a_good_one(desk: MakeDesk) -> None:
     """I3, I5: the first good copy becomes the row. The faulty copy is in quarantine with the same event id."""
     one = desk({"n": "INT"})
@@ -93,6 +94,7 @@ def test_ids_of_several_columns_are_equal_only_if_every_column_is(desk: MakeDesk
     assert one.target().where(f"d = DATE'{date(9999, 12, 31)}'").count() == 1
 
 
+@pytest.mark.slow
 def test_an_id_with_a_date_or_time_out_of_range_is_quarantined_and_stops_nothing(desk: MakeDesk) -> None:
     """I5: poison must not stop the stream. Not every reader can compare the years 0 and 10000."""
     one = desk({"d": "DATE!", "t": "TIMESTAMP!"}, event_id=("d", "t"))
@@ -102,6 +104,7 @@ def test_an_id_with_a_date_or_time_out_of_range_is_quarantined_and_stops_nothing
     assert (report.inserted, report.quarantined) == (1, 2)
 
 
+@pytest.mark.slow
 def test_by_key_a_retry_is_the_same_event(desk: MakeDesk) -> None:
     """I3: a retry with the same key is the same event."""
     by_key = desk(event_id="key")
@@ -120,6 +123,7 @@ def test_by_position_a_retry_is_another_event_and_a_re_read_is_not(desk: MakeDes
     assert (again.inserted, again.duplicate, one.target().count()) == (0, 2, 2)
 
 
+@pytest.mark.slow
 def test_late_events_are_not_lost_and_a_copy_with_another_time_is_the_same_event(desk: MakeDesk) -> None:
     """I3: the table is searched for an event id without any time window, neither of event time nor of the clock."""
     one = desk({"at": "TIMESTAMP"}, event_time="at", conflicts="batch")
@@ -131,12 +135,13 @@ def test_late_events_are_not_lost_and_a_copy_with_another_time_is_the_same_event
     assert [name for (name,) in one.rows("id")] == ["a", "b", "c", "d"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     [
         pytest.param(("id",), id="column"),
-        pytest.param("key", id="key", marks=pytest.mark.slow),
-        pytest.param("header:id", id="header", marks=pytest.mark.slow),
+        pytest.param("key", id="key"),
+        pytest.param("header:id", id="header"),
     ],
 )
 def test_a_stamped_event_that_kafka_contains_twice_is_one_row_with_the_stamped_id(lane: MakeLane, place: object) -> None:

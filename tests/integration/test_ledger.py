@@ -58,6 +58,7 @@ def test_the_next_run_completes_the_ledger_from_the_targets_log_with_each_row_on
     assert balance(one)[6:] == [(2, 2, 0, 9, 10, 1, 1, 0, 0, 0), (2, 2, 1, 1, 1, 0, 0, 0, 0, 0)]
 
 
+@pytest.mark.slow
 def test_a_seek_records_the_existing_rows_of_re_read_batches_and_the_accepted_gap(desk: MakeDesk) -> None:
     """I4: rows deleted before the seek do not count as lost once their offsets are re-read."""
     one = desk()
@@ -81,6 +82,7 @@ def test_a_seek_records_the_existing_rows_of_re_read_batches_and_the_accepted_ga
     ]
 
 
+@pytest.mark.slow
 def test_inserted_by_partition_is_exact_if_only_some_winners_are_new(desk: MakeDesk) -> None:
     """I4: counted from the files that the commit added, here in a partitioned table."""
     one = desk({"day": "DATE!"}, partitions=3, layout={"partition_by": ["day"]})

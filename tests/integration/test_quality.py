@@ -137,6 +137,7 @@ def test_failures_name_their_event_ids_and_only_critical_ones_fail_the_check(
     assert document["tables"][0]["expectations"][0]["samples"] == [{"id": "low"}]
 
 
+@pytest.mark.slow
 def test_only_new_rows_are_checked_but_uniqueness_and_counts_cover_the_whole_table(desk: Callable[..., Desk]) -> None:
     table = desk(COLUMNS)
     suite = suite_of(table, [UNIQUE, COUNT, STATUS])
@@ -198,6 +199,7 @@ def test_unexpected_bytes_are_counted_and_their_rows_named(desk: Callable[..., D
     assert found.page is not None
 
 
+@pytest.mark.slow
 def test_an_expectation_with_a_row_condition_counts_only_the_matching_rows(desk: Callable[..., Desk]) -> None:
     table = desk(COLUMNS)
     table.batch(*(order(f"a{n}", status="paid", amount=n) for n in range(5)), order("b", status="lost", amount=7))
@@ -269,6 +271,7 @@ def test_a_check_that_was_locked_out_during_a_run_is_reported_and_retried(
     assert [each.failed for each in shown] == [()]
 
 
+@pytest.mark.slow
 def test_a_suggested_suite_passes_on_its_own_table_and_shows_no_sensitive_value(desk: Callable[..., Desk], tmp_path: Path) -> None:
     columns: list[dict[str, Any]] = [
         {"name": "id", "type": "STRING", "nullable": False},
@@ -297,6 +300,7 @@ def test_a_suggested_suite_passes_on_its_own_table_and_shows_no_sensitive_value(
     assert [row.expectation for row in found.failed] == ["expect_column_max_to_be_between"]  # the desk's batches have timestamps of 2025
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_suite_and_does_not_overwrite_an_existing_one(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

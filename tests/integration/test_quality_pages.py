@@ -124,6 +124,7 @@ def test_the_pages_match_the_results_table_in_a_browser_without_a_network(seen: 
     assert chromium.evaluate("document.title") != "taken over"
 
 
+@pytest.mark.slow
 def test_an_expectation_that_could_not_be_evaluated_is_on_the_page_too(seen: Seen) -> None:
     _, found, rows = seen
     broken = next(row for row in rows if row["expectation"] == BROKEN["type"])

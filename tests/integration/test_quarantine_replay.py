@@ -108,7 +108,8 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
-@pytest.mark.parametrize("point", ["replay_target", pytest.param("replay_marked", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["replay_target", "replay_marked"])
 def test_a_replay_cut_off_after_its_commit_is_completed_by_the_next_start(
     desk: MakeDesk, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_restore_that_undoes_a_replay_is_found_and_mended_by_a_seek(desk: Make
     verified(one)
 
 
+@pytest.mark.slow
 def test_groups_count_by_reason_state_and_time(desk: MakeDesk) -> None:
     from datetime import UTC, datetime, timedelta
 

@@ -122,21 +122,22 @@ def mended(one: Lane) -> None:
     one.balanced()
 
 
+@slow
 @pytest.mark.parametrize(
     ("damages", "code", "to"),
     [
         pytest.param([restored("target")], "TABLE_REWOUND", "table", id="target restored"),
-        pytest.param([overwritten("target")], "TABLE_REWOUND", "table", id="target overwritten", marks=slow),
-        pytest.param([replaced("target")], "TABLE_REPLACED", "earliest", id="target replaced", marks=slow),
-        pytest.param([dropped("target")], "TABLE_REPLACED", "earliest", id="target dropped", marks=slow),
-        pytest.param([restored_from_copy("target")], "TABLE_REWOUND", "table", id="target restored from a copy", marks=slow),
-        pytest.param([restored("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine restored", marks=slow),
-        pytest.param([overwritten("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine overwritten", marks=slow),
-        pytest.param([replaced("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine replaced", marks=slow),
-        pytest.param([dropped("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine dropped", marks=slow),
-        pytest.param([restored_from_copy("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine restored from a copy", marks=slow),
-        pytest.param([restored("target"), restored("quarantine")], "TABLE_REWOUND", "table", id="both restored", marks=slow),
-        pytest.param([restored_from_copy("target", "quarantine")], "TABLE_REWOUND", "table", id="both restored from a copy", marks=slow),
+        pytest.param([overwritten("target")], "TABLE_REWOUND", "table", id="target overwritten"),
+        pytest.param([replaced("target")], "TABLE_REPLACED", "earliest", id="target replaced"),
+        pytest.param([dropped("target")], "TABLE_REPLACED", "earliest", id="target dropped"),
+        pytest.param([restored_from_copy("target")], "TABLE_REWOUND", "table", id="target restored from a copy"),
+        pytest.param([restored("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine restored"),
+        pytest.param([overwritten("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine overwritten"),
+        pytest.param([replaced("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine replaced"),
+        pytest.param([dropped("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine dropped"),
+        pytest.param([restored_from_copy("quarantine")], "QUARANTINE_REWOUND", "table", id="quarantine restored from a copy"),
+        pytest.param([restored("target"), restored("quarantine")], "TABLE_REWOUND", "table", id="both restored"),
+        pytest.param([restored_from_copy("target", "quarantine")], "TABLE_REWOUND", "table", id="both restored from a copy"),
     ],
 )
 def test_a_table_that_lacks_committed_records_is_refused_until_a_seek_repairs_it(
@@ -178,6 +179,7 @@ def test_a_foreign_table_and_expiring_transaction_ids_are_refused_even_by_a_seek
     assert one.ids() == ["a", "c"]
 
 
+@slow
 def test_a_table_locked_by_another_writer_is_refused_and_the_holder_is_named(lane: MakeLane) -> None:
     """I8: on a local disk, Delta excludes other writers only within the same JVM."""
     one = lane()
@@ -194,6 +196,7 @@ def test_a_table_locked_by_another_writer_is_refused_and_the_holder_is_named(lan
     assert one.ids() == ["a"]
 
 
+@slow
 def test_a_run_whose_checkpoint_is_deleted_opens_a_new_epoch_by_itself(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
     """I2: a checkpoint is only a cache, even during a run."""
     one = lane()

@@ -60,6 +60,7 @@ def test_a_longer_topic_recreated_during_a_run_stops_it_before_anything_is_writt
     one.balanced()
 
 
+@pytest.mark.slow
 def test_expired_records_are_refused_with_their_offsets_and_skipped_only_if_accepted(lane: MakeLane) -> None:
     one = two_batches(lane)
     one.send(order("lost"), order("gone"), order("c"))

@@ -122,6 +122,7 @@ def test_commits_while_the_tables_are_read_cause_no_finding(desk: MakeDesk) -> N
     assert found(one).findings == ()
 
 
+@pytest.mark.slow
 def test_a_duplicate_row_a_row_of_no_batch_and_a_lost_quarantined_record_are_found(desk: MakeDesk) -> None:
     """I3, I4, I5."""
     one = filled(desk)
