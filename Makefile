@@ -35,13 +35,13 @@ test: setup  ## lint, types and the tests, less those marked slow
 	@$(BIN)/mypy
 	@$(BIN)/pytest -m "not slow" $(WORKERS)
 
-check: setup  ## lint, types and the unit tests (about a minute)
+check: setup  ## lint, types and the unit tests (about three minutes)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q tests/unit $(WORKERS)
 
-faults: setup  ## the tests marked slow (refusals, mutants, kills at random), and those of faults-4.0 (about an hour and a half)
+faults: setup  ## the tests marked slow (refusals, mutants, kills at random), and those of faults-4.0 (some hours)
 	@$(BIN)/pytest -m slow $(WORKERS)
 	@$(MAKE) faults-4.0
 

@@ -26,6 +26,7 @@ def counts(desk: Desk) -> tuple[int, int, int]:
     return row["inserted"], row["duplicate"], row["quarantined"]
 
 
+@pytest.mark.slow
 def test_in_a_batch_a_later_copy_with_another_payload_is_quarantined_with_its_bytes(lane: MakeLane) -> None:
     one = lane(COLUMNS)
     same = order("a", n=1, note={"text": "x", "tags": {"k": [1], "l": [2]}})

@@ -80,7 +80,8 @@ def test_after_a_start_from_latest_that_read_nothing_the_next_has_the_same_offse
     assert one.open().epoch.starts == {0: FAR}
 
 
-@pytest.mark.parametrize("point", [pytest.param("start_tables", marks=pytest.mark.slow), "start_target_fenced"])
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["start_tables", "start_target_fenced"])
 def test_if_two_starts_want_the_same_epoch_the_second_takes_a_higher_one(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

@@ -27,7 +27,8 @@ def restore(desk: Desk, table: str, version: int) -> None:
     desk.session.newSession().sql(f"RESTORE TABLE delta.`{desk.places.root}/{table}` TO VERSION AS OF {version}").collect()
 
 
-@pytest.mark.parametrize("table", ["target", pytest.param("quarantine", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["target", "quarantine"])
 def test_a_restore_during_a_batch_stops_it_and_a_seek_re_reads_what_is_missing(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:

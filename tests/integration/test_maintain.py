@@ -34,6 +34,7 @@ def verified(one: Desk) -> Verified:
     return found
 
 
+@pytest.mark.slow
 def test_a_maintained_table_balances_at_each_step_and_a_batch_a_start_and_a_seek_go_on_from_it(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:

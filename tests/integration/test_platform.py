@@ -49,6 +49,7 @@ def not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "_transaction", another_app)
 
 
+@pytest.mark.slow
 def test_the_tests_runtime_fences_an_earlier_transaction_id_and_the_probe_leaves_no_files(spark: SparkSession, tmp_path: Path) -> None:
     assert platform.name(spark) in platform.known()
     report = platform.probe(spark, str(tmp_path))

@@ -107,6 +107,7 @@ def test_the_results_table_has_its_own_lock(spark: SparkSession, tmp_path: Path,
         pass
 
 
+@pytest.mark.slow
 def test_failures_name_their_event_ids_and_only_critical_ones_fail_the_check(
     desk: Callable[..., Desk], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,6 +35,7 @@ def nothing_to_do(lane: Lane) -> bool:
     return not waiting(lane.contract, lane.places, lambda: topic_state(kafka, topic, lane.contract.source.isolation_level))
 
 
+@slow
 def test_with_checkpoints_deleted_between_runs_the_next_run_loses_and_duplicates_nothing(lane: MakeLane) -> None:
     """I2. `waiting` reports without Spark whether there is anything to read."""
     one = lane(partitions=2)

@@ -38,6 +38,7 @@ def done(one: Lane, *words: str) -> dict[str, Any]:
     return table
 
 
+@pytest.mark.slow
 def test_the_quarantine_is_listed_shown_and_exported_without_spark(lane: MakeLane, tmp_path: Path) -> None:
     one = filled(lane)
     groups = done(one, "quarantine", "list", "events")["groups"]
