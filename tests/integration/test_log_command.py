@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 from kafka import TopicPartition
 
-from ingest.cli.app import main
 from ingest.lab.broker.broker_probe import admin
+from tests.command import exit_code
 from tests.integration.test_kafka_log import Topic, finish, plain, send, transactional
 
 if TYPE_CHECKING:
@@ -21,18 +20,12 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def ingest(broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+def ingest(broker: Broker, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
     """Runs `ingest log` against the broker. Returns the exit code and the output."""
 
     def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["ingest", "log", *words, "--bootstrap-servers", broker.bootstrap_servers])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
+        code = exit_code("log", *words, "--bootstrap-servers", broker.bootstrap_servers)
         out = capsys.readouterr()
-        assert isinstance(code, int)
         return code, out.out + out.err
 
     return run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from kafka import TopicPartition
 
-from ingest.cli.app import main
 from ingest.lab.broker.broker_probe import admin
+from tests.command import exit_code
 from tests.kafka.topics import Make, Topics
 
 if TYPE_CHECKING:
@@ -27,18 +26,12 @@ Ingest = Callable[..., tuple[int, Any]]
 
 
 @pytest.fixture
-def ingest(broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ingest:
+def ingest(broker: Broker, capsys: pytest.CaptureFixture[str]) -> Ingest:
     """Runs `ingest audit` in this process. Returns the exit code, and the JSON document if --json is among the words."""
 
     def run(*words: str) -> tuple[int, Any]:
-        monkeypatch.setattr(sys, "argv", ["ingest", "audit", *words, "--bootstrap-servers", broker.bootstrap_servers])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
+        code = exit_code("audit", *words, "--bootstrap-servers", broker.bootstrap_servers)
         out = capsys.readouterr()
-        assert isinstance(code, int)
         return code, json.loads(out.out) if "--json" in words else out.out + out.err
 
     return run

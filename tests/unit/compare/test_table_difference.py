@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from ingest.cli.app import main
+from tests.command import exit_code
 
 pytestmark = pytest.mark.unit
 
@@ -66,14 +65,8 @@ def compare(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
     def run(*words: str) -> tuple[int, Any]:
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["ingest", "compare", *words])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
+        code = exit_code("compare", *words)
         out = capsys.readouterr()
-        assert isinstance(code, int)
         if "--json" not in words:
             return code, out.out + out.err
         document = json.loads(out.out)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ingest.cli.app import main
 from ingest.contract.definition import Contract
 from ingest.delta.contract_change import between, changes, created_by, refuse
 from ingest.delta.table_state import TableState
 from ingest.runtime.errors import Refused
+from tests.command import exit_code
 
 
 def contract(columns: list[dict[str, Any]], **more: Any) -> Contract:
@@ -128,15 +127,8 @@ def test_two_sets_of_contracts_are_compared_without_a_table(tmp_path: Path, caps
         for each in contracts:
             (tmp_path / folder / f"tables/{each.table}.yml").write_text(each.to_json(), encoding="utf-8")
 
-    def plan(*words: str) -> object:
-        typed = ["ingest", "plan", "--against", str(tmp_path / "main"), "--project", str(tmp_path / "branch"), *words]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", typed)
-            try:
-                main()
-            except SystemExit as ended:
-                return ended.code
-        return 0
+    def plan(*words: str) -> int:
+        return exit_code("plan", "--against", str(tmp_path / "main"), "--project", str(tmp_path / "branch"), *words)
 
     assert plan("orders") == 0
     assert plan() == 3

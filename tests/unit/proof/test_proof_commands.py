@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from ingest.cli.app import main
 from ingest.delta.delta_log import DeltaLog
 from ingest.quality import audited_version
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
+from tests.command import exit_code
 from tests.unit.quality.money_scene import contract_of, paid, write
 from tests.unit.verify.proof_lake import CONTRACT, Lake
 
@@ -44,13 +43,8 @@ def ingest(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     (tmp_path / "tables").mkdir()
 
     def run(*words: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["ingest", *words])
         capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as ended:
-            code = int(ended.code or 0)
+        code = exit_code(*words)
         out = capsys.readouterr()
         return Done(code, out.out, out.err)
 

@@ -7,19 +7,18 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from ingest.cli.app import main
 from ingest.contract.definition import load_contracts
 from ingest.quality.suite import load_suites
 from ingest.runtime.errors import InvalidInput
 from ingest.scaffold import new_project
 from ingest.scaffold.draft import EXAMPLE, Draft, identifier, scalar
 from tests import bundle
+from tests.command import exit_code
 from tests.unit.project.test_pages import command_of
 
 pytestmark = pytest.mark.unit
@@ -27,13 +26,8 @@ pytestmark = pytest.mark.unit
 make_is_installed = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
 
-def init(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, dict[str, object]]:
-    monkeypatch.setattr(sys, "argv", ["ingest", "init", *words, "--json"])
-    code: object = 0
-    try:
-        main()
-    except SystemExit as ended:
-        code = ended.code
+def init(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, object]]:
+    code = exit_code("init", *words, "--json")
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -41,7 +35,7 @@ def test_a_new_folder_is_a_project_that_the_loaders_accept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "My Shop"
-    code, document = init(monkeypatch, capsys, str(folder))
+    code, document = init(capsys, str(folder))
     assert (code, document["ok"], document["schema"]) == (0, True, "oncelake/init/1")
     (contract,) = load_contracts(folder)
     assert contract.name == "my_shop.events"
@@ -57,7 +51,7 @@ def test_a_folder_that_contains_anything_is_refused_and_stays_as_it_is(
 ) -> None:
     (tmp_path / "mine").write_text("mine", encoding="utf-8")
     for target in (tmp_path, tmp_path / "mine"):
-        code, document = init(monkeypatch, capsys, str(target))
+        code, document = init(capsys, str(target))
         assert code == 2
         assert document["error"]["code"] == "FOLDER_NOT_EMPTY"  # type: ignore[index]
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
@@ -128,7 +122,7 @@ def test_a_clone_without_files_is_an_empty_folder(
 ) -> None:
     (tmp_path / "shop/.git").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "shop")
-    assert init(monkeypatch, capsys, ".")[0] == 0
+    assert init(capsys, ".")[0] == 0
     assert load_contracts(tmp_path / "shop")[0].name == "shop.events"
 
 
@@ -144,8 +138,7 @@ def test_the_next_step_goes_to_the_broker_of_the_project(
 ) -> None:
     """The Makefile knows the broker that init was given; a bare `ingest run` would ask the default one."""
     folder = tmp_path / "my shop"
-    monkeypatch.setattr(sys, "argv", ["ingest", "init", str(folder), "--bootstrap-servers", "broker1:9092"])
-    main()
+    assert exit_code("init", str(folder), "--bootstrap-servers", "broker1:9092") == 0
     (verbs,) = re.findall(rf"cd '{folder}' && make ([a-z ]+)\n", capsys.readouterr().out)
     make = (folder / "Makefile").read_text(encoding="utf-8")
     assert "INGEST_BOOTSTRAP_SERVERS ?= broker1:9092" in make
