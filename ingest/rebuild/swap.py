@@ -61,7 +61,8 @@ def swap(session: SparkSession, contract: Contract, places: Places, ask: Callabl
     errors of `open_epoch`.
     """
     shadow = shadow_of(places)
-    first = _checked(session, contract, places)
+    epochs = _checked(session, contract, places)
+    first = min(epochs)
     newest = read_start_state(session, shadow, Logs.of(shadow, session), lambda: None).target.newest
     assert newest is not None, "a shadow that balances has offsets"
     logs = Logs.of(places, session)
@@ -95,8 +96,7 @@ def swap(session: SparkSession, contract: Contract, places: Places, ask: Callabl
         _copy_ledger(session, places, seek)
         return commit
 
-    last = max(_epochs(session, shadow))
-    epoch = open_epoch(session, contract, places, ask, statement=statement, floor=last + 1)
+    epoch = open_epoch(session, contract, places, ask, statement=statement, floor=max(epochs) + 1)
     crash_points.at("swap_ledger", 0)
     epoch.ledger.append()
     rows_after = session.read.format("delta").load(places.target).count()
@@ -180,8 +180,8 @@ def _copy_ledger(session: SparkSession, places: Places, seek: BatchCommit) -> No
     commits.merge_ledger(session, places.ledger, replace(seek, kind="ledger", ranges=(), gaps=()), moved)
 
 
-def _checked(session: SparkSession, contract: Contract, places: Places) -> int:
-    """Verify the shadow; returns its first epoch. Raises InvalidInput SHADOW_MISSING and Refused SHADOW_UNBALANCED."""
+def _checked(session: SparkSession, contract: Contract, places: Places) -> tuple[int, ...]:
+    """Verify the shadow; returns its epochs. Raises InvalidInput SHADOW_MISSING and Refused SHADOW_UNBALANCED."""
     shadow = shadow_of(places)
     if not is_begun(session, places):
         raise InvalidInput(
@@ -198,4 +198,4 @@ def _checked(session: SparkSession, contract: Contract, places: Places) -> int:
             expected="a shadow that `ingest verify` would pass.",
             remedy=f"`ingest rebuild {places.name} --restart` builds it anew.",
         )
-    return min(_epochs(session, shadow))
+    return tuple(found.topics)
