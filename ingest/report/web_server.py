@@ -145,6 +145,8 @@ class Handler(BaseHTTPRequestHandler):
         except Exception as error:
             self.log_error("%s: %s", type(error).__name__, error)
             return self._text(HTTPStatus.INTERNAL_SERVER_ERROR, "The summary failed; `ingest ui` has printed why.\n")
+        if path == "/favicon.ico":  # a browser asks for it beside a Data Docs page, which names no icon
+            return self._send(HTTPStatus.NO_CONTENT, "image/x-icon", b"", "default-src 'none'")
         if (file := answers.file(path)) is not None:
             return self._send(HTTPStatus.OK, mimetypes.guess_type(file.name)[0] or "text/plain", file.read_bytes(), DOCS_POLICY)
         return self._text(HTTPStatus.NOT_FOUND, "There is only / and /summary.json.\n")

@@ -71,7 +71,12 @@ def test_page_and_summary_are_answered_and_no_other_address(server: Server) -> N
     assert asked(server, "GET", "/")[1] != text, "another nonce each time"
     response, text = asked(server, "GET", "/summary.json?x=1")
     assert (response.status, json.loads(text), response.getheader("Content-Type")) == (200, 1, "application/json; charset=utf-8")
-    assert asked(server, "GET", "/favicon.ico")[0].status == 404
+    assert asked(server, "GET", "/other")[0].status == 404
+
+
+def test_a_browser_that_looks_for_an_icon_gets_no_error(server: Server) -> None:
+    response, text = asked(server, "GET", "/favicon.ico")
+    assert (response.status, text) == (204, "")
 
 
 def test_head_has_no_body(server: Server) -> None:
