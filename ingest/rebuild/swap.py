@@ -22,7 +22,7 @@ from ingest.delta import writer as commits
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import Logs
-from ingest.delta.delta_sql import Spark, asked
+from ingest.delta.delta_sql import asked
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.batch_history import batch_history
@@ -36,7 +36,7 @@ from ingest.recovery.state_reader import read_start_state
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.runtime.places import Places
-from ingest.verify.verdict import verify
+from ingest.verify.verdict import Verified, verify
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def swap(session: SparkSession, contract: Contract, places: Places, ask: Callabl
         return Swapped(done.id.epoch, rows, rows, done.snapshots.target.version)
     _refuse_behind(read_start_state(session, places, logs, lambda: None), newest.ends, first, places.name)
     lost = _refuse_lacking(session, contract, places, accept_loss=accept_loss)
-    findings = tuple(map(str, verify(Spark(session), contract, places).findings))
+    findings = tuple(map(str, _verified(session, contract, places).findings))
     # An epoch of its own rolls back a batch that was cut off, so that the swap's epoch has no other statement on the quarantine.
     before = open_epoch(session, contract, places, ask)
     before.ledger.append()
@@ -162,6 +162,10 @@ def _refuse_lacking(session: SparkSession, contract: Contract, places: Places, *
     return lost
 
 
+def _verified(session: SparkSession, contract: Contract, places: Places) -> Verified:
+    return asked(places.lake, session, lambda engine: verify(engine, contract, places))
+
+
 def _epochs(session: SparkSession, places: Places) -> Mapping[int, str]:
     return asked(places.lake, session, lambda engine: batch_history(engine, places)).topics
 
@@ -190,7 +194,7 @@ def _checked(session: SparkSession, contract: Contract, places: Places) -> tuple
             expected="a shadow that `ingest rebuild` has filled.",
             remedy=f"`ingest rebuild {places.name}`, then compare, then --swap.",
         )
-    found = verify(Spark(session), contract, shadow)
+    found = _verified(session, contract, shadow)
     if found.findings:
         raise Refused(
             "SHADOW_UNBALANCED",

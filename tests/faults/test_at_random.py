@@ -17,19 +17,25 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_six_kills_at_random_times_lose_and_duplicate_nothing(pipeline: PipelineFactory, seed: int) -> None:
-    """Six kills of both processes, or of one of them, at any moment after the driver has its lock."""
+    """Six kills of both processes, or of one of them: three at any moment of a start, three after the run has written a batch."""
     chance = random.Random(seed)
     lake = pipeline(batch=500)
-    lake.produce(9000, poison=90)
-    for _ in range(6):
+    lake.produce(8000, poison=80)
+    for number in range(6):
+        written = len(lake.written())
         driver = lake.start("--every", "0s")
         until(lambda driver=driver: lake.locked_by(driver), "the driver holds the lock")  # type: ignore[misc]
-        time.sleep(chance.uniform(0, 6))
+        if number % 2:
+            until(lambda written=written: len(lake.written()) > written, "the run has written a batch")  # type: ignore[misc]
+            time.sleep(chance.uniform(0, 4))
+        else:
+            time.sleep(chance.uniform(0, 15))
         victims = chance.choice((driver.left(), driver.left()[:1], driver.jvms()))
         for process in victims:
             process.kill()
         assert driver.died() != 0
         driver.gone()
+    assert len(lake.epochs()) >= 3
     lake.complete()
     lake.judge().assert_clean()
     lake.verified()

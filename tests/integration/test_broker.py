@@ -99,6 +99,7 @@ def test_a_port_in_use_is_refused_and_named(tmp_path: Path) -> None:
     assert not Broker(tmp_path).running
 
 
+@pytest.mark.slow
 def test_starting_a_running_broker_changes_nothing(own: Broker) -> None:
     own.start()
     again = Broker(own.folder).start()

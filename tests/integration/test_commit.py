@@ -62,6 +62,7 @@ def test_a_commit_has_transaction_id_and_metadata_and_leaves_no_session_setting_
     assert append_elsewhere(one.session, tmp_path / "other") == 2
 
 
+@pytest.mark.slow
 def test_a_failed_commit_writes_nothing_and_leaves_no_session_setting_behind(desk: MakeDesk, tmp_path: Path) -> None:
     """I1: a commit has its transaction id and BatchCommit, or it does not happen."""
     one = desk({"n": "INT"})

@@ -116,7 +116,12 @@ def test_added_nullable_columns_comments_and_dropped_not_null_are_applied_in_pla
     [
         pytest.param({"columns": columns(ID)}, "the column n is in the table, not in the contract", id="removed", marks=pytest.mark.slow),
         pytest.param({"columns": columns(ID, ("n", "BIGINT", True))}, "the column n is int in the table", id="type"),
-        pytest.param({"columns": columns(ID, ("n", "INT", False)), "event_id": ["id", "n"]}, "the event id is", id="event id"),
+        pytest.param(
+            {"columns": columns(ID, ("n", "INT", False)), "event_id": ["id", "n"]},
+            "the event id is",
+            id="event id",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"columns": columns(ID, ("n", "INT", True), ("m", "INT", False))},
             "must not be null",

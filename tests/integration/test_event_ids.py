@@ -62,6 +62,7 @@ def test_a_faulty_copy_does_not_win_over_a_good_one(desk: MakeDesk) -> None:
     assert list(lake_trail(one.contract, one.places, "b's")) == []
 
 
+@pytest.mark.slow
 def test_text_ids_that_differ_in_case_blanks_or_unicode_form_are_different_rows(desk: MakeDesk) -> None:
     """I3: the MERGE, its bounds and the choice of winners all compare byte by byte."""
     one = desk()
@@ -113,6 +114,7 @@ def test_by_key_a_retry_is_the_same_event(desk: MakeDesk) -> None:
     assert by_key.rows("_event_id", "value") == [("k", b"1"), ("K", b"3")]
 
 
+@pytest.mark.slow
 def test_by_position_a_retry_is_another_event_and_a_re_read_is_not(desk: MakeDesk) -> None:
     """I3"""
     one = desk(event_id="position")

@@ -77,6 +77,7 @@ def by_type(found: Checked) -> dict[str, Any]:
     return {row.expectation: row for row in found.rows}
 
 
+@pytest.mark.slow
 def test_a_good_table_passes_opens_no_outside_connection_and_stores_its_results(desk: Callable[..., Desk]) -> None:
     table = desk(COLUMNS)
     table.batch(*(order(f"a{n}", status="paid", amount=n) for n in range(20)))
