@@ -122,10 +122,14 @@ def begin(session: SparkSession, contract: Contract, places: Places, ask: Callab
     return done[-1]
 
 
+def topics_of(session: SparkSession, places: Places) -> Mapping[int, str]:
+    """The topic id of each of a table's epochs."""
+    return asked(places.lake, session, lambda engine: batch_history(engine, places)).topics
+
+
 def _of_topic(session: SparkSession, places: Places, topic_id: str, *, others: bool = False) -> Column:
     """Whether an epoch of this topic wrote a row, or of other topics. Neither is true of a row that somebody added."""
-    topics = asked(places.lake, session, lambda engine: batch_history(engine, places)).topics
-    return in_epochs([epoch for epoch, its_topic in topics.items() if (its_topic != topic_id) == others])
+    return in_epochs([epoch for epoch, its_topic in topics_of(session, places).items() if (its_topic != topic_id) == others])
 
 
 def _refuse_other_topic(session: SparkSession, places: Places, topic: TopicId) -> None:

@@ -25,10 +25,9 @@ from ingest.delta.delta_log import Logs
 from ingest.delta.delta_sql import asked
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
-from ingest.ledger.batch_history import batch_history
 from ingest.ledger.ledger_reader import ledger_rows
 from ingest.pipeline.batch_counts import POSITION
-from ingest.rebuild.shadow import is_begun, shadow_of
+from ingest.rebuild.shadow import is_begun, shadow_of, topics_of
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.start_state import StartState
@@ -108,7 +107,7 @@ def refuse_swapped(session: SparkSession, places: Places) -> None:
     """Raises Refused SHADOW_OLD if the table has this shadow's rows already: only its ledger may still have to be copied."""
     if not is_begun(session, places):
         return
-    if (done := _swapped(Logs.of(places, session), min(_epochs(session, shadow_of(places))))) is not None:
+    if (done := _swapped(Logs.of(places, session), min(topics_of(session, shadow_of(places))))) is not None:
         raise Refused(
             "SHADOW_OLD",
             f"the shadow of {places.name} was swapped in as epoch {done.id.epoch}, and the swap was cut off before its end.",
@@ -164,10 +163,6 @@ def _refuse_lacking(session: SparkSession, contract: Contract, places: Places, *
 
 def _verified(session: SparkSession, contract: Contract, places: Places) -> Verified:
     return asked(places.lake, session, lambda engine: verify(engine, contract, places))
-
-
-def _epochs(session: SparkSession, places: Places) -> Mapping[int, str]:
-    return asked(places.lake, session, lambda engine: batch_history(engine, places)).topics
 
 
 def _swapped(logs: Logs, first: int) -> BatchCommit | None:
