@@ -10,24 +10,19 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine
 
-from ingest.cli.app import main
 from ingest.effects import Effects, HttpApi
 from ingest.kafka.delivery import AtLeastOnce, Producer
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.payment_service import PaymentService
 from ingest.outbox.relay import Relay
 from ingest.sink import Sink, header
+from tests.command import exit_code
 from tests.database.shop import Shop
 
 
-def typed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
+def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     """Run `ingest` with these arguments in this process. Returns exit code and output."""
-    monkeypatch.setattr("sys.argv", ["ingest", *words])
-    code = 0
-    try:
-        main()
-    except SystemExit as ended:
-        code = int(ended.code or 0)
+    code = exit_code(*words)
     return code, capsys.readouterr().out
 
 
@@ -59,7 +54,7 @@ def test_an_event_is_followed_from_the_outbox_through_kafka_and_sink_to_the_api(
         Effects("charge", api, engine, backoff_s=0.01).perform(event_id, b'{"amount_cents": 5}')
     monkeypatch.setenv("INGEST_DATABASE_URL", database_url)
     words = ("trace", event_id, "--bootstrap-servers", broker.bootstrap_servers, "--project", str(tmp_path), "--scan", name)
-    code, output = typed(capsys, monkeypatch, *words, "--json")
+    code, output = typed(capsys, *words, "--json")
     document = json.loads(output)
     seen = [(each["place"], each["name"]) for each in document["sightings"]]
     assert (code, document["ok"]) == (0, True)
@@ -68,9 +63,9 @@ def test_an_event_is_followed_from_the_outbox_through_kafka_and_sink_to_the_api(
     assert by_place["sink"]["details"]["duplicates"] == 1
     assert [step.split()[2].rstrip(":") for step in by_place["effect"]["history"]] == ["SENDING", "UNKNOWN", "SUCCESS"]
     assert [each["details"]["offset"] for each in document["sightings"] if each["place"] == "kafka"] == [0, 1]
-    code, output = typed(capsys, monkeypatch, *words)
+    code, output = typed(capsys, *words)
     assert code == 0 and "1 copy skipped" in output and "UNKNOWN: HTTP 500" in output
-    code, output = typed(capsys, monkeypatch, "trace", parked, "--project", str(tmp_path))
+    code, output = typed(capsys, "trace", parked, "--project", str(tmp_path))
     assert code == 0 and "parked" in output and "no topic" in output
-    code, output = typed(capsys, monkeypatch, "trace", "nobody's id", "--project", str(tmp_path))
+    code, output = typed(capsys, "trace", "nobody's id", "--project", str(tmp_path))
     assert code == 1 and "was seen nowhere" in output

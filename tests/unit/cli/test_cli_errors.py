@@ -16,10 +16,11 @@ import pytest
 from pyspark.sql import types as T
 
 from ingest.cli import VERBS
-from ingest.cli.app import main, print_error
+from ingest.cli.app import print_error
 from ingest.cli.run import seconds
 from ingest.delta.table_definitions import LEDGER_FIELDS
 from ingest.runtime.errors import InvalidInput
+from tests.command import exit_code
 
 PROJECT = Path(__file__).parents[3]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("INGEST_") or name == "INGEST_CACHE"}
@@ -43,12 +44,9 @@ def ingest(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
     def run(*words: str) -> Done:
         monkeypatch.chdir(PROJECT)
-        monkeypatch.setattr(sys, "argv", ["ingest", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
+        code = exit_code(*words)
         out = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Done(ended.value.code, out.out, out.err)
+        return Done(code, out.out, out.err)
 
     for name in os.environ:
         if name not in ENVIRONMENT:

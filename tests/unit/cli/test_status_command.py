@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ingest.cli.app import main
+from tests.command import exit_code
 from tests.unit.report.report_lake import ReportLake
 from tests.unit.verify.proof_lake import CONTRACT
 
 pytestmark = pytest.mark.unit
 
 
-def test_a_hold_is_shown_and_a_damaged_record_hides_no_status(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hold_is_shown_and_a_damaged_record_hides_no_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = ReportLake(tmp_path)
     lake.batch(0, 10, range(10))
     lake._keep_ledger()
@@ -27,9 +24,8 @@ def test_a_hold_is_shown_and_a_damaged_record_hides_no_status(
 
     def status(*words: str) -> str:
         places = ["--project", str(tmp_path), "--lake", lake.places.lake, "--checkpoints", lake.places.checkpoints]
-        monkeypatch.setattr(sys, "argv", ["ingest", "status", *places, "--bootstrap-servers", "127.0.0.1:1", *words])
-        with pytest.raises(SystemExit, match="3"):  # the small lake is no table that a run would continue
-            main()
+        code = exit_code("status", *places, "--bootstrap-servers", "127.0.0.1:1", *words)
+        assert code == 3, "the small lake is no table that a run would continue"
         return capsys.readouterr().out
 
     def row() -> Any:

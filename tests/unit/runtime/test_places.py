@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from ingest.cli.app import main
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.places import Places, refuse_nested
+from tests.command import exit_code
 
 PROJECT = Path(__file__).parents[3]
 
@@ -50,10 +49,7 @@ def test_run_and_seek_refuse_nested_places_before_they_ask_a_broker_or_write(
 ) -> None:
     monkeypatch.chdir(PROJECT)
     folder = str(tmp_path / "data")
-    words = ["ingest", *verb, "payments", "--lake", folder, "--checkpoints", folder, "--bootstrap-servers", "127.0.0.1:1", "--json"]
-    monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
+    words = [*verb, "payments", "--lake", folder, "--checkpoints", folder, "--bootstrap-servers", "127.0.0.1:1", "--json"]
+    assert exit_code(*words) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "PLACES_NESTED"
     assert not list(tmp_path.rglob("*"))

@@ -31,9 +31,7 @@ def init(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_a_new_folder_is_a_project_that_the_loaders_accept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_folder_is_a_project_that_the_loaders_accept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "My Shop"
     code, document = init(capsys, str(folder))
     assert (code, document["ok"], document["schema"]) == (0, True, "oncelake/init/1")
@@ -46,9 +44,7 @@ def test_a_new_folder_is_a_project_that_the_loaders_accept(
         yaml.safe_load(file.read_text(encoding="utf-8"))
 
 
-def test_a_folder_that_contains_anything_is_refused_and_stays_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_contains_anything_is_refused_and_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("mine", encoding="utf-8")
     for target in (tmp_path, tmp_path / "mine"):
         code, document = init(capsys, str(target))
@@ -133,9 +129,7 @@ def test_a_contract_that_the_loader_refuses_leaves_no_folder_behind(tmp_path: Pa
     assert not (tmp_path / "new").exists()
 
 
-def test_the_next_step_goes_to_the_broker_of_the_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_next_step_goes_to_the_broker_of_the_project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The Makefile knows the broker that init was given; a bare `ingest run` would ask the default one."""
     folder = tmp_path / "my shop"
     assert exit_code("init", str(folder), "--bootstrap-servers", "broker1:9092") == 0
