@@ -26,8 +26,8 @@ from bench.meter import Cost, Meter
 from bench.result import about, keep
 from bench.rivals import contract, ingest
 from bench.verify import AT_ONCE, uuids
+from ingest.batch.batch import BatchReport
 from ingest.lab.broker.embedded_broker import Broker
-from ingest.pipeline.batch import BatchReport
 from ingest.runtime import spark
 from ingest.runtime.places import Places
 

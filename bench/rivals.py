@@ -15,11 +15,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bench.events import COLUMNS, SCHEMA, TOPIC
 from bench.meter import Cost
+from ingest.batch.batch import BatchReport
 from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe
-from ingest.pipeline.batch import BatchReport
-from ingest.pipeline.table_query import LARGE, PROMPT, TableQuery, Trigger
+from ingest.run.table_query import LARGE, PROMPT, TableQuery, Trigger
 from ingest.runtime.places import Places
 
 READ, NATIVE, SAME_COLUMNS, MERGE, OURS = (

@@ -26,8 +26,8 @@ from bench.meter import Meter
 from bench.result import about, keep
 from bench.rivals import MERGE, NATIVE, SAME_COLUMNS, Rival, Rivals
 from ingest import __version__
+from ingest.batch.batch import BatchReport
 from ingest.lab.broker.embedded_broker import Broker
-from ingest.pipeline.batch import BatchReport
 from ingest.runtime import spark
 
 ROUNDS = 5

@@ -28,7 +28,7 @@ def doctor(
 
     Example: ingest doctor --bootstrap-servers broker1:9092
     """
-    from ingest.pipeline.environment import examine, exit_code
+    from ingest.run.environment import examine, exit_code
 
     findings = examine(project, lake, checkpoints, bootstrap_servers, master if with_spark else None)
     code = exit_code(findings)

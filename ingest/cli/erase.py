@@ -43,9 +43,9 @@ def erase(
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import current_state, settings_of
     from ingest.maintain import erasure
-    from ingest.pipeline import table_lock
-    from ingest.pipeline.writing_session import writing_session
     from ingest.quality.audited_version import audit_state
+    from ingest.run import table_lock
+    from ingest.run.writing_session import writing_session
     from ingest.runtime.errors import IngestError, InvalidInput
     from ingest.runtime.files import files_of, is_local
     from ingest.runtime.places import Places

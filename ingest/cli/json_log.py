@@ -14,7 +14,7 @@ from ingest.cli.progress import Silent, unread
 from ingest.runtime.errors import IngestError
 
 if TYPE_CHECKING:
-    from ingest.pipeline.batch import BatchReport
+    from ingest.batch.batch import BatchReport
     from ingest.quality.validation import Checked
 
 

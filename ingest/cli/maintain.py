@@ -107,8 +107,8 @@ def _maintain(places: Places, settings: Settings, session: Callable[[], SparkSes
     from ingest.delta.delta_sql import Unreadable
     from ingest.ledger.projection import complete
     from ingest.maintain.maintenance import Maintenance
-    from ingest.pipeline import platform, table_lock
-    from ingest.pipeline.lock_file import holder
+    from ingest.run import platform, table_lock
+    from ingest.run.lock_file import holder
     from ingest.runtime import crash_points, spark
     from ingest.runtime.errors import Refused
     from ingest.runtime.files import is_local
@@ -146,7 +146,7 @@ def _by_the_run(places: Places, settings: Settings, deadline: float) -> Maintain
     Raises Refused MAINTAIN_UNANSWERED, RunStopped MAINTAIN_FAILED.
     """
     from ingest.maintain import requests
-    from ingest.pipeline.lock_file import holder
+    from ingest.run.lock_file import holder
     from ingest.runtime.errors import Refused, RunStopped
 
     who = holder(places.root)

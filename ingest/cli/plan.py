@@ -61,8 +61,8 @@ def apply(
     Example: ingest apply orders
     """
     from ingest.contract.definition import load_contracts
-    from ingest.pipeline import table_lock
-    from ingest.pipeline.alter import alter
+    from ingest.run import table_lock
+    from ingest.run.alter import alter
     from ingest.runtime import spark
     from ingest.runtime.errors import IngestError, most_severe
     from ingest.runtime.places import Places, spark_log
@@ -124,7 +124,7 @@ def _between(against: Path, project: Path, tables: list[str] | None) -> list[tup
 
 def _differences(project: Path, tables: list[str] | None, lake: str, checkpoints: str, master: str) -> Iterator[tuple[str, list[Change]]]:
     from ingest.contract.definition import load_contracts
-    from ingest.pipeline.alter import differences
+    from ingest.run.alter import differences
     from ingest.runtime import spark
     from ingest.runtime.files import is_local
     from ingest.runtime.places import Places, spark_log

@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from ingest.pipeline.display import Display
+from ingest.run.display import Display
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from ingest.pipeline.batch import BatchReport
+    from ingest.batch.batch import BatchReport
 
 
 class Silent(Display):

@@ -195,9 +195,9 @@ def replay(
     """
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import current_state
-    from ingest.pipeline import table_lock
-    from ingest.pipeline.writing_session import writing_session
     from ingest.quarantine.quarantine_replay import replay_quarantine, try_replay, without_conflicts
+    from ingest.run import table_lock
+    from ingest.run.writing_session import writing_session
 
     (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until, checkpoints)
     contract, places, selection = scope.contract, scope.places, without_conflicts(scope.selection)
@@ -267,9 +267,9 @@ def reopen(
 def _change(scope: _Scope, master: str, state: str, by: str, *, everything: bool, as_json: bool) -> None:
     from ingest.delta.delta_sql import asked
     from ingest.delta.writer import set_state
-    from ingest.pipeline import table_lock
-    from ingest.pipeline.writing_session import writing_session
     from ingest.quarantine.quarantined import grouped
+    from ingest.run import table_lock
+    from ingest.run.writing_session import writing_session
     from ingest.runtime.errors import InvalidInput
 
     selection, places = scope.selection, scope.places

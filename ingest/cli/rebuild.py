@@ -106,11 +106,11 @@ def _fill(
 ) -> Carried | None:
     """Begin the shadow unless there is one, then read Kafka to its end. Returns what only the old tables have, if it was looked at."""
     from ingest.cli.progress import display
-    from ingest.pipeline.application import Application
-    from ingest.pipeline.table_query import Trigger
-    from ingest.pipeline.writing_session import writing_session
     from ingest.rebuild import shadow as shadows
     from ingest.rebuild.swap import refuse_swapped
+    from ingest.run.application import Application
+    from ingest.run.table_query import Trigger
+    from ingest.run.writing_session import writing_session
     from ingest.runtime.errors import Refused
 
     shadow, carried = shadows.shadow_of(places), None
@@ -134,10 +134,10 @@ def _fill(
 
 
 def _swap(contract: Contract, places: Places, ask: Callable[[], TopicState], master: str, *, accept_loss: bool) -> Swapped:
-    from ingest.pipeline import table_lock
-    from ingest.pipeline.writing_session import writing_session
     from ingest.rebuild import shadow as shadows
     from ingest.rebuild.swap import swap
+    from ingest.run import table_lock
+    from ingest.run.writing_session import writing_session
 
     table_lock.wait_for(places)
     with writing_session(places, master, "rebuild") as session, table_lock.holding(session, shadows.shadow_of(places)):
@@ -147,9 +147,9 @@ def _swap(contract: Contract, places: Places, ask: Callable[[], TopicState], mas
 
 
 def _discard(places: Places, master: str) -> None:
-    from ingest.pipeline.writing_session import writing_session
     from ingest.rebuild import shadow as shadows
     from ingest.rebuild.swap import refuse_swapped
+    from ingest.run.writing_session import writing_session
 
     with writing_session(shadows.shadow_of(places), master, "rebuild") as session:
         refuse_swapped(session, places)

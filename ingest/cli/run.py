@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ingest.contract.definition import Contract
-    from ingest.pipeline.display import Display
     from ingest.quality.validation import Checked
     from ingest.quality.watch import CheckSchedule
+    from ingest.run.display import Display
 
 
 class LogFormat(StrEnum):
@@ -82,8 +82,8 @@ def run(
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.maintain.caretaker import Caretaker
-    from ingest.pipeline.application import Application
-    from ingest.pipeline.table_query import Trigger
+    from ingest.run.application import Application
+    from ingest.run.table_query import Trigger
     from ingest.runtime.errors import InvalidInput, most_severe
 
     if once and every is not None:

@@ -51,8 +51,8 @@ def seek(
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import current_state, describe
-    from ingest.pipeline import table_lock
     from ingest.recovery.seek_offsets import Seeking
+    from ingest.run import table_lock
     from ingest.runtime.places import Places, refuse_nested
 
     (contract,) = load_contracts(project, [table])
@@ -97,8 +97,8 @@ def _do(
             planned = counted(session, places, read_start_state(session, places, logs, ask), seeking)
             contract_change.refuse_state(contract, places.target, logs.target.state())
             return planned, None, ()
-    from ingest.pipeline.writing_session import writing_session
     from ingest.recovery.epoch import open_epoch
+    from ingest.run.writing_session import writing_session
 
     with writing_session(places, master, "seek") as writer:
         epoch = open_epoch(writer, contract, places, ask, seeking)

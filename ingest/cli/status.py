@@ -57,9 +57,9 @@ def _found(broker: BrokerAnswers, project: Path, tables: list[str], lake: str, c
     refuse_remote(lake, checkpoints)
     KafkaOptions.from_environment(bootstrap_servers)
     broker.ask(bootstrap_servers, sorted({contract.source.topic for contract in contracts}))
-    from ingest.pipeline.lock_file import holder
     from ingest.quality.audited_version import audit_state
     from ingest.recovery.table_status import status as status_of
+    from ingest.run.lock_file import holder
     from ingest.runtime.errors import InvalidEnvironment
     from ingest.runtime.files import LocalFiles
 

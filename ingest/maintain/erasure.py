@@ -120,7 +120,7 @@ def _found(session: SparkSession, places: Places, erasure: Erasure, stack: ExitS
     """The positions (e, b, p, o, topic_id) of the rows and of the records, and the records' state, computed once."""
     from pyspark.sql import functions as F
 
-    from ingest.pipeline.batch_counts import kept
+    from ingest.batch.batch_counts import kept
 
     files = files_of(places.lake, session)
     if not DeltaLog(files, places.target).exists():
@@ -192,7 +192,7 @@ def _in_kafka(rows: DataFrame, records: DataFrame | None, erasure: Erasure) -> t
 
 def _remove_samples(session: SparkSession, places: Places, about: str) -> bool:
     """Remove all values of rows from the quality table, because they may be the person's."""
-    from ingest.pipeline import table_lock
+    from ingest.run import table_lock
 
     if not DeltaLog(files_of(places.lake, session), places.quality).exists():
         return False

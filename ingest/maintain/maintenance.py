@@ -187,7 +187,7 @@ class Maintenance:
         if name != "quality" or self._only_looks:
             yield
             return
-        from ingest.pipeline import table_lock
+        from ingest.run import table_lock
 
         with table_lock.alone(self._spark, self.places.lake, f"{self.places.root}/.quality"):
             yield

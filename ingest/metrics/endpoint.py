@@ -14,7 +14,7 @@ from prometheus_client import MetricsHandler
 
 from ingest.metrics.board import Board
 from ingest.metrics.measured import Measured
-from ingest.pipeline.display import Display
+from ingest.run.display import Display
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
 if TYPE_CHECKING:

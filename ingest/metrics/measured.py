@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ingest.metrics.board import COUNTERS, Board
-from ingest.pipeline.display import Display
+from ingest.run.display import Display
 from ingest.runtime.errors import IngestError
 
 if TYPE_CHECKING:
-    from ingest.pipeline.batch import BatchReport
+    from ingest.batch.batch import BatchReport
     from ingest.quality.validation import Checked
 
 

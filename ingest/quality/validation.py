@@ -22,13 +22,13 @@ from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, asked, engine_for
 from ingest.delta.log_errors import table_missing
 from ingest.ledger.batch_history import batch_history
-from ingest.pipeline import table_lock
 from ingest.quality import audited_version, gx, pages
 from ingest.quality.audited_version import AuditState
 from ingest.quality.control_total import TotalLine, Totals, control_totals, lines
 from ingest.quality.scope import Last, Scope, Slice, decide
 from ingest.quality.suite import Expected, Suite
 from ingest.quality.validation_result import SCHEMA_VERSION, QualityRow, all_scrubbed, as_columns, passed
+from ingest.run import table_lock
 from ingest.runtime.files import files_of, is_local
 from ingest.runtime.places import Places, pages_folder
 from ingest.verify.count import account

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
+from ingest.batch.batch import BatchReport
 from ingest.ledger.projection import APPEND_EVERY_S
-from ingest.pipeline.batch import BatchReport
 from ingest.quality.suite import Suite
 from ingest.quality.validation import Checked, check
 from ingest.quality.validation_result import sample_ids

@@ -1,4 +1,4 @@
 """The quarantine as a person handles it: select, show, export, replay and drop its records.
 
-Batches put records there in `pipeline/`. Nothing here removes a record: replay and drop change its state, so every balance still holds.
+Batches put records there in `batch/`. Nothing here removes a record: replay and drop change its state, so every balance still holds.
 """

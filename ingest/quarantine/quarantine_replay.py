@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ingest.batch.batch_counts import BatchCounts, count_batch, kept, rank
+from ingest.batch.conflicts import CONFLICT, mark_conflicts
 from ingest.contract.columns import target_fields
 from ingest.contract.definition import Contract
 from ingest.decode.decoder import BatchSource, decode
@@ -24,8 +26,6 @@ from ingest.delta.commit import Commit
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_row import count_rows
-from ingest.pipeline.batch_counts import BatchCounts, count_batch, kept, rank
-from ingest.pipeline.conflicts import CONFLICT, mark_conflicts
 from ingest.quarantine.selection import Selection
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack

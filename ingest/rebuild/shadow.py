@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from ingest.batch.batch_counts import count_batch, kept
+from ingest.batch.conflicts import in_epochs
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
 from ingest.delta import writer as commits
@@ -22,8 +24,6 @@ from ingest.delta.log_errors import table_missing
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.batch_history import batch_history
-from ingest.pipeline.batch_counts import count_batch, kept
-from ingest.pipeline.conflicts import in_epochs
 from ingest.recovery.epoch import open_epoch, refuse_start
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.seek_offsets import Aim, Seeking

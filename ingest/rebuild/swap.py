@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ingest.batch.batch_counts import POSITION
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
 from ingest.delta import writer as commits
@@ -26,7 +27,6 @@ from ingest.delta.delta_sql import asked
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_reader import ledger_rows
-from ingest.pipeline.batch_counts import POSITION
 from ingest.rebuild.shadow import is_begun, shadow_of, topics_of
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack

@@ -15,7 +15,6 @@ from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.kafka.broker_answers import BrokerAnswers
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
-from ingest.pipeline.lock_file import holder
 from ingest.quality.audited_version import AuditState, audit_state
 from ingest.recovery.state_reader import read_start_state
 from ingest.recovery.table_status import Status, status_of
@@ -25,6 +24,7 @@ from ingest.report.ledger_figures import LedgerFigures, LedgerReader, iso
 from ingest.report.open_tables import OpenTables, Stored
 from ingest.report.quarantine_reasons import Reason, quarantine_reasons
 from ingest.report.recent_batches import RecentBatches, recent_batches
+from ingest.run.lock_file import holder
 from ingest.runtime.errors import IngestError
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places

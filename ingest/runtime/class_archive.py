@@ -24,7 +24,7 @@ WARM_UP = """\
 import sys
 from pathlib import Path
 from ingest.runtime import spark
-from ingest.pipeline import platform
+from ingest.run import platform
 folder = Path(sys.argv[1])
 session = spark.start("local[2]", folder / "spark.log", name="warm up", memory="1g")
 platform.probe(session, str(folder / "lake"))

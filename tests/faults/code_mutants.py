@@ -125,7 +125,7 @@ def by(test: str, promise: str, file: str, *changed: str) -> Caught:
 
 
 WITHOUT = "adds data without a transaction id"
-COMMIT, BATCH, QUERY = "delta/writer.py", "pipeline/batch.py", "pipeline/table_query.py"
+COMMIT, BATCH, QUERY = "delta/writer.py", "batch/batch.py", "run/table_query.py"
 EPOCH, LOOK = "recovery/epoch.py", "recovery/state_reader.py"
 MERGE = "commit = commits.merge_target(winners, table.contract, table.epoch.look_back.target, batch_counts.bounds, still)"
 QUARANTINE = "stored = _quarantine(with_bytes(ranked, records, batch_counts.conflicts), batch_counts, table, number, plan, reread=reread)"
@@ -200,7 +200,7 @@ MUTANTS = {
     "no deduplication inside a batch": one("I3", BATCH, '"__rank = 1"', '"__rank >= 1"', plain, TWICE),
     "the MERGE does not search the target": one("I3", COMMIT, ALL + BY_ID, NONE + BY_ID, plain, TWICE),
     "the MERGE is bounded by the wall clock": one("I3", COMMIT, BOUNDS, RECENT, plain, TWICE),
-    "the last copy of a batch wins": one("I3", "pipeline/batch_counts.py", ORDER, LAST_FIRST, plain, "was read by version"),
+    "the last copy of a batch wins": one("I3", "batch/batch_counts.py", ORDER, LAST_FIRST, plain, "was read by version"),
     "aborted records are read": one("I4", QUERY, STRICT, LEVEL, plain, "aborted transaction"),
     "a row is quarantined when it is re-read": one(
         "I4", BATCH, "if reread and (checks or batch_counts.failed):", "if False:", read_again_strictly, OPEN_TOO
@@ -311,7 +311,7 @@ CAUGHT = {
         SKIPPED,
         "    return commit or log.commit(log.newest())\n",
     ),
-    "no lock is taken": by(LOCKED_OUT, "I8", "pipeline/table_lock.py", FOLDER, "    return None\n"),
+    "no lock is taken": by(LOCKED_OUT, "I8", "run/table_lock.py", FOLDER, "    return None\n"),
 }
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from ingest.batch.batch import BatchReport, Table, process
 from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import BatchCommit, BatchId, Counts, Snapshot, Snapshots
 from ingest.delta.delta_log import DeltaLog
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
-from ingest.pipeline.batch import BatchReport, Table, process
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.seek_offsets import Seeking
 from ingest.runtime.files import LocalFiles

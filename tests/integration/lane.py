@@ -13,6 +13,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from ingest.batch.batch import BatchReport
 from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.commit import Commit
@@ -20,11 +21,10 @@ from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import DataFusion
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state
-from ingest.pipeline import table_lock
-from ingest.pipeline.batch import BatchReport
-from ingest.pipeline.table_query import TableQuery, Trigger
 from ingest.recovery.epoch import Epoch, open_epoch
 from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.run import table_lock
+from ingest.run.table_query import TableQuery, Trigger
 from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, InvalidEnvironment, Refused
 from ingest.runtime.files import LocalFiles

@@ -10,9 +10,9 @@ from deltalake import QueryBuilder
 from kafka.admin import NewPartitions
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from ingest.batch.batch import BatchReport, Table, compute_state, process
 from ingest.decode.rule_check import check_rules
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.pipeline.batch import BatchReport, Table, compute_state, process
 from ingest.runtime.errors import InvalidInput, RunStopped
 from tests.integration.lane import Lane, Record, order
 from tests.integration.records import contract
@@ -227,7 +227,7 @@ def test_records_that_expire_between_plan_and_read_stop_the_batch_with_nothing_w
         one.expire(before=3)
         return process(records, number, table)
 
-    monkeypatch.setattr("ingest.pipeline.table_query.process", expired_meanwhile)
+    monkeypatch.setattr("ingest.run.table_query.process", expired_meanwhile)
     assert one.stopped().code == "RECORDS_EXPIRED", "reported by the epoch that the run opens after the failed batch"
     assert len(one.batches()) == 1 and one.ids() == ["a"]
     monkeypatch.undo()

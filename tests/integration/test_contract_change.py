@@ -10,8 +10,8 @@ import pytest
 from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state
-from ingest.pipeline.alter import alter, differences
 from ingest.recovery.table_status import Status, status
+from ingest.run.alter import alter, differences
 from ingest.runtime.errors import Refused, RunStopped
 from tests.integration.lane import Lane, order
 
@@ -52,7 +52,7 @@ def test_the_contract_may_change_between_a_failed_attempt_and_its_repetition(lan
         raise RunStopped("KILLED", "between the two commits", expected="", remedy="")
 
     with monkeypatch.context() as patch:
-        patch.setattr("ingest.pipeline.batch.commits.merge_target", killed)
+        patch.setattr("ingest.batch.batch.commits.merge_target", killed)
         assert one.stopped().code == "KILLED"
     assert one.quarantine().count() == 1 and one.ids() == ["a"]
     one.contract = changed(one, rules=[{"name": "large", "check": "n >= 10"}])

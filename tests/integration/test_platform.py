@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from ingest.delta import writer
 from ingest.delta.batch_commit import BatchCommit
-from ingest.pipeline import platform
+from ingest.run import platform
 from ingest.runtime import jars
 from ingest.runtime.errors import InvalidEnvironment
 from ingest.runtime.spark import jvm_pid

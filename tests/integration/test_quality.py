@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from ingest.cli.check import check_all, suggest
 from ingest.contract.definition import Contract
 from ingest.delta import writer
-from ingest.pipeline import table_lock
 from ingest.quality import validation as module
 from ingest.quality.audited_version import audit_state, release
 from ingest.quality.control_total import Sums, Totals
@@ -28,6 +27,7 @@ from ingest.quality.suite import Suite, load_suites
 from ingest.quality.validation import Checked, check
 from ingest.quality.validation_result import sample_ids
 from ingest.quality.watch import CheckSchedule
+from ingest.run import table_lock
 from ingest.runtime import numbered_files
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.runtime.files import LocalFiles

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state
 from ingest.kafka.topic_state import TopicState
-from ingest.pipeline import table_lock
 from ingest.rebuild import shadow as shadows
 from ingest.rebuild.swap import Swapped, refuse_swapped, swap
+from ingest.run import table_lock
 from ingest.runtime.errors import InvalidInput, Refused
 from tests.integration.lane import Lane, order
 
@@ -131,7 +131,7 @@ def test_a_swap_after_a_batch_that_was_cut_off(lane: MakeLane, monkeypatch: pyte
     one.send("{", order("b"))
     one.arm(monkeypatch, "after_quarantine:raise@2")
     with monkeypatch.context() as patch:
-        patch.setattr("ingest.pipeline.table_query.REOPENED_MAX", 0)
+        patch.setattr("ingest.run.table_query.REOPENED_MAX", 0)
         one.stopped()
     monkeypatch.delenv("INGEST_FAULT")
     fill(one)

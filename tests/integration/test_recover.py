@@ -12,13 +12,13 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
+from ingest.batch.batch import BatchReport, Table, process
 from ingest.delta import writer
 from ingest.delta.delta_sql import At, DataFusion, Unreadable
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state
-from ingest.pipeline import lock_file, table_lock
-from ingest.pipeline.batch import BatchReport, Table, process
 from ingest.recovery.idle import waiting
+from ingest.run import lock_file, table_lock
 from ingest.runtime.errors import Refused
 from tests.integration.lane import Kind, Lane, Record, order
 
@@ -210,7 +210,7 @@ def test_a_run_whose_checkpoint_is_deleted_opens_a_new_epoch_by_itself(lane: Mak
         checkpoints.append(table.epoch.checkpoint)
         return process(records, number, table)
 
-    monkeypatch.setattr("ingest.pipeline.table_query.process", deleted_once)
+    monkeypatch.setattr("ingest.run.table_query.process", deleted_once)
     assert [report.epoch for report in one.run(max_records=1)] == [1, 2, 2]
     assert one.ids() == ["a", "b"] and one.quarantine().count() == 1
     one.balanced()

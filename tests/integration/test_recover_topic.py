@@ -96,7 +96,7 @@ def test_an_added_partition_whose_records_expire_before_they_are_read_is_refused
 
 @pytest.mark.slow
 def test_without_topic_ids_partitions_and_end_offsets_reveal_a_recreated_topic(lane: MakeLane, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("tests.integration.lane", "ingest.pipeline.table_query"):
+    for module in ("tests.integration.lane", "ingest.run.table_query"):
         monkeypatch.setattr(f"{module}.describe", lambda kafka, name: replace(describe(kafka, name), id=""))
     one = two_batches(lane)
     one.make_topic_again()

@@ -46,7 +46,7 @@ def test_a_batch_interrupted_after_its_quarantine_commit_is_rolled_back_and_deci
     one.send(*(order(f"other{number}", n=1) for number in range(3)), order("a", n=1), Record(order("a", n=2), 1))
     one.arm(monkeypatch, "after_quarantine:raise@2")
     with monkeypatch.context() as patch:
-        patch.setattr("ingest.pipeline.table_query.REOPENED_MAX", 0)  # the run ends, so that the next one can read smaller batches
+        patch.setattr("ingest.run.table_query.REOPENED_MAX", 0)  # the run ends, so that the next one can read smaller batches
         one.stopped()
     monkeypatch.delenv("INGEST_FAULT")
     assert one.quarantine().count() == 1

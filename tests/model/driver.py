@@ -1,4 +1,4 @@
-"""A driver: one start of `ingest run` or `ingest seek` as a coroutine, in the order of recovery/epoch.py and pipeline/batch.py.
+"""A driver: one start of `ingest run` or `ingest seek` as a coroutine, in the order of recovery/epoch.py and batch/batch.py.
 
 It yields between any two of its effects. At such a point it can be killed, or continue at any later moment.
 """

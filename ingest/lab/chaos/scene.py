@@ -22,7 +22,7 @@ from ingest.lab.chaos.disk import SmallDisk
 from ingest.lab.chaos.event_writer import Settings
 from ingest.lab.proxy import Proxy
 from ingest.lab.worker import Worker, until
-from ingest.pipeline.lock_file import is_free
+from ingest.run.lock_file import is_free
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 from ingest.runtime.spark import ONE_COMPILER

@@ -25,7 +25,7 @@ LOCK_WITHIN_S: Final = 90.0
 
 @contextmanager
 def locked(scene: Scene) -> Iterator[None]:
-    """Hold the lock of every table (`ingest.pipeline.table_lock`), as any other writer on a local disk must."""
+    """Hold the lock of every table (`ingest.run.table_lock`), as any other writer on a local disk must."""
     with ExitStack() as stack:
         for contract in scene.contracts:
             path = scene.lock(contract)

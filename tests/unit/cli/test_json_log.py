@@ -9,17 +9,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.pipeline.test_display_events import CONTRACT
 
 from ingest.cli import run as run_verb
 from ingest.cli.json_log import JsonLines, json_display
 from ingest.cli.run import LogFormat
 from ingest.contract.definition import Contract
-from ingest.pipeline.application import Application, TableResult
 from ingest.quality.scope import Scope
 from ingest.quality.validation import Checked
+from ingest.run.application import Application, TableResult
 from ingest.runtime.errors import RunStopped
 from tests.unit.cli.test_progress import report
-from tests.unit.pipeline.test_display_events import CONTRACT
 from tests.unit.quality.test_validation_result import row
 
 pytestmark = pytest.mark.unit

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
+from ingest.batch.batch import BatchReport
 from ingest.cli import progress
 from ingest.cli.progress import Lines, Panel, Silent, rate
-from ingest.pipeline.batch import BatchReport
 
 PROJECT = Path(__file__).parents[3]
 

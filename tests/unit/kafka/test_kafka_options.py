@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ingest.kafka.kafka_options import OWNED, KafkaOptions
-from ingest.pipeline.table_query import LARGE, PATIENCE, PROMPT
+from ingest.run.table_query import LARGE, PATIENCE, PROMPT
 from ingest.runtime.errors import InvalidInput
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="s3\\"cr\\\\et; =";'

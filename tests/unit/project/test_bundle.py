@@ -261,7 +261,7 @@ def imported_packages(*files: Path) -> set[str]:
 
 
 def test_the_extra_local_and_the_platform_probe_use_the_same_pyspark() -> None:
-    from ingest.pipeline import platform
+    from ingest.run import platform
 
     local = dict(text.split("==") for text in _project()["optional-dependencies"]["local"])
     assert version("pyspark") in platform.TESTED.values() and local["pyspark"] in platform.TESTED.values()

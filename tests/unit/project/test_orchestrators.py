@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ingest.pipeline.table_lock import WAIT_VARIABLE
+from ingest.run.table_lock import WAIT_VARIABLE
 from tests.unit.project.test_pages import command_of
 
 pytestmark = pytest.mark.unit

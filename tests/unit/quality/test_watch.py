@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
+from ingest.batch.batch import BatchReport
 from ingest.cli import check as check_verb
 from ingest.cli import run as run_verb
 from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.pipeline.application import Application, TableResult
-from ingest.pipeline.batch import BatchReport
-from ingest.pipeline.table_query import Trigger
 from ingest.quality import watch as module
 from ingest.quality.scope import Scope
 from ingest.quality.suite import Suite
 from ingest.quality.validation import Checked
 from ingest.quality.watch import BROKEN_EVERY_S, CheckSchedule
+from ingest.run.application import Application, TableResult
+from ingest.run.table_query import Trigger
 from ingest.runtime.errors import IngestError, RunStopped
 from ingest.runtime.places import Places
 from tests.unit.quality.test_validation_result import row
@@ -120,7 +120,7 @@ class Critical:
 
 
 def test_a_critical_failure_stops_its_tables_query_and_becomes_the_tables_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.pipeline.application.POLL_S", 0.0)
+    monkeypatch.setattr("ingest.run.application.POLL_S", 0.0)
     monkeypatch.setattr("ingest.runtime.spark.jvm_exit", lambda _: None)
     checks, query, result = Critical(None, STOP), Query(), TableResult(PLACES.name)
     job = Application([CONTRACT], "/lake", "/checkpoints", KafkaOptions("x:1"), "local", Trigger(once=False, every_s=0.0), checks=checks)

@@ -13,11 +13,11 @@ from ingest.delta.delta_sql import Unreadable
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import Topic
 from ingest.kafka.topic_state import TopicState
-from ingest.pipeline.application import MANY, Application, Interrupted
-from ingest.pipeline.display import Display
-from ingest.pipeline.table_query import Trigger
 from ingest.recovery.idle import waiting
 from ingest.recovery.refusals import ledger_unreadable
+from ingest.run.application import MANY, Application, Interrupted
+from ingest.run.display import Display
+from ingest.run.table_query import Trigger
 from ingest.runtime.errors import IngestError, Refused
 from tests.unit.recovery.engine_scene import Scene
 from tests.unit.verify.proof_lake import CONTRACT, TOPIC
@@ -123,7 +123,7 @@ def test_state_that_only_spark_can_read_is_left_to_the_start(
     def unreadable(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr("ingest.pipeline.application.waiting", unreadable)
+    monkeypatch.setattr("ingest.run.application.waiting", unreadable)
     run = Application(
         (CONTRACT,), scene.places.lake, checkpoints or scene.places.checkpoints, KafkaOptions("127.0.0.1:1"), "", Trigger(once=True)
     )
@@ -141,7 +141,7 @@ def test_any_other_refusal_ends_the_run_before_spark_starts(scene: Scene) -> Non
 def test_only_a_run_once_with_little_to_read_disables_the_second_compiler(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, once: bool, number: int | None, short: bool
 ) -> None:
-    monkeypatch.setattr("ingest.pipeline.application.describe", lambda *_: Topic("t", "", (0,)))
+    monkeypatch.setattr("ingest.run.application.describe", lambda *_: Topic("t", "", (0,)))
     monkeypatch.setattr(Application, "_waiting", lambda *_: number)
     monkeypatch.setattr(Application, "_listen", lambda *_, **__: None)
     started: list[bool] = []
@@ -150,7 +150,7 @@ def test_only_a_run_once_with_little_to_read_disables_the_second_compiler(
         started.append(short)
         raise Interrupted
 
-    monkeypatch.setattr("ingest.pipeline.application.spark.start", start)
+    monkeypatch.setattr("ingest.run.application.spark.start", start)
     places = scene.places
     Application((CONTRACT,), places.lake, places.checkpoints, KafkaOptions("127.0.0.1:1"), "local", Trigger(once=once)).execute(Display())
     assert started == [short]

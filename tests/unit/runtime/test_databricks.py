@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ingest.cli import app as application
-from ingest.pipeline import environment, table_lock
+from ingest.run import environment, table_lock
 from ingest.runtime import databricks, spark
 from ingest.runtime.files import is_local
 from ingest.runtime.places import Places, log_folder, pages_folder

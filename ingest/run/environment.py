@@ -124,7 +124,7 @@ def _contracts(project: Path) -> str:
 
 
 def _platform(master: str, lake: str) -> str:
-    from ingest.pipeline import platform
+    from ingest.run import platform
     from ingest.runtime import spark
     from ingest.runtime.places import log_folder
 

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from ingest.batch.batch import BatchReport, Table, process
 from ingest.contract.definition import Contract
 from ingest.decode.rule_check import check_rules
 from ingest.delta import writer as commits
@@ -23,10 +24,9 @@ from ingest.kafka import kafka_errors
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import Ends, Topic, describe, diagnose, still_the_same, topic_state
 from ingest.kafka.topic_state import TopicState
-from ingest.pipeline import table_lock
-from ingest.pipeline.batch import BatchReport, Table, process
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.state_reader import EPOCH_FILE
+from ingest.run import table_lock
 from ingest.runtime import crash_points
 from ingest.runtime.errors import IngestError, RunStopped
 from ingest.runtime.files import files_of, is_local

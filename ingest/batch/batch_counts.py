@@ -15,10 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ingest.batch.conflicts import CONFLICT
 from ingest.contract.columns import PAYLOAD_HASH, event_id_columns, target_fields
 from ingest.contract.definition import Contract
 from ingest.decode.payload import payload_hash
-from ingest.pipeline.conflicts import CONFLICT
 
 POSITION = ["_partition", "_offset"]
 

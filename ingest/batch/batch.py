@@ -16,6 +16,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ingest.batch.batch_counts import BatchCounts, count_batch, kept, rank
+from ingest.batch.conflicts import mark_conflicts, with_bytes, without_rows
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
 from ingest.decode.decoder import BatchSource, decode
@@ -24,8 +26,6 @@ from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId, Counts
 from ingest.delta.commit import Commit
 from ingest.kafka.offsets import OffsetRange, Planned, planned
 from ingest.ledger.ledger_row import inserted_by_partition
-from ingest.pipeline.batch_counts import BatchCounts, count_batch, kept, rank
-from ingest.pipeline.conflicts import mark_conflicts, with_bytes, without_rows
 from ingest.recovery.epoch import Epoch
 from ingest.recovery.replay import replay
 from ingest.runtime import crash_points

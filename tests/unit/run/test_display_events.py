@@ -10,9 +10,9 @@ import pytest
 
 from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.pipeline.application import Application
-from ingest.pipeline.display import Display
-from ingest.pipeline.table_query import Trigger
+from ingest.run.application import Application
+from ingest.run.display import Display
+from ingest.run.table_query import Trigger
 from ingest.runtime.errors import IngestError
 
 pytestmark = pytest.mark.unit

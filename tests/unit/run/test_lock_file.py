@@ -18,17 +18,17 @@ import pytest
 from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import Topic
-from ingest.pipeline.lock_file import holder, is_free
-from ingest.pipeline.table_lock import HeldLock, hold
-from ingest.pipeline.table_query import TableQuery
 from ingest.recovery.state_reader import EPOCH_FILE
+from ingest.run.lock_file import holder, is_free
+from ingest.run.table_lock import HeldLock, hold
+from ingest.run.table_query import TableQuery
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 
 HOLDS = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
 ASKS = (
-    "import sys; from pathlib import Path; from ingest.pipeline.lock_file import is_free\n"
+    "import sys; from pathlib import Path; from ingest.run.lock_file import is_free\n"
     "path = Path(sys.argv[1]); print('asks', flush=True)\n"
     "while True: is_free(path)"
 )

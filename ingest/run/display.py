@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ingest.pipeline.batch import BatchReport
+    from ingest.batch.batch import BatchReport
     from ingest.runtime.errors import IngestError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ingest.pipeline import application
+from ingest.run import application
 from ingest.runtime.errors import RunStopped
 
 pytestmark = pytest.mark.unit

@@ -12,7 +12,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 
 from ingest.contract.definition import Contract
-from ingest.pipeline.alter import alter, refuse_foreign
+from ingest.run.alter import alter, refuse_foreign
 from ingest.runtime.errors import Refused
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places

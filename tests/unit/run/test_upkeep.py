@@ -13,8 +13,8 @@ import pytest
 from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import Topic
-from ingest.pipeline import table_query
-from ingest.pipeline.table_query import TableQuery
+from ingest.run import table_query
+from ingest.run.table_query import TableQuery
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.places import Places
 from tests.polling import until

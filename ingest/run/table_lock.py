@@ -21,7 +21,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ingest.pipeline.lock_file import is_free, token_of, who
+from ingest.run.lock_file import is_free, token_of, who
 from ingest.runtime.errors import InvalidInput, Refused, RunStopped
 from ingest.runtime.files import is_local, local_path
 from ingest.runtime.places import Places

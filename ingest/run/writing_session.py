@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from ingest.pipeline import platform, table_lock
+from ingest.run import platform, table_lock
 from ingest.runtime import crash_points, spark
 from ingest.runtime.files import is_local
 from ingest.runtime.places import Places, spark_log

@@ -11,9 +11,9 @@ from ingest.delta.batch_commit import app_id
 from ingest.delta.contract_change import Change
 from ingest.delta.delta_log import DeltaLog
 from ingest.ledger.ledger_reader import LedgerState
-from ingest.pipeline import table_lock
 from ingest.recovery import refusals
 from ingest.recovery.state_reader import read_target
+from ingest.run import table_lock
 from ingest.runtime.files import Files, files_of
 from ingest.runtime.places import Places
 

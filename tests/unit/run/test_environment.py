@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from ingest.cli import doctor as _verbs  # noqa: F401 - registers the verb
 from ingest.cli.app import app
-from ingest.pipeline import environment
-from ingest.pipeline.environment import EnvironmentCheck, examine, exit_code
+from ingest.run import environment
+from ingest.run.environment import EnvironmentCheck, examine, exit_code
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 
 pytestmark = pytest.mark.unit

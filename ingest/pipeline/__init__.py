@@ -1,1 +1,0 @@
-"""The job: one Spark application, one streaming query per table, one function per batch. `ingest.recovery` decides where to start."""
