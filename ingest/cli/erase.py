@@ -10,7 +10,7 @@ from ingest.cli import options as o
 from ingest.cli.app import app, print_json
 
 if TYPE_CHECKING:
-    from ingest.maintain.erasure import Erased
+    from ingest.repair.erasure import Erased
     from ingest.runtime.places import Places
 
 
@@ -42,8 +42,8 @@ def erase(
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import current_state, settings_of
-    from ingest.maintain import erasure
     from ingest.quality.audited_version import audit_state
+    from ingest.repair import erasure
     from ingest.run import table_lock
     from ingest.run.writing_session import writing_session
     from ingest.runtime.errors import IngestError, InvalidInput

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from ingest.maintain.maintenance import Maintained, Settings
+    from ingest.repair.maintenance import Maintained, Settings
     from ingest.runtime.errors import IngestError
     from ingest.runtime.places import Places
 
@@ -58,7 +58,7 @@ def maintain(
     """
     from ingest.cli.run import seconds
     from ingest.contract.definition import load_contracts
-    from ingest.maintain.maintenance import Settings
+    from ingest.repair.maintenance import Settings
     from ingest.runtime import spark
     from ingest.runtime.errors import IngestError, most_severe
     from ingest.runtime.places import Places, spark_log
@@ -106,7 +106,7 @@ def _maintain(places: Places, settings: Settings, session: Callable[[], SparkSes
 
     from ingest.delta.delta_sql import Unreadable
     from ingest.ledger.projection import complete
-    from ingest.maintain.maintenance import Maintenance
+    from ingest.repair.maintenance import Maintenance
     from ingest.run import platform, table_lock
     from ingest.run.lock_file import holder
     from ingest.runtime import crash_points, spark
@@ -145,7 +145,7 @@ def _by_the_run(places: Places, settings: Settings, deadline: float) -> Maintain
 
     Raises Refused MAINTAIN_UNANSWERED, RunStopped MAINTAIN_FAILED.
     """
-    from ingest.maintain import requests
+    from ingest.repair import requests
     from ingest.run.lock_file import holder
     from ingest.runtime.errors import Refused, RunStopped
 
@@ -198,7 +198,7 @@ def as_row(done: Maintained) -> dict[str, Any]:
 
 def print_maintained(done: Maintained) -> None:
     """Print what was done to each Delta table."""
-    from ingest.maintain.caretaker import lines
+    from ingest.repair.caretaker import lines
 
     print(f"{done.table}: {'dry run, nothing was changed' if done.dry_run else f'maintained by {done.by}'}")
     for line in lines(done):

@@ -19,8 +19,8 @@ from ingest.cli.app import app, print_json
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
     from ingest.delta.delta_sql import Engine
-    from ingest.quarantine.quarantine_replay import Replayed
-    from ingest.quarantine.selection import Selection
+    from ingest.repair.quarantine_replay import Replayed
+    from ingest.repair.selection import Selection
     from ingest.runtime.places import Places
 
 TableName = Annotated[str, typer.Argument(help="The table (name or pipeline.name).")]
@@ -66,8 +66,8 @@ def list_(
     Example: ingest quarantine list orders --state open
     """
     from ingest.cli.audit import with_engine
-    from ingest.quarantine.quarantined import grouped
-    from ingest.quarantine.selection import STATES
+    from ingest.repair.quarantined import grouped
+    from ingest.repair.selection import STATES
     from ingest.runtime.printable import aligned
 
     scopes = _scopes(project, lake, tables or [], state or list(STATES), reason, at, since, until)
@@ -105,7 +105,7 @@ def show(
     Example: ingest quarantine show orders --reason broken_rule --limit 2
     """
     from ingest.cli.audit import with_engine
-    from ingest.quarantine.quarantined import records
+    from ingest.repair.quarantined import records
     from ingest.runtime.printable import printable
 
     (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until)
@@ -141,7 +141,7 @@ def export(
     Example: ingest quarantine export orders --reason malformed_json --out broken.ndjson
     """
     from ingest.cli.audit import with_engine
-    from ingest.quarantine.quarantined import records
+    from ingest.repair.quarantined import records
     from ingest.runtime.errors import InvalidInput
 
     (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until)
@@ -195,7 +195,7 @@ def replay(
     """
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import current_state
-    from ingest.quarantine.quarantine_replay import replay_quarantine, try_replay, without_conflicts
+    from ingest.repair.quarantine_replay import replay_quarantine, try_replay, without_conflicts
     from ingest.run import table_lock
     from ingest.run.writing_session import writing_session
 
@@ -267,7 +267,7 @@ def reopen(
 def _change(scope: _Scope, master: str, state: str, by: str, *, everything: bool, as_json: bool) -> None:
     from ingest.delta.delta_sql import asked
     from ingest.delta.writer import set_state
-    from ingest.quarantine.quarantined import grouped
+    from ingest.repair.quarantined import grouped
     from ingest.run import table_lock
     from ingest.run.writing_session import writing_session
     from ingest.runtime.errors import InvalidInput
@@ -322,7 +322,7 @@ def _scopes(
     checkpoints: str = o.CHECKPOINTS_DEFAULT,
 ) -> list[_Scope]:
     from ingest.contract.definition import load_contracts
-    from ingest.quarantine.selection import parse_selection
+    from ingest.repair.selection import parse_selection
     from ingest.runtime.places import Places
 
     selection = parse_selection(states, reasons or [], at or [], since, until)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ingest.contract.definition import Contract
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic_state import TopicState
-    from ingest.rebuild.shadow import Carried
-    from ingest.rebuild.swap import Swapped
+    from ingest.repair.shadow import Carried
+    from ingest.repair.swap import Swapped
     from ingest.runtime.places import Places
 
 
@@ -86,7 +86,7 @@ def rebuild(
     if carried is not None:
         print_carried(places.name, carried)
     if not dry_run:
-        from ingest.rebuild.shadow import shadow_of
+        from ingest.repair.shadow import shadow_of
 
         shadow = shadow_of(places)
         print(f"{places.name}: the shadow is in {shadow.root}. Next:")
@@ -106,8 +106,8 @@ def _fill(
 ) -> Carried | None:
     """Begin the shadow unless there is one, then read Kafka to its end. Returns what only the old tables have, if it was looked at."""
     from ingest.cli.progress import display
-    from ingest.rebuild import shadow as shadows
-    from ingest.rebuild.swap import refuse_swapped
+    from ingest.repair import shadow as shadows
+    from ingest.repair.swap import refuse_swapped
     from ingest.run.application import Application
     from ingest.run.table_query import Trigger
     from ingest.run.writing_session import writing_session
@@ -134,8 +134,8 @@ def _fill(
 
 
 def _swap(contract: Contract, places: Places, ask: Callable[[], TopicState], master: str, *, accept_loss: bool) -> Swapped:
-    from ingest.rebuild import shadow as shadows
-    from ingest.rebuild.swap import swap
+    from ingest.repair import shadow as shadows
+    from ingest.repair.swap import swap
     from ingest.run import table_lock
     from ingest.run.writing_session import writing_session
 
@@ -147,8 +147,8 @@ def _swap(contract: Contract, places: Places, ask: Callable[[], TopicState], mas
 
 
 def _discard(places: Places, master: str) -> None:
-    from ingest.rebuild import shadow as shadows
-    from ingest.rebuild.swap import refuse_swapped
+    from ingest.repair import shadow as shadows
+    from ingest.repair.swap import refuse_swapped
     from ingest.run.writing_session import writing_session
 
     with writing_session(shadows.shadow_of(places), master, "rebuild") as session:

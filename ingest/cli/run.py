@@ -81,7 +81,7 @@ def run(
     from ingest.cli.progress import unread
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.maintain.caretaker import Caretaker
+    from ingest.repair.caretaker import Caretaker
     from ingest.run.application import Application
     from ingest.run.table_query import Trigger
     from ingest.runtime.errors import InvalidInput, most_severe

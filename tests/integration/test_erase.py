@@ -15,9 +15,9 @@ from ingest.cli.verify import _sum
 from ingest.delta import writer as commits
 from ingest.delta.delta_sql import DataFusion
 from ingest.delta.table_definitions import QUALITY_FIELDS
-from ingest.maintain import erasure
-from ingest.maintain.erasure import Erased, Erasure, InKafka
-from ingest.rebuild.shadow import shadow_of
+from ingest.repair import erasure
+from ingest.repair.erasure import Erased, Erasure, InKafka
+from ingest.repair.shadow import shadow_of
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.verify.verdict import verify
 from tests.integration.desk import TOPIC_ID, Desk

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ingest.delta.delta_sql import DataFusion
-from ingest.maintain import file_sizes
-from ingest.maintain.maintenance import Maintenance, Settings, Tended
 from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.repair import file_sizes
+from ingest.repair.maintenance import Maintenance, Settings, Tended
 from ingest.runtime import crash_points
 from ingest.verify.verdict import Verified, verify
 from tests.integration.desk import Desk

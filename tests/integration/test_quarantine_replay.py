@@ -8,11 +8,11 @@ import pytest
 
 from ingest.delta.delta_sql import DataFusion
 from ingest.kafka.topic_state import TopicId, TopicState
-from ingest.quarantine import quarantine_replay
-from ingest.quarantine.quarantine_replay import Replayed, replay_quarantine, try_replay, without_conflicts
-from ingest.quarantine.quarantined import grouped
-from ingest.quarantine.selection import Selection
 from ingest.recovery.seek_offsets import Aim, Seeking
+from ingest.repair import quarantine_replay
+from ingest.repair.quarantine_replay import Replayed, replay_quarantine, try_replay, without_conflicts
+from ingest.repair.quarantined import grouped
+from ingest.repair.selection import Selection
 from ingest.verify.verdict import Verified, verify
 from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.lane import order

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state
 from ingest.kafka.topic_state import TopicState
-from ingest.rebuild import shadow as shadows
-from ingest.rebuild.swap import Swapped, refuse_swapped, swap
+from ingest.repair import shadow as shadows
+from ingest.repair.swap import Swapped, refuse_swapped, swap
 from ingest.run import table_lock
 from ingest.runtime.errors import InvalidInput, Refused
 from tests.integration.lane import Lane, order

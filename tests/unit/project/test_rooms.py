@@ -17,7 +17,7 @@ PACKAGE = Path(ingest.__file__).parent
 # From the lowest to the highest: a subpackage imports only those before it.
 LAYERS = (
     *("runtime", "contract", "kafka", "database", "outbox", "sink", "effects"),
-    *("delta", "decode", "ledger", "verify", "recovery", "batch", "run", "quarantine", "rebuild", "maintain", "quality", "scaffold"),
+    *("delta", "decode", "ledger", "verify", "recovery", "batch", "run", "repair", "quality", "scaffold"),
     *("proof", "sql", "trace", "audit", "compare", "report", "metrics", "lineage", "cli"),
 )
 # The commands that start the lab. Production loads nothing from it.

@@ -27,11 +27,11 @@ from ingest.delta.delta_sql import asked
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_reader import ledger_rows
-from ingest.rebuild.shadow import is_begun, shadow_of, topics_of
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.start_state import StartState
 from ingest.recovery.state_reader import read_start_state
+from ingest.repair.shadow import is_begun, shadow_of, topics_of
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.runtime.places import Places

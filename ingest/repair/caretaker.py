@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ingest.maintain import requests
-from ingest.maintain.maintenance import Maintained, Maintenance, Settings
+from ingest.repair import requests
+from ingest.repair.maintenance import Maintained, Maintenance, Settings
 from ingest.runtime.files import is_local
 from ingest.runtime.places import Places
 

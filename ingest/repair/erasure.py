@@ -28,8 +28,8 @@ from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns
 from ingest.ledger.batch_history import batch_history, version_of
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.ledger.projection import complete
-from ingest.maintain.retention import cancelled, metadata, name_of, removed_row
-from ingest.rebuild.shadow import shadow_exists, shadow_of
+from ingest.repair.retention import cancelled, metadata, name_of, removed_row
+from ingest.repair.shadow import shadow_exists, shadow_of
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.runtime.files import files_of

@@ -17,8 +17,8 @@ from ingest.delta import writer as commits
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Unreadable, asked
 from ingest.delta.log_errors import table_missing
-from ingest.maintain.file_sizes import LARGE_BYTES, SMALL_BYTES, FileSizes, file_sizes, removable
-from ingest.maintain.retention import metadata, remove, retire
+from ingest.repair.file_sizes import LARGE_BYTES, SMALL_BYTES, FileSizes, file_sizes, removable
+from ingest.repair.retention import metadata, remove, retire
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import files_of, is_local

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from ingest.delta.delta_sql import DataFusion
 from ingest.ledger.ledger_row import LedgerRow
-from ingest.maintain.retention import Retired, retire
+from ingest.repair.retention import Retired, retire
 from ingest.runtime.places import Places
 from tests.unit.verify.proof_lake import LEDGER
 

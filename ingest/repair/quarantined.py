@@ -10,7 +10,7 @@ from typing import Any
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine
 from ingest.delta.log_errors import table_missing
-from ingest.quarantine.selection import Selection
+from ingest.repair.selection import Selection
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
 

@@ -26,10 +26,10 @@ from ingest.delta.commit import Commit
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_row import count_rows
-from ingest.quarantine.selection import Selection
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import replay
+from ingest.repair.selection import Selection
 from ingest.runtime import crash_points
 from ingest.runtime.places import Places
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ingest.delta.delta_sql import At, DataFusion
-from ingest.maintain.file_sizes import LARGE_BYTES, SAVED_FILES_MIN, SMALL_BYTES, FileSizes, file_sizes, removable, summed
+from ingest.repair.file_sizes import LARGE_BYTES, SAVED_FILES_MIN, SMALL_BYTES, FileSizes, file_sizes, removable, summed
 
 pytestmark = pytest.mark.unit
 

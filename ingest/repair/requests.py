@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ingest.maintain.maintenance import Maintained, Settings, Tended
+from ingest.repair.maintenance import Maintained, Settings, Tended
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ingest.maintain import requests
-from ingest.maintain.caretaker import Caretaker, said
-from ingest.maintain.maintenance import Maintained, Maintenance, Settings, Tended
+from ingest.repair import requests
+from ingest.repair.caretaker import Caretaker, said
+from ingest.repair.maintenance import Maintained, Maintenance, Settings, Tended
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.places import Places
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ingest.quarantine.quarantine_replay import without_conflicts
-from ingest.quarantine.selection import Selection, parse_selection
+from ingest.repair.quarantine_replay import without_conflicts
+from ingest.repair.selection import Selection, parse_selection
 from ingest.runtime.errors import InvalidInput
 
 pytestmark = pytest.mark.unit
