@@ -26,8 +26,8 @@ from ingest.delta.batch_commit import BatchCommit, BatchId, Snapshot, Snapshots
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.ledger_row import LedgerRow
-from ingest.report.html_page import page
-from ingest.report.summary import Summaries, Summary, summary
+from ingest.observe.report.html_page import page
+from ingest.observe.report.summary import Summaries, Summary, summary
 from ingest.runtime.places import Places
 from tests.integration import browser
 

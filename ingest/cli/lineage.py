@@ -16,8 +16,8 @@ from ingest.cli.app import app, print_verdict
 from ingest.cli.status import refuse_remote
 
 if TYPE_CHECKING:
-    from ingest.lineage.destination import EventFile, LineageServer
-    from ingest.lineage.sending import Delivered
+    from ingest.observe.lineage.destination import EventFile, LineageServer
+    from ingest.observe.lineage.sending import Delivered
     from ingest.runtime.errors import IngestError
 
 
@@ -51,8 +51,8 @@ def lineage(
     Example: ingest lineage --url https://lineage.example:5000 --api-key-env LINEAGE_KEY
     """
     from ingest.contract.definition import load_contracts
-    from ingest.lineage.lineage_event import EventMaker
-    from ingest.lineage.sending import send_table
+    from ingest.observe.lineage.lineage_event import EventMaker
+    from ingest.observe.lineage.sending import send_table
     from ingest.runtime.errors import IngestError, most_severe
     from ingest.runtime.places import Places
     from ingest.sql.catalog import parse_time
@@ -81,7 +81,7 @@ def lineage(
 
 
 def _destination(out: Path | None, url: str | None, api_key_env: str | None) -> EventFile | LineageServer:
-    from ingest.lineage.destination import EventFile, LineageServer
+    from ingest.observe.lineage.destination import EventFile, LineageServer
     from ingest.runtime.errors import InvalidInput
 
     if (out is None) == (url is None):

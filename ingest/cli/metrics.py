@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ingest.contract.definition import Contract
-    from ingest.metrics.board import Board
-    from ingest.report.summary import Summary
+    from ingest.observe.metrics.board import Board
+    from ingest.observe.report.summary import Summary
 
 Out = Annotated[
     Path | None,
@@ -45,10 +45,10 @@ def metrics(
 
     from ingest.contract.definition import load_contracts
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.metrics.board import Board
-    from ingest.metrics.lake_metrics import measure
-    from ingest.report import HOURS_DEFAULT
-    from ingest.report.summary import summaries
+    from ingest.observe.metrics.board import Board
+    from ingest.observe.metrics.lake_metrics import measure
+    from ingest.observe.report import HOURS_DEFAULT
+    from ingest.observe.report.summary import summaries
     from ingest.runtime.errors import InvalidInput, most_severe
 
     if out is not None and out.suffix != ".prom":
@@ -86,7 +86,7 @@ def _transactions(board: Board, contracts: Sequence[Contract], tables: Sequence[
     from ingest.kafka.broker_request import quiet
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.open_transactions import listed
-    from ingest.metrics.lake_metrics import measure_transactions
+    from ingest.observe.metrics.lake_metrics import measure_transactions
     from ingest.runtime.errors import IngestError
 
     quiet()

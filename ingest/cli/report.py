@@ -16,11 +16,11 @@ import typer
 from ingest.cli import options as o
 from ingest.cli.app import app, document, print_error
 from ingest.cli.status import refuse_remote
-from ingest.report import HOURS_DEFAULT
+from ingest.observe.report import HOURS_DEFAULT
 
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
-    from ingest.report.summary import Summaries, Summary
+    from ingest.observe.report.summary import Summaries, Summary
 
 Tables = Annotated[list[str] | None, typer.Argument(help="Tables (name or pipeline.name); default: all of tables/.")]
 Hours = Annotated[float, typer.Option("--hours", min=0.01, help="Hours before the newest commit that the charts cover.")]
@@ -47,7 +47,7 @@ def report(
     contracts, look = _looker(project, tables or [], lake, checkpoints, bootstrap_servers, hours)
     file = out if out is not None or as_json else Path("report.html")
     if file is not None:
-        from ingest.report.html_page import page  # before the work, because it may be that the charts' packages are missing
+        from ingest.observe.report.html_page import page  # before the work, because it may be that the charts' packages are missing
     found = look()
     if file is not None:
         _write(file, page(found, lake, hours, lambda summary: _beside(file, summary)))
@@ -78,8 +78,8 @@ def ui(
     Example: ingest ui --port 8080
     """
     contracts, look = _looker(project, tables or [], lake, checkpoints, bootstrap_servers, hours)
-    from ingest.report import web_server
-    from ingest.report.html_page import page
+    from ingest.observe.report import web_server
+    from ingest.observe.report.html_page import page
     from ingest.runtime.places import Places, pages_folder
 
     def shown(found: Summaries, nonce: str) -> str:
@@ -107,7 +107,7 @@ def _looker(
     KafkaOptions.from_environment(bootstrap_servers)
 
     def look() -> Summaries:
-        from ingest.report.summary import summaries
+        from ingest.observe.report.summary import summaries
 
         return summaries(contracts, lake, checkpoints, bootstrap_servers, hours, time.time())
 

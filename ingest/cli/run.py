@@ -130,7 +130,7 @@ def _measured(
     """With --metrics, a display that also counts for the metrics, which are served until it is closed; else the display itself."""
     if address is None:
         return nullcontext(shown)
-    from ingest.metrics.endpoint import served
+    from ingest.observe.metrics.endpoint import served
 
     return served(address, [contract.name for contract in contracts], shown, watch.found if watch is not None else {})
 

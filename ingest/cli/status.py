@@ -15,8 +15,8 @@ from ingest.cli.app import app, print_verdict
 
 if TYPE_CHECKING:
     from ingest.kafka.broker_answers import BrokerAnswers
+    from ingest.observe.table_status import Status
     from ingest.quality.audited_version import AuditState
-    from ingest.recovery.table_status import Status
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def _found(broker: BrokerAnswers, project: Path, tables: list[str], lake: str, c
     refuse_remote(lake, checkpoints)
     KafkaOptions.from_environment(bootstrap_servers)
     broker.ask(bootstrap_servers, sorted({contract.source.topic for contract in contracts}))
+    from ingest.observe.table_status import status as status_of
     from ingest.quality.audited_version import audit_state
-    from ingest.recovery.table_status import status as status_of
     from ingest.run.lock_file import holder
     from ingest.runtime.errors import InvalidEnvironment
     from ingest.runtime.files import LocalFiles

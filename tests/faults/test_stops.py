@@ -19,7 +19,7 @@ from ingest.lab.oracle.sources import Number
 from tests.faults.conftest import PipelineFactory
 from tests.faults.driver import Driver, holder, until
 from tests.faults.pipeline import Pipeline
-from tests.unit.metrics.test_run_metrics import scraped
+from tests.unit.observe.metrics.test_run_metrics import scraped
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -10,7 +10,7 @@ import pytest
 from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe, topic_state
-from ingest.recovery.table_status import Status, status
+from ingest.observe.table_status import Status, status
 from ingest.run.alter import alter, differences
 from ingest.runtime.errors import Refused, RunStopped
 from tests.integration.lane import Lane, order

@@ -18,8 +18,8 @@ import pytest
 from ingest.delta.delta_sql import At, DataFusion
 from ingest.runtime.places import pages_folder
 from tests.integration import browser
-from tests.unit.report.report_lake import ReportLake
-from tests.unit.report.test_html_page import SCRIPT
+from tests.unit.observe.report.report_lake import ReportLake
+from tests.unit.observe.report.test_html_page import SCRIPT
 
 pytestmark = pytest.mark.integration
 

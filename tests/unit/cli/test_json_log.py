@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.pipeline.test_display_events import CONTRACT
 
 from ingest.cli import run as run_verb
 from ingest.cli.json_log import JsonLines, json_display
@@ -21,6 +20,7 @@ from ingest.run.application import Application, TableResult
 from ingest.runtime.errors import RunStopped
 from tests.unit.cli.test_progress import report
 from tests.unit.quality.test_validation_result import row
+from tests.unit.run.test_display_events import CONTRACT
 
 pytestmark = pytest.mark.unit
 

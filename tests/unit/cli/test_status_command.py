@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.command import exit_code
-from tests.unit.report.report_lake import ReportLake
+from tests.unit.observe.report.report_lake import ReportLake
 from tests.unit.verify.proof_lake import CONTRACT
 
 pytestmark = pytest.mark.unit

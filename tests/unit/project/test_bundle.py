@@ -292,5 +292,5 @@ def test_only_the_command_that_sends_lineage_needs_the_extra_lineage() -> None:
     room = bundle.ROOT / "ingest"
     only_there = extra("lineage") - required()
     assert only_there == {"openlineage-python"}
-    assert only_there <= imported_packages(*(room / "lineage").rglob("*.py"))
-    assert not only_there & imported_packages(*(file for file in room.rglob("*.py") if room / "lineage" not in file.parents))
+    assert only_there <= imported_packages(*(room / "observe" / "lineage").rglob("*.py"))
+    assert not only_there & imported_packages(*(file for file in room.rglob("*.py") if room / "observe" / "lineage" not in file.parents))

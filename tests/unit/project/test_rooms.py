@@ -18,7 +18,7 @@ PACKAGE = Path(ingest.__file__).parent
 LAYERS = (
     *("runtime", "contract", "kafka", "database", "outbox", "sink", "effects"),
     *("delta", "decode", "ledger", "verify", "recovery", "batch", "run", "repair", "quality", "scaffold"),
-    *("proof", "sql", "trace", "audit", "compare", "report", "metrics", "lineage", "cli"),
+    *("proof", "sql", "trace", "audit", "compare", "observe", "cli"),
 )
 # The commands that start the lab. Production loads nothing from it.
 LAB_COMMANDS = {"broker", "chaos", "demo", "postgres", "semantics"}

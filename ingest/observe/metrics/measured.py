@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest.metrics.board import COUNTERS, Board
+from ingest.observe.metrics.board import COUNTERS, Board
 from ingest.run.display import Display
 from ingest.runtime.errors import IngestError
 

@@ -14,9 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.delta_log import DeltaLog
+from ingest.observe.report.summary import Summary, summary
 from ingest.proof.proof_file import content, write_proof
 from ingest.quality import audited_version
-from ingest.report.summary import Summary, summary
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import proofs_folder
 from tests.unit.verify.proof_lake import CONTRACT, ENGINE, Lake

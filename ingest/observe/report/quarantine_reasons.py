@@ -8,8 +8,8 @@ from typing import Any
 
 from ingest.delta.batch_commit import BatchId
 from ingest.delta.delta_sql import quoted
-from ingest.report.ledger_figures import iso
-from ingest.report.open_tables import OpenTables
+from ingest.observe.report.ledger_figures import iso
+from ingest.observe.report.open_tables import OpenTables
 from ingest.runtime.printable import printable
 
 SAMPLES_MAX = 3

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from openlineage.client.event_v2 import RunEvent
 
-from ingest.lineage.destination import Destination
-from ingest.lineage.lineage_event import EventMaker
-from ingest.lineage.sent import Cursor, Sent, batches_after, validations_after
+from ingest.observe.lineage.destination import Destination
+from ingest.observe.lineage.lineage_event import EventMaker
+from ingest.observe.lineage.sent import Cursor, Sent, batches_after, validations_after
 
 # The cursor is written after so many events, and at the end.
 KEPT_EVERY = 500

@@ -13,9 +13,9 @@ import altair as alt
 import vl_convert
 from markupsafe import Markup, escape
 
-from ingest.report.evidence import QualityRun
-from ingest.report.ledger_figures import Bucket
-from ingest.report.recent_batches import BatchTimes
+from ingest.observe.report.evidence import QualityRun
+from ingest.observe.report.ledger_figures import Bucket
+from ingest.observe.report.recent_batches import BatchTimes
 
 WIDTH, HEIGHT = 380, 200
 # vl-convert draws with these colours, and the SVG then gets the page's variables in their place: Vega reads no CSS.

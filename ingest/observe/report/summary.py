@@ -15,15 +15,15 @@ from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.kafka.broker_answers import BrokerAnswers
 from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
+from ingest.observe.report import HOURS_DEFAULT
+from ingest.observe.report.evidence import LastProof, QualityRun, docs_index, last_proof, quality_runs
+from ingest.observe.report.ledger_figures import LedgerFigures, LedgerReader, iso
+from ingest.observe.report.open_tables import OpenTables, Stored
+from ingest.observe.report.quarantine_reasons import Reason, quarantine_reasons
+from ingest.observe.report.recent_batches import RecentBatches, recent_batches
+from ingest.observe.table_status import Status, status_of
 from ingest.quality.audited_version import AuditState, audit_state
 from ingest.recovery.state_reader import read_start_state
-from ingest.recovery.table_status import Status, status_of
-from ingest.report import HOURS_DEFAULT
-from ingest.report.evidence import LastProof, QualityRun, docs_index, last_proof, quality_runs
-from ingest.report.ledger_figures import LedgerFigures, LedgerReader, iso
-from ingest.report.open_tables import OpenTables, Stored
-from ingest.report.quarantine_reasons import Reason, quarantine_reasons
-from ingest.report.recent_batches import RecentBatches, recent_batches
 from ingest.run.lock_file import holder
 from ingest.runtime.errors import IngestError
 from ingest.runtime.files import LocalFiles

@@ -12,7 +12,7 @@ import numpy as np
 from ingest.delta.batch_commit import FENCE, SEEK, BatchId
 from ingest.delta.delta_sql import quoted
 from ingest.ledger.ledger_row import LedgerRow
-from ingest.report.open_tables import OpenTables
+from ingest.observe.report.open_tables import OpenTables
 from ingest.verify.balance import Total
 
 # A chart has at most this many columns; each covers one of the round times in seconds, from a second to four weeks.

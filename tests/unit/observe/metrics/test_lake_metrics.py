@@ -16,11 +16,11 @@ import pytest
 from kafka import TopicPartition
 
 from ingest.kafka.open_transactions import HeldOffsets, Listed
-from ingest.metrics.board import Board
-from ingest.metrics.lake_metrics import measure, measure_transactions
-from ingest.report.summary import Summary, summary
+from ingest.observe.metrics.board import Board
+from ingest.observe.metrics.lake_metrics import measure, measure_transactions
+from ingest.observe.report.summary import Summary, summary
 from ingest.runtime.places import Places
-from tests.unit.report.report_lake import NOW, SILENT, ReportLake
+from tests.unit.observe.report.report_lake import NOW, SILENT, ReportLake
 from tests.unit.verify.proof_lake import CONTRACT
 
 pytestmark = pytest.mark.unit

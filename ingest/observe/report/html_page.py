@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ingest.report import time_charts
-from ingest.report.evidence import LastProof, QualityRun
-from ingest.report.recent_batches import BATCHES_MAX
-from ingest.report.summary import LATE_MAX, Summaries, Summary
-from ingest.report.time_charts import Drawn
+from ingest.observe.report import time_charts
+from ingest.observe.report.evidence import LastProof, QualityRun
+from ingest.observe.report.recent_batches import BATCHES_MAX
+from ingest.observe.report.summary import LATE_MAX, Summaries, Summary
+from ingest.observe.report.time_charts import Drawn
 from ingest.runtime.errors import IngestError
 
 RUNS_MAX = 10
@@ -52,7 +52,11 @@ class View:
 def page(found: Summaries, lake: str, hours: float, docs: Callable[[Summary], str | None], nonce: str = "", every_s: int = 0) -> str:
     """The document. `docs` gives the address of a table's Data Docs. With `nonce` the page refreshes itself every `every_s` seconds."""
     environment = Environment(
-        loader=PackageLoader("ingest.report", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+        loader=PackageLoader("ingest.observe.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters |= {"number": _number, "size": _size, "stamp": lambda text: text[:19].replace("T", " ")}
     views = [_view(number, each, docs(each)) for number, each in enumerate(found.tables, 1)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ingest.observe.report.ledger_figures import iso
+from ingest.observe.report.open_tables import OpenTables
 from ingest.proof.proof_file import proof_of
-from ingest.report.ledger_figures import iso
-from ingest.report.open_tables import OpenTables
 from ingest.runtime import numbered_files
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places, pages_folder, proofs_folder

@@ -20,18 +20,18 @@ from deltalake import write_deltalake
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-from ingest.lineage.destination import EventFile, LineageServer
-from ingest.lineage.lineage_event import EventMaker
-from ingest.lineage.sending import Delivered, send_table
-from ingest.lineage.sent import Cursor, Sent
+from ingest.observe.lineage.destination import EventFile, LineageServer
+from ingest.observe.lineage.lineage_event import EventMaker
+from ingest.observe.lineage.sending import Delivered, send_table
+from ingest.observe.lineage.sent import Cursor, Sent
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 from ingest.runtime.places import Places
-from tests.unit.lineage.lineage_server import Received, lineage_server
+from tests.unit.observe.lineage.lineage_server import Received, lineage_server
 from tests.unit.verify.proof_lake import CONTRACT, Lake
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parents[4]
 SPEC = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (Path(__file__).parent / "spec").glob("*.json")}
 REGISTRY: Any = Registry().with_resources((schema["$id"], Resource.from_contents(schema)) for schema in SPEC.values())
 WHEN = datetime.fromisoformat("2026-03-01T12:00:00Z")

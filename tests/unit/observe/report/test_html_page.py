@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from ingest.observe.report.html_page import page
+from ingest.observe.report.summary import Summaries, Summary
 from ingest.quality.audited_version import AuditState
-from ingest.report.html_page import page
-from ingest.report.summary import Summaries, Summary
 from ingest.runtime.errors import InvalidInput
-from tests.unit.report.report_lake import ReportLake
+from tests.unit.observe.report.report_lake import ReportLake
 from tests.unit.verify.proof_lake import CONTRACT
 
 pytestmark = pytest.mark.unit

@@ -11,16 +11,16 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.kafka.topic_state import TopicState
+from ingest.observe.report import ledger_figures, quarantine_reasons, recent_batches
+from ingest.observe.report import summary as module
+from ingest.observe.report.evidence import LastProof
+from ingest.observe.report.open_tables import OpenTables
+from ingest.observe.report.summary import Summary
 from ingest.quality.audited_version import AuditState
 from ingest.recovery.state_reader import read_start_state
-from ingest.report import ledger_figures, quarantine_reasons, recent_batches
-from ingest.report import summary as module
-from ingest.report.evidence import LastProof
-from ingest.report.open_tables import OpenTables
-from ingest.report.summary import Summary
 from ingest.runtime.errors import IngestError
 from ingest.runtime.places import Places, pages_folder
-from tests.unit.report.report_lake import SILENT, ReportLake
+from tests.unit.observe.report.report_lake import SILENT, ReportLake
 from tests.unit.verify.proof_lake import CONTRACT, TOPIC
 
 pytestmark = pytest.mark.unit

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from ingest.report.ledger_figures import LedgerReader, NewBatch, iso
-from ingest.report.open_tables import OpenTables
+from ingest.observe.report.ledger_figures import LedgerReader, NewBatch, iso
+from ingest.observe.report.open_tables import OpenTables
 
 # So many batches, unless fewer have so many rows: the cost stays the same however large the table is.
 BATCHES_MAX = 200

@@ -12,7 +12,7 @@ from typing import Any
 from ingest.delta.delta_sql import At, DataFusion, quoted
 from ingest.ledger.ledger_reader import ledger_rows
 from ingest.ledger.ledger_row import LedgerRow
-from ingest.lineage.lineage_event import ValidationRun
+from ingest.observe.lineage.lineage_event import ValidationRun
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 

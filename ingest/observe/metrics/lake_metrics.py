@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ingest.metrics.board import COUNTERS, Board
-from ingest.report.summary import Summary
+from ingest.observe.metrics.board import COUNTERS, Board
+from ingest.observe.report.summary import Summary
 
 if TYPE_CHECKING:
     from ingest.kafka.open_transactions import Listed
-    from ingest.recovery.table_status import Status
+    from ingest.observe.table_status import Status
 
 
 def measure(board: Board, summary: Summary) -> None:

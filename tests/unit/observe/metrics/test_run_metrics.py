@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingest.metrics.board import Board
-from ingest.metrics.endpoint import parse_address, served
-from ingest.metrics.measured import Measured
+from ingest.observe.metrics.board import Board
+from ingest.observe.metrics.endpoint import parse_address, served
+from ingest.observe.metrics.measured import Measured
 from ingest.run.display import Display
 from ingest.runtime.errors import IngestError, InvalidEnvironment, InvalidInput, RunStopped
 from tests.unit.cli.test_progress import report

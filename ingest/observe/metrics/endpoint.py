@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import MetricsHandler
 
-from ingest.metrics.board import Board
-from ingest.metrics.measured import Measured
+from ingest.observe.metrics.board import Board
+from ingest.observe.metrics.measured import Measured
 from ingest.run.display import Display
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ingest.metrics.board import METRICS
+from ingest.observe.metrics.board import METRICS
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parents[4]
 RULES = PROJECT / "docs/monitoring/oncelake-alerts.yml"
 DASHBOARD = PROJECT / "docs/monitoring/oncelake-dashboard.json"
 PAGE = PROJECT / "docs/reference/metrics.md"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.report import web_server
-from ingest.report.web_server import Answers, Server
+from ingest.observe.report import web_server
+from ingest.observe.report.web_server import Answers, Server
 from ingest.runtime.errors import InvalidEnvironment
 
 pytestmark = pytest.mark.unit
