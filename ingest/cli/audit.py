@@ -15,10 +15,10 @@ from ingest.cli.app import app, print_json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ingest.audit.audit_run import Compared
-    from ingest.audit.audited_table import AuditedTable
-    from ingest.audit.findings import Audit
     from ingest.delta.delta_sql import Engine
+    from ingest.verify.audit.audit_run import Compared
+    from ingest.verify.audit.audited_table import AuditedTable
+    from ingest.verify.audit.findings import Audit
 
 T = TypeVar("T")
 
@@ -70,13 +70,13 @@ def audit(
 
     Example: ingest audit lake/orders --topic orders --event-id order_id --record-id '$.order_id'
     """
-    from ingest.audit.audit_run import audit as run
-    from ingest.audit.audit_run import compared
-    from ingest.audit.audited_table import AuditedTable
-    from ingest.audit.reach import Reach
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.log.fetch import TopicReader
     from ingest.kafka.topic import describe
+    from ingest.verify.audit.audit_run import audit as run
+    from ingest.verify.audit.audit_run import compared
+    from ingest.verify.audit.audited_table import AuditedTable
+    from ingest.verify.audit.reach import Reach
 
     reach, write = Reach.parse(start, stop), _writer(out)
     kafka = KafkaOptions.from_environment(bootstrap_servers)
@@ -144,7 +144,7 @@ def _writer(out: Path | None) -> Any:
 
 def as_row(table: AuditedTable, what: Compared, found: Audit, topic: str) -> dict[str, Any]:
     """The table's entry in the JSON document."""
-    from ingest.audit.findings import FAULTS
+    from ingest.verify.audit.findings import FAULTS
 
     by: dict[str, Any] = {"by": "position" if what.positions else "event id", "topic_column": what.topic_column}
     if what.positions:
@@ -165,7 +165,7 @@ def as_row(table: AuditedTable, what: Compared, found: Audit, topic: str) -> dic
 
 def print_audit(table: AuditedTable, what: Compared, found: Audit, topic: str) -> None:
     """Print the verdict, each fault with its reasons and first examples, and what is no fault."""
-    from ingest.audit.findings import FAULTS
+    from ingest.verify.audit.findings import FAULTS
 
     if what.positions:
         how = f"by position: {what.positions.partition}, {what.positions.offset}{' (recognised by name)' if what.usual else ''}"

@@ -13,10 +13,10 @@ from ingest.cli.app import app, print_json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ingest.compare.compared_columns import Columns
-    from ingest.compare.table_difference import Comparison
     from ingest.contract.definition import Contract
     from ingest.delta.delta_sql import At, Engine
+    from ingest.verify.compare.compared_columns import Columns
+    from ingest.verify.compare.table_difference import Comparison
 
 Here = Annotated[str, typer.Argument(metavar="A", help="A table: its folder, or its name in the project. A@3 is its version 3.")]
 There = Annotated[str, typer.Argument(metavar="B", help="The table to compare with.")]
@@ -44,11 +44,11 @@ def compare(
     Example: ingest compare orders lake/rebuild-shadow/shop/orders/target --ignore updated_at
     """
     from ingest.cli.audit import with_engine
-    from ingest.compare.compared_columns import choose
-    from ingest.compare.table_difference import compare as run
     from ingest.contract.columns import event_id_columns
     from ingest.contract.definition import load_contracts
     from ingest.runtime.files import is_local
+    from ingest.verify.compare.compared_columns import choose
+    from ingest.verify.compare.table_difference import compare as run
 
     contracts = load_contracts(project) if (project / "tables").is_dir() else ()
     (first, of_first), (second, of_second) = (_table(text, contracts, lake) for text in (here, there))
@@ -92,8 +92,8 @@ def _table(text: str, contracts: tuple[Contract, ...], lake: str) -> tuple[At, C
 
 def _opened(engine: Engine, at: At) -> tuple[At, pa.Schema]:
     """The table at a fixed version, and its schema. Raises InvalidInput TABLE_MISSING, and Unreadable for a version that is gone."""
-    from ingest.audit.audited_table import AuditedTable
     from ingest.delta.delta_sql import At, schema
+    from ingest.verify.audit.audited_table import AuditedTable
 
     fixed = At(at.path, AuditedTable.open(engine, at.path).at.version if at.version is None else at.version)
     return fixed, schema(engine, fixed)

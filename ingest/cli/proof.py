@@ -15,8 +15,8 @@ from ingest.cli.app import app, print_json, print_verdict
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
     from ingest.delta.delta_sql import Engine
-    from ingest.proof.proof_chain import Chain, ProofFile
     from ingest.runtime.places import Places
+    from ingest.verify.proof.proof_chain import Chain, ProofFile
     from ingest.verify.verdict import Verified
 
 proof = typer.Typer(name="proof", help="Write proofs into a chain of hashed files, and check it.", no_args_is_help=True)
@@ -54,9 +54,9 @@ def make(
     """
     from ingest.cli.verify import print_balance, verify_tables
     from ingest.contract.definition import load_contracts
-    from ingest.proof.proof_file import content, write_proof
     from ingest.runtime.errors import most_severe
     from ingest.runtime.places import proofs_folder
+    from ingest.verify.proof.proof_file import content, write_proof
 
     def write(engine: Engine, contract: Contract, places: Places, seen: Verified) -> Proven:
         return Proven(places.name, *write_proof(proofs_folder(places), content(engine, contract, places, seen)), seen)
@@ -93,8 +93,8 @@ def check(
 
     Example: ingest proof check lake/proofs/shop/payments --head 5e1c…
     """
-    from ingest.proof.proof_chain import chains, head_finding
     from ingest.runtime.errors import InvalidInput
+    from ingest.verify.proof.proof_chain import chains, head_finding
 
     found = chains(place)
     if head is not None:
@@ -136,10 +136,10 @@ def list_proofs(
     Example: ingest proof list payments
     """
     from ingest.contract.definition import load_contracts
-    from ingest.proof.proof_chain import read_chain
     from ingest.runtime.files import LocalFiles
     from ingest.runtime.numbered_files import numbers
     from ingest.runtime.places import Places, proofs_folder
+    from ingest.verify.proof.proof_chain import read_chain
 
     places = [Places(lake, "", contract.pipeline, contract.table) for contract in load_contracts(project, tables or [])]
     rows: dict[str, tuple[ProofFile, ...]] = {}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ingest.observe.report.ledger_figures import iso
 from ingest.observe.report.open_tables import OpenTables
-from ingest.proof.proof_file import proof_of
 from ingest.runtime import numbered_files
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places, pages_folder, proofs_folder
+from ingest.verify.proof.proof_file import proof_of
 
 RUNS_SHOWN = 50
 RUNS = f"""\

@@ -15,10 +15,10 @@ from ingest.contract.definition import Contract
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.delta_log import DeltaLog
 from ingest.observe.report.summary import Summary, summary
-from ingest.proof.proof_file import content, write_proof
 from ingest.quality import audited_version
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import proofs_folder
+from ingest.verify.proof.proof_file import content, write_proof
 from tests.unit.verify.proof_lake import CONTRACT, ENGINE, Lake
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

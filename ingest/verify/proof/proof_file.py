@@ -19,7 +19,6 @@ from ingest.contract.definition import Contract
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine
 from ingest.ledger.ledger_row import LedgerRow
-from ingest.proof.went_back import went_back
 from ingest.quality.audited_version import audit_state
 from ingest.quality.control_total import control_totals, grand_totals
 from ingest.runtime import numbered_files
@@ -28,6 +27,7 @@ from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import LocalFiles, files_of
 from ingest.runtime.places import Places
 from ingest.verify.count import TableRows
+from ingest.verify.proof.went_back import went_back
 from ingest.verify.verdict import Verified
 
 SCHEMA = "oncelake/proof/1"

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.audit.findings import Audit, Fault, faults, joined
-from ingest.audit.reach import Reach, why_lost
 from ingest.kafka.intervals import Intervals, Offsets
 from ingest.kafka.log.log_reader import TopicLog, scan
 from ingest.kafka.log.partition_scan import Isolation, Kind
+from ingest.verify.audit.findings import Audit, Fault, faults, joined
+from ingest.verify.audit.reach import Reach, why_lost
 
 GAPS = (Kind.ABORTED, Kind.UNSTABLE, Kind.COMMIT_MARKER, Kind.ABORT_MARKER, Kind.HOLE)
 MARKER = "at a transaction marker, which is no record"

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.audit.audited_table import USUAL, AuditedTable, PositionColumns, id_text
-from ingest.audit.by_event_id import by_event_id
-from ingest.audit.by_position import by_position
-from ingest.audit.findings import Audit
-from ingest.audit.reach import Reach
-from ingest.audit.topic_ids import RecordId, hashes_of, ids_at, read_ids
 from ingest.kafka.intervals import Offsets
 from ingest.kafka.log.log_reader import TopicLog
 from ingest.kafka.log.partition_scan import Isolation
 from ingest.runtime.errors import InvalidInput
+from ingest.verify.audit.audited_table import USUAL, AuditedTable, PositionColumns, id_text
+from ingest.verify.audit.by_event_id import by_event_id
+from ingest.verify.audit.by_position import by_position
+from ingest.verify.audit.findings import Audit
+from ingest.verify.audit.reach import Reach
+from ingest.verify.audit.topic_ids import RecordId, hashes_of, ids_at, read_ids
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.compare.compared_columns import Columns
 from ingest.delta.delta_sql import At, Engine, arrow
 from ingest.sql.answer import plain
+from ingest.verify.compare.compared_columns import Columns
 from ingest.verify.row_hash import Hashes, row_hashes
 
 SHOWN = 5

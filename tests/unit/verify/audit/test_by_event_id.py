@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ingest.audit.audited_table import id_text
-from ingest.audit.by_event_id import ABORTED_COPIES, AGAIN, COPIES, UNREADABLE, by_event_id
-from ingest.audit.by_position import GONE
-from ingest.audit.findings import Audit, Fault
-from ingest.audit.reach import BEFORE, BETWEEN, NO_ROWS, Reach
-from ingest.audit.topic_ids import RecordId, hashes_of, read_ids
 from ingest.kafka.log.fetch import Bounds
 from ingest.kafka.log.partition_scan import Isolation, Kind
 from ingest.kafka.log.record_batch import Marker, Record
 from ingest.runtime.errors import InvalidInput
+from ingest.verify.audit.audited_table import id_text
+from ingest.verify.audit.by_event_id import ABORTED_COPIES, AGAIN, COPIES, UNREADABLE, by_event_id
+from ingest.verify.audit.by_position import GONE
+from ingest.verify.audit.findings import Audit, Fault
+from ingest.verify.audit.reach import BEFORE, BETWEEN, NO_ROWS, Reach
+from ingest.verify.audit.topic_ids import RecordId, hashes_of, read_ids
 from tests.batches import MemoryLog, batch
 
 pytestmark = pytest.mark.unit
@@ -171,5 +171,5 @@ def test_a_topic_without_any_id_is_refused() -> None:
 
 def test_hashes_of_records_and_rows_agree_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = read_ids(LOG, RecordId("key"))
-    monkeypatch.setattr("ingest.audit.topic_ids.CHUNK", 2)
+    monkeypatch.setattr("ingest.verify.audit.topic_ids.CHUNK", 2)
     assert np.array_equal(read_ids(LOG, RecordId("key")).hashes, whole.hashes)

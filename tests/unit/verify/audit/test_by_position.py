@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ingest.audit.by_position import MARKER, by_position
-from ingest.audit.findings import FAULTS, SCHEMA, Audit, faults, joined
-from ingest.audit.reach import AFTER, BEFORE, BETWEEN, NO_ROWS, Reach
 from ingest.kafka.log.fetch import Bounds
 from ingest.kafka.log.partition_scan import Isolation
 from ingest.kafka.log.record_batch import Marker
 from ingest.runtime.errors import InvalidInput
+from ingest.verify.audit.by_position import MARKER, by_position
+from ingest.verify.audit.findings import FAULTS, SCHEMA, Audit, faults, joined
+from ingest.verify.audit.reach import AFTER, BEFORE, BETWEEN, NO_ROWS, Reach
 from tests.batches import MemoryLog, batch
 
 pytestmark = pytest.mark.unit

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ingest.proof.proof_file import SCHEMA, proof_of, sha256
-from ingest.proof.went_back import went_back
 from ingest.runtime import numbered_files
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import LocalFiles
 from ingest.verify.balance import Finding
+from ingest.verify.proof.proof_file import SCHEMA, proof_of, sha256
+from ingest.verify.proof.went_back import went_back
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from ingest.proof.proof_chain import chains, head_finding, read_chain
-from ingest.proof.proof_file import content, digest, proof_of, sha256, write_proof
 from ingest.runtime.canonical_json import canonical_json
 from ingest.runtime.errors import InvalidInput
+from ingest.verify.proof.proof_chain import chains, head_finding, read_chain
+from ingest.verify.proof.proof_file import content, digest, proof_of, sha256, write_proof
 from tests.unit.verify.proof_lake import CONTRACT, ENGINE, Lake
 
 pytestmark = pytest.mark.unit
