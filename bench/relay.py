@@ -20,13 +20,13 @@ from sqlalchemy import Engine
 
 from bench.events import order
 from bench.result import about, keep
-from ingest.database import schema
-from ingest.database.database import connect
-from ingest.kafka.delivery import ExactlyOnce, Grouped, TransactionalProducer
+from ingest.delivery import ExactlyOnce, Grouped, TransactionalProducer
+from ingest.delivery.database import schema
+from ingest.delivery.database.database import connect
+from ingest.delivery.outbox.event import add
+from ingest.delivery.outbox.relay import Relay
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.embedded_postgres import Postgres
-from ingest.outbox.event import add
-from ingest.outbox.relay import Relay
 
 CUSTOMERS = 1_000
 TARGET = 5_000

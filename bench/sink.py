@@ -26,12 +26,12 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from bench.events import order
 from bench.result import about, keep
 from ingest.contract import event_id
-from ingest.database import schema
-from ingest.database.database import connect
-from ingest.database.tables import sink_event, sink_offset
+from ingest.delivery.database import schema
+from ingest.delivery.database.database import connect
+from ingest.delivery.database.tables import sink_event, sink_offset
+from ingest.delivery.sink import Sink
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.embedded_postgres import Postgres
-from ingest.sink import Sink
 
 CUSTOMERS = 1_000
 PARTITIONS = 4

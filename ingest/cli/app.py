@@ -220,7 +220,7 @@ def _statement_failed(error: Exception) -> InvalidEnvironment | None:
     exceptions = sys.modules.get("sqlalchemy.exc")
     if exceptions is None or not isinstance(error, exceptions.DBAPIError):
         return None
-    from ingest.database.database_errors import statement_failed
+    from ingest.delivery.database.database_errors import statement_failed
 
     return statement_failed(error)
 

@@ -20,13 +20,13 @@ from ingest.cli.app import app, print_json
 if TYPE_CHECKING:
     from collections import Counter
 
-    from ingest.effects import Api
+    from ingest.delivery.effects import Api
 
 Decisions = StrEnum("Decisions", {"success": "success", "failed": "failed", "send_again": "send-again"})
 
 
 class States(StrEnum):
-    """The states of ingest.effects, which is imported only inside a verb."""
+    """The states of ingest.delivery.effects, which is imported only inside a verb."""
 
     SENDING, WAITING, UNKNOWN, SUCCESS, FAILED, HELD = "SENDING", "WAITING", "UNKNOWN", "SUCCESS", "FAILED", "HELD"
 
@@ -53,8 +53,8 @@ def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = F
 
     Example: ingest effects status --json
     """
-    from ingest.database import schema
-    from ingest.effects.effect_report import status as status_of
+    from ingest.delivery.database import schema
+    from ingest.delivery.effects.effect_report import status as status_of
     from ingest.runtime.printable import aligned
 
     engine = schema.checked(database_url)
@@ -87,9 +87,9 @@ def list_calls(
 
     Example: ingest effects list charge --state held
     """
-    from ingest.database import schema
-    from ingest.effects.effect_report import calls
-    from ingest.effects.effect_row import State
+    from ingest.delivery.database import schema
+    from ingest.delivery.effects.effect_report import calls
+    from ingest.delivery.effects.effect_row import State
 
     engine = schema.checked(database_url)
     _print_rows("effects-list", calls(engine, effect, None if state is None else State(state), limit), as_json)
@@ -101,8 +101,8 @@ def history(effect: Effect, event_id: EventId, database_url: o.DatabaseUrl = o.D
 
     Example: ingest effects history charge order-17
     """
-    from ingest.database import schema
-    from ingest.effects.effect_report import history as history_of
+    from ingest.delivery.database import schema
+    from ingest.delivery.effects.effect_report import history as history_of
 
     engine = schema.checked(database_url)
     _print_rows("effects-history", history_of(engine, effect, event_id), as_json)
@@ -121,8 +121,8 @@ def settle(
 
     Example: ingest effects settle charge order-17 --as success --why 'charge ch_42 is on the statement'
     """
-    from ingest.database import schema
-    from ingest.effects.effect_report import settle as settle_call
+    from ingest.delivery.database import schema
+    from ingest.delivery.effects.effect_report import settle as settle_call
     from ingest.runtime.errors import InvalidInput
 
     if not why.strip():
@@ -154,8 +154,8 @@ def reconcile(
     from collections import Counter
 
     from ingest.cli.stop_signal import until_signal
-    from ingest.database.database import connect
-    from ingest.effects import Effects, State
+    from ingest.delivery.database.database import connect
+    from ingest.delivery.effects import Effects, State
 
     made = Effects(effect, _loaded(api), connect(database_url), attempts=attempts, lease_s=lease)
     counts: Counter[State] = Counter()
@@ -200,8 +200,8 @@ def _print_rows(verb: str, rows: list[dict[str, Any]], as_json: bool) -> None:
 
 def _loaded(named: str) -> Api:
     """Import `package.module:object`, from the current folder too, as `python -m` would."""
-    from ingest.effects import Api
-    from ingest.effects.effect_errors import api_unusable
+    from ingest.delivery.effects import Api
+    from ingest.delivery.effects.effect_errors import api_unusable
 
     module, _, name = named.partition(":")
     if not module or not name:

@@ -17,8 +17,8 @@ def migrate(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = 
 
     Example: ingest database migrate --database-url postgresql://app@db1:5432/shop
     """
-    from ingest.database import schema
-    from ingest.database.database import connect
+    from ingest.delivery.database import schema
+    from ingest.delivery.database.database import connect
 
     before, after = schema.migrate(connect(database_url))
     if as_json:
@@ -35,7 +35,7 @@ def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = F
 
     Example: ingest database status --json
     """
-    from ingest.database import schema
+    from ingest.delivery.database import schema
 
     engine = schema.checked(database_url)
     version, _ = schema.version(engine)

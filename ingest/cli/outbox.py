@@ -43,13 +43,13 @@ def relay(
     import logging
 
     from ingest.cli.stop_signal import until_signal
-    from ingest.database.database import connect
+    from ingest.delivery.database.database import connect
+    from ingest.delivery.outbox.relay import POLL_MS, Relay
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.outbox.relay import POLL_MS, Relay
 
     kafka, keep = KafkaOptions.from_environment(bootstrap_servers), None if keep_days is None else timedelta(days=keep_days)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")  # to stderr
-    logging.getLogger("ingest.outbox").setLevel(logging.INFO)
+    logging.getLogger("ingest.delivery.outbox").setLevel(logging.INFO)
     engine = connect(database_url)
     with until_signal() as stop, Relay(engine, kafka, name, topic=topic, batch=batch, attempts=attempts, keep=keep) as running:
         counts = running.run(stop=stop, idle_s=POLL_MS / 1000 if once else float("inf"))
@@ -67,8 +67,8 @@ def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = F
 
     Example: ingest outbox status --json
     """
-    from ingest.database import schema
-    from ingest.outbox.unpublished import backlog, parked
+    from ingest.delivery.database import schema
+    from ingest.delivery.outbox.unpublished import backlog, parked
 
     engine = schema.checked(database_url)
     state, rows = backlog(engine), parked(engine)
@@ -90,8 +90,8 @@ def retry(event_ids: EventIds = None, database_url: o.DatabaseUrl = o.DATABASE_D
 
     Example: ingest outbox retry order-17
     """
-    from ingest.database import schema
-    from ingest.outbox.unpublished import retry as retry_parked
+    from ingest.delivery.database import schema
+    from ingest.delivery.outbox.unpublished import retry as retry_parked
 
     engine = schema.checked(database_url)
     number = retry_parked(engine, event_ids or [])
@@ -107,8 +107,8 @@ def purge(older_than_days: Days = 7.0, database_url: o.DatabaseUrl = o.DATABASE_
 
     Example: ingest outbox purge --older-than-days 30
     """
-    from ingest.database import schema
-    from ingest.outbox.unpublished import purge as purge_published
+    from ingest.delivery.database import schema
+    from ingest.delivery.outbox.unpublished import purge as purge_published
 
     engine = schema.checked(database_url)
     number = purge_published(engine, timedelta(days=older_than_days))

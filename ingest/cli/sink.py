@@ -12,7 +12,7 @@ from ingest.cli.app import app, print_json
 from ingest.runtime.printable import aligned, printable
 
 if TYPE_CHECKING:
-    from ingest.sink.store import Write
+    from ingest.delivery.sink.store import Write
 
 Name = Annotated[str, typer.Argument(help="Name of the sink, which is also its consumer group.")]
 SinkName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of a sink; default: all.")]
@@ -53,9 +53,9 @@ def run(
     Example: ingest sink run payments --topic shop.payment --write shop.sinks:store_payments
     """
     from ingest.cli.stop_signal import until_signal
+    from ingest.delivery.sink.database_sink import Sink
+    from ingest.delivery.sink.record_id import parse
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.sink.database_sink import Sink
-    from ingest.sink.record_id import parse
 
     kafka, function, find = KafkaOptions.from_environment(bootstrap_servers), _function(write), parse(event_id)
     settings: dict[str, Any] = {"event_id": find, "batch": batch, "attempts": attempts, "dead_letter": dead_letter}
@@ -78,9 +78,9 @@ def status(
 
     Example: ingest sink status --json
     """
-    from ingest.database import schema
+    from ingest.delivery.database import schema
+    from ingest.delivery.sink.sink_status import statuses
     from ingest.kafka.kafka_options import KafkaOptions
-    from ingest.sink.sink_status import statuses
 
     engine = schema.checked(database_url)
     rows = statuses(engine, KafkaOptions.from_environment(bootstrap_servers))
@@ -107,8 +107,8 @@ def dead(name: SinkName = None, limit: Limit = 100, database_url: o.DatabaseUrl 
 
     Example: ingest sink dead payments --limit 10
     """
-    from ingest.database import schema
-    from ingest.sink.sink_status import dead_letters
+    from ingest.delivery.database import schema
+    from ingest.delivery.sink.sink_status import dead_letters
 
     engine = schema.checked(database_url)
     rows = dead_letters(engine, name, limit)

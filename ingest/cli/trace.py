@@ -34,17 +34,17 @@ def trace(
     Example: ingest trace order-17 --scan shop.orders
     """
     from ingest.contract.definition import load_contracts
+    from ingest.delivery.trace.kafka_trail import kafka_trail
+    from ingest.delivery.trace.lake_trail import lake_trail, traceable
+    from ingest.delivery.trace.sighting import Sighting
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.runtime.files import is_local
     from ingest.runtime.places import Places
-    from ingest.trace.kafka_trail import kafka_trail
-    from ingest.trace.lake_trail import lake_trail, traceable
-    from ingest.trace.sighting import Sighting
 
     found: list[Sighting] = []
     if database_url is not None:
-        from ingest.database import schema
-        from ingest.trace.database_trail import database_trail
+        from ingest.delivery.database import schema
+        from ingest.delivery.trace.database_trail import database_trail
 
         engine = schema.checked(database_url)
         found += database_trail(engine, event_id)

@@ -15,9 +15,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import BrokerResponseError, KafkaError, KafkaTimeoutError, TransactionalIdNotFoundError, UnsupportedVersionError
 from kafka.protocol.metadata import MetadataRequest
 
+from ingest.delivery.connection import end, producer, quiet
+from ingest.delivery.mode import ExactlyOnce
 from ingest.kafka import broker_request, kafka_errors
-from ingest.kafka.delivery.connection import end, producer, quiet
-from ingest.kafka.delivery.mode import ExactlyOnce
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.fetch import TopicReader
 from ingest.kafka.log.log_reader import stretches

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.engine import make_url
 
-from ingest.database import schema
-from ingest.database.database import connect
+from ingest.delivery.database import schema
+from ingest.delivery.database.database import connect
 from ingest.lab.embedded_postgres import Postgres
 
 _numbers = itertools.count()

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ingest.database.database import connect
-from ingest.effects import EffectConsumer, Effects
+from ingest.delivery.database.database import connect
+from ingest.delivery.effects import EffectConsumer, Effects
 from tests.child import Child, stop_and_steps
 from tests.database.effects_scene import http_api
 

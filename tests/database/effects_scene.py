@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from sqlalchemy import Engine, select
 
-from ingest.database.tables import dead_letter, effect, effect_history
-from ingest.effects import Accepted, Api, Declined, Effects, HttpApi
-from ingest.effects.api import idempotency_key
+from ingest.delivery.database.tables import dead_letter, effect, effect_history
+from ingest.delivery.effects import Accepted, Api, Declined, Effects, HttpApi
+from ingest.delivery.effects.api import idempotency_key
 from ingest.lab.payment_service import PaymentService
 
 # What an API offers: HttpApi's arguments besides the look-up, and whether it has one.

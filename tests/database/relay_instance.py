@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ingest.database.database import connect
-from ingest.outbox.relay import Relay
+from ingest.delivery.database.database import connect
+from ingest.delivery.outbox.relay import Relay
 from tests.child import Child, stop_and_steps
 
 # The steps of a batch, in order.

@@ -9,8 +9,8 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, Text, select, text
 
-from ingest.database.tables import outbox
-from ingest.outbox.event import add
+from ingest.delivery.database.tables import outbox
+from ingest.delivery.outbox.event import add
 
 orders = Table("orders", MetaData(), Column("number", Integer, primary_key=True), Column("customer", Text, nullable=False))
 

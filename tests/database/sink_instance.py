@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, Text, insert
 
-from ingest.sink import Sink
+from ingest.delivery.sink import Sink
 from tests.child import Child, stop_and_steps
 
 # The steps of a claim and of a transaction, in order.

@@ -10,8 +10,8 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from sqlalchemy import Engine, select, text
 
-from ingest.database.tables import dead_letter, sink_event, sink_offset
-from ingest.sink import Counts, Sink
+from ingest.delivery.database.tables import dead_letter, sink_event, sink_offset
+from ingest.delivery.sink import Counts, Sink
 from tests.database.sink_instance import metadata, paid, pay
 from tests.polling import until
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from ingest.database import schema
-from ingest.database.database import connect
-from ingest.effects import Accepted, Answer, Declined, Effects, State, Unknown
-from ingest.effects.effect_report import settle
+from ingest.delivery.database import schema
+from ingest.delivery.database.database import connect
+from ingest.delivery.effects import Accepted, Answer, Declined, Effects, State, Unknown
+from ingest.delivery.effects.effect_report import settle
 from ingest.lab.payment_service import PaymentService
 from ingest.runtime.errors import InvalidInput, Refused
 from tests.database.effects_scene import Payments, emptied, http_api, request

@@ -15,11 +15,11 @@ import pytest
 from kafka import KafkaProducer
 from sqlalchemy import Engine, select
 
-from ingest.database import schema
-from ingest.database.database import connect
-from ingest.database.tables import dead_letter
-from ingest.effects import EffectConsumer, Effected, Effects
-from ingest.kafka.delivery import GuaranteeBroken, PoisonRecord
+from ingest.delivery import GuaranteeBroken, PoisonRecord
+from ingest.delivery.database import schema
+from ingest.delivery.database.database import connect
+from ingest.delivery.database.tables import dead_letter
+from ingest.delivery.effects import EffectConsumer, Effected, Effects
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe
 from ingest.lab.broker.embedded_broker import Broker

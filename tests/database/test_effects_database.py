@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.engine import make_url
 
-from ingest.database import schema
-from ingest.database.database import connect
-from ingest.effects import EffectConsumer, Effected, Effects, State, effect_store
+from ingest.delivery.database import schema
+from ingest.delivery.database.database import connect
+from ingest.delivery.effects import EffectConsumer, Effected, Effects, State, effect_store
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.embedded_postgres import Postgres
 from ingest.lab.payment_service import PaymentService

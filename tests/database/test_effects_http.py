@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ingest.effects import Accepted, Answer, Api, Declined, HttpApi, Later, Unknown
-from ingest.effects.api import idempotency_key
+from ingest.delivery.effects import Accepted, Answer, Api, Declined, HttpApi, Later, Unknown
+from ingest.delivery.effects.api import idempotency_key
 from ingest.lab.broker.ports import free_port
 from ingest.runtime.errors import InvalidInput
 

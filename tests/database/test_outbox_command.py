@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, make_url
 
-from ingest.database.database import connect
+from ingest.delivery.database.database import connect
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.embedded_postgres import Postgres
 from tests.database.shop import Shop, published

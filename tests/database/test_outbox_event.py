@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from ingest.outbox.event import add
+from ingest.delivery.outbox.event import add
 from ingest.runtime.errors import InvalidInput
 from tests.database.shop import Shop, orders
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, make_url, select
 
-from ingest.database.database import connect
-from ingest.database.tables import outbox
+from ingest.delivery.database.database import connect
+from ingest.delivery.database.tables import outbox
+from ingest.delivery.outbox import leadership
+from ingest.delivery.outbox.event import add
+from ingest.delivery.outbox.relay import Relay, Relayed
+from ingest.delivery.outbox.unpublished import backlog, parked, purge, retry
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.embedded_postgres import Postgres
-from ingest.outbox import leadership
-from ingest.outbox.event import add
-from ingest.outbox.relay import Relay, Relayed
-from ingest.outbox.unpublished import backlog, parked, purge, retry
 from ingest.runtime.errors import Refused
 from tests.database.shop import Shop, event_ids, in_order, published
 from tests.database.tcp_cutter import TcpCutter

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, make_url
 
-from ingest.database import schema
-from ingest.database.database import connect
+from ingest.delivery.database import schema
+from ingest.delivery.database.database import connect
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.embedded_postgres import Postgres
 from tests.database.relay_instance import STEPS, RelayInstance

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, make_url
 
-from ingest.database import schema
-from ingest.database.database import connect
+from ingest.delivery.database import schema
+from ingest.delivery.database.database import connect
 from ingest.lab.embedded_postgres import Postgres
 from ingest.runtime.errors import IngestError, InvalidEnvironment, InvalidInput, Refused
 from tests.polling import until

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, insert, text
 
-from ingest.kafka.delivery import GuaranteeBroken, PoisonRecord
+from ingest.delivery import GuaranteeBroken, PoisonRecord
+from ingest.delivery.outbox.event import add
+from ingest.delivery.sink import Sink, json_field, key
+from ingest.delivery.sink.claims import Claims
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.lab.broker.embedded_broker import Broker
-from ingest.outbox.event import add
 from ingest.runtime.errors import InvalidInput, Refused, RunStopped
-from ingest.sink import Sink, json_field, key
-from ingest.sink.claims import Claims
 from tests.database.sink_instance import event_id_of, paid, pay
 from tests.database.sink_scene import SinkScene, numbered, scenes
 

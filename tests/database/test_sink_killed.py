@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, make_url
 
-from ingest.database import schema
-from ingest.database.database import connect
+from ingest.delivery.database import schema
+from ingest.delivery.database.database import connect
+from ingest.delivery.sink import database_sink
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.embedded_postgres import Postgres
 from ingest.runtime.errors import InvalidEnvironment
-from ingest.sink import database_sink
 from tests.database.sink_instance import STEPS, SinkInstance, pay
 from tests.database.sink_scene import SinkScene, numbered, scenes
 from tests.database.tcp_cutter import Cut, TcpCutter

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer, TopicPartition
 
-from ingest.kafka.delivery import AtLeastOnce
-from ingest.kafka.delivery.buffer import Buffer
-from ingest.kafka.delivery.member import Member
+from ingest.delivery import AtLeastOnce
+from ingest.delivery.buffer import Buffer
+from ingest.delivery.member import Member
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.lab.broker.broker_probe import admin
 from ingest.lab.broker.embedded_broker import Broker

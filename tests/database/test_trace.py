@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine
 
-from ingest.effects import Effects, HttpApi
-from ingest.kafka.delivery import AtLeastOnce, Producer
+from ingest.delivery import AtLeastOnce, Producer
+from ingest.delivery.effects import Effects, HttpApi
+from ingest.delivery.outbox.relay import Relay
+from ingest.delivery.sink import Sink, header
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.payment_service import PaymentService
-from ingest.outbox.relay import Relay
-from ingest.sink import Sink, header
 from tests.command import exit_code
 from tests.database.shop import Shop
 

@@ -9,10 +9,10 @@ from datetime import date
 import pytest
 
 from ingest.contract import event_id
-from ingest.kafka.delivery import AtLeastOnce, Producer
+from ingest.delivery import AtLeastOnce, Producer
+from ingest.delivery.trace.lake_trail import lake_trail
 from ingest.lab.proxy import Api, Proxy
 from ingest.recovery.seek_offsets import Aim, Seeking
-from ingest.trace.lake_trail import lake_trail
 from tests.integration.desk import Desk
 from tests.integration.lane import Lane, order
 

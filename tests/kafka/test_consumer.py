@@ -14,7 +14,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from ingest.kafka.delivery import (
+from ingest.delivery import (
     AtLeastOnce,
     AtMostOnce,
     Consumer,
@@ -25,7 +25,7 @@ from ingest.kafka.delivery import (
     PoisonRecord,
     SeenIds,
 )
-from ingest.kafka.delivery.member import Rebalance
+from ingest.delivery.member import Rebalance
 from ingest.lab.proxy import Api, Proxy, ProxyFault
 from tests.kafka.topics import QUICK, Topics, until
 
@@ -121,7 +121,7 @@ def test_after_committed_offsets_could_not_be_fetched_a_second_run_skips_nothing
 
     with Consumer(AtLeastOnce(), [name], name, proxy.bootstrap_servers, **QUICK) as consumer:
         with monkeypatch.context() as patch, pytest.raises(KafkaError):
-            patch.setattr("ingest.kafka.delivery.member._COMMITTED_WITHIN_S", 0.5)
+            patch.setattr("ingest.delivery.member._COMMITTED_WITHIN_S", 0.5)
             consumer.run(work)
         faults[0].release()
         consumer.run(work, stop=lambda: len(worked) >= 10, idle_s=20)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from ingest.kafka.delivery import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Producer, TransactionAborted, TransactionalProducer
-from ingest.kafka.delivery.delivery_errors import named
+from ingest.delivery import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Producer, TransactionAborted, TransactionalProducer
+from ingest.delivery.delivery_errors import named
 from ingest.lab.proxy import Api, Proxy
 from ingest.runtime.errors import InvalidInput
 from tests.kafka.topics import Topics, until

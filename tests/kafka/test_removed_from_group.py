@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ingest.kafka.delivery import ExactlyOnce, Outgoing, State, Transform
-from ingest.kafka.delivery.member import Rebalance
+from ingest.delivery import ExactlyOnce, Outgoing, State, Transform
+from ingest.delivery.member import Rebalance
 from ingest.lab.proxy import Api, Proxy
 from tests.kafka.topics import QUICK, Topics, until
 

@@ -12,7 +12,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.admin import ACLOperation, ResourceType
 
-from ingest.kafka.delivery import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Outgoing, Producer, TransactionalProducer, transform
+from ingest.delivery import AtLeastOnce, Consumer, DeliveryFailed, ExactlyOnce, Outgoing, Producer, TransactionalProducer, transform
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.fetch import TopicReader
 from ingest.kafka.open_transactions import listed

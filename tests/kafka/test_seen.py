@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.kafka.delivery import SeenIds, StoreFailed
+from ingest.delivery import SeenIds, StoreFailed
 from ingest.runtime.errors import InvalidInput
 
 pytestmark = pytest.mark.unit

@@ -15,7 +15,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests import polling
 
 if TYPE_CHECKING:
-    from ingest.kafka.delivery import TransactionalProducer
+    from ingest.delivery import TransactionalProducer
     from ingest.lab.proxy import ProxyFault
 
 DEADLINE_S = 40.0

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ingest.kafka.delivery.consumer import Consumer
-from ingest.kafka.delivery.outgoing import Outgoing
-from ingest.kafka.delivery.producer import Producer
-from ingest.kafka.delivery.transform import Transform
+from ingest.delivery.consumer import Consumer
+from ingest.delivery.outgoing import Outgoing
+from ingest.delivery.producer import Producer
+from ingest.delivery.transform import Transform
 from ingest.lab.delivery_modes import candidate
 from ingest.lab.delivery_modes.crash_point import CrashPoint
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from kafka import KafkaConsumer, TopicPartition
 
-from ingest.kafka.delivery.mode import AtLeastOnce
-from ingest.kafka.delivery.producer import Producer
+from ingest.delivery.mode import AtLeastOnce
+from ingest.delivery.producer import Producer
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.delivery_modes.mode_verdict import ModeVerdict, Reader, judge, stuck
 from ingest.lab.delivery_modes.mode_worker import Working

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
-from ingest.effects import EffectConsumer, Effects, HttpApi
-from ingest.kafka.delivery import ExactlyOnce, Outgoing, Transform
+from ingest.delivery import ExactlyOnce, Outgoing, Transform
+from ingest.delivery.effects import EffectConsumer, Effects, HttpApi
+from ingest.delivery.outbox.event import add
+from ingest.delivery.outbox.relay import Relay
+from ingest.delivery.sink import Sink, header
 from ingest.lab.payments.books import Books
 from ingest.lab.payments.payment import CHECKED_TOPIC, OUTBOX_TOPIC, Stage, StageSettings, Step, run_stage
-from ingest.outbox.event import add
-from ingest.outbox.relay import Relay
-from ingest.sink import Sink, header
 
 books: Final = Books.named("")
 

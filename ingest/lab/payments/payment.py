@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import Engine
 
 from ingest.contract.event_id import derive
-from ingest.database.database import connect
+from ingest.delivery.database.database import connect
 
 OUTBOX_TOPIC: Final = "payments.outbox"
 CHECKED_TOPIC: Final = "payments.checked"

@@ -13,9 +13,13 @@ from typing import Final
 
 from sqlalchemy import Engine, Table, func, select
 
-from ingest.database import schema
-from ingest.database.database import connect
-from ingest.database.tables import effect, outbox
+from ingest.delivery.database import schema
+from ingest.delivery.database.database import connect
+from ingest.delivery.database.tables import effect, outbox
+from ingest.delivery.trace.database_trail import database_trail
+from ingest.delivery.trace.kafka_trail import kafka_trail
+from ingest.delivery.trace.lake_trail import lake_trail
+from ingest.delivery.trace.sighting import Sighting
 from ingest.lab.broker.embedded_broker import Broker
 from ingest.lab.demo.demo_folder import run_folder, shown
 from ingest.lab.demo.story import Say
@@ -28,10 +32,6 @@ from ingest.lab.payments.money import Held, charged, held, in_lake, in_table, in
 from ingest.lab.payments.payment import CHECKED_TOPIC, NAIVE_TOPIC, OUTBOX_TOPIC, PARTITIONS, StageSettings, payment
 from ingest.lab.payments.stage_process import StageProcess
 from ingest.runtime.errors import RunStopped
-from ingest.trace.database_trail import database_trail
-from ingest.trace.kafka_trail import kafka_trail
-from ingest.trace.lake_trail import lake_trail
-from ingest.trace.sighting import Sighting
 
 POLL_S: Final = 0.05
 # A demo takes one to two minutes. Longer than this means that a stage hangs.

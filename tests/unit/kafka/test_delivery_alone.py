@@ -1,4 +1,4 @@
-"""Other teams use `ingest.kafka.delivery` in their services: it needs no Spark, no Java and no library that reads the lake."""
+"""Other teams use `ingest.delivery` in their services: it needs no Spark, no Java and no library that reads the lake."""
 
 from __future__ import annotations
 

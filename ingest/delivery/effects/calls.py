@@ -1,0 +1,238 @@
+"""Calls to an external API whose outcome is always known in the end: done once, refused, or held for a person.
+
+    charge = Effects("charge", HttpApi("https://api.example.com/charges", key_valid_s=86_400), engine)
+    charge.perform("order-17", b'{"amount_cents": 990}')      # State.SUCCESS, FAILED or HELD
+
+No database can commit together with somebody else's API. So the intention is committed before the call, and the outcome after it. A
+crash between the two leaves a row in SENDING. It is settled by asking the API, or by sending again under the same key.
+
+Two limits remain for an API that ignores keys. It is called twice if its look-up has not seen a call that it makes after all. It is
+called twice if a worker is paused between its last look at the clock and its call, for longer than its lease and `settle_s`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from sqlalchemy import Engine
+
+from ingest.delivery.database import schema
+from ingest.delivery.effects.api import Accepted, Answer, Api, Declined, Later, Unknown, check_name, idempotency_key
+from ingest.delivery.effects.effect_errors import event_id_wrong, option_wrong
+from ingest.delivery.effects.effect_row import EffectRow, Position, State
+from ingest.delivery.effects.effect_store import Change, EffectStore
+from ingest.delivery.sink.record_id import checked
+
+# Unlike the monotonic clock, it goes on while the machine is suspended.
+_CLOCK: Final = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
+_LOOK_EVERY_S: Final = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """The end of a call. `again`: somebody else has brought it about, before or meanwhile; nothing was done here."""
+
+    state: State
+    reference: str | None
+    detail: str | None
+    again: bool
+
+
+class Effects:
+    """The effect `name`: its calls, by event id. For several threads and, in one database, for several processes.
+
+    `attempts` limits the sends of one call that may have reached the API. A worker that calls holds the row for `lease_s`; this must
+    be twice the API's time-out at least, because it calls only while the rest of the lease is longer than the time-out. The pauses
+    between two attempts grow from `backoff_s` to `backoff_s_max`, with jitter. `rate_per_s` limits sends and look-ups of this process.
+    `on_step` is called with `sending`, `called` and `recorded`.
+
+    Raises InvalidInput EFFECT_OPTION, Refused SCHEMA_MISSING, SCHEMA_NEWER or SCHEMA_CHANGED.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        api: Api,
+        engine: Engine,
+        *,
+        attempts: int = 8,
+        lease_s: float = 60.0,
+        backoff_s: float = 0.5,
+        backoff_s_max: float = 60.0,
+        rate_per_s: float | None = None,
+        worker: str | None = None,
+        on_step: Callable[[str], object] = lambda step: None,
+    ) -> None:
+        check_name(name)
+        if attempts < 1 or not 0 < backoff_s <= backoff_s_max or (rate_per_s is not None and rate_per_s <= 0):
+            raise option_wrong(f"{attempts=}, {backoff_s=}, {backoff_s_max=}, {rate_per_s=}.", "1 or more; 0 < backoff_s <= backoff_s_max.")
+        if lease_s < 2 * api.timeout_s:
+            raise option_wrong(f"{lease_s=}, and the API's time-out is {api.timeout_s:g} s.", "a lease of twice the time-out at least.")
+        schema.check(engine)
+        self.name, self.api, self.engine, self.on_step = name, api, engine, on_step
+        self._attempts, self._lease_s, self._backoff_s, self._backoff_s_max = attempts, lease_s, backoff_s, backoff_s_max
+        self._rate = _Rate(rate_per_s)
+        self._store = EffectStore(engine, name, (worker or f"{socket.gethostname()}-{os.getpid()}")[:200])
+
+    def perform(
+        self, event_id: str, request: bytes, position: Position | None = None, *, stop: Callable[[], bool] = lambda: False
+    ) -> Performed:
+        """Make the call for this event, unless it was made before; return when it is settled: SUCCESS, FAILED or HELD.
+
+        An unknown outcome is looked up or sent again first, for as long as it takes. If `stop` returns True, an open state is returned;
+        call again later. The request is stored, because it may have to be sent again. If the event id is known with another request, the
+        first one counts. Raises InvalidInput EFFECT_EVENT_ID, InvalidEnvironment DATABASE_UNREACHABLE (the row is then settled later).
+        """
+        try:
+            checked(event_id)
+        except ValueError as error:
+            raise event_id_wrong(error) from None
+        row, ours = self._store.read(event_id), False
+        if row is None:
+            self._rate.wait()
+            lease_end = _now() + self._lease_s
+            row, ours = self._store.begin(event_id, request, position, self._lease_s)
+            if ours:
+                self.on_step("sending")
+                row = self._call(row, lease_end)
+        if row.request != request:
+            _log.warning("%s: event %r came with another request than before; the first one counts", self.name, event_id)
+        while not row.settled and not stop():
+            if row.due_s <= 0 and (claimed := self._store.claim(self._lease_s, row)) is not None:
+                ours, row = True, self._settle(claimed)
+            else:
+                time.sleep(min(max(row.due_s, 0.01), _LOOK_EVERY_S))
+                row = self._latest(row)
+        return Performed(row.state, row.reference, row.detail, again=not ours)
+
+    def reconcile(self, limit: int = 1_000, *, stop: Callable[[], bool] = lambda: False) -> Counter[State]:
+        """Settle up to `limit` open calls that are due and that no worker holds; return how many are in which state now.
+
+        Several reconcilers share the work. A call whose outcome stays unknown is due again after its pause.
+        """
+        counts: Counter[State] = Counter()
+        while counts.total() < limit and not stop() and (row := self._store.claim(self._lease_s)) is not None:
+            counts[self._settle(row).state] += 1
+        return counts
+
+    def _settle(self, row: EffectRow) -> EffectRow:
+        """Settle a claimed row as far as possible now. Steps: 1 look up; 2 hold what cannot be known; 3 send again under the same key."""
+        if row.state is State.WAITING:
+            return self._send(row)
+        # The key must still be known when the request arrives.
+        key_known = row.age_s + self._lease_s < self.api.key_valid_s
+        if self.api.has_look_up:
+            self._rate.wait()
+            answer = self._look_up(row)
+            if answer is not None:
+                return self._record(row, answer)
+            if not key_known and row.sent_s < self.api.settle_s:
+                detail = f"the API has not seen the key; the request may still be under way for {self.api.settle_s:g} s"
+                return self._move(row, Change(State.UNKNOWN, row.attempts, None, detail, self.api.settle_s - row.sent_s))
+        elif not key_known:
+            lacks = "the API offers neither a look-up nor idempotency keys" + (" for that long" if self.api.key_valid_s else "")
+            return self._hold(row, f"{lacks}, so nobody can tell whether it has done this ({row.detail or 'the worker ended'})")
+        if row.attempts >= self._attempts:
+            return self._hold(row, f"sent {row.attempts} times and still unknown ({row.detail or 'the worker ended'})")
+        return self._send(row)
+
+    def _send(self, row: EffectRow) -> EffectRow:
+        self._rate.wait()
+        lease_end = _now() + self._lease_s  # before the statement, so it ends before the one in the database
+        sending = self._store.move(row, Change(State.SENDING, row.attempts + 1, next_in_s=self._lease_s))
+        if sending is None:
+            return self._latest(row)
+        self.on_step("sending")
+        return self._call(sending, lease_end)
+
+    def _call(self, row: EffectRow, lease_end: float) -> EffectRow:
+        """Call the API, unless this worker was paused for so long that another may take over during the call."""
+        answer: Answer
+        if _now() > lease_end - self.api.timeout_s:
+            answer = Later("the worker was paused before the call, and has not made it")
+        else:
+            try:
+                answer = self.api.send(row.request, idempotency_key(self.name, row.event_id))
+            except Exception as error:
+                answer = Unknown(f"{type(error).__name__}: {error}")
+        self.on_step("called")
+        row = self._record(row, answer)
+        self.on_step("recorded")
+        return row
+
+    def _look_up(self, row: EffectRow) -> Accepted | Declined | Unknown | None:
+        try:
+            answer = self.api.look_up(idempotency_key(self.name, row.event_id))
+        except Exception as error:
+            answer = Unknown(f"{type(error).__name__}: {error}")
+        return Unknown(f"the look-up failed: {answer.why}") if isinstance(answer, Unknown) else answer
+
+    def _record(self, row: EffectRow, answer: Answer) -> EffectRow:
+        pause_s = min(self._backoff_s_max, self._backoff_s * 2 ** min(row.step // 2, 30)) * random.uniform(0.5, 1.0)
+        match answer:
+            case Accepted(reference):
+                change = Change(State.SUCCESS, row.attempts, reference)
+            case Declined(reason):
+                change = Change(State.FAILED, row.attempts, None, reason)
+            case Later(why, after_s):
+                # An earlier send is still unknown, if there was one.
+                state = State.WAITING if row.attempts == 1 else State.UNKNOWN
+                change = Change(state, row.attempts - 1, None, why, max(after_s, pause_s))
+            case Unknown(why):
+                change = Change(State.UNKNOWN, row.attempts, None, why, pause_s)
+            case _:
+                assert_never(answer)
+        return self._move(row, change)
+
+    def _hold(self, row: EffectRow, why: str) -> EffectRow:
+        _log.warning("%s: the call for event %r is held for a person: %s", self.name, row.event_id, why)
+        return self._move(row, Change(State.HELD, row.attempts, None, why))
+
+    def _move(self, row: EffectRow, change: Change) -> EffectRow:
+        """Change the state; if another worker was quicker, what it has made of the row.
+
+        It cannot have known an answer that came late: a call that it gave up is settled by this answer.
+        """
+        moved = self._store.move(row, change)
+        if moved is not None:
+            return moved
+        latest = self._latest(row)
+        if change.state in (State.SUCCESS, State.FAILED) and latest.state in (State.UNKNOWN, State.HELD):
+            _log.warning("%s: the answer for event %r came after its lease: %s", self.name, row.event_id, change.state)
+            return self._store.move(latest, replace(change, attempts=latest.attempts)) or self._latest(row)
+        return latest
+
+    def _latest(self, row: EffectRow) -> EffectRow:
+        return self._store.read(row.event_id) or row
+
+
+class _Rate:
+    """Spaces calls by `1 / per_s` seconds on average, over all threads."""
+
+    def __init__(self, per_s: float | None) -> None:
+        self._every_s = 1 / per_s if per_s else 0.0
+        self._next, self._lock = 0.0, threading.Lock()
+
+    def wait(self) -> None:
+        with self._lock:
+            now = time.monotonic()
+            due = max(self._next, now)
+            self._next = due + self._every_s
+        if due > now:
+            time.sleep(due - now)
+
+
+def _now() -> float:
+    return time.clock_gettime(_CLOCK)
