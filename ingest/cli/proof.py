@@ -54,12 +54,14 @@ def make(
     """
     from ingest.cli.verify import print_balance, verify_tables
     from ingest.contract.definition import load_contracts
+    from ingest.quality.quality_proof import quality_proof
     from ingest.runtime.errors import most_severe
     from ingest.runtime.places import proofs_folder
     from ingest.verify.proof.proof_file import content, write_proof
 
     def write(engine: Engine, contract: Contract, places: Places, seen: Verified) -> Proven:
-        return Proven(places.name, *write_proof(proofs_folder(places), content(engine, contract, places, seen)), seen)
+        quality = quality_proof(engine, contract, places, seen.tables["target"].version)
+        return Proven(places.name, *write_proof(proofs_folder(places), content(contract, places, seen, quality)), seen)
 
     def show(proven: Proven) -> None:
         print_balance(proven.seen)

@@ -19,8 +19,8 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import IllegalStateError, KafkaConfigurationError, KafkaError, NoOffsetForPartitionError
 
 from ingest.delivery.buffer import Buffer
-from ingest.delivery.connection import greet, known, refused
 from ingest.delivery.coordinator import finish_every_rebalance, notice_every_loss
+from ingest.kafka.connection import greet, known, refused
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from kafka.errors import KafkaError
 
-from ingest.delivery.connection import as_options, end, hand_over, producer
 from ingest.delivery.delivery_errors import DeliveryFailed, named
 from ingest.delivery.in_flight import InFlight
 from ingest.delivery.mode import AtLeastOnce, AtMostOnce
 from ingest.delivery.outgoing import Headers
+from ingest.kafka.connection import as_options, end, hand_over, producer
 from ingest.kafka.kafka_options import KafkaOptions
 
 # A little longer than delivery_timeout_ms, after which kafka-python itself gives up a record.

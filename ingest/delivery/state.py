@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from kafka import KafkaConsumer, TopicPartition
 
-from ingest.delivery.connection import quiet
 from ingest.delivery.outgoing import Outgoing
+from ingest.kafka.connection import quiet
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import settings_of
 from ingest.runtime.errors import RunStopped

@@ -23,7 +23,6 @@ from kafka import TopicPartition
 from kafka.errors import MessageSizeTooLargeError, RetriableError
 
 from ingest.delivery.buffer import INPUT_BUFFER_MAX_BYTES, Buffer
-from ingest.delivery.connection import as_options
 from ingest.delivery.delivery_errors import GroupMovedOn, OutcomeUnknown, PoisonRecord, TransactionAborted
 from ingest.delivery.function import Function, called, check_arguments, checked, unsendable
 from ingest.delivery.grouped import RECORDS, TIME_MS
@@ -33,6 +32,7 @@ from ingest.delivery.outgoing import Outgoing
 from ingest.delivery.poison import DeadLetter
 from ingest.delivery.state import States
 from ingest.delivery.transactional import Transaction, TransactionalProducer
+from ingest.kafka.connection import as_options
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 

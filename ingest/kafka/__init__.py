@@ -1,1 +1,1 @@
-"""Kafka: options, errors, topics and offsets. `log/` reads record batches; `delivery/` is the library of producers and consumers."""
+"""Kafka: options, errors, connections, topics and offsets. `log/` reads record batches."""

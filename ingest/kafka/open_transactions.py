@@ -15,9 +15,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import BrokerResponseError, KafkaError, KafkaTimeoutError, TransactionalIdNotFoundError, UnsupportedVersionError
 from kafka.protocol.metadata import MetadataRequest
 
-from ingest.delivery.connection import end, producer, quiet
-from ingest.delivery.mode import ExactlyOnce
 from ingest.kafka import broker_request, kafka_errors
+from ingest.kafka.connection import end, producer, quiet
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.log.fetch import TopicReader
 from ingest.kafka.log.log_reader import stretches
@@ -132,7 +131,7 @@ def abort(kafka: KafkaOptions, transactional_id: str) -> None:
         found = f"{transactional_id} is in state {row.state}."
         raise InvalidInput("NO_OPEN_TRANSACTION", found, expected="a transaction that is open.", remedy="nothing needs to be done.")
     if row.state == "Ongoing":
-        end(producer(kafka, ExactlyOnce(transactional_id).producer_options()))
+        end(producer(kafka, {"transactional_id": transactional_id, "enable_idempotence": True, "acks": "all"}))
     deadline = time.monotonic() + _ENDED_WITHIN_S
     while any(each.transactional_id == transactional_id and each.is_open for each in listed(kafka)):
         if time.monotonic() > deadline:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ingest.sql.answer import sql_type
+from ingest.delta.answer import sql_type
 from ingest.sql.catalog import Catalog
 from ingest.sql.engine import open_table
 

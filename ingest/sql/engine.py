@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ingest.delta.answer import Answer
 from ingest.delta.delta_sql import DATAFUSION
 from ingest.runtime.errors import IngestError, InvalidInput
-from ingest.sql.answer import Answer
 from ingest.sql.catalog import Catalog, LakeTable
 from ingest.sql.read_only import refuse_writes
 

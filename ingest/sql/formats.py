@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import IO, Any
 
+from ingest.delta.answer import Answer, ResultColumn, plain
 from ingest.runtime.printable import printable
-from ingest.sql.answer import Answer, ResultColumn, plain
 
 CELL_CHARACTERS = 60  # a table cuts a longer value; CSV and JSON contain it whole
 NARROWEST = 16  # a narrower text column is hardly readable

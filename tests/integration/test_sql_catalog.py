@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from ingest.delta.answer import Answer
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import LocalFiles
-from ingest.sql.answer import Answer
 from ingest.sql.catalog import Catalog, at_time, at_version, catalog
 from ingest.sql.description import describe
 from ingest.sql.engine import with_spark, without_spark

@@ -20,7 +20,6 @@ from kafka.errors import KafkaError
 
 from ingest.delivery import AtLeastOnce, PoisonRecord
 from ingest.delivery.buffer import Buffer
-from ingest.delivery.connection import as_options
 from ingest.delivery.effects.calls import Effects, Performed
 from ingest.delivery.effects.effect_errors import option_wrong
 from ingest.delivery.effects.effect_row import Position, State
@@ -28,6 +27,7 @@ from ingest.delivery.effects.effect_store import repeated
 from ingest.delivery.member import Member, Rebalance
 from ingest.delivery.sink.dead_letters import bury
 from ingest.delivery.sink.record_id import checked
+from ingest.kafka.connection import as_options
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe
 

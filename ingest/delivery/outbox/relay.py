@@ -26,12 +26,12 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from ingest.delivery import OutcomeUnknown, ProducerFenced, TransactionAborted
-from ingest.delivery.connection import as_options
 from ingest.delivery.database import schema
 from ingest.delivery.database.database import is_temporary
 from ingest.delivery.outbox.leadership import Leadership
 from ingest.delivery.outbox.pauses import Pauses
 from ingest.delivery.outbox.unpublished import Unpublished, mark_failed, mark_published, purge_batch, unpublished
+from ingest.kafka.connection import as_options
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import describe
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput, RunStopped

@@ -26,7 +26,6 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from ingest.delivery.buffer import Buffer
-from ingest.delivery.connection import as_options
 from ingest.delivery.database import schema
 from ingest.delivery.database.database import connect
 from ingest.delivery.database.tables import NAME_CHARACTERS_MAX
@@ -38,6 +37,7 @@ from ingest.delivery.sink.record_id import EventId, header
 from ingest.delivery.sink.sink_errors import database_silent, passes, statement_refused, topic_recreated
 from ingest.delivery.sink.store import Store, Write
 from ingest.kafka import kafka_errors
+from ingest.kafka.connection import as_options
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import PASSING
 from ingest.runtime.errors import IngestError, InvalidEnvironment, InvalidInput

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ingest.contract.problem import one_of
+from ingest.delta.answer import sql_type
 from ingest.runtime.errors import InvalidInput
-from ingest.sql.answer import sql_type
 
 PROVENANCE = "_"
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.delta.answer import plain
 from ingest.delta.delta_sql import At, Engine, arrow
-from ingest.sql.answer import plain
 from ingest.verify.compare.compared_columns import Columns
 from ingest.verify.row_hash import Hashes, row_hashes
 

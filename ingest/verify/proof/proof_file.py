@@ -16,15 +16,11 @@ from typing import Any
 
 from ingest import __version__
 from ingest.contract.definition import Contract
-from ingest.delta.delta_log import DeltaLog
-from ingest.delta.delta_sql import At, Engine
 from ingest.ledger.ledger_row import LedgerRow
-from ingest.quality.audited_version import audit_state
-from ingest.quality.control_total import control_totals, grand_totals
 from ingest.runtime import numbered_files
 from ingest.runtime.canonical_json import canonical_json
 from ingest.runtime.errors import InvalidInput
-from ingest.runtime.files import LocalFiles, files_of
+from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 from ingest.verify.count import TableRows
 from ingest.verify.proof.went_back import went_back
@@ -32,16 +28,10 @@ from ingest.verify.verdict import Verified
 
 SCHEMA = "oncelake/proof/1"
 COUNTS = ("records_read", "inserted", "duplicate", "quarantined", "gap")
-# The newest validation run. `failed` counts critical expectations only.
-QUALITY = """\
-SELECT run_id, run_at, max(version_to) AS version, sum(CASE WHEN severity = 'critical' AND NOT success THEN 1 ELSE 0 END) AS failed
-FROM {quality} GROUP BY run_id, run_at ORDER BY run_at DESC LIMIT 1"""
 
 
-def content(engine: Engine, contract: Contract, places: Places, seen: Verified) -> dict[str, Any]:
-    """What a proof says of a verified table; `write_proof` adds number, time and hashes. Raises Unreadable."""
-    files = files_of(places.lake, engine.session)
-    totals = control_totals(engine, contract, At(places.target, seen.tables["target"].version))
+def content(contract: Contract, places: Places, seen: Verified, quality: Mapping[str, Any]) -> dict[str, Any]:
+    """What a proof says of a verified table; `quality` is of `quality_proof`. `write_proof` adds number, time and hashes."""
     kafka = asdict(seen.kafka) if seen.kafka else None
     if kafka is not None:
         del kafka["findings"]
@@ -61,9 +51,7 @@ def content(engine: Engine, contract: Contract, places: Places, seen: Verified) 
         "rows": {"target": _rows(seen.target), "quarantine": _rows(seen.quarantine)},
         "tables": {name: asdict(snapshot) for name, snapshot in seen.tables.items()},
         "kafka": kafka,
-        "quality": _newest_check(engine, places) if DeltaLog(files, places.quality).exists() else None,
-        **asdict(audit_state(files, places)),
-        "control_totals": grand_totals(contract, totals),
+        **quality,
     }
 
 
@@ -97,7 +85,7 @@ def write_proof(folder: Path, given: Mapping[str, Any]) -> tuple[Path, str]:
 
     def next_proof(number: int, former: bytes) -> bytes:
         nonlocal written
-        proof = {**given, "made_at": _utc(datetime.now(UTC)), "number": number, "previous": sha256(former) if former else None}
+        proof = {**given, "made_at": utc(datetime.now(UTC)), "number": number, "previous": sha256(former) if former else None}
         if (before := proof_of(former)) is not None and (back := next(went_back(before, proof), None)) is not None:
             raise _overtaken(numbered_files.path_of(str(folder), number - 1), back)
         written = canonical_json({**proof, "digest": digest(proof)}).encode()
@@ -133,13 +121,7 @@ def _rows(held: TableRows) -> dict[str, Any]:
     return {"found": held.found, "put": held.put, "more": held.more, "less": held.less}
 
 
-def _newest_check(engine: Engine, places: Places) -> dict[str, Any] | None:
-    for row in engine.ask(QUALITY, quality=At(places.quality)):
-        return {**row, "run_at": _utc(row["run_at"].astimezone(UTC)), "ok": not row["failed"]}
-    return None
-
-
-def _utc(moment: datetime) -> str:
+def utc(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

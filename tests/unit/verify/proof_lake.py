@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,10 +19,12 @@ from ingest.delta.stored_rows import found
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.ledger.ledger_row import LedgerRow, count_rows, epoch_begin
+from ingest.quality.quality_proof import quality_proof
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 from ingest.verify.balance import Finding
 from ingest.verify.coverage import Coverage, coverage
+from ingest.verify.proof.proof_file import content
 from ingest.verify.verdict import Verified, verify
 
 CONTRACT = Contract.model_validate(
@@ -139,6 +142,11 @@ class Lake:
     def vacuum(self, table: str = "target") -> None:
         """VACUUM without retention."""
         DeltaTable(f"{self.places.root}/{table}").vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+    def proof(self) -> dict[str, Any]:
+        """What a proof of the newest versions says."""
+        seen = self.verified()
+        return content(CONTRACT, self.places, seen, quality_proof(ENGINE, CONTRACT, self.places, seen.tables["target"].version))
 
     def verified(self) -> Verified:
         """The result of verify, after writing the ledger. Its sums must add up, and without findings nothing may be missing."""

@@ -18,8 +18,8 @@ from ingest.observe.report.summary import Summary, summary
 from ingest.quality import audited_version
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import proofs_folder
-from ingest.verify.proof.proof_file import content, write_proof
-from tests.unit.verify.proof_lake import CONTRACT, ENGINE, Lake
+from ingest.verify.proof.proof_file import write_proof
+from tests.unit.verify.proof_lake import CONTRACT, Lake
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SILENT = {"code": "BROKER_UNREACHABLE", "found": "no answer.", "expected": "a broker that answers.", "remedy": "start it."}
@@ -65,7 +65,7 @@ class ReportLake(Lake):
 
     def proven(self) -> Path:
         """Write the next proof file."""
-        return write_proof(proofs_folder(self.places), content(ENGINE, CONTRACT, self.places, self.verified()))[0]
+        return write_proof(proofs_folder(self.places), self.proof())[0]
 
     def held(self) -> None:
         """The newest version is audited; then a check fails at the same one."""

@@ -14,15 +14,15 @@ import pytest
 from ingest.runtime.canonical_json import canonical_json
 from ingest.runtime.errors import InvalidInput
 from ingest.verify.proof.proof_chain import chains, head_finding, read_chain
-from ingest.verify.proof.proof_file import content, digest, proof_of, sha256, write_proof
-from tests.unit.verify.proof_lake import CONTRACT, ENGINE, Lake
+from ingest.verify.proof.proof_file import digest, proof_of, sha256, write_proof
+from tests.unit.verify.proof_lake import CONTRACT, Lake
 
 pytestmark = pytest.mark.unit
 
 
 def proven(lake: Lake) -> Path:
     """Write the next proof of the lake."""
-    return write_proof(folder_of(lake), content(ENGINE, CONTRACT, lake.places, lake.verified()))[0]
+    return write_proof(folder_of(lake), lake.proof())[0]
 
 
 def folder_of(lake: Lake) -> Path:
@@ -211,7 +211,7 @@ def test_a_file_is_checked_with_those_before_it(lake: Lake) -> None:
 
 def test_two_proofs_at_once_take_two_numbers_and_the_chain_holds(lake: Lake) -> None:
     lake.batch(0, 10, range(10))
-    said = content(ENGINE, CONTRACT, lake.places, lake.verified())
+    said = lake.proof()
     with ThreadPoolExecutor(6) as pool:
         written = list(pool.map(lambda _: write_proof(folder_of(lake), said), range(12)))
     assert sorted(path.name for path, _ in written) == [f"{number:06}.json" for number in range(1, 13)]
@@ -221,7 +221,7 @@ def test_two_proofs_at_once_take_two_numbers_and_the_chain_holds(lake: Lake) -> 
 
 def test_a_proof_of_an_earlier_verification_is_not_written_after_that_of_a_later_one(lake: Lake) -> None:
     lake.batch(0, 10, range(10))
-    early = content(ENGINE, CONTRACT, lake.places, lake.verified())
+    early = lake.proof()
     lake.batch(10, 20, range(10, 20))
     proven(lake)
     with pytest.raises(InvalidInput, match=r"PROOF_OVERTAKEN.*000001\.json: .*run again"):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.unit
 PROJECT = Path(__file__).parents[3]
 # The modules that docs/tutorial/delivery.md and the commands `transactions` and `semantics` import.
 MODULES = (
-    "kafka.delivery",
+    "delivery",
     "kafka.open_transactions",
     "lab.delivery_modes.comparison",
     "contract.event_id",

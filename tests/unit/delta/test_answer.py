@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from ingest.delta.answer import Answer, plain, sql_type
 from ingest.runtime.errors import InvalidInput
-from ingest.sql.answer import Answer, plain, sql_type
 from ingest.sql.catalog import Catalog
 from ingest.sql.engine import without_spark
 from ingest.sql.formats import write_csv, write_json, write_lines, write_table
