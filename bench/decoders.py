@@ -85,7 +85,7 @@ def measure(session: SparkSession, servers: str, topic: str, ours: Contract, old
         READ: read,
         PLAIN: lambda: read().select(F.from_json(F.col("value").cast("string"), schema).alias("e")).select("e.*"),
         OLD: lambda: decoder.decode(read(), old.Source(*source)),
-        NEW: lambda: decode(read(), ours, BatchSource(*source)),
+        NEW: lambda: decode(read(), ours, BatchSource("id", 1, FIRST_BATCH, datetime.now(UTC))),
     }
     costs: dict[str, list[Cost]] = {name: [] for name in ways}
     for number in range(rounds + 1):

@@ -16,13 +16,13 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ingest.batch.batch_counts import BatchCounts, count_batch, kept, rank
+from ingest.batch.batch_counts import BatchCounts, count_batch, rank
 from ingest.batch.conflicts import mark_conflicts, with_bytes, without_rows
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
 from ingest.decode.decoder import BatchSource, decode
 from ingest.delta import writer as commits
-from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, BatchId, Counts
+from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, Counts
 from ingest.delta.commit import Commit
 from ingest.kafka.offsets import OffsetRange, Planned, planned
 from ingest.ledger.ledger_row import inserted_by_partition
@@ -31,6 +31,7 @@ from ingest.recovery.replay import replay
 from ingest.runtime import crash_points
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import Files
+from ingest.runtime.kept_frame import kept
 from ingest.runtime.places import Places
 
 # Each task writes a file: without this limit a small batch would write one per partition of the topic.
@@ -108,7 +109,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     table.batch_commit(number, plan.ranges)
 
     # 3 Decode once, and count with one ordinary aggregation so that retried tasks count once.
-    source = BatchSource(table.epoch.writer.topic.id, BatchId(table.epoch.writer.epoch, number), plan.planned_at)
+    source = BatchSource(table.epoch.writer.topic.id, table.epoch.writer.epoch, number, plan.planned_at)
     with ExitStack() as stack:
         events = stack.enter_context(kept(decode(records, table.contract, source)))
         clock.lap("decode")

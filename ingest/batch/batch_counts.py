@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -21,22 +17,6 @@ from ingest.contract.definition import Contract
 from ingest.decode.payload import payload_hash
 
 POSITION = ["_partition", "_offset"]
-
-
-@contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Compute the frame once, and keep its rows inside this context. This costs a fifth of caching.
-
-    An executor that is lost takes its rows with it: a later read of the frame then fails, and so does the batch.
-    """
-    held = frame.localCheckpoint(eager=True)
-    try:
-        yield held
-    finally:
-        # Otherwise the rows stay until Java collects their handle as garbage. This is internal API of Spark: another platform may lack it.
-        with suppress(Py4JError, TypeError, AttributeError):
-            plan: Any = held._jdf.queryExecution().analyzed()
-            plan.rdd().unpersist(False)
 
 
 def rank(events: DataFrame, contract: Contract) -> tuple[DataFrame, BatchCounts]:

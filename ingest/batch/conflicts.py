@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from ingest.contract.columns import PAYLOAD_HASH, event_id_columns
 from ingest.contract.definition import Contract
-from ingest.kafka.intervals import Intervals
+from ingest.delta.stored_rows import in_epochs
 from ingest.kafka.offsets import OffsetRange
 
 CONFLICT = "conflicting_duplicate"
@@ -55,15 +55,6 @@ def without_rows(ranked: DataFrame, target: str, ranges: Sequence[OffsetRange], 
     row = F.col("__row").isNotNull() & F.col("__reason").isNotNull()
     found = found.withColumn("__rank", F.when(row, F.lit(DUPLICATE)).otherwise(F.col("__rank")))
     return found.withColumn("__reason", F.when(~row, F.col("__reason"))).drop("__row")
-
-
-def in_epochs(epochs: Sequence[int]) -> Column:
-    """Rows of these epochs. There may be tens of thousands, so consecutive epochs are one condition."""
-    runs = Intervals.of_offsets(epochs)
-    found = F.lit(False)
-    for start, end in zip(runs.starts.tolist(), runs.ends.tolist(), strict=True):
-        found |= F.col("_epoch").between(start, end - 1)
-    return found
 
 
 def _with_row(

@@ -97,9 +97,9 @@ def check_all(
 ) -> int:
     """Check the tables in turn, print the results and return the exit code. One table's error does not stop the others."""
     from ingest.kafka.kafka_options import KafkaOptions
+    from ingest.kafka.query_failure import stopped
     from ingest.quality.validation import check as check_table
     from ingest.quality.watch import not_done
-    from ingest.run.table_query import stopped
     from ingest.runtime import spark
     from ingest.runtime.errors import IngestError, most_severe
 

@@ -131,7 +131,7 @@ def verify_tables(
             except Exception as error:
                 if any(spark.jvm_exit(started) is not None for started in sessions):
                     raise
-                from ingest.run.table_query import stopped
+                from ingest.kafka.query_failure import stopped
 
                 errors[contract.name] = environment_error(error) or stopped(contract, kafka, error)
     finally:

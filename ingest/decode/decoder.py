@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import cast
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -23,8 +24,8 @@ from ingest.contract.sql_type import to_arrow
 from ingest.decode import arrow_json, exact_json
 from ingest.decode.arrow_json import BatchDecoder, Plan
 from ingest.decode.payload import payload_hash
-from ingest.delta.batch_commit import BatchId
-from ingest.delta.table_definitions import HEADERS
+
+HEADERS = cast(T.ArrayType, {column.name: column.data_type for column in RAW_COLUMNS}["headers"])
 
 # Workers get these modules by value: an executor needs pyarrow, numpy and msgspec, and cannot have another version of this package.
 for _module in (arrow_json, exact_json):
@@ -33,10 +34,11 @@ for _module in (arrow_json, exact_json):
 
 @dataclass(frozen=True)
 class BatchSource:
-    """The origin of a batch: its topic id, its batch id, and its ingestion time."""
+    """The origin of a batch: its topic id, its epoch and number, and its ingestion time."""
 
     topic_id: str
-    id: BatchId
+    epoch: int
+    batch: int
     ingested_at: datetime
 
 
@@ -60,8 +62,8 @@ def decode(records: DataFrame, contract: Contract, source: BatchSource) -> DataF
         "*",
         F.lit(source.topic_id).alias("_topic_id"),
         F.timestamp_micros(F.lit(round(source.ingested_at.timestamp() * 1_000_000))).alias("_ingested_at"),
-        F.lit(source.id.epoch).alias("_epoch"),
-        F.lit(source.id.number).cast("bigint").alias("_batch"),
+        F.lit(source.epoch).alias("_epoch"),
+        F.lit(source.batch).cast("bigint").alias("_batch"),
     )
     if contract.event_id.kind in ("key", "header"):
         frame, more = _record_event_id(frame, contract)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, DataFusion, Engine, quoted, unreadable
-from ingest.kafka.intervals import Offsets
+from ingest.kafka.intervals import Intervals, Offsets
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 Key = tuple[int, int, int]
 """Epoch, batch and partition; -1 where a row has NULL."""
@@ -109,3 +112,14 @@ def positions(engine: Engine, table: At, columns: Columns, where: str, but_not_a
         for of, rows in frame.groupby("p"):
             found[int(of)] = [rows["o"].to_numpy().astype(np.int64)]
     return {partition: np.concatenate(parts) for partition, parts in found.items()}
+
+
+def in_epochs(epochs: Sequence[int]) -> Column:
+    """Rows of these epochs. There may be tens of thousands, so consecutive epochs are one condition."""
+    from pyspark.sql import functions as F
+
+    runs = Intervals.of_offsets(epochs)
+    found = F.lit(False)
+    for start, end in zip(runs.starts.tolist(), runs.ends.tolist(), strict=True):
+        found |= F.col("_epoch").between(start, end - 1)
+    return found

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pyspark.sql import types as T
 
 from ingest.contract.columns import event_id_columns, target_fields
-from ingest.contract.definition import Contract
+from ingest.contract.definition import RAW_COLUMNS, Contract
 from ingest.delta.contract_change import EVENT_ID_PROPERTY, event_id_text
 from ingest.runtime.places import Places
 
-HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
+_RAW = {column.name: column.data_type for column in RAW_COLUMNS}
 
 QUARANTINE_FIELDS = (
     T.StructField("topic", T.StringType(), False),
@@ -19,9 +19,9 @@ QUARANTINE_FIELDS = (
     T.StructField("partition", T.IntegerType(), False),
     T.StructField("offset", T.LongType(), False),
     T.StructField("kafka_timestamp", T.TimestampType()),
-    T.StructField("key", T.BinaryType()),
-    T.StructField("value", T.BinaryType()),
-    T.StructField("headers", HEADERS),
+    T.StructField("key", _RAW["key"]),
+    T.StructField("value", _RAW["value"]),
+    T.StructField("headers", _RAW["headers"]),
     T.StructField("reason_code", T.StringType(), False),
     T.StructField("reason_detail", T.StringType()),
     T.StructField("event_id", T.StringType()),

@@ -120,7 +120,7 @@ def _found(session: SparkSession, places: Places, erasure: Erasure, stack: ExitS
     """The positions (e, b, p, o, topic_id) of the rows and of the records, and the records' state, computed once."""
     from pyspark.sql import functions as F
 
-    from ingest.batch.batch_counts import kept
+    from ingest.runtime.kept_frame import kept
 
     files = files_of(places.lake, session)
     if not DeltaLog(files, places.target).exists():

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ingest.batch.batch_counts import BatchCounts, count_batch, kept, rank
+from ingest.batch.batch_counts import BatchCounts, count_batch, rank
 from ingest.batch.conflicts import CONFLICT, mark_conflicts
 from ingest.contract.columns import target_fields
 from ingest.contract.definition import Contract
@@ -31,6 +31,7 @@ from ingest.recovery.look_back import LookBack
 from ingest.recovery.replay import replay
 from ingest.repair.selection import Selection
 from ingest.runtime import crash_points
+from ingest.runtime.kept_frame import kept
 from ingest.runtime.places import Places
 
 BY = "ingest quarantine replay"
@@ -128,7 +129,7 @@ def _decoded(
     records = frame.where(F.col("topic_id") == topic_id)
     records = records.select("key", "value", "headers", "topic", "partition", "offset", F.col("kafka_timestamp").alias("timestamp"))
     with ExitStack() as stack:
-        events = stack.enter_context(kept(decode(records, contract, BatchSource(topic_id, id, datetime.now(UTC)))))
+        events = stack.enter_context(kept(decode(records, contract, BatchSource(topic_id, id.epoch, id.number, datetime.now(UTC)))))
         ranked, counts = rank(events, contract)
         if contract.conflicts == "table":
             ranked = stack.enter_context(kept(mark_conflicts(ranked, contract, places.target, counts.bounds, epochs)))

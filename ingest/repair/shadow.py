@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ingest.batch.batch_counts import count_batch, kept
-from ingest.batch.conflicts import in_epochs
+from ingest.batch.batch_counts import count_batch
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
 from ingest.delta import writer as commits
@@ -21,6 +20,7 @@ from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog, Logs
 from ingest.delta.delta_sql import asked
 from ingest.delta.log_errors import table_missing
+from ingest.delta.stored_rows import in_epochs
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.ledger.batch_history import batch_history
@@ -29,6 +29,7 @@ from ingest.recovery.look_back import LookBack
 from ingest.recovery.seek_offsets import Aim, Seeking
 from ingest.runtime.errors import Refused
 from ingest.runtime.files import files_of
+from ingest.runtime.kept_frame import kept
 from ingest.runtime.places import Places
 
 # A hyphen, which no pipeline's name contains.

@@ -17,11 +17,12 @@ from ingest.batch.batch import BatchReport
 from ingest.contract.definition import Contract
 from ingest.delta.delta_sql import Unreadable
 from ingest.kafka.kafka_options import KafkaOptions
+from ingest.kafka.query_failure import stopped
 from ingest.kafka.topic import Topic, describe, topic_state
 from ingest.recovery.idle import waiting
 from ingest.run import platform, table_lock
 from ingest.run.display import Display
-from ingest.run.table_query import TableQuery, Trigger, Upkeep, stopped
+from ingest.run.table_query import TableQuery, Trigger, Upkeep
 from ingest.runtime import spark
 from ingest.runtime.errors import IngestError, Refused, RunStopped
 from ingest.runtime.files import environment_error, is_local

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,15 +19,15 @@ from ingest.batch.batch import BatchReport, Table, process
 from ingest.contract.definition import Contract
 from ingest.decode.rule_check import check_rules
 from ingest.delta import writer as commits
-from ingest.kafka import kafka_errors
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.kafka.topic import Ends, Topic, describe, diagnose, still_the_same, topic_state
+from ingest.kafka.query_failure import stopped
+from ingest.kafka.topic import Ends, Topic, describe, still_the_same, topic_state
 from ingest.kafka.topic_state import TopicState
 from ingest.recovery.epoch import open_epoch
 from ingest.recovery.state_reader import EPOCH_FILE
 from ingest.run import table_lock
 from ingest.runtime import crash_points
-from ingest.runtime.errors import IngestError, RunStopped
+from ingest.runtime.errors import IngestError
 from ingest.runtime.files import files_of, is_local
 from ingest.runtime.places import Places
 from ingest.runtime.spark import jvm_pid
@@ -49,7 +48,6 @@ PASSING = ("QUERY_FAILED", "CHECKPOINT_GONE")
 REOPENED_MAX = 3
 
 # Java's messages. Some of them name the path.
-DISK_FULL = re.compile(r"(?:(?P<path>/[^\n()]+) \()?(?P<what>No space left on device|Disk quota exceeded)")
 
 
 @dataclass(frozen=True)
@@ -292,26 +290,3 @@ class TableQuery:
 
     def _checkpoint_gone(self) -> bool:
         return self._table is not None and self._table.files.read(f"{self._table.epoch.checkpoint}/{EPOCH_FILE}") is None
-
-
-def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> RunStopped:
-    """Turn an unexpected error that ended a table's query into RunStopped: a Kafka failure, DISK_FULL, or QUERY_FAILED for any other."""
-    said = kafka_errors.everything_said(error)
-    failure = kafka_errors.from_java(kafka, contract.source.topic, said)
-    if failure is not None:
-        return diagnose(kafka, contract.source.topic, failure).stopped(contract.name)
-    if (full := DISK_FULL.search(said)) is not None:
-        where = f" for {full['path']}" if full["path"] else ""
-        return RunStopped(
-            "DISK_FULL",
-            f"{contract.name}: {full['what'].lower()}{where}.",
-            expected="free space for the lake, the checkpoints and Spark's temporary files (`df` shows which disk is full).",
-            remedy="free space and run again: the interrupted batch is then completed, once; VACUUM removes what the failed write left.",
-        )
-    text = kafka.without_secrets(str(error)).strip().splitlines()
-    return RunStopped(
-        "QUERY_FAILED",
-        f"{contract.name}: {type(error).__name__}: {text[0][:500] if text else 'no message'}",
-        expected="a query that runs until it is stopped.",
-        remedy="read Spark's log, fix the cause and run again: the interrupted batch is then completed, once.",
-    )

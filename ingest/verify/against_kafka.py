@@ -15,7 +15,6 @@ import numpy as np
 
 from ingest.contract.columns import event_id_columns
 from ingest.contract.definition import Contract
-from ingest.delta.batch_commit import BatchId
 from ingest.delta.commit import Commit
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, Unreadable, unreadable
@@ -158,8 +157,7 @@ def _lost(
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    from ingest.decode.decoder import BatchSource, decode
-    from ingest.delta.table_definitions import HEADERS
+    from ingest.decode.decoder import HEADERS, BatchSource, decode
 
     schema = T.StructType().add("key", "binary").add("value", "binary").add("topic", "string").add("partition", "integer")
     schema = schema.add("offset", "long").add("timestamp", "timestamp").add("headers", HEADERS)
@@ -187,7 +185,7 @@ def _lost(
             )
             for r in found
         ]
-        events = decode(spark.createDataFrame(records, schema), contract, BatchSource(topic.id, BatchId(0, 0), datetime.now(UTC)))
+        events = decode(spark.createDataFrame(records, schema), contract, BatchSource(topic.id, 0, 0, datetime.now(UTC)))
         nowhere = events.join(known(), list(ids), "leftanti").persist()
         try:
             lost = {row["_offset"]: row["__reason"] for row in nowhere.select("_offset", "__reason").collect()}

@@ -13,12 +13,11 @@ from pyspark.sql import types as T
 
 from ingest.contract.definition import Contract
 from ingest.decode.decoder import BatchSource, decode
-from ingest.delta.batch_commit import BatchId
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
 SCHEMA += "headers array<struct<key:string,value:binary>>"
 KAFKA_TIME = datetime(2025, 1, 2, 3, 4, 5, 678000, UTC)
-SOURCE = BatchSource("topic-id", BatchId(3, 2), datetime(2025, 1, 2, 3, 5, 0, 123456, UTC))
+SOURCE = BatchSource("topic-id", 3, 2, datetime(2025, 1, 2, 3, 5, 0, 123456, UTC))
 Headers = Sequence[tuple[str, bytes | None]]
 
 

@@ -122,6 +122,7 @@ def _rows(held: TableRows) -> dict[str, Any]:
 
 
 def utc(moment: datetime) -> str:
+    """A moment of UTC as proofs write it: ISO 8601, whole seconds."""
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

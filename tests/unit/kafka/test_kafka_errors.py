@@ -17,7 +17,7 @@ from kafka.errors import (
 from ingest.contract.definition import load_contracts
 from ingest.kafka.kafka_errors import everything_said, from_java, from_python
 from ingest.kafka.kafka_options import KafkaOptions
-from ingest.run.table_query import stopped
+from ingest.kafka.query_failure import stopped
 from ingest.runtime.errors import InvalidEnvironment, RunStopped
 
 pytestmark = pytest.mark.unit
