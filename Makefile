@@ -73,7 +73,7 @@ bench: setup  ## how fast is it, beside Delta's own sink and a MERGE by hand (ab
 
 lock:  ## pin the newest fitting packages with their sums in requirements.lock
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra local --extra database --extra lineage --extra dev --upgrade \
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra lab --extra lineage --extra dev --upgrade \
 		--custom-compile-command "make lock" pyproject.toml -o requirements.lock
 
 lock-jars: setup  ## download the jars named in ingest/runtime/jars.lock and pin their sums

@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from ingest.cli import VERBS
 from ingest.cli.progress import unread
+from ingest.runtime import extras
 from ingest.runtime.errors import Bug, IngestError, InvalidEnvironment, InvalidInput
 
 if TYPE_CHECKING:
@@ -32,16 +33,6 @@ JSON = "--json"
 UNREAD = 141
 # Typer raises this class for a wrong option, argument or verb, but exports only its subclass BadParameter.
 USAGE_ERROR: Any = typer.BadParameter.__base__
-
-# The extra `local` installs these packages. A platform with its own Spark provides them.
-SPARK_PACKAGES = ("pyspark", "delta", "py4j")
-# The extra `database` installs these.
-DATABASE_PACKAGES = ("sqlalchemy", "psycopg", "alembic", "tenacity", "urllib3")
-
-# The extra `local` installs these too.
-CHART_PACKAGES = ("altair", "vl_convert")
-# The extra `lineage` installs these.
-LINEAGE_PACKAGES = ("openlineage", "requests", "attr")
 
 # Help fits a terminal of 100 columns.
 WIDTH = 100
@@ -145,14 +136,8 @@ def main() -> None:
             found = error.format_message() or "no verb."
             _end(words, InvalidInput("USAGE", found, expected="the options that --help shows.", remedy="correct the command."))
         package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-        if package in SPARK_PACKAGES:
-            _end(words, _spark_missing(package))
-        if package in CHART_PACKAGES:
-            _end(words, charts_missing(package))
-        if package in DATABASE_PACKAGES:
-            _end(words, _database_missing(package))
-        if package in LINEAGE_PACKAGES:
-            _end(words, _lineage_missing(package))
+        if (absent := extras.missing(package, next(iter(words), None))) is not None:
+            _end(words, absent)
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             sys.exit(UNREAD)
         if (failed := _statement_failed(error)) is not None:
@@ -196,51 +181,10 @@ def _end(words: list[str], error: IngestError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-def _spark_missing(package: str) -> InvalidEnvironment:
-    return InvalidEnvironment(
-        "SPARK_MISSING",
-        f"the Python package {package} is not installed.",
-        expected="pyspark and delta-spark, from the platform (Databricks) or installed beside this command.",
-        remedy="pip install 'oncelake[local]', or run make setup in a checkout.",
-    )
-
-
-def charts_missing(package: str) -> InvalidEnvironment:
-    """The error of a verb that draws, on a machine without the packages for it."""
-    return InvalidEnvironment(
-        "CHARTS_MISSING",
-        f"the Python package {package} is not installed.",
-        expected="altair and vl-convert-python, which draw the charts.",
-        remedy="pip install 'oncelake[local]', or run make setup in a checkout.",
-    )
-
-
 def _statement_failed(error: Exception) -> InvalidEnvironment | None:
-    """The error of a failed SQL statement; None for any other. SQLAlchemy is not imported for it: many installations lack it."""
-    exceptions = sys.modules.get("sqlalchemy.exc")
-    if exceptions is None or not isinstance(error, exceptions.DBAPIError):
-        return None
-    from ingest.delivery.database.database_errors import statement_failed
-
-    return statement_failed(error)
-
-
-def _database_missing(package: str) -> InvalidEnvironment:
-    return InvalidEnvironment(
-        "DATABASE_PACKAGES",
-        f"the Python package {package} is not installed.",
-        expected="SQLAlchemy, psycopg, Alembic and tenacity, which outbox, sink and effects need.",
-        remedy="pip install 'oncelake[database]'.",
-    )
-
-
-def _lineage_missing(package: str) -> InvalidEnvironment:
-    return InvalidEnvironment(
-        "LINEAGE_PACKAGES",
-        f"the Python package {package} is not installed.",
-        expected="openlineage-python, which makes and sends the events.",
-        remedy="pip install 'oncelake[lineage]'.",
-    )
+    """The error of a failed SQL statement; None for any other. Only a verb of `delivery` has loaded the module that knows."""
+    known: Any = sys.modules.get("ingest.delivery.database.database_errors")
+    return known.statement_failed(error) if known is not None and isinstance(error, known.DBAPIError) else None
 
 
 def _verb(words: list[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ingest.cli import options as o
-from ingest.cli.app import app, charts_missing, print_json
+from ingest.cli.app import app, print_json
 
 Seed = Annotated[int, typer.Option("--seed", help="Chooses where faults are injected, the same for all modes.")]
 Records = Annotated[int | None, typer.Option("--records", min=1, help="Records per fault trial (default: 2,000; with --quick 300).")]
@@ -71,4 +71,4 @@ def semantics(
 
 def _refuse_without_charts() -> None:
     if find_spec("vl_convert") is None:
-        raise charts_missing("vl-convert-python")
+        raise ModuleNotFoundError("charts", name="vl_convert")

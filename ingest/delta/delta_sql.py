@@ -167,8 +167,6 @@ def unreadable() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        from py4j.protocol import Py4JNetworkError
-
-        if isinstance(error, Py4JNetworkError | ConnectionError):
+        if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":  # by name: py4j may not be installed
             raise
         raise Unreadable(str(error).strip().split("\n")[0]) from error

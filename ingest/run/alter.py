@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ingest.contract.definition import Contract
-from ingest.decode.rule_check import check_rules
-from ingest.delta import contract_change, writer
+from ingest.delta import contract_change
 from ingest.delta.batch_commit import app_id
 from ingest.delta.contract_change import Change
 from ingest.delta.delta_log import DeltaLog
@@ -16,6 +15,9 @@ from ingest.recovery.state_reader import read_target
 from ingest.run import table_lock
 from ingest.runtime.files import Files, files_of
 from ingest.runtime.places import Places
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def differences(session: SparkSession | None, contract: Contract, places: Places) -> list[Change]:
@@ -52,6 +54,9 @@ def alter(session: SparkSession, contract: Contract, places: Places) -> list[Cha
 
     Raises Refused TABLE_FOREIGN, LOCKED, CONTRACT_CHANGED, InvalidInput RULE_INVALID.
     """
+    from ingest.decode.rule_check import check_rules
+    from ingest.delta import writer
+
     refuse_foreign(files_of(places.lake, session), places)
     check_rules(session, contract)
     with table_lock.holding(session, places):

@@ -17,14 +17,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from ingest.run.lock_file import is_free, token_of, who
 from ingest.runtime.errors import InvalidInput, Refused, RunStopped
 from ingest.runtime.files import is_local, local_path
 from ingest.runtime.places import Places
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A JVM whose Python process was killed notices at once, but first finishes the write in progress.
 WAIT_S = 60.0

@@ -174,7 +174,7 @@ def test_a_picture_is_refused_before_the_run_if_the_drawing_library_is_missing(t
     code = "import sys; sys.modules['vl_convert'] = None; from ingest.cli.app import main; main()"
     words = [sys.executable, "-c", code, "semantics", "--png", str(tmp_path / "charts.png")]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert ended.returncode == 4 and "CHARTS_MISSING" in ended.stderr and "oncelake[local]" in ended.stderr
+    assert ended.returncode == 4 and "EXTRA_MISSING" in ended.stderr and "extra `lab`" in ended.stderr
 
 
 def test_percentiles_are_values_that_were_measured() -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
+from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from packaging.requirements import Requirement
 
 from ingest.runtime import databricks, spark
 from tests import bundle
+from tests.requirements import canonical, extra, project, required
 
 pytestmark = pytest.mark.unit
 
@@ -25,7 +25,7 @@ JOBS = ("check", "ingest", "maintain", "verify")
 SERVERLESS = {"verify"}
 # Packages that the platform provides and that pip must not replace.
 PLATFORMS = {"pyspark", "delta-spark", "py4j"}
-# What draws charts. `ingest report` and `ingest ui` name it where it is missing (CHARTS_MISSING); a cluster needs neither.
+# What draws charts. `ingest report` and `ingest ui` name it where it is missing (EXTRA_MISSING); a cluster needs neither.
 CHARTS = {"vl-convert-python"}
 
 
@@ -193,33 +193,12 @@ def test_a_serverless_job_names_the_volume_as_files_and_no_option_that_needs_spa
         assert "--spark" not in call.options
 
 
-def test_the_synced_folders_exist_and_the_jobs_use_them_as_their_project() -> None:
+def test_the_synced_folders_exist_and_the_jobs_use_them_as_theirproject() -> None:
     paths = bundle.load()["sync"]["paths"]
     assert paths == ["tables", "expectations"]
     assert all((bundle.ROOT / path).is_dir() for path in paths)
     for call in bundle.calls():
         assert bundle.PLATFORM["workspace.file_path"] in call.values
-
-
-def required() -> set[str]:
-    """All packages that pip installs with the wheel, including transitive requirements."""
-    seen: set[str] = set()
-    waiting = [Requirement(text) for text in _project()["dependencies"]]
-    while waiting:
-        one = waiting.pop()
-        name = canonical(one.name)
-        if name in seen or (one.marker is not None and not any(one.marker.evaluate({"extra": extra}) for extra in (one.extras or {""}))):
-            continue
-        seen.add(name)
-        try:
-            waiting += [Requirement(text) for text in requires(name) or []]
-        except PackageNotFoundError:
-            assert one.marker is not None, f"{name} is not installed, so its requirements are unknown"
-    return seen
-
-
-def canonical(name: str) -> str:
-    return name.lower().replace("_", "-")
 
 
 def test_the_wheel_does_not_require_spark_even_transitively() -> None:
@@ -231,21 +210,17 @@ def test_the_wheel_requires_every_imported_package_except_the_platforms() -> Non
     """The test environment has more packages, so a missing requirement would fail on a cluster first."""
     imported = imported_packages(*(bundle.ROOT / "ingest").rglob("*.py"))
     assert {"pyspark", "great-expectations"} <= imported
-    assert imported - PLATFORMS - CHARTS - extra("database") - extra("lineage") <= required()
+    assert imported - PLATFORMS - CHARTS - extra("delivery") - extra("lineage") <= required()
 
 
-def test_the_pipeline_needs_no_package_of_the_extra_database() -> None:
+def test_the_pipeline_needs_no_package_of_the_extra_delivery() -> None:
     """A cluster installs the wheel without extras."""
     room = bundle.ROOT / "ingest"
     verbs = {room / f"cli/{name}.py" for name in ("migrate", "outbox", "sink", "effects", "trace")}
-    needs_it = {file for name in ("database", "outbox", "sink", "effects", "trace", "lab") for file in (room / name).rglob("*.py")} | verbs
-    only_there = extra("database") - required()
+    needs_it = {file for name in ("delivery", "lab") for file in (room / name).rglob("*.py")} | verbs
+    only_there = extra("delivery") - required()
     assert "sqlalchemy" in only_there and only_there & imported_packages(*needs_it)
     assert not only_there & imported_packages(*(file for file in room.rglob("*.py") if file not in needs_it))
-
-
-def extra(name: str) -> set[str]:
-    return {canonical(Requirement(text).name) for text in _project()["optional-dependencies"][name]}
 
 
 def imported_packages(*files: Path) -> set[str]:
@@ -263,23 +238,17 @@ def imported_packages(*files: Path) -> set[str]:
 def test_the_extra_local_and_the_platform_probe_use_the_same_pyspark() -> None:
     from ingest.run import platform
 
-    local = dict(text.split("==") for text in _project()["optional-dependencies"]["local"])
+    local = dict(text.split("==") for text in project()["optional-dependencies"]["local"])
     assert version("pyspark") in platform.TESTED.values() and local["pyspark"] in platform.TESTED.values()
     assert f"Spark {local['pyspark']}, Delta {local['delta-spark']}" in platform.known()
 
 
 def test_the_lock_file_contains_the_extra_local_and_no_url() -> None:
     lock = (bundle.ROOT / "requirements.lock").read_text(encoding="utf-8")
-    for text in _project()["optional-dependencies"]["local"]:
+    for text in project()["optional-dependencies"]["local"]:
         assert f"\n{text} " in lock
     assert "://" not in lock
-    assert "--extra local --extra database --extra lineage --extra dev" in (bundle.ROOT / "Makefile").read_text(encoding="utf-8")
-
-
-def _project() -> dict[str, Any]:
-    import tomllib
-
-    return dict(tomllib.loads(Path(bundle.ROOT, "pyproject.toml").read_text(encoding="utf-8"))["project"])
+    assert "--extra lab --extra lineage --extra dev" in (bundle.ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_the_platform_is_recognized_by_its_variable() -> None:

@@ -10,18 +10,21 @@ from pathlib import Path
 import pytest
 
 import ingest
+from ingest.runtime.extras import LAB_VERBS
 
 pytestmark = pytest.mark.unit
 
 PACKAGE = Path(ingest.__file__).parent
 # From the lowest to the highest: a subpackage imports only those before it.
 LAYERS = (
-    *("runtime", "contract", "kafka", "database", "outbox", "sink", "effects"),
-    *("delta", "decode", "ledger", "verify", "recovery", "batch", "run", "repair", "quality", "scaffold"),
-    *("proof", "sql", "trace", "audit", "compare", "observe", "cli"),
+    *("runtime", "contract", "kafka", "decode", "delta", "ledger", "verify", "recovery", "batch", "run", "repair"),
+    *("quality", "scaffold", "sql", "observe", "delivery", "lab", "cli"),
 )
-# The commands that start the lab. Production loads nothing from it.
-LAB_COMMANDS = {"broker", "chaos", "demo", "postgres", "semantics"}
+# Products of their own, with extras of their own (pyproject.toml): only these commands import them. The engine works without.
+VERBS = {
+    "delivery": {"effects", "migrate", "outbox", "sink", "trace"},
+    "lab": set(LAB_VERBS),
+}
 
 
 def imports(file: Path) -> Iterator[str]:
@@ -39,15 +42,26 @@ def files(layer: str) -> list[Path]:
 
 def test_the_package_contains_nothing_but_its_layers() -> None:
     assert {path.name for path in PACKAGE.glob("*.*")} == {"__init__.py", "__main__.py", "py.typed"}
-    assert {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"} == {*LAYERS, "lab"}
+    assert {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"} == {*LAYERS}
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_imports_only_layers_below_it(layer: str) -> None:
     below = {*LAYERS[: LAYERS.index(layer) + 1], "__version__"}
     for file in files(layer):
-        allowed = below | {"lab"} if layer == "cli" and file.stem in LAB_COMMANDS else below
-        assert {name.split(".")[1] for name in imports(file)} <= allowed, file
+        assert {name.split(".")[1] for name in imports(file)} <= below, file
+
+
+@pytest.mark.parametrize("room", VERBS)
+def test_a_room_with_an_extra_of_its_own_is_imported_by_its_verbs_alone(room: str) -> None:
+    found = {
+        (layer, file.stem)
+        for layer in LAYERS
+        if layer not in (room, "lab")  # the lab has demos and faults of delivery
+        for file in files(layer)
+        if room in {name.split(".")[1] for name in imports(file)}
+    }
+    assert found == {("cli", verb) for verb in VERBS[room]}
 
 
 def test_every_subpackage_has_a_docstring() -> None:
@@ -73,6 +87,6 @@ def test_only_one_module_writes_delta() -> None:
     """A write outside delta/writer.py would have no fence and no batch commit (I8)."""
     writes = [".saveAsTable(", ".execute()", 'mode("append")', "write_deltalake(", "DeltaTable.create"]
     writes += [".executeCompaction(", ".vacuum(hours", ".merge("]
-    product = [file for layer in LAYERS for file in files(layer)]
+    product = [file for layer in LAYERS if layer != "lab" for file in files(layer)]
     found = {file.relative_to(PACKAGE).as_posix() for file in product if any(word in file.read_text(encoding="utf-8") for word in writes)}
     assert found == {"delta/writer.py"}

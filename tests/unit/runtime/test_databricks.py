@@ -97,6 +97,6 @@ def test_without_pyspark_a_run_says_what_to_install(tmp_path: Path) -> None:
     here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     ended = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=here, check=False)
     assert ended.returncode == 4
-    assert "SPARK_MISSING" in ended.stderr
-    assert "oncelake[local]" in ended.stderr
+    assert "EXTRA_MISSING" in ended.stderr
+    assert "extra `local`" in ended.stderr
     assert "Traceback" not in ended.stderr

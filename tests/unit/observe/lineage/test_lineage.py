@@ -363,4 +363,4 @@ def test_an_error_names_its_remedy(full: Lake, words: list[str], code: str, exit
 
 def test_without_the_extra_the_command_says_what_to_install(full: Lake) -> None:
     done = command(full, "--out", "x", code="import sys; sys.modules['openlineage'] = None")
-    assert done.returncode == 4 and "LINEAGE_PACKAGES" in done.stderr and "oncelake[lineage]" in done.stderr
+    assert done.returncode == 4 and "EXTRA_MISSING" in done.stderr and "extra `lineage`" in done.stderr

@@ -146,5 +146,5 @@ def test_without_the_packages_that_draw_the_command_names_them_before_it_works(t
     places = ["--project", str(tmp_path), "--lake", str(tmp_path / "lake"), "--checkpoints", str(tmp_path / "checkpoints")]
     call = [sys.executable, "-c", code, "report", "--out", str(tmp_path / "report.html"), *places]
     done = subprocess.run(call, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 4 and "CHARTS_MISSING" in done.stderr and "oncelake[local]" in done.stderr
+    assert done.returncode == 4 and "EXTRA_MISSING" in done.stderr and "extra `local`" in done.stderr
     assert not (tmp_path / "report.html").exists()
