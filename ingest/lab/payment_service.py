@@ -100,10 +100,6 @@ class PaymentService:
         with self._lock:
             return [each for each in self._results if each["status"] == "charged"]
 
-    def per_key(self) -> Counter[str]:
-        """Charges by key."""
-        return Counter(each["key"] for each in self.charges)
-
     def requested(self, method: str, names: tuple[str, ...]) -> str | None:
         """Count a request; return the fault among these that it suffers from, if there is one."""
         with self._lock:
