@@ -78,14 +78,15 @@ def measure(session: SparkSession, servers: str, topic: str, ours: Contract, old
         source = session.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
         return source.option("includeHeaders", "true").load()
 
-    source = "id", BatchId(1, FIRST_BATCH), datetime.now(UTC)
+    now = datetime.now(UTC)
+    old_source = old.Source("id", BatchId(1, FIRST_BATCH), now)
     decoder = old.Decoder(ours)
     schema = T.StructType([T.StructField(column.name, column.data_type) for column in ours.columns])
     ways: dict[str, Callable[[], DataFrame]] = {
         READ: read,
         PLAIN: lambda: read().select(F.from_json(F.col("value").cast("string"), schema).alias("e")).select("e.*"),
-        OLD: lambda: decoder.decode(read(), old.Source(*source)),
-        NEW: lambda: decode(read(), ours, BatchSource("id", 1, FIRST_BATCH, datetime.now(UTC))),
+        OLD: lambda: decoder.decode(read(), old_source),
+        NEW: lambda: decode(read(), ours, BatchSource("id", 1, FIRST_BATCH, now)),
     }
     costs: dict[str, list[Cost]] = {name: [] for name in ways}
     for number in range(rounds + 1):

@@ -136,7 +136,7 @@ def main() -> None:
             found = error.format_message() or "no verb."
             _end(words, InvalidInput("USAGE", found, expected="the options that --help shows.", remedy="correct the command."))
         package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-        if (absent := extras.missing(package, next(iter(words), None))) is not None:
+        if (absent := extras.missing(package, lab=words[:1] != [] and words[0] in VERBS["Lab"])) is not None:
             _end(words, absent)
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             sys.exit(UNREAD)

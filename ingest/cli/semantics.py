@@ -71,4 +71,4 @@ def semantics(
 
 def _refuse_without_charts() -> None:
     if find_spec("vl_convert") is None:
-        raise ModuleNotFoundError("charts", name="vl_convert")
+        raise ModuleNotFoundError("the charts are drawn by vl_convert", name="vl_convert")

@@ -27,6 +27,8 @@ OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 ANSWER_WITHIN_S: Final = 15.0
 _OFFSETS_WITHIN_S: Final = 5.0
+# A producer that only takes over a transactional id, within the limits of brokers that allow short transactions alone.
+_SUCCESSOR: Final = {"acks": "all", "enable_idempotence": True, "transaction_timeout_ms": 10_000, "max_block_ms": 30_000}
 _ENDED_WITHIN_S: Final = 30.0
 # Counting needs only the batch headers, but fetches whole batches: about 20 MB, in at most a second.
 COUNTED_MAX: Final = 100_000
@@ -131,7 +133,7 @@ def abort(kafka: KafkaOptions, transactional_id: str) -> None:
         found = f"{transactional_id} is in state {row.state}."
         raise InvalidInput("NO_OPEN_TRANSACTION", found, expected="a transaction that is open.", remedy="nothing needs to be done.")
     if row.state == "Ongoing":
-        end(producer(kafka, {"transactional_id": transactional_id, "enable_idempotence": True, "acks": "all"}))
+        end(producer(kafka, {**_SUCCESSOR, "transactional_id": transactional_id}))
     deadline = time.monotonic() + _ENDED_WITHIN_S
     while any(each.transactional_id == transactional_id and each.is_open for each in listed(kafka)):
         if time.monotonic() > deadline:

@@ -10,11 +10,14 @@ from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import diagnose
 from ingest.runtime.errors import RunStopped
 
+# Java's messages. Some of them name the path.
 DISK_FULL = re.compile(r"(?:(?P<path>/[^\n()]+) \()?(?P<what>No space left on device|Disk quota exceeded)")
 
 
 def stopped(contract: Contract, kafka: KafkaOptions, error: BaseException) -> RunStopped:
     """Turn an unexpected error that ended a table's query into RunStopped: a Kafka failure, DISK_FULL, or QUERY_FAILED for any other."""
+    if isinstance(error, ModuleNotFoundError):
+        raise error  # it concerns all tables: the command names the missing extra
     said = kafka_errors.everything_said(error)
     failure = kafka_errors.from_java(kafka, contract.source.topic, said)
     if failure is not None:

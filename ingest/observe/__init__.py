@@ -1,1 +1,1 @@
-"""What a table looks like from outside: status, report, metrics, lineage. It reads tables and files, writes none, and decides no start."""
+"""What a table looks like from outside: status, report, metrics, lineage. It writes no table and decides no start."""

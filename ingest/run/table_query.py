@@ -47,8 +47,6 @@ LARGE = {"kafka.max.poll.records": "5000", "kafka.max.partition.fetch.bytes": st
 PASSING = ("QUERY_FAILED", "CHECKPOINT_GONE")
 REOPENED_MAX = 3
 
-# Java's messages. Some of them name the path.
-
 
 @dataclass(frozen=True)
 class Trigger:

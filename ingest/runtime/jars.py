@@ -242,7 +242,9 @@ def exclusively(file: Path) -> Iterator[None]:
 
 def _ivy_jar() -> Path:
     spec = find_spec("pyspark")  # located, not imported: importing pyspark takes a second
-    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("Ivy comes with pyspark", name="pyspark")
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
     if not found:
         raise Bug("IVY_MISSING", "pyspark is not installed with its jars folder.", expected="pyspark as pinned in requirements.lock.")
     return found[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -140,19 +141,27 @@ def test_the_core_alone_plans_and_verifies_a_table(core: Path, tmp_path: Path) -
     [
         (("run", "--once"), "local"),
         (("report",), "local"),
+        (("verify", "--spark"), "local"),
+        (("broker", "start"), "lab"),
         (("outbox", "status"), "delivery"),
         (("lineage", "--out", "events"), "lineage"),
         (("postgres", "start", "--data", "pg"), "lab"),
     ],
 )
-def test_a_verb_whose_extra_is_missing_names_it_and_the_wheel_to_install(
-    words: tuple[str, ...], extra: str, core: Path, wheel: Path, tmp_path: Path
+def test_a_verb_whose_extra_is_missing_names_it_and_the_command_that_adds_it(
+    words: tuple[str, ...], extra: str, core: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/orders.yml").write_text(CONTRACT.to_json(), encoding="utf-8")
-    ended = subprocess.run([core.parent / "ingest", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    empty = {**os.environ, "INGEST_CACHE": str(tmp_path / "cache")}
+    ended = subprocess.run([core.parent / "ingest", *words], cwd=tmp_path, env=empty, capture_output=True, text=True, check=False)
     assert ended.returncode == 4 and f"the extra `{extra}`" in ended.stderr and "Traceback" not in ended.stderr
-    assert f"python -m pip install 'oncelake[{extra}] @ {wheel.as_uri()}'" in ended.stderr
+    assert f"{core} -m pip install 'oncelake[{extra}]=={ingest.__version__}'" in ended.stderr
+
+
+def test_pip_takes_the_installed_package_for_its_extra(core: Path, tmp_path: Path) -> None:
+    asked = [sys.executable, "-m", "pip", "--python", str(core), "install", "--dry-run", "--no-index", "--no-deps"]
+    assert "already satisfied" in _run(*asked, f"oncelake[lab]=={ingest.__version__}", cwd=tmp_path)
 
 
 def _help(python: Path, *words: str) -> str:

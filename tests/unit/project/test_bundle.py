@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ingest.cli import VERBS
 from ingest.runtime import databricks, spark
 from tests import bundle
 from tests.requirements import canonical, extra, project, required
@@ -193,7 +194,7 @@ def test_a_serverless_job_names_the_volume_as_files_and_no_option_that_needs_spa
         assert "--spark" not in call.options
 
 
-def test_the_synced_folders_exist_and_the_jobs_use_them_as_theirproject() -> None:
+def test_the_synced_folders_exist_and_the_jobs_use_them_as_their_project() -> None:
     paths = bundle.load()["sync"]["paths"]
     assert paths == ["tables", "expectations"]
     assert all((bundle.ROOT / path).is_dir() for path in paths)
@@ -214,10 +215,11 @@ def test_the_wheel_requires_every_imported_package_except_the_platforms() -> Non
 
 
 def test_the_pipeline_needs_no_package_of_the_extra_delivery() -> None:
-    """A cluster installs the wheel without extras."""
+    """A cluster installs the wheel without extras. Inside Kafka, delivery needs none of them either."""
     room = bundle.ROOT / "ingest"
-    verbs = {room / f"cli/{name}.py" for name in ("migrate", "outbox", "sink", "effects", "trace")}
-    needs_it = {file for name in ("delivery", "lab") for file in (room / name).rglob("*.py")} | verbs
+    needs_it = {room / f"cli/{name}.py" for name in VERBS["Beyond Kafka"].values()}
+    for folder in ("delivery/database", "delivery/outbox", "delivery/sink", "delivery/effects", "delivery/trace", "lab"):
+        needs_it |= {*(room / folder).rglob("*.py")}
     only_there = extra("delivery") - required()
     assert "sqlalchemy" in only_there and only_there & imported_packages(*needs_it)
     assert not only_there & imported_packages(*(file for file in room.rglob("*.py") if file not in needs_it))
@@ -243,9 +245,11 @@ def test_the_extra_local_and_the_platform_probe_use_the_same_pyspark() -> None:
     assert f"Spark {local['pyspark']}, Delta {local['delta-spark']}" in platform.known()
 
 
-def test_the_lock_file_contains_the_extra_local_and_no_url() -> None:
+def test_the_lock_file_contains_the_extras_and_no_url() -> None:
     lock = (bundle.ROOT / "requirements.lock").read_text(encoding="utf-8")
-    for text in project()["optional-dependencies"]["local"]:
+    pinned = [text for name in ("local", "lab") for text in project()["optional-dependencies"][name] if "==" in text]
+    assert len(pinned) >= 5
+    for text in pinned:
         assert f"\n{text} " in lock
     assert "://" not in lock
     assert "--extra lab --extra lineage --extra dev" in (bundle.ROOT / "Makefile").read_text(encoding="utf-8")

@@ -10,21 +10,18 @@ from pathlib import Path
 import pytest
 
 import ingest
-from ingest.runtime.extras import LAB_VERBS
+from ingest.cli import VERBS
 
 pytestmark = pytest.mark.unit
 
 PACKAGE = Path(ingest.__file__).parent
 # From the lowest to the highest: a subpackage imports only those before it.
 LAYERS = (
-    *("runtime", "contract", "kafka", "decode", "delta", "ledger", "verify", "recovery", "batch", "run", "repair"),
-    *("quality", "scaffold", "sql", "observe", "delivery", "lab", "cli"),
+    *("runtime", "contract", "kafka", "decode", "delta", "delivery", "ledger", "verify", "recovery", "batch", "run", "repair"),
+    *("quality", "scaffold", "sql", "observe", "lab", "cli"),
 )
 # Products of their own, with extras of their own (pyproject.toml): only these commands import them. The engine works without.
-VERBS = {
-    "delivery": {"effects", "migrate", "outbox", "sink", "trace"},
-    "lab": set(LAB_VERBS),
-}
+ALONE = {"delivery": {*VERBS["Beyond Kafka"].values()}, "lab": {*VERBS["Lab"].values()}}
 
 
 def imports(file: Path) -> Iterator[str]:
@@ -52,7 +49,7 @@ def test_a_layer_imports_only_layers_below_it(layer: str) -> None:
         assert {name.split(".")[1] for name in imports(file)} <= below, file
 
 
-@pytest.mark.parametrize("room", VERBS)
+@pytest.mark.parametrize("room", ALONE)
 def test_a_room_with_an_extra_of_its_own_is_imported_by_its_verbs_alone(room: str) -> None:
     found = {
         (layer, file.stem)
@@ -61,7 +58,12 @@ def test_a_room_with_an_extra_of_its_own_is_imported_by_its_verbs_alone(room: st
         for file in files(layer)
         if room in {name.split(".")[1] for name in imports(file)}
     }
-    assert found == {("cli", verb) for verb in VERBS[room]}
+    assert found == {("cli", verb) for verb in ALONE[room]}
+
+
+def test_the_page_for_contributors_shows_the_same_order() -> None:
+    page = " ".join((PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8").split())
+    assert f"From lowest to highest: {', '.join(LAYERS)}." in page
 
 
 def test_every_subpackage_has_a_docstring() -> None:
