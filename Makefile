@@ -75,6 +75,9 @@ lock:  ## pin the newest fitting packages with their sums in requirements.lock
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra lab --extra lineage --extra dev --upgrade \
 		--custom-compile-command "make lock" pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --constraint requirements.lock \
+		--custom-compile-command "make lock" pyproject.toml -o resources/requirements.txt
+	@cp resources/requirements.txt ingest/scaffold/templates/requirements.txt.j2
 
 lock-jars: setup  ## download the jars named in ingest/runtime/jars.lock and pin their sums
 	@PYTHONPATH=. $(BIN)/python scripts/lock_jars.py

@@ -35,7 +35,7 @@ def required() -> set[str]:
 
 
 def canonical(name: str) -> str:
-    return name.lower().replace("_", "-")
+    return name.lower().replace("_", "-").replace(".", "-")
 
 
 def extra(name: str) -> set[str]:

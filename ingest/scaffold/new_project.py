@@ -23,6 +23,7 @@ FILES = {
     ".gitignore": "gitignore",
     "checkpoints/README.md": "checkpoints.md",
     ".github/workflows/contracts.yml": "contracts_workflow.yml",
+    "resources/requirements.txt": "requirements.txt",
     **{f"resources/{job}.yml": f"{job}.yml" for job in ("check", "ingest", "maintain", "verify")},
 }
 BUILD = "make wheel"

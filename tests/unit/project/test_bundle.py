@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.unit
 
 TARGETS = ("dev", "prod")
 JOBS = ("check", "ingest", "maintain", "verify")
+PINNED = f"{bundle.PLATFORM['workspace.file_path']}/resources/requirements.txt"
 # They read the volume as files, so they need no JVM and run on serverless compute.
 SERVERLESS = {"verify"}
 # Packages that the platform provides and that pip must not replace.
@@ -107,7 +109,7 @@ def test_a_reference_to_an_unknown_variable_is_an_error() -> None:
 
 def test_every_variable_is_used_and_the_required_ones_exist() -> None:
     loaded = bundle.load()
-    text = yaml.safe_dump({**loaded, "targets": [target.get("workspace") for target in loaded["targets"].values()]})
+    text = yaml.safe_dump({**loaded, "targets": [(target.get("workspace"), target.get("run_as")) for target in loaded["targets"].values()]})
     assert loaded["variables"].keys() >= {"catalog", "schema", "brokers", "secret_scope", "notify", "deployer"}
     assert all(f"${{var.{name}}}" in text for name in loaded["variables"])
 
@@ -128,6 +130,7 @@ def test_prod_has_one_folder_where_only_its_deployer_may_write_and_dev_needs_no_
     root = bundle.resolve(loaded["targets"]["prod"]["workspace"]["root_path"], given)
     assert root == "/Workspace/Users/deployer@example.org/.bundle/oncelake/prod"
     assert "default" not in loaded["variables"]["deployer"]
+    assert loaded["targets"]["prod"]["run_as"] == {"service_principal_name": "${var.run_as}"}
     assert bundle.resolve(loaded["targets"]["dev"]["variables"]["deployer"], bundle.PLATFORM) == "jane.doe@example.org"
 
 
@@ -156,15 +159,14 @@ def test_all_jobs_use_the_same_lake_and_checkpoints_and_targets_share_neither() 
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_credentials_come_from_the_secret_scope_and_are_in_no_parameter(target: str) -> None:
-    for name, job in bundle.jobs(target).items():
-        assert "secrets" not in yaml.safe_dump(job["tasks"]), name
-        if name in SERVERLESS:
-            continue
-        (cluster,) = job["job_clusters"]
-        variables = cluster["new_cluster"]["spark_env_vars"]
-        for part in ("username", "password"):
-            assert variables[f"INGEST_KAFKA_SASL_{part.upper()}"] == f"{{{{secrets/kafka/kafka-{part}}}}}", name
+def test_credentials_come_from_the_secret_scope_and_only_the_ingestion_has_them(target: str) -> None:
+    jobs = bundle.jobs(target)
+    assert [name for name, job in jobs.items() if "secrets/" in yaml.safe_dump(job)] == ["ingest"]
+    assert "secrets" not in yaml.safe_dump(jobs["ingest"]["tasks"])
+    (cluster,) = jobs["ingest"]["job_clusters"]
+    variables = cluster["new_cluster"]["spark_env_vars"]
+    for part in ("username", "password"):
+        assert variables[f"INGEST_KAFKA_SASL_{part.upper()}"] == f"{{{{secrets/kafka/kafka-{part}}}}}"
     settings = " ".join(bundle.load()["variables"])
     assert not any(word in settings for word in ("password", "jaas", "token"))
 
@@ -182,9 +184,27 @@ def test_the_jobs_install_the_wheel_that_the_bundle_builds() -> None:
     assert "--no-deps --wheel-dir dist ." in build
     for name, job in bundle.jobs("prod").items():  # relative to resources/, which contains the file
         if name in SERVERLESS:
-            assert job["environments"][0]["spec"]["dependencies"] == ["../dist/*.whl"]
+            assert job["environments"][0]["spec"]["dependencies"] == [f"-r {PINNED}", "../dist/*.whl"]
         else:
-            assert job["tasks"][0]["libraries"] == [{"whl": "../dist/*.whl"}]
+            assert job["tasks"][0]["libraries"] == [{"requirements": PINNED}, {"whl": "../dist/*.whl"}]
+
+
+def test_everything_that_the_wheel_requires_is_pinned_with_its_sums_as_in_the_lock_file() -> None:
+    """A package of an index must not run beside the login of Kafka because it is newer."""
+
+    def pins(file: str) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for line in (bundle.ROOT / file).read_text(encoding="utf-8").splitlines():
+            if (pin := re.match(r"([a-z0-9.-]+)==([^ ]+) ", line)) is not None:
+                found.setdefault(pin[1], set()).add(pin[2])
+        return found
+
+    text = (bundle.ROOT / "resources/requirements.txt").read_text(encoding="utf-8")
+    listed, locked = pins("resources/requirements.txt"), pins("requirements.lock")
+    assert required() <= listed.keys() and not listed.keys() & PLATFORMS
+    assert all(versions <= locked[name] for name, versions in listed.items())
+    assert all("--hash=sha256:" in each for each in re.split(r"\n(?=[a-z])", text)[1:])
+    assert "resources" in bundle.load()["sync"]["paths"]
 
 
 def test_a_serverless_job_names_the_volume_as_files_and_no_option_that_needs_spark() -> None:
@@ -196,7 +216,7 @@ def test_a_serverless_job_names_the_volume_as_files_and_no_option_that_needs_spa
 
 def test_the_synced_folders_exist_and_the_jobs_use_them_as_their_project() -> None:
     paths = bundle.load()["sync"]["paths"]
-    assert paths == ["tables", "expectations"]
+    assert paths == ["tables", "expectations", "resources"]
     assert all((bundle.ROOT / path).is_dir() for path in paths)
     for call in bundle.calls():
         assert bundle.PLATFORM["workspace.file_path"] in call.values

@@ -60,7 +60,7 @@ def test_this_repositorys_bundle_is_what_the_templates_say() -> None:
         if path == "databricks.yml" or path.startswith("resources/"):
             assert new_project.render(template, **values) == (bundle.ROOT / path).read_text(encoding="utf-8"), path
     assert {path for path in new_project.FILES if path.startswith("resources/")} == {
-        f"resources/{file.name}" for file in (bundle.ROOT / "resources").glob("*.yml")
+        f"resources/{file.name}" for file in (bundle.ROOT / "resources").glob("*.*")
     }
 
 
