@@ -12,13 +12,21 @@ from typing import Any
 
 def keep(path: Path | None, result: dict[str, Any], page: Callable[[dict[str, Any]], str]) -> None:
     """Print the result's page; with a path write the result there, and the page beside it with the suffix .md."""
-    text = page(result)
+    text = page(result) + age(result)
     print(text)
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     path.with_suffix(".md").write_text(text, encoding="utf-8")
+
+
+def age(result: dict[str, Any]) -> str:
+    """What a page says at its end if the code has changed a good deal since it was measured."""
+    since = f"commit {result['commit']}" if result.get("commit") else "an earlier commit"
+    return (
+        f"\nThese figures are older than the code: they are of {since}, and were not measured again since.\n" if result.get("older") else ""
+    )
 
 
 def about(schema: str) -> dict[str, Any]:

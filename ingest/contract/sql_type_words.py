@@ -34,7 +34,7 @@ ALIASES = {
     "NULL": "VOID",
 }
 
-_PADS = "STRING, with a rule such as length(x) <= 10: CHAR and VARCHAR pad and cut, so that different event ids become equal"
+_PADS = "STRING, with a rule such as length(x) <= 10: CHAR pads, so that different event ids become equal, and VARCHAR fails a batch"
 _NO_JSON = "a type that JSON can express"
 REFUSED = {
     "CHAR": _PADS,

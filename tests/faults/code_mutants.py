@@ -312,6 +312,13 @@ CAUGHT = {
         "    return commit or log.commit(log.newest())\n",
     ),
     "no lock is taken": by(LOCKED_OUT, "I8", "run/table_lock.py", FOLDER, "    return None\n"),
+    "a commit does not name its contract": by(
+        "unit/delta/test_batch_commit.py::test_the_json_is_as_documented_and_is_parsed_back",
+        "I9",
+        "delta/batch_commit.py",
+        '{"contract_hash": self.contract_hash, ',
+        '{"contract_hash": "", ',
+    ),
 }
 
 

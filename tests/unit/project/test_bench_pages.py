@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import decoders, growth, latency, producer, quality, rivals, scale, start, throughput, verify
+from bench import decoders, growth, latency, producer, quality, relay, rivals, scale, sink, start, throughput, verify
+from bench.result import age
 
 pytestmark = pytest.mark.unit
 
 PROJECT = Path(__file__).parents[3]
 FOLDER = PROJECT / "docs" / "benchmarks"
+# More commits than this to the package, and a page has to say that its figures are older.
+COMMITS_MAX = 60
 
 
 def result_of(name: str) -> dict[str, Any]:
@@ -35,10 +39,24 @@ def result_of(name: str) -> dict[str, Any]:
         ("verify", verify.markdown),
         ("producer", producer.page),
         ("quality", quality.page),
+        ("relay", relay.page),
+        ("sink", sink.page),
     ],
 )
 def test_a_page_is_generated_from_its_result(name: str, page: Any) -> None:
-    assert (FOLDER / f"{name}.md").read_text(encoding="utf-8") == page(result_of(name))
+    result = result_of(name)
+    assert (FOLDER / f"{name}.md").read_text(encoding="utf-8") == page(result) + age(result)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.json")))
+def test_a_page_whose_figures_are_older_than_the_code_says_so(name: str) -> None:
+    """Sixty commits to the package are about a session's work on it."""
+    result = result_of(name)
+    command = ["git", "rev-list", "--count", f"{result.get('commit')}..HEAD", "--", "ingest"]
+    since = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    known = since.returncode == 0 and bool(result.get("commit"))
+    assert result.get("older") or (known and int(since.stdout) <= COMMITS_MAX)
+    assert (FOLDER / f"{name}.md").read_text(encoding="utf-8").endswith(age(result))
 
 
 def test_throughput_was_measured_with_all_promised_rivals_and_records() -> None:
