@@ -16,6 +16,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import JSON, app, print_json
+from ingest.runtime.output import data_stream, err_line, out_line
 
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
@@ -145,13 +146,13 @@ def _print(ask: Ask, text: str, form: Format, limit: int | None, catalog: Catalo
     answer = ask(text, rows)
     match form:
         case Format.TABLE if is_explain(text):
-            write_lines(answer, sys.stdout, limit)
+            write_lines(answer, data_stream(), limit)
         case Format.TABLE:
-            write_table(answer, sys.stdout, get_terminal_size((WIDTH_DEFAULT, 24)).columns, limit)
+            write_table(answer, data_stream(), get_terminal_size((WIDTH_DEFAULT, 24)).columns, limit)
         case Format.CSV:
-            write_csv(answer, sys.stdout, limit)
+            write_csv(answer, data_stream(), limit)
         case Format.JSON:
-            write_json(answer, sys.stdout, limit, absent=_absent(catalog))
+            write_json(answer, data_stream(), limit, absent=_absent(catalog))
 
 
 def _list_tables(catalog: Catalog, form: Format) -> None:
@@ -161,17 +162,17 @@ def _list_tables(catalog: Catalog, form: Format) -> None:
     if form is Format.JSON:
         print_json("sql", ok=True, tables=[dataclasses.asdict(each) for each in found], absent=_absent(catalog))
     elif form is Format.CSV:
-        writer = csv.writer(sys.stdout)
+        writer = csv.writer(data_stream())
         writer.writerow(("table", "column", "type", "nullable"))
         writer.writerows((each.table, c.name, c.type, str(c.nullable).lower()) for each in found for c in each.columns)
     else:
         for each in found:
-            print(f"{each.table}{'' if each.table == each.name else f' (also {each.name})'}, version {each.version}")
+            out_line(f"{each.table}{'' if each.table == each.name else f' (also {each.name})'}, version {each.version}")
             longest = max(len(column.name) for column in each.columns)
             for column in each.columns:
-                print(f"  {column.name.ljust(longest)}  {column.type}{'' if column.nullable else ' NOT NULL'}")
+                out_line(f"  {column.name.ljust(longest)}  {column.type}{'' if column.nullable else ' NOT NULL'}")
         for name, reason in catalog.absent:
-            print(f"{name}: {reason}")
+            out_line(f"{name}: {reason}")
 
 
 def _absent(catalog: Catalog) -> list[dict[str, str]]:
@@ -187,12 +188,12 @@ def _list_questions(form: Format) -> None:
         return print_json("sql", ok=True, questions=rows)
     longest = max(map(len, found))
     for each in found.values():
-        print(f"{each.name.ljust(longest)}  {each.title}")
+        out_line(f"{each.name.ljust(longest)}  {each.title}")
 
 
 def _say_left_out(now: Catalog, then: Catalog) -> None:
     for name, reason in then.absent[len(now.absent) :]:
-        print(f"ingest: {name} is left out: {reason}.", file=sys.stderr)
+        err_line(f"ingest: {name} is left out: {reason}.")
 
 
 def _one_of(**given: object) -> None:

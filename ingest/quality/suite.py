@@ -22,6 +22,7 @@ from sqlglot.errors import SqlglotError
 
 from ingest.contract.columns import target_fields
 from ingest.contract.definition import Contract, check_suites
+from ingest.contract.problem import numbered
 from ingest.contract.row_rule_words import BARE_WORDS
 from ingest.quality import gx
 from ingest.runtime.errors import InvalidInput
@@ -113,10 +114,9 @@ def load_suites(project: Path, contracts: Sequence[Contract], *, named: bool = F
     problems: list[str] = []
     suites = [_read(project, contract, problems) for contract in chosen]
     if problems:
-        listed = "".join(f"\n  {number:2}. {problem}" for number, problem in enumerate(problems, 1))
         raise InvalidInput(
             "SUITE_INVALID",
-            f"{len(problems)} problem{'s' if len(problems) > 1 else ''}:{listed}",
+            numbered(f"{len(problems)} problem{'s' if len(problems) > 1 else ''}:", problems),
             expected="expectations that GX knows, on columns that the table has.",
             remedy="correct the suite (docs/how-to/quality.md).",
         )

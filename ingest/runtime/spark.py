@@ -22,6 +22,7 @@ import psutil
 
 from ingest.runtime import class_archive, databricks, jars, java, jvm_folder
 from ingest.runtime.errors import InvalidEnvironment
+from ingest.runtime.output import err_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,7 +178,7 @@ def settable() -> dict[str, str]:
 def _take(platform: str, master: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    print(f"ingest: using the Spark of Databricks Runtime {platform}; --master {master} is ignored.", file=sys.stderr)
+    err_line(f"ingest: using the Spark of Databricks Runtime {platform}; --master {master} is ignored.")
     session = SparkSession.builder.getOrCreate()
     if not hasattr(session, "_jvm"):  # Spark Connect, which serverless and the standard access mode provide
         raise InvalidEnvironment(

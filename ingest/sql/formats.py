@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import IO, Any
 
 from ingest.delta.answer import Answer, ResultColumn, plain
+from ingest.runtime.output import console
 from ingest.runtime.printable import printable
 
 CELL_CHARACTERS = 60  # a table cuts a longer value; CSV and JSON contain it whole
@@ -65,7 +66,6 @@ def write_cells(columns: Sequence[ResultColumn], rows: Sequence[Sequence[str]], 
         _write_blocks(columns, rows, out)
         return
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -76,7 +76,7 @@ def write_cells(columns: Sequence[ResultColumn], rows: Sequence[Sequence[str]], 
         )
     for row in rows:
         table.add_row(*(Text(cell, style="dim" if cell == "NULL" else "") for cell in row))
-    Console(file=out, width=max(width, sum(fitted or widths) + SEPARATOR * len(widths)), highlight=False).print(table)
+    console(out, width=max(width, sum(fitted or widths) + SEPARATOR * len(widths))).print(table)
 
 
 def _fitted(widths: Sequence[int], numeric: Sequence[bool], width: int) -> list[int] | None:
