@@ -119,13 +119,15 @@ def _chain_row(chain: Chain) -> dict[str, Any]:
 
 
 def _print_chain(chain: Chain) -> None:
+    from ingest.verify.proof.proof_file import utc
+
     last = chain.files[-1]
-    span = f"proofs {chain.files[0].number} to {last.number}, newest made at {last.proof['made_at'] if last.proof else 'an unknown time'}"
+    span = f"proofs {chain.files[0].number} to {last.number}, newest made at {utc(last.proof.made_at) if last.proof else 'an unknown time'}"
     out_line(f"{chain.table}: {'the chain is UNBROKEN' if not chain.findings else 'the chain is BROKEN'} ({span})")
     out_line(f"  newest      {last.sha256}")
     for each in chain.files:
-        if each.proof and not each.proof["ok"]:
-            out_line(f"  note: {each.path.name} says that the balance did not hold ({len(each.proof['findings'])} findings)")
+        if each.proof and not each.proof.ok:
+            out_line(f"  note: {each.path.name} says that the balance did not hold ({len(each.proof.findings)} findings)")
     for finding in chain.findings:
         out_line(f"  ! {finding}")
 
@@ -160,6 +162,8 @@ def list_proofs(
 
 
 def _proof_row(each: ProofFile) -> dict[str, Any]:
-    of = each.proof or {"ok": None, "made_at": "unknown", "rows": {"target": {"found": 0}}}
-    row = {"number": each.number, "path": str(each.path), "made_at": of["made_at"], "ok": of["ok"]}
-    return {**row, "rows": of["rows"]["target"]["found"], "sha256": each.sha256}
+    from ingest.verify.proof.proof_file import utc
+
+    of = each.proof
+    row = {"number": each.number, "path": str(each.path), "made_at": utc(of.made_at) if of else "unknown", "ok": of.ok if of else None}
+    return {**row, "rows": of.rows.target.found if of else 0, "sha256": each.sha256}

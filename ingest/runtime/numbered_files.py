@@ -7,12 +7,19 @@ from collections.abc import Callable
 
 from ingest.runtime.files import Files
 
-NAME = re.compile(r"(\d{6,})\.json")
+NAME = re.compile(r"([0-9]{6,12})\.json")
 
 
 def numbers(files: Files, folder: str) -> list[int]:
     """The numbers of the files, ascending. Other files, such as the temporary one of a killed process, do not count."""
-    return sorted(int(found[1]) for name in files.names(folder) if (found := NAME.fullmatch(name)))
+    return sorted(number for name in files.names(folder) if (number := number_of(name)) is not None)
+
+
+def number_of(name: str) -> int | None:
+    """The number of a file with this name, if `append` gives such a name."""
+    found = NAME.fullmatch(name)
+    number = int(found[1]) if found else 0
+    return number if number and name == f"{number:06}.json" else None
 
 
 def path_of(folder: str, number: int) -> str:

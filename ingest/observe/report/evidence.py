@@ -10,7 +10,7 @@ from ingest.observe.report.open_tables import OpenTables
 from ingest.runtime import numbered_files
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places, pages_folder, proofs_folder
-from ingest.verify.proof.proof_file import proof_of
+from ingest.verify.proof.proof_file import proof_of, utc
 
 RUNS_SHOWN = 50
 RUNS = f"""\
@@ -69,7 +69,7 @@ def last_proof(places: Places) -> LastProof | None:
     if not number:
         return None
     proof = proof_of(data)
-    made_at, ok = (proof["made_at"], bool(proof["ok"])) if proof is not None else ("", None)
+    made_at, ok = (utc(proof.made_at), proof.ok) if proof is not None else ("", None)
     return LastProof(number, made_at, ok, numbered_files.path_of(folder, number))
 
 
