@@ -130,14 +130,17 @@ def _writer(out: Path | None) -> Any:
         raise InvalidInput("AUDIT_OUT", f"--out {out}.", expected=expected, remedy="correct --out.")
 
     def write(found: pa.Table) -> None:
-        if out.suffix == ".csv":
-            import pyarrow.csv as csv
+        from ingest.runtime.files import PRIVATE, replacing
 
-            csv.write_csv(found, out)
-        else:
-            import pyarrow.parquet as parquet
+        with replacing(out, PRIVATE) as file:  # it names event ids
+            if out.suffix == ".csv":
+                import pyarrow.csv as csv
 
-            parquet.write_table(found, out)
+                csv.write_csv(found, file)
+            else:
+                import pyarrow.parquet as parquet
+
+                parquet.write_table(found, file)
 
     return write
 

@@ -145,19 +145,20 @@ def export(
     from ingest.cli.audit import with_engine
     from ingest.repair.quarantined import records
     from ingest.runtime.errors import InvalidInput
+    from ingest.runtime.files import PRIVATE, replacing
 
     (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until)
-    part = out.with_name(f".{out.name}.{os.getpid()}")
 
     def write(engine: Engine) -> int:
-        with part.open("w", encoding="utf-8") as file:
-            return sum(file.write(json.dumps(each) + "\n") > 0 for each in records(engine, scope.places, scope.selection))
+        with replacing(out, PRIVATE) as file:
+            return sum(file.write(f"{json.dumps(each)}\n".encode()) > 0 for each in records(engine, scope.places, scope.selection))
 
     try:
-        if out.exists():
+        if os.path.lexists(out):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        if not out.absolute().parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         number = with_engine(lake, write, master, verb="quarantine")
-        part.rename(out)
     except OSError as error:
         raise InvalidInput(
             "EXPORT_FILE",
@@ -165,8 +166,6 @@ def export(
             expected="a path in an existing folder, where no file exists yet.",
             remedy="name another --out.",
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
     if as_json:
         print_json("quarantine-export", ok=True, tables=[{"table": scope.places.name, "records": number, "file": str(out)}])
     else:

@@ -133,6 +133,7 @@ def _beside(file: Path, summary: Summary) -> str | None:
 
 def _write(file: Path, text: str) -> None:
     """Replace the file as a whole, so that nobody reads half a page."""
-    from ingest.runtime.files import LocalFiles
+    from ingest.runtime.files import PRIVATE, replacing
 
-    LocalFiles().write(str(file), text.encode())
+    with replacing(file, PRIVATE) as whole:  # it has samples of quarantined records
+        whole.write(text.encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ingest.runtime.files import Files
+from ingest.runtime.files import ANYBODY, Files
 
 NAME = re.compile(r"([0-9]{6,12})\.json")
 
@@ -33,7 +33,7 @@ def newest(files: Files, folder: str) -> tuple[int, bytes]:
     return number, (files.read(path_of(folder, number)) or b"") if number else b""
 
 
-def append(files: Files, folder: str, make: Callable[[int, bytes], bytes | None]) -> int | None:
+def append(files: Files, folder: str, make: Callable[[int, bytes], bytes | None], mode: int = ANYBODY) -> int | None:
     """Write the next file and return its number.
 
     `make(number, former)` returns the content from the file before it (empty if there is none), or None to write nothing. If another
@@ -44,5 +44,5 @@ def append(files: Files, folder: str, make: Callable[[int, bytes], bytes | None]
         data = make(number + 1, former)
         if data is None:
             return None
-        if files.create(path_of(folder, number + 1), data):
+        if files.create(path_of(folder, number + 1), data, mode):
             return number + 1

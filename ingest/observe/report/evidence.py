@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class QualityRun:
 
 @dataclass(frozen=True)
 class LastProof:
-    """The newest proof file of a table. `ok` is None if the file was altered: its content does not match its own digest."""
+    """The newest proof file of a table. `ok` is None if it cannot be read: it was altered, or belongs to another account."""
 
     number: int
     made_at: str
@@ -59,18 +60,22 @@ def quality_runs(tables: OpenTables, places: Places) -> tuple[QualityRun, ...]:
 def docs_index(places: Places) -> Path | None:
     """The index page of the table's Data Docs; None if there is none."""
     index = pages_folder(places) / "index.html"
-    return index if index.is_file() else None
+    return index if os.access(index, os.R_OK) else None
 
 
 def last_proof(places: Places) -> LastProof | None:
     """The newest file that `ingest proof` wrote; None if the table was never proven."""
     folder = str(proofs_folder(places))
-    number, data = numbered_files.newest(LocalFiles(), folder)
+    number = max(numbered_files.numbers(LocalFiles(), folder), default=0)
     if not number:
         return None
-    proof = proof_of(data)
+    path = numbered_files.path_of(folder, number)
+    try:
+        proof = proof_of(Path(path).read_bytes())
+    except OSError:  # it may belong to another account
+        proof = None
     made_at, ok = (utc(proof.made_at), proof.ok) if proof is not None else ("", None)
-    return LastProof(number, made_at, ok, numbered_files.path_of(folder, number))
+    return LastProof(number, made_at, ok, path)
 
 
 def _below(folder: Path, page: str | None) -> str | None:
@@ -80,4 +85,4 @@ def _below(folder: Path, page: str | None) -> str | None:
     parts = Path(page).parts
     inside = Path(*parts[parts.index("validations") :]) if "validations" in parts else Path(page)
     there = (folder / inside).resolve()
-    return there.relative_to(folder).as_posix() if there.is_relative_to(folder) and there.is_file() else None
+    return there.relative_to(folder).as_posix() if there.is_relative_to(folder) and os.access(there, os.R_OK) else None

@@ -22,7 +22,7 @@ from ingest.ledger.ledger_row import LedgerRow
 from ingest.runtime import numbered_files
 from ingest.runtime.canonical_json import canonical_json, read_json
 from ingest.runtime.errors import InvalidInput
-from ingest.runtime.files import LocalFiles
+from ingest.runtime.files import NO_OTHERS, LocalFiles
 from ingest.runtime.places import Places
 from ingest.verify.count import TableRows
 from ingest.verify.proof.went_back import went_back
@@ -159,7 +159,7 @@ def write_proof(folder: Path, given: Mapping[str, Any]) -> tuple[Path, str]:
         written = canonical_json(proof).encode()
         return written
 
-    number = numbered_files.append(files, str(folder), next_proof)
+    number = numbered_files.append(files, str(folder), next_proof, NO_OTHERS)
     assert number is not None
     return Path(numbered_files.path_of(str(folder), number)), sha256(written)
 
