@@ -31,6 +31,7 @@ class Format(StrEnum):
 
     TABLE = "table"
     CSV = "csv"
+    SPREADSHEET = "spreadsheet"
     JSON = "json"
 
 
@@ -39,11 +40,11 @@ Statement = Annotated[
 ]
 File = Annotated[Path | None, typer.Option("--file", help="Read the statement from a file; - is standard input.")]
 Name = Annotated[str | None, typer.Option("--question", help="Ask a ready question about the table that --table names.")]
-As = Annotated[Format, typer.Option("--format", help="Output format.")]
+As = Annotated[Format, typer.Option("--format", help="Output format. spreadsheet: CSV in which no text is a formula.")]
 At = Annotated[str | None, typer.Option("--at", help="Query the past: all tables at a time (default zone: UTC), or --table at a version.")]
 Table = Annotated[str | None, typer.Option("--table", help="The table for --question or --at VERSION.")]
 Since = Annotated[str | None, typer.Option("--since", help="Start time for questions that use one (default: 24 hours ago).")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum rows (default: 100 as a table, all as CSV and JSON).")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum rows (default: 100 as a table, else all).")]
 Tables = Annotated[bool, typer.Option("--tables", help="List the tables with their columns.")]
 Questions = Annotated[bool, typer.Option("--questions", help="List the ready questions.")]
 WithSpark = Annotated[bool, typer.Option("--spark", help="Query through Spark, which also reads lakes that are not on this machine.")]
@@ -151,6 +152,8 @@ def _print(ask: Ask, text: str, form: Format, limit: int | None, catalog: Catalo
             write_table(answer, data_stream(), get_terminal_size((WIDTH_DEFAULT, 24)).columns, limit)
         case Format.CSV:
             write_csv(answer, data_stream(), limit)
+        case Format.SPREADSHEET:
+            write_csv(answer, data_stream(), limit, no_formulas=True)
         case Format.JSON:
             write_json(answer, data_stream(), limit, absent=_absent(catalog))
 
@@ -161,7 +164,7 @@ def _list_tables(catalog: Catalog, form: Format) -> None:
     found = describe(catalog)
     if form is Format.JSON:
         print_json("sql", ok=True, tables=[dataclasses.asdict(each) for each in found], absent=_absent(catalog))
-    elif form is Format.CSV:
+    elif form is not Format.TABLE:
         writer = csv.writer(data_stream())
         writer.writerow(("table", "column", "type", "nullable"))
         writer.writerows((each.table, c.name, c.type, str(c.nullable).lower()) for each in found for c in each.columns)
