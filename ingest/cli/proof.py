@@ -155,7 +155,7 @@ def list_proofs(
         print_json("proof-list", ok=True, tables=[{"table": name, "proofs": [*map(_proof_row, of)]} for name, of in rows.items()])
         return
     for name, of in rows.items():
-        out_line(f"{name}: {f'{len(of)} proofs' if of else 'never proven'}")
+        out_line(f"{name}: {f'{len(of)} proofs' if of else 'no proof'}")
         for each in map(_proof_row, of):
             verdict = "BALANCED" if each["ok"] else "UNREADABLE" if each["ok"] is None else "DOES NOT BALANCE"
             out_line(f"  {each['number']:06}  {each['made_at']}  {verdict:<16}  {each['rows']:>14,} rows  {each['sha256']}")

@@ -26,8 +26,8 @@ FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 def write_csv(answer: Answer, out: IO[str], limit: int | None = None, *, no_formulas: bool = False) -> None:
     """A header and one line per row, ended by CR LF. NULL is empty; nested values are JSON.
 
-    Values are unchanged, so that a program reads what the table has: nobody could tell a mark in a value from the value. `no_formulas` is for
-    people: text that a spreadsheet would run as a formula gets a `'` before it. Numbers and times stay as they are.
+    Values are unchanged, so that a program reads what the table has: nobody could tell a mark in a value from the value. `no_formulas` is
+    for people: text that a spreadsheet would run as a formula gets a `'` before it. Numbers and times stay as they are.
     """
     writer = csv.writer(out)
     writer.writerow([_inert(column.name) if no_formulas else column.name for column in answer.columns])

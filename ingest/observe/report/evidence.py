@@ -11,7 +11,7 @@ from ingest.observe.report.open_tables import OpenTables
 from ingest.runtime import numbered_files
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places, pages_folder, proofs_folder
-from ingest.verify.proof.proof_file import proof_of, utc
+from ingest.verify.proof.proof_file import proof_of, sha256, utc
 
 RUNS_SHOWN = 50
 RUNS = f"""\
@@ -42,12 +42,17 @@ class QualityRun:
 
 @dataclass(frozen=True)
 class LastProof:
-    """The newest proof file of a table. `ok` is None if it cannot be read: it was altered, or belongs to another account."""
+    """The newest proof file of a table. `ok` is None if it is no proof (any more); `sha256` is empty if this account may not read it.
+
+    `chained`: the file before it is the one that it names. Files further back are the business of `ingest proof check`.
+    """
 
     number: int
     made_at: str
     ok: bool | None
     path: str
+    sha256: str
+    chained: bool
 
 
 def quality_runs(tables: OpenTables, places: Places) -> tuple[QualityRun, ...]:
@@ -64,18 +69,21 @@ def docs_index(places: Places) -> Path | None:
 
 
 def last_proof(places: Places) -> LastProof | None:
-    """The newest file that `ingest proof` wrote; None if the table was never proven."""
+    """The newest file that `ingest proof` wrote; None if there is none."""
     folder = str(proofs_folder(places))
     number = max(numbered_files.numbers(LocalFiles(), folder), default=0)
     if not number:
         return None
     path = numbered_files.path_of(folder, number)
     try:
-        proof = proof_of(Path(path).read_bytes())
+        data = Path(path).read_bytes()
+        former = LocalFiles().read(numbered_files.path_of(folder, number - 1))
     except OSError:  # it may belong to another account
-        proof = None
-    made_at, ok = (utc(proof.made_at), proof.ok) if proof is not None else ("", None)
-    return LastProof(number, made_at, ok, path)
+        return LastProof(number, "", None, path, "", False)
+    if (proof := proof_of(data)) is None:
+        return LastProof(number, "", None, path, sha256(data), False)
+    chained = proof.number == number and proof.previous == (None if former is None else sha256(former))
+    return LastProof(number, utc(proof.made_at), proof.ok, path, sha256(data), chained)
 
 
 def _below(folder: Path, page: str | None) -> str | None:

@@ -1,7 +1,7 @@
 """A proof file: the verdict of one verification with the figures behind it, chained by hash to the proof before it.
 
 `previous` is the SHA-256 of the former file's bytes. `digest` is the SHA-256 of the file's own content without that key, so damage to the
-newest file shows, too. Neither stops a person who can rewrite the whole folder: for that, keep the newest hash elsewhere.
+newest file shows, too. Neither is a signature: who can write the whole folder can write another chain. Keep the newest hash elsewhere.
 """
 
 from __future__ import annotations
