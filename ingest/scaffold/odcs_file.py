@@ -32,7 +32,8 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError(f"the alias *{self.peek_event().anchor} in line {self.peek_event().start_mark.line + 1}; write the value")
+            alias = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.YAMLError(f"the alias *{alias.anchor} in line {alias.start_mark.line + 1}; write the value")
         return super().compose_node(parent, index)
 
 

@@ -80,10 +80,13 @@ def test_text_is_cut_at_the_characters_that_are_shown() -> None:
     assert printable("a" * 6, 5) == "aaaa…"
 
 
-@pytest.mark.parametrize("program", ["raise RuntimeError(HOSTILE)", "logging.getLogger('kafka').warning(HOSTILE)"])
+@pytest.mark.parametrize(
+    "program",
+    ["raise RuntimeError(HOSTILE)", "logging.getLogger('kafka').warning(HOSTILE)", "sys.stderr.write(HOSTILE.replace(chr(10), ''))"],
+)
 def test_on_a_real_terminal_nothing_of_others_gets_through(program: str) -> None:
     code = f"""
-import logging
+import logging, sys
 from ingest.cli import app, register
 register()
 HOSTILE = {HOSTILE[:-1]!r}
