@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import re
 import select
@@ -12,8 +13,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext, redirect_stderr
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
@@ -23,6 +23,8 @@ from ingest.cli import VERBS
 from ingest.cli.progress import unread
 from ingest.runtime import extras
 from ingest.runtime.errors import Bug, IngestError, InvalidEnvironment, InvalidInput
+from ingest.runtime.output import LogLine, data_stream, err_line, guarded
+from ingest.runtime.printable import printable
 
 if TYPE_CHECKING:
     from ingest.kafka.broker_answers import BrokerAnswers
@@ -61,7 +63,7 @@ app = typer.Typer(
 
 def print_json(verb: str, *, ok: bool, tables: list[dict[str, Any]] | None = None, error: IngestError | None = None, **more: Any) -> None:
     """Print the JSON document that `--json` promises: `{"schema", "ok", "tables", "error"}` and the keys of `more`."""
-    print(json.dumps(document(verb, ok=ok, tables=tables, error=error, **more), indent=2, default=str))
+    data_stream().write(json.dumps(document(verb, ok=ok, tables=tables, error=error, **more), indent=2, default=str) + "\n")
 
 
 def document(
@@ -97,17 +99,19 @@ def print_verdict(
 
 def print_error(error: IngestError) -> None:
     """Print on stderr what was found, what was expected and how to mend it. In a log each is one line, so that a search finds it."""
+    lines = []
+    for head, (first, *more) in zip((f"ingest: {error.code}: ", "  expected: ", "  to mend:  "), error.lines, strict=True):
+        lines += [head + first, *more]
     with unread(sys.stderr):  # with `2>&1 | head` the exit code stays the error's
-        for head, text in (("ingest: ", f"{error.code}: {error.found}"), ("  expected: ", error.expected), ("  to mend:  ", error.remedy)):
-            print(_wrapped(head, text) if sys.stderr.isatty() else head + text, file=sys.stderr)
+        err_line(*(itertools.chain.from_iterable(map(_wrapped, lines)) if sys.stderr.isatty() else lines))
 
 
-def _wrapped(head: str, text: str) -> str:
-    """Wrap each line at WIDTH, or at the terminal's width if that is less. A command in backticks is not broken, so it can be copied."""
+def _wrapped(line: str) -> list[str]:
+    """Wrap a line at WIDTH, or at the terminal's width if that is less. A command in backticks is not broken, so it can be copied."""
     width = min(WIDTH, shutil.get_terminal_size((WIDTH, 0)).columns)
-    commands = re.sub("`[^`]*`", lambda command: command.group().replace(" ", "\0"), head + text)
-    wrap = partial(textwrap.fill, width=width, subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(map(wrap, commands.splitlines())).replace("\0", " ")
+    commands = re.sub("`[^`]*`", lambda command: command.group().replace(" ", "\0"), printable(line))
+    wrapped = textwrap.wrap(commands, width=width, subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False)
+    return [part.replace("\0", " ") for part in wrapped]
 
 
 def main() -> None:
@@ -119,6 +123,14 @@ def main() -> None:
     # Python sets a stream to None if the caller has closed it (`>&-`).
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    # What else arrives on stderr, such as the warnings of libraries, quotes others too.
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(LogLine())
+    with redirect_stderr(guarded(sys.stderr)):
+        _run(words)
+
+
+def _run(words: list[str]) -> None:
     try:
         # In standalone mode typer would end the process with its own messages and exit codes.
         with _beside(words) as broker:
@@ -146,8 +158,10 @@ def main() -> None:
 
         if (refused := environment_error(error)) is not None:
             _end(words, refused)
-        traceback.print_exc()
-        _end(words, Bug("UNEXPECTED", f"{type(error).__name__}: {error}", expected="only errors that have a code."))
+        # Indented, so that no line of a message looks like one of ours.
+        err_line(*(f"  {line}" for line in "".join(traceback.format_exception(error)).rstrip().split("\n")))
+        said = next(iter(str(error).strip().splitlines()), "")
+        _end(words, Bug("UNEXPECTED", f"{type(error).__name__}: {said}", expected="only errors that have a code."))
     else:
         # Databricks calls this function in its own interpreter, which reports every SystemExit as a failure, even SystemExit(0).
         if isinstance(code, int) and code != 0:

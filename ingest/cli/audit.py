@@ -11,6 +11,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import err_line, out_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,14 +97,13 @@ def audit(
     else:
         print_audit(opened, what, found, topic)
         if out is not None:
-            print(f"  all {found.found.num_rows:,} lines of faults are in {out}")
+            out_line(f"  all {found.found.num_rows:,} lines of faults are in {out}")
     if not found.ok:
         raise typer.Exit(1)
 
 
 def with_engine(location: str, ask: Callable[[Engine], T], master: str, *, with_spark: bool = False, verb: str = "audit") -> T:
     """`ask(engine)` without a JVM; through Spark if `with_spark`, for a table elsewhere, or if deltalake cannot read the table."""
-    import sys
 
     from ingest.delta import delta_sql
     from ingest.runtime import spark
@@ -114,7 +114,7 @@ def with_engine(location: str, ask: Callable[[Engine], T], master: str, *, with_
         try:
             return ask(delta_sql.DataFusion())
         except delta_sql.Unreadable as error:
-            print(f"ingest: {location} is read through Spark, because deltalake cannot read it: {error.why}", file=sys.stderr)
+            err_line(f"ingest: {location} is read through Spark, because deltalake cannot read it: {error.why}")
     with spark.session(master, spark_log("s3:", verb)) as session:  # a log in the working folder: nothing is written to the table
         return ask(delta_sql.Spark(session))
 
@@ -130,14 +130,17 @@ def _writer(out: Path | None) -> Any:
         raise InvalidInput("AUDIT_OUT", f"--out {out}.", expected=expected, remedy="correct --out.")
 
     def write(found: pa.Table) -> None:
-        if out.suffix == ".csv":
-            import pyarrow.csv as csv
+        from ingest.runtime.files import PRIVATE, replacing
 
-            csv.write_csv(found, out)
-        else:
-            import pyarrow.parquet as parquet
+        with replacing(out, PRIVATE) as file:  # it names event ids
+            if out.suffix == ".csv":
+                import pyarrow.csv as csv
 
-            parquet.write_table(found, out)
+                csv.write_csv(found, file)
+            else:
+                import pyarrow.parquet as parquet
+
+                parquet.write_table(found, file)
 
     return write
 
@@ -172,19 +175,19 @@ def print_audit(table: AuditedTable, what: Compared, found: Audit, topic: str) -
     else:
         how = f"by event id: {', '.join(what.ids)} = {what.record_id.text if what.record_id else ''}"
     verdict = "NOT EXACT" if not found.ok else "EXACT" if found.complete else "EXACT as far as Kafka reaches"
-    print(f"{table.at.path} version {table.at.version} against {topic}: {verdict} ({how})")
-    print(f"  records      {found.records:>14,} that the table should have, {found.rows:,} rows that it has")
+    out_line(f"{table.at.path} version {table.at.version} against {topic}: {verdict} ({how})")
+    out_line(f"  records      {found.records:>14,} that the table should have, {found.rows:,} rows that it has")
     for fault, meaning in FAULTS.items():
         counts = found.counts(fault)
         number = sum(counts.values())
         if number or fault in ("lost", "doubled", "aborted"):
-            print(f"  {fault:<13}{number:>14,} {meaning}")
+            out_line(f"  {fault:<13}{number:>14,} {meaning}")
         for why, count in counts.items():
-            print(f"  {'':<13}{count:>14,} {why}")
+            out_line(f"  {'':<13}{count:>14,} {why}")
         for line in _examples(found, fault, topic):
-            print(f"  ! {fault}: {line}")
+            out_line(f"  ! {fault}: {line}")
     for number, text in _notes(found, what):
-        print(f"  {text[0]:<13}{number:>14,} {text[1]}")
+        out_line(f"  {text[0]:<13}{number:>14,} {text[1]}")
 
 
 def _examples(found: Audit, fault: Any, topic: str) -> list[str]:

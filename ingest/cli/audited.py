@@ -11,6 +11,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json, print_verdict
+from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
     from ingest.quality.audited_version import AuditState
@@ -108,9 +109,9 @@ def release(
     if as_json:
         print_json("audited-release", ok=True, tables=[{"table": places.name, **asdict(state)}])
         return
-    print(f"{places.name}: version {version} is audited, released by {by.strip()}")
+    out_line(f"{places.name}: version {version} is audited, released by {by.strip()}")
     if state.held:
-        print(f"  still held back: a check failed later, at version {state.held.version}")
+        out_line(f"  still held back: a check failed later, at version {state.held.version}")
 
 
 def as_row(found: TableAudited) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def as_row(found: TableAudited) -> dict[str, Any]:
 
 def print_view(found: TableAudited) -> None:
     """Print the statement, or a comment that there is none."""
-    print(f"{found.view};" if found.view else f"-- {found.table} has no audited version")
+    out_line(f"{found.view};" if found.view else f"-- {found.table} has no audited version")
 
 
 def print_audited(found: TableAudited) -> None:
@@ -130,15 +131,17 @@ def print_audited(found: TableAudited) -> None:
 
     at, held = found.state.audited, found.state.held
     newest = f"the newest is {found.newest}" if found.newest >= 0 else "there is no table"
-    print(f"{found.table}: {f'version {at.version}, audited at {at.at}' if at else 'no audited version'} ({newest})")
+    out_line(f"{found.table}: {f'version {at.version}, audited at {at.at}' if at else 'no audited version'} ({newest})")
     if held:
-        print(f"  held back since {held.since}: a check failed, the last one at version {held.version} (run {held.run_id})")
-        print(f"  to mend: read that run's page, then ingest audited release {found.table} --version N --by NAME --why TEXT")
+        out_line(f"  held back since {held.since}: a check failed, the last one at version {held.version} (run {held.run_id})")
+        out_line(f"  to mend: read that run's page, then ingest audited release {found.table} --version N --by NAME --why TEXT")
     if found.unreadable:
-        print(f"  ! it can no longer be read: {found.unreadable}; the next check that passes, or a release, names a newer one")
+        out_line(f"  ! it can no longer be read: {found.unreadable}; the next check that passes, or a release, names a newer one")
     for each in found.history:
         who = f"run {each['run_id']}" if each["run_id"] else f"by {printable(each['by'])}"
-        print(f"  {each['at']}  {each['kind']:<8}  version {each['version']}  {who}{': ' + printable(each['why']) if each['why'] else ''}")
+        out_line(
+            f"  {each['at']}  {each['kind']:<8}  version {each['version']}  {who}{': ' + printable(each['why']) if each['why'] else ''}"
+        )
 
 
 def _session(lake: str, master: str) -> Any:

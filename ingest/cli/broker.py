@@ -9,6 +9,7 @@ import typer
 
 from ingest.cli.app import app, print_json
 from ingest.cli.options import Json
+from ingest.runtime.output import out_line
 
 Data = Annotated[Path, typer.Option("--data", help="Folder for the broker's data. Its topics survive a stop.")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes the folder's last port or any free one.")]
@@ -36,7 +37,7 @@ def start(data: Data = DATA_DEFAULT, port: Port = PORT_DEFAULT, as_json: Json = 
             "broker-start", ok=True, bootstrap_servers=node.bootstrap_servers, pid=node.pid, data=str(node.folder), started=not already
         )
     else:
-        print(
+        out_line(
             f"{node.bootstrap_servers} {'was already running' if already else 'is up'} (data in {data}, stop with: {_stop_command(data)})"
         )
 
@@ -53,7 +54,7 @@ def stop(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
     if as_json:
         print_json("broker-stop", ok=True, stopped=stopped, data=str(data.absolute()))
     else:
-        print("stopped" if stopped else f"no broker was running in {data}")
+        out_line("stopped" if stopped else f"no broker was running in {data}")
 
 
 @broker.command()
@@ -73,9 +74,9 @@ def status(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
         servers, pid = (node.bootstrap_servers, node.pid) if running else (None, None)
         print_json("broker-status", ok=answering, running=running, answers=answering, bootstrap_servers=servers, pid=pid)
     elif answering:
-        print(f"{node.bootstrap_servers} is up (pid {node.pid}, data in {data})")
+        out_line(f"{node.bootstrap_servers} is up (pid {node.pid}, data in {data})")
     else:
-        print(
+        out_line(
             f"{node.bootstrap_servers} runs but does not answer; see {node.folder / 'server.log'}"
             if running
             else f"no broker runs in {data}"

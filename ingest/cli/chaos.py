@@ -12,6 +12,7 @@ import typer
 
 from ingest.cli.app import app, print_json
 from ingest.cli.options import PROJECT_DEFAULT, Json, Project
+from ingest.runtime.output import err_line, out_line
 
 if TYPE_CHECKING:
     from ingest.lab.chaos.chaos_run import ChaosReport
@@ -56,7 +57,8 @@ def chaos(
     began = time.monotonic()
 
     def say(who: str, what: str) -> None:
-        print(f"{time.monotonic() - began:7.1f} s  {who:<15}| {what}", file=sys.stderr if as_json else sys.stdout, flush=True)
+        line = f"{time.monotonic() - began:7.1f} s  {who:<15}| {what}"
+        err_line(line) if as_json else out_line(line, flush=True)
 
     report = run(options, say)
     if as_json:
@@ -81,27 +83,27 @@ def _command(tables: list[str], project: Path, report: ChaosReport) -> str:
 
 def _print(report: ChaosReport, command: str) -> None:
     counts = report.counts
-    print(f"\nseed {report.options.seed}, {report.rounds} round(s), {report.seconds:.0f} s in total")
-    print(f"  injected  {', '.join(f'{name} {times}' for name, times in sorted(counts.injected.items())) or 'none'}")
-    print(f"  SIGKILLs  {counts.sigkills}")
-    print(f"  starts    ingest run {counts.starts}, producer {counts.writers}")
-    print(f"  own exits {', '.join(f'{end} ×{times}' for end, times in sorted(counts.ends.items())) or 'none'}")
-    print(f"  batches   {counts.batches}")
-    print(f"  records   {counts.records:,}")
+    out_line("", f"seed {report.options.seed}, {report.rounds} round(s), {report.seconds:.0f} s in total")
+    out_line(f"  injected  {', '.join(f'{name} {times}' for name, times in sorted(counts.injected.items())) or 'none'}")
+    out_line(f"  SIGKILLs  {counts.sigkills}")
+    out_line(f"  starts    ingest run {counts.starts}, producer {counts.writers}")
+    out_line(f"  own exits {', '.join(f'{end} ×{times}' for end, times in sorted(counts.ends.items())) or 'none'}")
+    out_line(f"  batches   {counts.batches}")
+    out_line(f"  records   {counts.records:,}")
     for fault, reason in report.left_out.items():
-        print(f"  skipped   {fault}: {reason}")
+        out_line(f"  skipped   {fault}: {reason}")
     for note in report.notes:
-        print(f"  note      {note}")
+        out_line(f"  note      {note}")
     if report.broken_off:
-        print(f"interrupted: these figures do not include round {report.rounds + 1}")
+        out_line(f"interrupted: these figures do not include round {report.rounds + 1}")
     if report.ok:
-        print("verdict: clean. Every record is accounted for; no id is lost or stored twice.")
+        out_line("verdict: clean. Every record is accounted for; no id is lost or stored twice.")
         return
-    print(f"verdict: {len(report.findings)} finding(s)")
+    out_line(f"verdict: {len(report.findings)} finding(s)")
     for finding in report.findings:
-        print(f"  {finding}")
-    print(f"kept:  {report.folder}")
-    print(f"again: {command}")
+        out_line(f"  {finding}")
+    out_line(f"kept:  {report.folder}")
+    out_line(f"again: {command}")
 
 
 def _rows(report: ChaosReport) -> list[dict[str, Any]]:

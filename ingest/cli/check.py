@@ -12,6 +12,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json, print_verdict
+from ingest.runtime.output import data_stream, err_line, out_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,7 +85,7 @@ def say_unchecked(contracts: Sequence[Contract]) -> None:
     """Print the tables that have no suite, so that nobody mistakes their silence for a pass."""
     for contract in contracts:
         if not contract.suite:
-            print(f"note: {contract.name} is not checked: its contract names no suite", file=sys.stderr, flush=True)
+            err_line(f"note: {contract.name} is not checked: its contract names no suite")
 
 
 def check_all(
@@ -153,9 +154,9 @@ def suggest(
         row = {"table": contract.name, "ok": True, "file": None if stdout else str(path), "suite": json.loads(text)}
         print_json("suggest", ok=True, tables=[row])
     elif stdout:
-        print(text, end="")
+        data_stream().write(text)
     else:
-        print(f"{path}: remove what holds only by chance, then name the suite in the contract: `suite: expectations/{path.name}`")
+        out_line(f"{path}: remove what holds only by chance, then name the suite in the contract: `suite: expectations/{path.name}`")
 
 
 def as_row(checked: Checked) -> dict[str, Any]:
@@ -191,18 +192,18 @@ def print_checked(checked: Checked) -> None:
     if scope.after is not None:  # earlier failures may still be there: this check did not read those rows
         covered += "; earlier rows: ingest check --all"
     passed = len(checked.rows) - len(failed)
-    print(f"{checked.table}: {verdict} ({passed} of {len(checked.rows)} expectations; {covered}; {checked.seconds:.1f} s)")
+    out_line(f"{checked.table}: {verdict} ({passed} of {len(checked.rows)} expectations; {covered}; {checked.seconds:.1f} s)")
     for line in failures(checked):
-        print(f"  {line}")
+        out_line(f"  {line}")
     for each in checked.totals:
         if each.is_found:
-            print(f"  ! control total {total_text(each)}")
+            out_line(f"  ! control total {total_text(each)}")
     if checked.state.held:
-        print(f"  the audited version is held back since {checked.state.held.since}: ingest audited show {checked.table}")
+        out_line(f"  the audited version is held back since {checked.state.held.since}: ingest audited show {checked.table}")
     if checked.page:
-        print(f"  page: {checked.page}" + (f" ({checked.page_note})" if checked.page_note else ""))
+        out_line(f"  page: {checked.page}" + (f" ({checked.page_note})" if checked.page_note else ""))
     elif checked.page_note:
-        print(f"  page: {checked.page_note}")
+        out_line(f"  page: {checked.page_note}")
 
 
 def total_row(line: TotalLine) -> dict[str, Any]:

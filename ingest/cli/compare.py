@@ -9,6 +9,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,28 +106,28 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 def _print(one: At, other: At, columns: Columns, found: Comparison, *, has_key: bool) -> None:
     verdict = "THE SAME" if found.same and columns.same else "DIFFERENT"
-    print(f"{verdict}: A = {one.path} version {one.version}, B = {other.path} version {other.version}")
-    print(f"  {'key':<14}{', '.join(columns.key) if has_key else 'none: whole rows are compared (--key names one)'}")
+    out_line(f"{verdict}: A = {one.path} version {one.version}, B = {other.path} version {other.version}")
+    out_line(f"  {'key':<14}{', '.join(columns.key) if has_key else 'none: whole rows are compared (--key names one)'}")
     if columns.ignored:
-        print(f"  {'ignored':<14}{', '.join(columns.ignored)}")
+        out_line(f"  {'ignored':<14}{', '.join(columns.ignored)}")
     for name, only in zip(("only in A", "only in B"), columns.only, strict=True):
         if only:
-            print(f"  ! columns {name}: {', '.join(only)}")
+            out_line(f"  ! columns {name}: {', '.join(only)}")
     for name, (here, there) in columns.unlike.items():
-        print(f"  ! column {name} is {here} in A and {there} in B: not compared")
-    print(f"  {'rows':<14}A {found.rows[0]:,}, B {found.rows[1]:,}")
+        out_line(f"  ! column {name} is {here} in A and {there} in B: not compared")
+    out_line(f"  {'rows':<14}A {found.rows[0]:,}, B {found.rows[1]:,}")
     lines: list[tuple[str, int, str]] = [("only in A", found.only[0], "only_here"), ("only in B", found.only[1], "only_there")]
     if has_key:
         lines += [("differing", found.differing, "differing")]
         repeated = zip(("repeated in A", "repeated in B"), found.repeated, ("repeated_here", "repeated_there"), strict=True)
         lines += [line for line in repeated if line[1]]
     for name, number, kind in lines:
-        print(f"  {name:<14}{number:>12,}{' keys' if 'repeated' in name else ''}")
+        out_line(f"  {name:<14}{number:>12,}{' keys' if 'repeated' in name else ''}")
         if kind == "differing" and found.differs:
             of = f" (in the first {found.examined:,})" if found.examined < number else ""
-            print(f"  {'':<14}{'':>12} by column{of}: {', '.join(f'{column} {count:,}' for column, count in found.differs.items())}")
+            out_line(f"  {'':<14}{'':>12} by column{of}: {', '.join(f'{column} {count:,}' for column, count in found.differs.items())}")
         for example in found.examples[kind] if number else ():
-            print(f"  ! {name}: {_example(example)}")
+            out_line(f"  ! {name}: {_example(example)}")
 
 
 def _example(example: dict[str, Any]) -> str:

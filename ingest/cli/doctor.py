@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import err_line, out_line
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing if no jar is missing.")]
 
@@ -39,7 +39,7 @@ def doctor(
     else:
         for one in findings:
             label = "ok" if one.error is None else "FAIL" if one.needed else "note"
-            print(f"{label:5} {one.check:14} {one.detail}" + (f" To mend: {one.error.remedy}" if one.error else ""))
+            out_line(f"{label:5} {one.check:14} {one.detail}" + (f" To mend: {one.error.remedy}" if one.error else ""))
     raise typer.Exit(code)
 
 
@@ -54,10 +54,10 @@ def jars(quiet: Quiet = False, as_json: o.Json = False) -> None:
 
     discarded = [file.name for jar_set in JarSet for file in discard_damaged(jar_set)]
     for file in discarded:
-        print(f"{file} did not match its pinned SHA-256 sum and was deleted", file=sys.stderr)
-    count = sum(len(ensure(jar_set, say=lambda text: print(text, file=sys.stderr))) for jar_set in JarSet)
+        err_line(f"{file} did not match its pinned SHA-256 sum and was deleted")
+    count = sum(len(ensure(jar_set, say=err_line)) for jar_set in JarSet)
     class_archive.make()
     if as_json:
         print_json("jars", ok=True, jars=count, folder=str(cache_folder() / "jars"))
     elif not quiet:
-        print(f"{count} jars in {cache_folder() / 'jars'}, all SHA-256 sums match")
+        out_line(f"{count} jars in {cache_folder() / 'jars'}, all SHA-256 sums match")

@@ -16,6 +16,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -63,16 +64,16 @@ def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = F
         print_json("effects-status", ok=True, effects=[asdict(each) for each in found])
         return
     if not found:
-        print("no calls")
+        out_line("no calls")
         return
     titles = ("effect", *(name.lower() for name in States), "oldest open")
     rows = [
         (each.effect, *(f"{each.states[name]:,}" for name in States), "–" if each.oldest_open_s is None else f"{each.oldest_open_s:,.0f} s")
         for each in found
     ]
-    print("\n".join(aligned([titles, *rows], right=range(1, len(titles)))))
+    out_line(*aligned([titles, *rows], right=range(1, len(titles))))
     if any(each.states["HELD"] for each in found):
-        print("Held calls wait for a person: ingest effects list --state HELD")
+        out_line("Held calls wait for a person: ingest effects list --state HELD")
 
 
 @effects.command(name="list")
@@ -132,9 +133,9 @@ def settle(
     if as_json:
         print_json("effects-settle", ok=True, effect=effect, event_id=event_id, state=row.state)
         return
-    print(f"{effect} {event_id} is {row.state}")
+    out_line(f"{effect} {event_id} is {row.state}")
     if row.state == "WAITING":
-        print(f"The next `ingest effects reconcile {effect}` sends it.")
+        out_line(f"The next `ingest effects reconcile {effect}` sends it.")
 
 
 @effects.command()
@@ -182,7 +183,7 @@ def _print_counts(effect: str, counts: Counter[Any], as_json: bool) -> None:
     if as_json:
         print_json("effects-reconcile", ok=True, effect=effect, states=dict(counts))
     else:
-        print(", ".join(f"{number:,} {state}" for state, number in sorted(counts.items())) or "nothing was due")
+        out_line(", ".join(f"{number:,} {state}" for state, number in sorted(counts.items())) or "nothing was due")
 
 
 def _print_rows(verb: str, rows: list[dict[str, Any]], as_json: bool) -> None:
@@ -193,9 +194,9 @@ def _print_rows(verb: str, rows: list[dict[str, Any]], as_json: bool) -> None:
     elif rows:
         shown = [name for name in rows[0] if name not in ("topic", "partition", "offset", "created_at")]
         cells = [["–" if row[name] is None else printable(str(row[name]), 80) for name in shown] for row in rows]
-        print("\n".join(aligned([shown, *cells])))
+        out_line(*aligned([shown, *cells]))
     else:
-        print("no calls")
+        out_line("no calls")
 
 
 def _loaded(named: str) -> Api:

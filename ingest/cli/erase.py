@@ -8,6 +8,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
     from ingest.repair.erasure import Erased
@@ -80,13 +81,13 @@ def erase(
         return
     print_erased(places, done, dry_run=dry_run, quarantine=quarantine_where is not None)
     if audited is not None:
-        print(f"  the audited version {audited.version} can no longer be read; the next `ingest check` that passes makes a new one")
+        out_line(f"  the audited version {audited.version} can no longer be read; the next `ingest check` that passes makes a new one")
     if unknown is not None:
-        print(f"  what Kafka still holds is not known ({unknown})")
+        out_line(f"  what Kafka still holds is not known ({unknown})")
     for each in done.in_kafka:
-        print(f"  Kafka may still hold {each.records:,} of them in partition {each.partition}, up to offset {each.last_offset}")
+        out_line(f"  Kafka may still hold {each.records:,} of them in partition {each.partition}, up to offset {each.last_offset}")
     if done.in_kafka:
-        print(f"  {until(policy)}")
+        out_line(f"  {until(policy)}")
 
 
 def until(policy: dict[str, str]) -> str:
@@ -106,12 +107,12 @@ def print_erased(places: Places, done: Erased, *, dry_run: bool, quarantine: boo
     from ingest.runtime.places import pages_folder
 
     verb = "would be erased" if dry_run else "erased"
-    print(f"{places.name}: {done.rows:,} rows and {done.records:,} quarantined records {verb}")
+    out_line(f"{places.name}: {done.rows:,} rows and {done.records:,} quarantined records {verb}")
     if not quarantine:
-        print("  the quarantine was not searched: --quarantine-where names its records")
+        out_line("  the quarantine was not searched: --quarantine-where names its records")
     if not dry_run:
         if done.samples:
-            print("  values that the quality table kept of rows were removed")
+            out_line("  values that the quality table kept of rows were removed")
         pages = {True: "were removed", False: "could NOT be removed: remove them by hand", None: "do not exist here"}[done.pages]
-        print(f"  Data Docs in {pages_folder(places)} {pages}")
-        print(f"  old versions {'deleted by VACUUM' if done.history else 'are kept until `ingest maintain` removes them'}")
+        out_line(f"  Data Docs in {pages_folder(places)} {pages}")
+        out_line(f"  old versions {'deleted by VACUUM' if done.history else 'are kept until `ingest maintain` removes them'}")

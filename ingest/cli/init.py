@@ -11,6 +11,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import out_line
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The new folder; it may exist if it is empty or has only .git.")]
 FromTopic = Annotated[str | None, typer.Option("--topic", help="Infer the contract from the first records of this topic.")]
@@ -53,10 +54,10 @@ def init(
         tables = [{"table": f"{name}.{each.table}", "ok": True, "notes": list(each.notes)} for each in drafts]
         print_json("init", ok=True, tables=tables, files=[str(file) for file in files])
         return
-    print(f"{folder}: {len(files)} files")
+    out_line(f"{folder}: {len(files)} files")
     for draft in drafts:
-        print(f"  tables/{draft.table}.yml: topic {draft.topic}, {len(draft.columns)} columns, event id {draft.event_id}")
+        out_line(f"  tables/{draft.table}.yml: topic {draft.topic}, {len(draft.columns)} columns, event id {draft.event_id}")
         for note in draft.notes:
-            print(f"    note: {note}")
-    print(f"Read tables/, then: cd {shlex.quote(str(folder))} && make run verify check")
-    print("If the command ingest is not on the PATH, run make setup before (README.md).")
+            out_line(f"    note: {note}")
+    out_line(f"Read tables/, then: cd {shlex.quote(str(folder))} && make run verify check")
+    out_line("If the command ingest is not on the PATH, run make setup before (README.md).")

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from ingest.cli.progress import Silent, unread
 from ingest.runtime.errors import IngestError
+from ingest.runtime.output import err_line, out_line
 
 if TYPE_CHECKING:
     from ingest.batch.batch import BatchReport
@@ -85,9 +86,13 @@ class JsonLines(Silent):
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         pipeline, _, name = (table or "").partition(".")
         place = {"pipeline": pipeline, "table": name} if table else {}
-        stream: TextIO = sys.stderr if self._quiet or level != "info" or event == "note" else sys.stdout
-        with unread(stream):
-            print(json.dumps({"time": now, "level": level, "event": event, **place, **fields}, default=str), file=stream, flush=True)
+        line = json.dumps({"time": now, "level": level, "event": event, **place, **fields}, default=str)
+        if self._quiet or level != "info" or event == "note":
+            with unread(sys.stderr):
+                err_line(line)
+        else:
+            with unread(sys.stdout):
+                out_line(line, flush=True)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import typer
 from ingest.cli import options as o
 from ingest.cli.app import app, print_verdict
 from ingest.cli.status import refuse_remote
+from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
     from ingest.observe.lineage.destination import EventFile, LineageServer
@@ -99,4 +100,4 @@ def _destination(out: Path | None, url: str | None, api_key_env: str | None) -> 
 
 def _print(row: Delivered) -> None:
     newest = f", up to batch {row.newest_batch}" if row.newest_batch else ""
-    print(f"{row.table}: {row.batches:,} batches and {row.validation_runs:,} validation runs in {row.events:,} events{newest}")
+    out_line(f"{row.table}: {row.batches:,} batches and {row.validation_runs:,} validation runs in {row.events:,} events{newest}")

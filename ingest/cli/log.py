@@ -8,6 +8,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import out_line
 from ingest.runtime.printable import aligned
 
 if TYPE_CHECKING:
@@ -57,22 +58,25 @@ def log(
         print_json("log", ok=True, topic=topic, partitions=[_as_json(each) for each in found])
     else:
         for number, each in enumerate(found):
-            print("" if number == 0 else "\n", end="")
+            if number:
+                out_line("")
             _print(topic, each)
 
 
 def _print(topic: str, shown: PartitionView) -> None:
     b = shown.bounds
-    print(f"{topic} partition {shown.partition}: log start {b.log_start} · last stable {b.last_stable} · high watermark {b.high_watermark}")
+    out_line(
+        f"{topic} partition {shown.partition}: log start {b.log_start} · last stable {b.last_stable} · high watermark {b.high_watermark}"
+    )
     rows = [_cells(line) for line in shown.lines]
     if not rows:
-        print("  nothing here")
+        out_line("  nothing here")
         return
     titles = ("offsets", "kind", "records", "bytes", "time", "codec", "producer", "transaction")
     for line in aligned([titles, *rows], right=(titles.index("records"), titles.index("bytes"))):
-        print(f"  {line}")
+        out_line(f"  {line}")
     if shown.more:
-        print(f"  … continues at {shown.lines[-1].last + 1}: use --from {shown.lines[-1].last + 1} or a larger --limit")
+        out_line(f"  … continues at {shown.lines[-1].last + 1}: use --from {shown.lines[-1].last + 1} or a larger --limit")
 
 
 def _cells(line: LogLine) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_verdict
+from ingest.runtime.output import err_line, out_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +151,7 @@ def _by_the_run(places: Places, settings: Settings, deadline: float) -> Maintain
     from ingest.runtime.errors import Refused, RunStopped
 
     who = holder(places.root)
-    print(f"note: {places.name} is held by {who}, which maintains it between two batches", file=sys.stderr, flush=True)
+    err_line(f"note: {places.name} is held by {who}, which maintains it between two batches")
     request = requests.send(places, settings, deadline - time.monotonic())
     try:
         while True:
@@ -200,6 +201,6 @@ def print_maintained(done: Maintained) -> None:
     """Print what was done to each Delta table."""
     from ingest.repair.caretaker import lines
 
-    print(f"{done.table}: {'dry run, nothing was changed' if done.dry_run else f'maintained by {done.by}'}")
+    out_line(f"{done.table}: {'dry run, nothing was changed' if done.dry_run else f'maintained by {done.by}'}")
     for line in lines(done):
-        print(f"  {line}")
+        out_line(f"  {line}")

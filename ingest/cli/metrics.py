@@ -12,6 +12,7 @@ import typer
 from ingest.cli import options as o
 from ingest.cli.app import app, print_error, print_json
 from ingest.cli.status import refuse_remote
+from ingest.runtime.output import data_stream, err_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,7 @@ def metrics(
         rows = [{"table": name, "samples": samples} for name, samples in _samples(board, contracts).items()]
         print_json("metrics", ok=not found.errors, tables=rows, error=next(iter(found.errors.values()), None))
     elif out is None:
-        print(text, end="")
+        data_stream().write(text)
     for error in () if as_json else found.errors.values():
         print_error(error)
     if found.errors:
@@ -99,7 +100,7 @@ def _transactions(board: Board, contracts: Sequence[Contract], tables: Sequence[
     except IngestError as error:
         silent = error.code
     if silent is not None:
-        print(f"note: no metrics of transactions: the broker did not answer ({silent})", file=sys.stderr, flush=True)
+        err_line(f"note: no metrics of transactions: the broker did not answer ({silent})")
 
 
 def _samples(board: Board, contracts: Sequence[Contract]) -> dict[str, list[dict[str, object]]]:

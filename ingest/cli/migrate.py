@@ -6,6 +6,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import out_line
 
 database = typer.Typer(name="database", help="Create and check the tables of outbox, sink and effects.", no_args_is_help=True)
 app.add_typer(database)
@@ -24,9 +25,9 @@ def migrate(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = 
     if as_json:
         print_json("database-migrate", ok=True, before=before, after=after)
     elif before == after:
-        print(f"nothing to do: the tables have version {after}")
+        out_line(f"nothing to do: the tables have version {after}")
     else:
-        print(f"the tables have version {after} now ({'there were none' if before is None else f'before: {before}'})")
+        out_line(f"the tables have version {after} now ({'there were none' if before is None else f'before: {before}'})")
 
 
 @database.command()
@@ -42,4 +43,4 @@ def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = F
     if as_json:
         print_json("database-status", ok=True, version=version)
     else:
-        print(f"the tables have version {version}, as this package expects")
+        out_line(f"the tables have version {version}, as this package expects")

@@ -10,6 +10,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import LogLine, out_line
 
 Name = Annotated[str, typer.Option("--name", help="Part of the transactional id. Outboxes of several databases need different names.")]
 Topic = Annotated[str, typer.Option("--topic", help="Topic of an event.")]
@@ -48,7 +49,9 @@ def relay(
     from ingest.kafka.kafka_options import KafkaOptions
 
     kafka, keep = KafkaOptions.from_environment(bootstrap_servers), None if keep_days is None else timedelta(days=keep_days)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")  # to stderr
+    to_stderr = logging.StreamHandler()
+    to_stderr.setFormatter(LogLine("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[to_stderr])
     logging.getLogger("ingest.delivery.outbox").setLevel(logging.INFO)
     engine = connect(database_url)
     with until_signal() as stop, Relay(engine, kafka, name, topic=topic, batch=batch, attempts=attempts, keep=keep) as running:
@@ -56,9 +59,9 @@ def relay(
         if as_json:
             print_json("outbox-relay", ok=True, **asdict(counts))
         elif counts.led == 0:
-            print("nothing was published: another relay leads")
+            out_line("nothing was published: another relay leads")
         else:
-            print(f"{counts.published:,} events published, {counts.parked:,} parked, {counts.repeated:,} batches sent again")
+            out_line(f"{counts.published:,} events published, {counts.parked:,} parked, {counts.repeated:,} batches sent again")
 
 
 @outbox.command()
@@ -75,13 +78,13 @@ def status(database_url: o.DatabaseUrl = o.DATABASE_DEFAULT, as_json: o.Json = F
     if as_json:
         print_json("outbox-status", ok=True, **asdict(state), parked_rows=rows)
         return
-    print(f"to publish   {state.rows:,} events, the oldest is {state.oldest_age_s:,.1f} s old")
-    print(f"published    {state.published_per_s:,.1f} events/s in the last minute")
-    print(f"parked       {state.parked:,} events")
+    out_line(f"to publish   {state.rows:,} events, the oldest is {state.oldest_age_s:,.1f} s old")
+    out_line(f"published    {state.published_per_s:,.1f} events/s in the last minute")
+    out_line(f"parked       {state.parked:,} events")
     for row in rows:
-        print(f"  {row['event_id']}  {row['aggregatetype']} {row['aggregateid']}  {row['last_error']}")
+        out_line(f"  {row['event_id']}  {row['aggregatetype']} {row['aggregateid']}  {row['last_error']}")
     if rows:
-        print("After their cause is mended: ingest outbox retry")
+        out_line("After their cause is mended: ingest outbox retry")
 
 
 @outbox.command()
@@ -98,7 +101,7 @@ def retry(event_ids: EventIds = None, database_url: o.DatabaseUrl = o.DATABASE_D
     if as_json:
         print_json("outbox-retry", ok=True, retried=number)
     else:
-        print(f"{number:,} events will be published again")
+        out_line(f"{number:,} events will be published again")
 
 
 @outbox.command()
@@ -115,4 +118,4 @@ def purge(older_than_days: Days = 7.0, database_url: o.DatabaseUrl = o.DATABASE_
     if as_json:
         print_json("outbox-purge", ok=True, deleted=number)
     else:
-        print(f"{number:,} published events deleted")
+        out_line(f"{number:,} published events deleted")

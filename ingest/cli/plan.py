@@ -12,6 +12,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_verdict
+from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,7 +91,7 @@ def apply(
 def _print_applied(done: tuple[Contract, list[Change]]) -> None:
     name, changes = done[0].name, done[1]
     for what in (*(change.what for change in changes), "done" if changes else "nothing to apply"):
-        print(f"{name}: {what}")
+        out_line(f"{name}: {what}")
 
 
 def _row(found: tuple[str, Sequence[Change]]) -> dict[str, Any]:
@@ -101,10 +102,10 @@ def _row(found: tuple[str, Sequence[Change]]) -> dict[str, Any]:
 def print_changes(name: str, changes: Sequence[Change]) -> None:
     """Print one line per difference."""
     if not changes:
-        print(f"{name}: the table matches its contract")
+        out_line(f"{name}: the table matches its contract")
     for change in changes:
         needs = {"next batch": "from the next batch on", "apply": "ingest apply", "new table": "A NEW TABLE"}[change.effect]
-        print(f"{name}: {change.what}  →  {needs}{'' if change.required or change.effect != 'apply' else ' (when convenient)'}")
+        out_line(f"{name}: {change.what}  →  {needs}{'' if change.required or change.effect != 'apply' else ' (when convenient)'}")
 
 
 def _between(against: Path, project: Path, tables: list[str] | None) -> list[tuple[str, list[Change]]]:

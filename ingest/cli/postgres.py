@@ -9,6 +9,7 @@ import typer
 
 from ingest.cli.app import app, print_json
 from ingest.cli.options import Json
+from ingest.runtime.output import out_line
 
 Data = Annotated[Path, typer.Option("--data", help="Folder for the server's data. It survives a stop.")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes the folder's last port or any free one.")]
@@ -35,7 +36,7 @@ def start(data: Data = DATA_DEFAULT, port: Port = PORT_DEFAULT, as_json: Json = 
         print_json("postgres-start", ok=True, database_url=server.url, data=str(server.folder), started=not already)
     else:
         stop = "ingest postgres stop" if data == DATA_DEFAULT else f"ingest postgres stop --data {data}"
-        print(f"{server.url} {'was already running' if already else 'is up'} (data in {data}, stop with: {stop})")
+        out_line(f"{server.url} {'was already running' if already else 'is up'} (data in {data}, stop with: {stop})")
 
 
 @postgres.command()
@@ -50,7 +51,7 @@ def stop(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
     if as_json:
         print_json("postgres-stop", ok=True, stopped=stopped, data=str(data.absolute()))
     else:
-        print("stopped" if stopped else f"no PostgreSQL was running in {data}")
+        out_line("stopped" if stopped else f"no PostgreSQL was running in {data}")
 
 
 @postgres.command()
@@ -67,8 +68,8 @@ def status(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
     if as_json:
         print_json("postgres-status", ok=answering, running=running, answers=answering, database_url=server.url if running else None)
     elif running:
-        print(f"{server.url} is up" if answering else f"{server.url} runs but does not answer; see {server.folder / 'server.log'}")
+        out_line(f"{server.url} is up" if answering else f"{server.url} runs but does not answer; see {server.folder / 'server.log'}")
     else:
-        print(f"no PostgreSQL runs in {data}")
+        out_line(f"no PostgreSQL runs in {data}")
     if not answering:
         raise typer.Exit(1)

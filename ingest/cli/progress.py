@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ingest.run.display import Display
+from ingest.runtime.output import console, err_line, out_line
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -28,23 +29,24 @@ class Silent(Display):
         return bool(_unread)
 
     def note(self, text: str) -> None:
-        _say(f"note: {text}", sys.stderr)
+        with unread(sys.stderr):
+            err_line(f"note: {text}")
 
 
 class Lines(Silent):
     """Prints one line per batch, for logs and pipes."""
 
     def ready(self, tables: Sequence[str], log: Path) -> None:
-        _say(f"running: {', '.join(tables) or 'nothing'} · Spark's output: {log}", sys.stdout)
+        _say(f"running: {', '.join(tables) or 'nothing'} · Spark's output: {log}")
 
     def batch(self, report: BatchReport, lag: int | None) -> None:
         what = f"read {report.records_read} · inserted {report.inserted} · duplicate {report.duplicate}"
         what += f" · quarantined {report.quarantined} · {rate(report):,.0f} rows/s"
         lag_text = "unknown" if lag is None else str(lag)
-        _say(f"{clock()} {report.table} batch {report.number}: {what} · lag {lag_text} · version {report.target_version}", sys.stdout)
+        _say(f"{clock()} {report.table} batch {report.number}: {what} · lag {lag_text} · version {report.target_version}")
 
     def stopping(self) -> None:
-        _say("stopping: finishing the current batch first", sys.stdout)
+        _say("stopping: finishing the current batch first")
 
 
 @dataclass
@@ -121,9 +123,9 @@ def unread(*streams: TextIO) -> Iterator[None]:
         os.close(nowhere)
 
 
-def _say(text: str, stream: TextIO) -> None:
-    with unread(stream):
-        print(text, file=stream, flush=True)
+def _say(text: str) -> None:
+    with unread(sys.stdout):
+        out_line(text, flush=True)
 
 
 @contextmanager
@@ -134,7 +136,7 @@ def display(*, quiet: bool) -> Iterator[Display]:
     elif sys.stdout.isatty():
         from rich.live import Live
 
-        with Live(auto_refresh=False) as live:
+        with Live(console=console(), auto_refresh=False) as live:
             yield Panel(live)
     else:
         yield Lines()

@@ -11,6 +11,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json, print_verdict
+from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
@@ -65,8 +66,8 @@ def make(
 
     def show(proven: Proven) -> None:
         print_balance(proven.seen)
-        print(f"  proof       {proven.path}")
-        print(f"  sha256      {proven.sha256}")
+        out_line(f"  proof       {proven.path}")
+        out_line(f"  sha256      {proven.sha256}")
 
     kafka = bootstrap_servers if against_kafka else None
     contracts = load_contracts(project, tables or [])
@@ -118,15 +119,17 @@ def _chain_row(chain: Chain) -> dict[str, Any]:
 
 
 def _print_chain(chain: Chain) -> None:
+    from ingest.verify.proof.proof_file import utc
+
     last = chain.files[-1]
-    span = f"proofs {chain.files[0].number} to {last.number}, newest made at {last.proof['made_at'] if last.proof else 'an unknown time'}"
-    print(f"{chain.table}: {'the chain is UNBROKEN' if not chain.findings else 'the chain is BROKEN'} ({span})")
-    print(f"  newest      {last.sha256}")
+    span = f"proofs {chain.files[0].number} to {last.number}, newest made at {utc(last.proof.made_at) if last.proof else 'an unknown time'}"
+    out_line(f"{chain.table}: {'the chain is UNBROKEN' if not chain.findings else 'the chain is BROKEN'} ({span})")
+    out_line(f"  newest      {last.sha256}")
     for each in chain.files:
-        if each.proof and not each.proof["ok"]:
-            print(f"  note: {each.path.name} says that the balance did not hold ({len(each.proof['findings'])} findings)")
+        if each.proof and not each.proof.ok:
+            out_line(f"  note: {each.path.name} says that the balance did not hold ({len(each.proof.findings)} findings)")
     for finding in chain.findings:
-        print(f"  ! {finding}")
+        out_line(f"  ! {finding}")
 
 
 @proof.command("list")
@@ -152,13 +155,15 @@ def list_proofs(
         print_json("proof-list", ok=True, tables=[{"table": name, "proofs": [*map(_proof_row, of)]} for name, of in rows.items()])
         return
     for name, of in rows.items():
-        print(f"{name}: {f'{len(of)} proofs' if of else 'never proven'}")
+        out_line(f"{name}: {f'{len(of)} proofs' if of else 'no proof'}")
         for each in map(_proof_row, of):
             verdict = "BALANCED" if each["ok"] else "UNREADABLE" if each["ok"] is None else "DOES NOT BALANCE"
-            print(f"  {each['number']:06}  {each['made_at']}  {verdict:<16}  {each['rows']:>14,} rows  {each['sha256']}")
+            out_line(f"  {each['number']:06}  {each['made_at']}  {verdict:<16}  {each['rows']:>14,} rows  {each['sha256']}")
 
 
 def _proof_row(each: ProofFile) -> dict[str, Any]:
-    of = each.proof or {"ok": None, "made_at": "unknown", "rows": {"target": {"found": 0}}}
-    row = {"number": each.number, "path": str(each.path), "made_at": of["made_at"], "ok": of["ok"]}
-    return {**row, "rows": of["rows"]["target"]["found"], "sha256": each.sha256}
+    from ingest.verify.proof.proof_file import utc
+
+    of = each.proof
+    row = {"number": each.number, "path": str(each.path), "made_at": utc(of.made_at) if of else "unknown", "ok": of.ok if of else None}
+    return {**row, "rows": of.rows.target.found if of else 0, "sha256": each.sha256}

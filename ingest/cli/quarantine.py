@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import err_line, out_line
 
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
@@ -80,10 +80,10 @@ def list_(
         print_json("quarantine-list", ok=True, tables=[{"table": name, "groups": groups} for name, groups in found])
         return
     for name, groups in found:
-        print(f"{name}: {sum(group['records'] for group in groups):,} records")
+        out_line(f"{name}: {sum(group['records'] for group in groups):,} records")
         if groups:
             columns = ("reason", "state", "records", "first", "last")
-            print("\n".join("  " + line for line in aligned([columns, *([str(group[name]) for name in columns] for group in groups)], {2})))
+            out_line(*(f"  {line}" for line in aligned([columns, *([str(group[name]) for name in columns] for group in groups)], {2})))
 
 
 @quarantine.command()
@@ -115,11 +115,13 @@ def show(
         return
     for each in found:
         text = each["value_text"] if each["value_text"] is not None else f"(base64) {each['value']}"
-        print(f"partition {each['partition']} offset {each['offset']}, {each['kafka_timestamp']}, {each['state']} (by {each['state_by']})")
-        print(f"  {each['reason_code']}: {printable(each['reason_detail'] or '')}")
-        print(f"  {printable(text[:SHOWN_CHARACTERS])}{' …' if len(text) > SHOWN_CHARACTERS else ''}")
+        out_line(
+            f"partition {each['partition']} offset {each['offset']}, {each['kafka_timestamp']}, {each['state']} (by {each['state_by']})"
+        )
+        out_line(f"  {each['reason_code']}: {printable(each['reason_detail'] or '')}")
+        out_line(f"  {printable(text[:SHOWN_CHARACTERS])}{' …' if len(text) > SHOWN_CHARACTERS else ''}")
     if not found:
-        print("no record is selected")
+        out_line("no record is selected")
 
 
 @quarantine.command()
@@ -143,19 +145,20 @@ def export(
     from ingest.cli.audit import with_engine
     from ingest.repair.quarantined import records
     from ingest.runtime.errors import InvalidInput
+    from ingest.runtime.files import PRIVATE, replacing
 
     (scope,) = _scopes(project, lake, [table], state or ["open"], reason, at, since, until)
-    part = out.with_name(f".{out.name}.{os.getpid()}")
 
     def write(engine: Engine) -> int:
-        with part.open("w", encoding="utf-8") as file:
-            return sum(file.write(json.dumps(each) + "\n") > 0 for each in records(engine, scope.places, scope.selection))
+        with replacing(out, PRIVATE) as file:
+            return sum(file.write(f"{json.dumps(each)}\n".encode()) > 0 for each in records(engine, scope.places, scope.selection))
 
     try:
-        if out.exists():
+        if os.path.lexists(out):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        if not out.absolute().parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         number = with_engine(lake, write, master, verb="quarantine")
-        part.rename(out)
     except OSError as error:
         raise InvalidInput(
             "EXPORT_FILE",
@@ -163,12 +166,10 @@ def export(
             expected="a path in an existing folder, where no file exists yet.",
             remedy="name another --out.",
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
     if as_json:
         print_json("quarantine-export", ok=True, tables=[{"table": scope.places.name, "records": number, "file": str(out)}])
     else:
-        print(f"{number:,} records of {scope.places.name} written to {out}")
+        out_line(f"{number:,} records of {scope.places.name} written to {out}")
 
 
 @quarantine.command()
@@ -213,7 +214,7 @@ def replay(
         else:
             done = replay_quarantine(session, contract, places, ask, selection)
     for each in done.healed:
-        print(f"note: {places.name}: {each}", file=sys.stderr)
+        err_line(f"note: {places.name}: {each}")
     if as_json:
         print_json("quarantine-replay", ok=True, tables=[{"table": places.name, "dry_run": dry_run, **vars(done)}])
     else:
@@ -290,24 +291,26 @@ def _change(scope: _Scope, master: str, state: str, by: str, *, everything: bool
         verb = "quarantine-drop" if state == "dropped" else "quarantine-reopen"
         print_json(verb, ok=True, tables=[{"table": places.name, "records": number}])
     else:
-        print(f"{places.name}: {number:,} records are {state} now, by {by}")
+        out_line(f"{places.name}: {number:,} records are {state} now, by {by}")
 
 
 def print_replayed(name: str, done: Replayed) -> None:
     """Print the outcome of a replay as the parts of a sum."""
     refused = sum(done.refused.values())
     if done.epoch is None:
-        print(f"{name}: dry run: of {done.selected:,} records the contract accepts {done.inserted:,} and refuses {refused:,}")
+        out_line(f"{name}: dry run: of {done.selected:,} records the contract accepts {done.inserted:,} and refuses {refused:,}")
     else:
-        print(f"{name}: {done.selected:,} records = {done.inserted:,} rows + {done.duplicate:,} duplicates + {refused:,} still refused")
+        out_line(f"{name}: {done.selected:,} records = {done.inserted:,} rows + {done.duplicate:,} duplicates + {refused:,} still refused")
     if done.duplicate:
-        print("  the table has the event ids of the duplicates, which stay as they are; `ingest quarantine drop` settles them")
+        out_line("  the table has the event ids of the duplicates, which stay as they are; `ingest quarantine drop` settles them")
     for reason, number in done.refused.items():
-        print(f"  {number:>10,} {reason}")
+        out_line(f"  {number:>10,} {reason}")
     if done.elsewhere:
-        print(f"  {done.elsewhere:,} records of an earlier topic of this name cannot be replayed; `ingest quarantine export` writes them")
+        out_line(
+            f"  {done.elsewhere:,} records of an earlier topic of this name cannot be replayed; `ingest quarantine export` writes them"
+        )
     if done.epoch is not None:
-        print(f"{name}: epoch {done.epoch} is open; `ingest run {name}` continues from the table's end")
+        out_line(f"{name}: epoch {done.epoch} is open; `ingest run {name}` continues from the table's end")
 
 
 def _scopes(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import err_line, out_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def rebuild(
         if as_json:
             print_json("rebuild", ok=True, tables=[{"table": places.name, "discarded": True}])
         else:
-            print(f"{places.name}: there is no shadow now")
+            out_line(f"{places.name}: there is no shadow now")
         return
     if swap:
         swapped = _swap(contract, places, ask, master, accept_loss=accept_loss)
@@ -89,9 +89,9 @@ def rebuild(
         from ingest.repair.shadow import shadow_of
 
         shadow = shadow_of(places)
-        print(f"{places.name}: the shadow is in {shadow.root}. Next:")
-        print(f"  ingest compare {places.target} {shadow.target}")
-        print(f"  ingest rebuild {places.name} --swap")
+        out_line(f"{places.name}: the shadow is in {shadow.root}. Next:")
+        out_line(f"  ingest compare {places.target} {shadow.target}")
+        out_line(f"  ingest rebuild {places.name} --swap")
 
 
 def _fill(
@@ -129,7 +129,7 @@ def _fill(
         raise Refused(error.code, f"the shadow: {error.found}", expected=error.expected, remedy=remedy) from error
     if result.error is not None:
         raise result.error
-    print(f"{places.name}: the shadow read {result.records_read:,} records, {result.inserted:,} became rows", file=sys.stderr)
+    err_line(f"{places.name}: the shadow read {result.records_read:,} records, {result.inserted:,} became rows")
     return carried
 
 
@@ -159,19 +159,21 @@ def _discard(places: Places, master: str) -> None:
 def print_carried(name: str, carried: Carried) -> None:
     """Print what Kafka no longer holds."""
     starts = " ".join(f"{partition}:{first}" for partition, first in sorted(carried.starts.items()))
-    print(f"{name}: Kafka begins at {starts}. Only the old tables have {carried.rows:,} rows and {carried.records:,} quarantined records")
-    print("  before that; the shadow takes them over as they are")
+    out_line(
+        f"{name}: Kafka begins at {starts}. Only the old tables have {carried.rows:,} rows and {carried.records:,} quarantined records"
+    )
+    out_line("  before that; the shadow takes them over as they are")
     if carried.doubled:
-        print(f"  {carried.doubled:,} more rows there have an event id that another row has; they are left out")
+        out_line(f"  {carried.doubled:,} more rows there have an event id that another row has; they are left out")
 
 
 def print_swapped(name: str, swapped: Swapped) -> None:
     """Print the outcome of a swap."""
-    print(f"{name}: {swapped.rows_before:,} rows were replaced by {swapped.rows_after:,} in epoch {swapped.epoch}")
-    print(f"  version {swapped.version_before} of the target is the former content, until VACUUM removes it")
+    out_line(f"{name}: {swapped.rows_before:,} rows were replaced by {swapped.rows_after:,} in epoch {swapped.epoch}")
+    out_line(f"  version {swapped.version_before} of the target is the former content, until VACUUM removes it")
     if swapped.lost:
-        print(f"  {swapped.lost:,} rows of the old table are not in the new one")
+        out_line(f"  {swapped.lost:,} rows of the old table are not in the new one")
     for each in swapped.findings_before:
-        print(f"  verify found in the old table: {each}")
+        out_line(f"  verify found in the old table: {each}")
     if swapped.findings_before:
-        print("  verify counts from the rebuild on, so it will not report this again. What Kafka no longer had stays lost")
+        out_line("  verify counts from the rebuild on, so it will not report this again. What Kafka no longer had stays lost")

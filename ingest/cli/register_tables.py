@@ -9,6 +9,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json, print_verdict
+from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
     from ingest.delta.catalog_entry import CatalogEntry
@@ -45,11 +46,11 @@ def register(
     if dry_run:
         wanted = [each for each in wanted if not is_local(lake) or exists(None, each)]
         if not (as_json or is_local(lake)):
-            print("-- The lake is not on this machine: run only the statements whose table exists.")
+            out_line("-- The lake is not on this machine: run only the statements whose table exists.")
         if as_json:
             print_json("register", ok=True, tables=[_row(each) for each in wanted])
         for each in () if as_json else wanted:
-            print(f"{each.statement};")
+            out_line(f"{each.statement};")
         return
     done: list[CatalogEntry] = []
     errors: dict[str, IngestError] = {}
@@ -61,7 +62,7 @@ def register(
             except IngestError as error:
                 errors[each.name] = error
     print_verdict(
-        "register", done, errors, ok=not errors, as_json=as_json, as_row=_row, show=lambda each: print(f"{each.name} is {each.location}")
+        "register", done, errors, ok=not errors, as_json=as_json, as_row=_row, show=lambda each: out_line(f"{each.name} is {each.location}")
     )
     if errors:
         sys.exit(most_severe([failed.exit_code for failed in errors.values()]))

@@ -17,6 +17,7 @@ from ingest.cli import options as o
 from ingest.cli.app import app, document, print_error
 from ingest.cli.status import refuse_remote
 from ingest.observe.report import HOURS_DEFAULT
+from ingest.runtime.output import err_line, out_line
 
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
@@ -52,9 +53,9 @@ def report(
     if file is not None:
         _write(file, page(found, lake, hours, lambda summary: _beside(file, summary)))
     if as_json:
-        print(_json(found))
+        out_line(_json(found))
     else:
-        print(f"{file}: {len(contracts)} table{'' if len(contracts) == 1 else 's'}")
+        out_line(f"{file}: {len(contracts)} table{'' if len(contracts) == 1 else 's'}")
         for error in found.errors.values():
             print_error(error)
     if found.errors:
@@ -90,8 +91,8 @@ def ui(
     docs = {_docs(each.name): pages_folder(Places(lake, checkpoints, each.pipeline, each.table)) for each in contracts}
     with web_server.Server(host, port, web_server.Answers(look, shown, _json, docs)) as server:
         if host not in ("127.0.0.1", "localhost", "::1"):
-            print(f"note: whoever reaches {host} can read the page, with samples of quarantined records", file=sys.stderr, flush=True)
-        print(f"the page is at {server.url}  (Ctrl-C ends it)", flush=True)
+            err_line(f"note: whoever reaches {host} can read the page, with samples of quarantined records")
+        out_line(f"the page is at {server.url}  (Ctrl-C ends it)", flush=True)
         server.serve()
 
 
@@ -132,6 +133,7 @@ def _beside(file: Path, summary: Summary) -> str | None:
 
 def _write(file: Path, text: str) -> None:
     """Replace the file as a whole, so that nobody reads half a page."""
-    from ingest.runtime.files import LocalFiles
+    from ingest.runtime.files import PRIVATE, replacing
 
-    LocalFiles().write(str(file), text.encode())
+    with replacing(file, PRIVATE) as whole:  # it has samples of quarantined records
+        whole.write(text.encode())

@@ -13,6 +13,7 @@ import typer
 from ingest.cli import options as o
 from ingest.cli.app import app, print_error, print_json
 from ingest.cli.check import as_row, print_checked, say_unchecked
+from ingest.runtime.output import err_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,7 +161,7 @@ def _watch(project: Path, contracts: Sequence[Contract], log_format: LogFormat =
 
     def say_missed(table: str, code: str) -> None:
         with unread(sys.stderr):
-            print(f"note: {table} was not checked ({code}); the run tries again in a minute", file=sys.stderr, flush=True)
+            err_line(f"note: {table} was not checked ({code}); the run tries again in a minute")
 
     return CheckSchedule(suites, show, say_missed)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import err_line, out_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,13 +66,13 @@ def seek(
 
     planned, epoch, healed = _do(contract, places, ask, master, Seeking(aim, accept_gap, f"--to {to}"), dry_run=dry_run)
     for each in healed:
-        print(f"note: {places.name}: {each}", file=sys.stderr)
+        err_line(f"note: {places.name}: {each}")
     if as_json:
         print_json("seek", ok=True, tables=[{"table": places.name, "dry_run": dry_run, "epoch": epoch, **_row(planned)}])
         return
     print_plan(places.name, planned)
     done = f"{places.name}: epoch {epoch} is open; `ingest run {places.name}` continues from there"
-    print("dry run: nothing was changed" if dry_run else done)
+    out_line("dry run: nothing was changed" if dry_run else done)
 
 
 def _do(
@@ -146,11 +146,13 @@ def parse_aim(text: str, kafka: KafkaOptions, topic: Topic) -> Aim:
 def print_plan(name: str, planned: SeekPlan) -> None:
     """Print what the seek does: left out offsets first, then re-read ones, then where it begins."""
     for gap in planned.gaps:
-        print(f"{name}: LEFT OUT: partition {gap.partition} [{gap.start}, {gap.end}), {len(gap)} offsets that no complete batch has read")
+        out_line(
+            f"{name}: LEFT OUT: partition {gap.partition} [{gap.start}, {gap.end}), {len(gap)} offsets that no complete batch has read"
+        )
     if planned.again:
-        print(f"{name}: {sum(map(len, planned.again))} offsets are re-read. No event id is added twice;")
-        print("  rows that were deleted on purpose can come back")
-    print(f"{name}: begins at {' '.join(f'{partition}:{offset}' for partition, offset in sorted(planned.starts.items()))}")
+        out_line(f"{name}: {sum(map(len, planned.again))} offsets are re-read. No event id is added twice;")
+        out_line("  rows that were deleted on purpose can come back")
+    out_line(f"{name}: begins at {' '.join(f'{partition}:{offset}' for partition, offset in sorted(planned.starts.items()))}")
 
 
 def _row(planned: SeekPlan) -> dict[str, Any]:

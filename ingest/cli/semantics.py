@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import err_line, out_line
 
 Seed = Annotated[int, typer.Option("--seed", help="Chooses where faults are injected, the same for all modes.")]
 Records = Annotated[int | None, typer.Option("--records", min=1, help="Records per fault trial (default: 2,000; with --quick 300).")]
@@ -50,7 +50,7 @@ def semantics(
             path.open("ab").close()  # fails now if the file cannot be written, not after minutes of work
 
     def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        err_line(text)
 
     result = trials.run(size, seed=seed, faults=faults, say=say)
     if html is not None:
@@ -64,7 +64,7 @@ def semantics(
     if as_json:
         print_json("semantics", ok=not result.broken, **result.as_dict())
     else:
-        print("\n\n".join(table.text() for table in tables(result)))
+        out_line(*"\n\n".join(table.text() for table in tables(result)).split("\n"))
     if result.broken:
         raise typer.Exit(1)
 

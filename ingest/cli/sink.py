@@ -9,6 +9,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import out_line
 from ingest.runtime.printable import aligned, printable
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def run(
         if as_json:
             print_json("sink-run", ok=True, **asdict(counts))
         else:
-            print(
+            out_line(
                 f"{counts.stored:,} events stored, {counts.duplicates:,} duplicates skipped, {counts.dead:,} dead letters, "
                 f"{counts.repeated:,} transactions repeated, {counts.fenced:,} partitions lost to another owner"
             )
@@ -98,7 +99,7 @@ def status(
         )
         for row in rows
     ]
-    print("\n".join(aligned([titles, *cells], right=range(2, 8))) if rows else "no sink has read anything")
+    out_line(*(aligned([titles, *cells], right=range(2, 8)) if rows else ["no sink has read anything"]))
 
 
 @sink.command()
@@ -117,11 +118,11 @@ def dead(name: SinkName = None, limit: Limit = 100, database_url: o.DatabaseUrl 
         return
     for row in rows:
         event_id, error = printable(row["event_id"] or "–", ERROR_CHARACTERS_MAX), printable(row["error"], ERROR_CHARACTERS_MAX)
-        print(
+        out_line(
             f"{row['stored_at']:%Y-%m-%d %H:%M:%S}  {row['sink']}  {row['topic']}[{row['partition']}]@{row['offset']}  {event_id}  {error}"
         )
     if not rows:
-        print("no dead letters")
+        out_line("no dead letters")
 
 
 def _function(text: str) -> Write:

@@ -16,6 +16,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import JSON, app, print_json
+from ingest.runtime.output import data_stream, err_line, out_line
 
 if TYPE_CHECKING:
     from ingest.contract.definition import Contract
@@ -30,6 +31,7 @@ class Format(StrEnum):
 
     TABLE = "table"
     CSV = "csv"
+    SPREADSHEET = "spreadsheet"
     JSON = "json"
 
 
@@ -38,11 +40,11 @@ Statement = Annotated[
 ]
 File = Annotated[Path | None, typer.Option("--file", help="Read the statement from a file; - is standard input.")]
 Name = Annotated[str | None, typer.Option("--question", help="Ask a ready question about the table that --table names.")]
-As = Annotated[Format, typer.Option("--format", help="Output format.")]
+As = Annotated[Format, typer.Option("--format", help="Output format. spreadsheet: CSV in which no text is a formula.")]
 At = Annotated[str | None, typer.Option("--at", help="Query the past: all tables at a time (default zone: UTC), or --table at a version.")]
 Table = Annotated[str | None, typer.Option("--table", help="The table for --question or --at VERSION.")]
 Since = Annotated[str | None, typer.Option("--since", help="Start time for questions that use one (default: 24 hours ago).")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum rows (default: 100 as a table, all as CSV and JSON).")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum rows (default: 100 as a table, else all).")]
 Tables = Annotated[bool, typer.Option("--tables", help="List the tables with their columns.")]
 Questions = Annotated[bool, typer.Option("--questions", help="List the ready questions.")]
 WithSpark = Annotated[bool, typer.Option("--spark", help="Query through Spark, which also reads lakes that are not on this machine.")]
@@ -145,13 +147,15 @@ def _print(ask: Ask, text: str, form: Format, limit: int | None, catalog: Catalo
     answer = ask(text, rows)
     match form:
         case Format.TABLE if is_explain(text):
-            write_lines(answer, sys.stdout, limit)
+            write_lines(answer, data_stream(), limit)
         case Format.TABLE:
-            write_table(answer, sys.stdout, get_terminal_size((WIDTH_DEFAULT, 24)).columns, limit)
+            write_table(answer, data_stream(), get_terminal_size((WIDTH_DEFAULT, 24)).columns, limit)
         case Format.CSV:
-            write_csv(answer, sys.stdout, limit)
+            write_csv(answer, data_stream(), limit)
+        case Format.SPREADSHEET:
+            write_csv(answer, data_stream(), limit, no_formulas=True)
         case Format.JSON:
-            write_json(answer, sys.stdout, limit, absent=_absent(catalog))
+            write_json(answer, data_stream(), limit, absent=_absent(catalog))
 
 
 def _list_tables(catalog: Catalog, form: Format) -> None:
@@ -160,18 +164,18 @@ def _list_tables(catalog: Catalog, form: Format) -> None:
     found = describe(catalog)
     if form is Format.JSON:
         print_json("sql", ok=True, tables=[dataclasses.asdict(each) for each in found], absent=_absent(catalog))
-    elif form is Format.CSV:
-        writer = csv.writer(sys.stdout)
+    elif form is not Format.TABLE:
+        writer = csv.writer(data_stream())
         writer.writerow(("table", "column", "type", "nullable"))
         writer.writerows((each.table, c.name, c.type, str(c.nullable).lower()) for each in found for c in each.columns)
     else:
         for each in found:
-            print(f"{each.table}{'' if each.table == each.name else f' (also {each.name})'}, version {each.version}")
+            out_line(f"{each.table}{'' if each.table == each.name else f' (also {each.name})'}, version {each.version}")
             longest = max(len(column.name) for column in each.columns)
             for column in each.columns:
-                print(f"  {column.name.ljust(longest)}  {column.type}{'' if column.nullable else ' NOT NULL'}")
+                out_line(f"  {column.name.ljust(longest)}  {column.type}{'' if column.nullable else ' NOT NULL'}")
         for name, reason in catalog.absent:
-            print(f"{name}: {reason}")
+            out_line(f"{name}: {reason}")
 
 
 def _absent(catalog: Catalog) -> list[dict[str, str]]:
@@ -187,12 +191,12 @@ def _list_questions(form: Format) -> None:
         return print_json("sql", ok=True, questions=rows)
     longest = max(map(len, found))
     for each in found.values():
-        print(f"{each.name.ljust(longest)}  {each.title}")
+        out_line(f"{each.name.ljust(longest)}  {each.title}")
 
 
 def _say_left_out(now: Catalog, then: Catalog) -> None:
     for name, reason in then.absent[len(now.absent) :]:
-        print(f"ingest: {name} is left out: {reason}.", file=sys.stderr)
+        err_line(f"ingest: {name} is left out: {reason}.")
 
 
 def _one_of(**given: object) -> None:

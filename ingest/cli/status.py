@@ -12,6 +12,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_verdict
+from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
     from ingest.kafka.broker_answers import BrokerAnswers
@@ -96,18 +97,18 @@ def as_row(shown: Shown) -> dict[str, Any]:
 def print_status(shown: Shown) -> None:
     """Print one block per table."""
     status, audit = shown.status, shown.audit
-    print(f"{status.table}: {f'running ({status.running})' if status.running else 'not running'}")
+    out_line(f"{status.table}: {f'running ({status.running})' if status.running else 'not running'}")
     version = "no table" if status.target_version is None else f"version {status.target_version}, last commit {status.last_commit}"
-    print(f"  table        {version}; epoch {status.epoch or 'none'}")
-    print(f"  batches      newest {status.last_batch or 'none'}; ledger up to {status.ledger_batch or 'none'}")
-    print(f"  lag          {'unknown' if status.lag is None else f'{status.lag:,} offsets'}")
+    out_line(f"  table        {version}; epoch {status.epoch or 'none'}")
+    out_line(f"  batches      newest {status.last_batch or 'none'}; ledger up to {status.ledger_batch or 'none'}")
+    out_line(f"  lag          {'unknown' if status.lag is None else f'{status.lag:,} offsets'}")
     if audit is None:
-        print(f"  audited      unknown: its record is damaged (ingest audited show {status.table})")
+        out_line(f"  audited      unknown: its record is damaged (ingest audited show {status.table})")
     elif audit.audited or audit.held:
         at = f"version {audit.audited.version}" if audit.audited else "no version"
         held = f"; held back since {audit.held.since} (ingest audited show {status.table})" if audit.held else ""
-        print(f"  audited      {at}{held}")
-    print(f"  a start will {status.next}")
+        out_line(f"  audited      {at}{held}")
+    out_line(f"  a start will {status.next}")
     if status.refusal is not None:
-        print(f"  ! {status.refusal['code']}: {status.refusal['found']}")
-        print(f"    to mend: {status.refusal['remedy']}")
+        out_line(f"  ! {status.refusal['code']}: {status.refusal['found']}")
+        out_line(f"    to mend: {status.refusal['remedy']}")

@@ -12,6 +12,7 @@ import typer
 from ingest.cli import options as o
 from ingest.cli.app import app, print_verdict
 from ingest.cli.check import figures_by_table, total_row, total_text
+from ingest.runtime.output import out_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,6 +118,6 @@ def print_totals(found: TableTotals) -> None:
     verdict = (
         "no figures were given" if not judged else f"{wrong} of {len(judged)} figures DIFFER" if wrong else f"{len(judged)} figures agree"
     )
-    print(f"{found.table}, version {found.version}: {verdict}")
+    out_line(f"{found.table}, version {found.version}: {verdict}")
     for line in found.lines:
-        print(f"  {'!' if line.is_found else ' '} {total_text(line)}")
+        out_line(f"  {'!' if line.is_found else ' '} {total_text(line)}")

@@ -9,6 +9,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import out_line
 
 EventId = Annotated[str, typer.Argument(help="The event id.")]
 Database = Annotated[
@@ -61,16 +62,16 @@ def trace(
         print_json("trace", ok=bool(found), event_id=event_id, sightings=[asdict(each) for each in found], skipped=skipped + elsewhere)
     else:
         for each in found:
-            print(f"{each.place:<12} {each.name:<16} {each.summary}")
+            out_line(f"{each.place:<12} {each.name:<16} {each.summary}")
             for step in each.history:
-                print(f"{'':<29} {step}")
+                out_line(f"{'':<29} {step}")
         if not found:
-            print(f"{event_id} was seen nowhere")
+            out_line(f"{event_id} was seen nowhere")
         for name in skipped:
-            print(
+            out_line(
                 f"note: {name} was not searched: {'its event id is not one text' if is_local(lake) else 'its lake is not on a local disk'}"
             )
         if elsewhere:
-            print(f"note: not searched: {', '.join(elsewhere)}")
+            out_line(f"note: not searched: {', '.join(elsewhere)}")
     if not found:
         raise typer.Exit(1)

@@ -9,6 +9,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_json
+from ingest.runtime.output import out_line
 from ingest.runtime.printable import aligned
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def transactions(
             raise InvalidInput("NOT_CONFIRMED", found, expected="a confirmation.", remedy=remedy)
         question = f"Abort the open transaction of {abort}? This fences its producer. No read_committed reader will see its records."
         if not yes and not typer.confirm(question):
-            print("nothing was done")
+            out_line("nothing was done")
             return
         held.abort(kafka, abort)
     rows = [row for row in held.listed(kafka) if row.is_open or not only_open]
@@ -53,25 +54,25 @@ def transactions(
         print_json("transactions", ok=True, aborted=abort, transactions=[_as_json(row) for row in rows])
     else:
         if abort is not None:
-            print(f"aborted the transaction of {abort}")
+            out_line(f"aborted the transaction of {abort}")
         _print(rows)
 
 
 def _print(rows: list[Listed]) -> None:
     if not rows:
-        print("no transactions")
+        out_line("no transactions")
         return
     titles = ("transactional id", "producer id:epoch", "state", "age", "timeout", "partitions", "held back")
-    print("\n".join(aligned([titles, *map(_cells, rows)])))
+    out_line(*aligned([titles, *map(_cells, rows)]))
     for row in rows:
         for each in row.held:
             if each.holds:
-                print(
+                out_line(
                     f"{row.transactional_id} holds back {each.topic}[{each.partition}] at offset {each.last_stable}: "
                     f"{_amount(each.records, each.held_back)} up to offset {each.high_watermark} wait"
                 )
         for place in row.untold:
-            print(f"{row.transactional_id}: {place.topic}[{place.partition}] has no leader, was deleted, or this user may not read it")
+            out_line(f"{row.transactional_id}: {place.topic}[{place.partition}] has no leader, was deleted, or this user may not read it")
 
 
 def _amount(records: int | None, offsets: int) -> str:

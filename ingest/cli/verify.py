@@ -11,6 +11,7 @@ import typer
 
 from ingest.cli import options as o
 from ingest.cli.app import app, print_verdict
+from ingest.runtime.output import err_line, out_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,7 +113,7 @@ def verify_tables(
             try:
                 return (without_jvm := delta_sql.DataFusion()), verify_table(without_jvm, contract, places)
             except delta_sql.Unreadable as error:
-                print(f"ingest: {contract.name} is counted through Spark, because deltalake cannot read it: {error.why}", file=sys.stderr)
+                err_line(f"ingest: {contract.name} is counted through Spark, because deltalake cannot read it: {error.why}")
         return (with_jvm := delta_sql.Spark(session())), verify_table(with_jvm, contract, places)
 
     try:
@@ -144,11 +145,11 @@ def print_kafka(reread: Reread) -> None:
     """Print the result of re-reading the topic: where the records are, and the reasons of the gaps."""
     removed = f" + removed {reread.removed:,}" if reread.removed else ""
     places = f"in target {reread.in_target:,} + in quarantine {reread.in_quarantine:,} + duplicate {reread.duplicate:,}{removed}"
-    print(f"  in Kafka    {reread.records:>14,} = {places}")
+    out_line(f"  in Kafka    {reread.records:>14,} = {places}")
     if reread.gaps:
-        print(f"  gaps        {sum(reread.gaps.values()):>14,} = {' + '.join(f'{kind} {n:,}' for kind, n in reread.gaps.items())}")
+        out_line(f"  gaps        {sum(reread.gaps.values()):>14,} = {' + '.join(f'{kind} {n:,}' for kind, n in reread.gaps.items())}")
     if reread.unverifiable:
-        print(f"  unverifiable{reread.unverifiable:>14,} offsets that Kafka no longer holds")
+        out_line(f"  unverifiable{reread.unverifiable:>14,} offsets that Kafka no longer holds")
 
 
 def as_row(verified: Verified) -> dict[str, Any]:
@@ -161,27 +162,31 @@ def print_balance(verified: Verified) -> None:
     """Print the balance as an accountant reads it: each total, and the parts that add up to it."""
     t = verified.total
     epochs = f" of {verified.epochs} epochs" if verified.epochs > 1 else ""
-    print(f"{verified.table}: {'BALANCED' if not verified.findings else 'DOES NOT BALANCE'} ({t.batches} batches{epochs})")
-    print(f"  offsets     {t.offsets:>14,} = read {t.read:,} + gap {t.gap:,}")
-    print(f"  read        {t.read:>14,} = inserted {t.inserted:,} + duplicate {t.duplicate:,} + quarantined {t.quarantined:,}")
-    print(f"  in target   {_sum('inserted', verified.target, t.replayed)}")
-    print(f"  quarantine  {_sum('quarantined', verified.quarantine)}")
+    out_line(f"{verified.table}: {'BALANCED' if not verified.findings else 'DOES NOT BALANCE'} ({t.batches} batches{epochs})")
+    out_line(f"  offsets     {t.offsets:>14,} = read {t.read:,} + gap {t.gap:,}")
+    out_line(f"  read        {t.read:>14,} = inserted {t.inserted:,} + duplicate {t.duplicate:,} + quarantined {t.quarantined:,}")
+    out_line(f"  in target   {_sum('inserted', verified.target, t.replayed)}")
+    out_line(f"  quarantine  {_sum('quarantined', verified.quarantine)}")
     if verified.kafka is not None:
         print_kafka(verified.kafka)
     if verified.rebuilt:
-        print(f"  counted from epoch {verified.rebuilt} on: a rebuild replaced all earlier rows, and what was wrong with them is history")
+        out_line(
+            f"  counted from epoch {verified.rebuilt} on: a rebuild replaced all earlier rows, and what was wrong with them is history"
+        )
     for commit in verified.deletes:
-        print(f"  removed     {commit.rows:>14,} by DELETE, version {commit.version} of the {commit.table}")
+        out_line(f"  removed     {commit.rows:>14,} by DELETE, version {commit.version} of the {commit.table}")
     for each in verified.uncommitted:
-        print(f"  uncommitted {each.records:>14,} quarantined by epoch {each.epoch} batch {each.batch}, still running or cut off")
+        out_line(f"  uncommitted {each.records:>14,} quarantined by epoch {each.epoch} batch {each.batch}, still running or cut off")
     for partition, start, end in verified.pending:
-        print(f"  to re-read  {end - start:>14,} offsets of partition {partition} [{start}, {end}): the next runs read them, after a seek")
+        out_line(
+            f"  to re-read  {end - start:>14,} offsets of partition {partition} [{start}, {end}): the next runs read them, after a seek"
+        )
     for partition, start, end in verified.gaps_accepted:
-        print(f"  left out    {end - start:>14,} offsets of partition {partition} [{start}, {end}): accepted by a seek")
+        out_line(f"  left out    {end - start:>14,} offsets of partition {partition} [{start}, {end}): accepted by a seek")
     if verified.unledgered_batches:
-        print(f"  the ledger lacks {verified.unledgered_batches} batches that the table's log has; the next run adds them")
+        out_line(f"  the ledger lacks {verified.unledgered_batches} batches that the table's log has; the next run adds them")
     for finding in verified.findings:
-        print(f"  ! {finding}")
+        out_line(f"  ! {finding}")
 
 
 def _sum(written: str, held: TableRows, replayed: int = 0) -> str:

@@ -49,16 +49,18 @@ class ContractInvalid(InvalidInput):
         self.problems: Sequence[LocatedProblem] = tuple(sorted(set(problems), key=lambda p: (p.file, p.line, p.key, p.found)))
         if len(self.problems) == 1:
             only = self.problems[0]
-            found, expected = f"{only.place}: {only.found}.", f"{only.expected}."
+            found: tuple[str, ...] = (f"{only.place}: {only.found}.",)
+            expected: tuple[str, ...] = (f"{only.expected}.",)
         else:
-            found = f"{len(self.problems)} problems:" + _numbered(f"{p.place}: {p.found}" for p in self.problems)
-            expected = "for each of them:" + _numbered(p.expected for p in self.problems)
+            found = numbered(f"{len(self.problems)} problems:", (f"{p.place}: {p.found}" for p in self.problems))
+            expected = numbered("for each of them:", (p.expected for p in self.problems))
         files = ", ".join(dict.fromkeys(p.file for p in self.problems))
         super().__init__(code, found, expected=expected, remedy=f"edit {files}; docs/reference/contracts.md describes every key.")
 
 
-def _numbered(lines: Iterable[str]) -> str:
-    return "".join(f"\n  {number:2}. {line}" for number, line in enumerate(lines, 1))
+def numbered(head: str, lines: Iterable[str]) -> tuple[str, ...]:
+    """The lines of a list in an error, below its head."""
+    return head, *(f"  {number:2}. {line}" for number, line in enumerate(lines, 1))
 
 
 def refusal(found: str, expected: str) -> PydanticCustomError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Final
 
 from ingest.delivery.delivery_errors import StoreFailed
 from ingest.runtime.errors import InvalidInput
+from ingest.runtime.files import PRIVATE
 
 KEEP: Final = 1_000_000
 # Older ids are deleted in portions of this share of `keep`, so that not every insert deletes.
@@ -31,6 +33,8 @@ class SeenIds:
         self._keep, self._path = keep, str(path)
         # synchronous=FULL: an added id must survive a power cut, because the offset may be committed right after it.
         with self._stored():
+            if self._path != ":memory:":
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))  # an id may be a name or an address
             self.connection = sqlite3.connect(path, isolation_level=None)
             try:
                 self.connection.execute("PRAGMA journal_mode=WAL")
@@ -85,7 +89,7 @@ class SeenIds:
     def _stored(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise StoreFailed(self._path, error) from error
 
     def _newest(self) -> int:

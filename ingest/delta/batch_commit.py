@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import NO_TOPIC, TopicId
+from ingest.runtime.canonical_json import read_json
 
 Kind = Literal["epoch", "seek", "batch", "rollback", "replayed", "ledger"]
 
@@ -155,7 +156,7 @@ class BatchCommit:
     def from_json(text: str | None) -> BatchCommit | None:
         """Parse a commit's userMetadata. Returns None for foreign text and for our kinds that are no BatchCommit, such as `created`."""
         try:
-            value = json.loads(text or "")
+            value = read_json(text or "")
             if value["oncelake"] != 1 or value["kind"] not in ("epoch", "seek", "batch", "rollback", "replayed", "ledger"):
                 return None
             snapshots = Snapshots(**{table: Snapshot(**value["looked"][table]) for table in ("target", "quarantine")})
@@ -176,7 +177,7 @@ class BatchCommit:
                 value.get("reason", ""),
                 tuple(OffsetRange(int(p), start, end) for p, (start, end) in value.get("replayed", {}).items()),
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
 from ingest.delta.batch_commit import BatchCommit
+from ingest.runtime.canonical_json import read_json
 
 # A data file and its deletion vector (empty if it has none). Together they determine which rows are read.
 FileKey = tuple[str, str]
@@ -55,7 +55,7 @@ class Commit:
     def retired_at(self) -> str | None:
         """For the DELETE of `ingest maintain`: the `why` of the ledger rows that count what it removed. None for any other."""
         try:
-            value = json.loads(self.user_metadata or "")
+            value = read_json(self.user_metadata or "")
             return str(value["retired_at"]) if value["oncelake"] == 1 and value["kind"] == "maintain" else None
         except (ValueError, KeyError, TypeError):
             return None
@@ -79,7 +79,7 @@ def parse_commit(version: int, actions: list[dict[str, Any]]) -> Commit:
             transactions[action["txn"]["appId"]] = int(action["txn"]["version"])
         elif "add" in action:
             add = action["add"]
-            stats = json.loads(add.get("stats") or "{}")
+            stats = read_json(add.get("stats") or "{}")
             added.append(AddedFile(unquote(add["path"]), stats.get("numRecords"), add.get("partitionValues") or {}, _vector(add)))
         elif "remove" in action:
             removed.append((unquote(action["remove"]["path"]), _vector(action["remove"])))

@@ -11,6 +11,7 @@ from ingest.contract.columns import target_columns
 from ingest.contract.definition import Contract
 from ingest.contract.sql_type import DeltaType, field_to_delta, text_of
 from ingest.delta.table_state import TableState
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import Refused
 
 # The table keeps these columns when the contract no longer asks for them. New rows have NULL in them.
@@ -42,7 +43,7 @@ class Change:
 def changes(contract: Contract, state: TableState, last_hash: str | None = None) -> list[Change]:
     """The differences between a contract and its table. `last_hash` is the hash of the contract that decoded the newest batch."""
     wanted = [field_to_delta(column) for column in target_columns(contract)]
-    has = json.loads(state.schema)["fields"]
+    has = read_json(state.schema)["fields"]
     found = [*_event_id(contract, state), *_columns("", has, wanted), *_layout(contract, state)]
     if (state.comment or "") != (contract.description or ""):
         found.append(Change("the description", "apply", f"COMMENT ON TABLE {{table}} IS {_text(contract.description)}", required=False))

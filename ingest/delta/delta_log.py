@@ -6,7 +6,6 @@ This module reads only history: who committed which transaction id with which of
 from __future__ import annotations
 
 import hashlib
-import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ingest.delta import log_errors
 from ingest.delta.commit import Commit, parse_commit
 from ingest.delta.table_state import TableState
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.files import Files, files_of
 from ingest.runtime.places import Places
 
@@ -170,7 +170,7 @@ class DeltaLog:
         """The version of the last checkpoint; -1 if there is none. Delta cleans up only commits that a checkpoint covers."""
         data = self._files.read(f"{self._folder}/_last_checkpoint")
         try:
-            return int(json.loads(data)["version"]) if data else -1
+            return int(read_json(data)["version"]) if data else -1
         except (ValueError, KeyError, TypeError):
             return -1  # Delta overwrites the file in place, so it may be torn
 
@@ -215,7 +215,7 @@ class DeltaLog:
 
     def _parsed(self, data: bytes, path: str) -> list[dict[str, Any]]:
         try:
-            actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+            actions = [read_json(line) for line in data.splitlines() if line.strip()]
             if not all(isinstance(action, dict) for action in actions):
                 raise ValueError("a line is no JSON object")
             return actions

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ingest.delta.batch_commit import Snapshot
+from ingest.runtime.canonical_json import read_json
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TableState:
             if protocol := action.get("protocol"):
                 features = frozenset([*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())])
             if (domain := action.get("domainMetadata")) and domain["domain"] == "delta.clustering":
-                configuration = {} if domain.get("removed") else json.loads(domain["configuration"] or "{}")
+                configuration = {} if domain.get("removed") else read_json(domain["configuration"] or "{}")
                 cluster_by = tuple(".".join(names) for names in configuration.get("clusteringColumns", ()))
         state = replace(self, transactions=self.transactions | transactions, cluster_by=cluster_by, features=features)
         if not metadata:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ingest.kafka.topic_state import TopicId, TopicState
 from ingest.runtime.errors import IngestError
+from ingest.runtime.output import guarded
 
 # Deadline of each request. If the broker has not answered by then, the state of the topic is unknown.
 WITHIN_S = 2.0
@@ -71,6 +72,7 @@ def main() -> None:
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.kafka.topic import describe_with_bounds
 
+    sys.stderr = guarded(sys.stderr)  # the terminal of the command
     request = sys.stdin.readline()
     if not request:
         return

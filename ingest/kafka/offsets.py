@@ -6,11 +6,11 @@ itself knows where a batch starts: from the table and from the previous batch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import RunStopped
 from ingest.runtime.files import Files
 
@@ -53,11 +53,11 @@ def planned(files: Files, checkpoint: str, number: int, starts: Mapping[int, int
         version, metadata, offsets = (files.read(path) or b"").decode().splitlines()[:3]
         if version != "v1":
             raise ValueError(version)
-        (ends,) = json.loads(offsets).values()
+        (ends,) = read_json(offsets).values()
         ranges = tuple(OffsetRange(p, starts.get(p, 0), end) for p, end in sorted((int(p), int(end)) for p, end in ends.items()))
         if missing := starts.keys() - {each.partition for each in ranges}:
             raise ValueError(f"partitions {sorted(missing)} are missing")
-        return Planned(ranges, datetime.fromtimestamp(json.loads(metadata)["batchTimestampMs"] / 1000, UTC))
+        return Planned(ranges, datetime.fromtimestamp(read_json(metadata)["batchTimestampMs"] / 1000, UTC))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunStopped(
             "CHECKPOINT_GONE",

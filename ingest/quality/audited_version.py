@@ -7,16 +7,17 @@ between judging and recording leaves the former audited version, and the next ch
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from ingest.delta.batch_commit import Snapshot
 from ingest.delta.delta_log import DeltaLog
 from ingest.runtime import numbered_files
-from ingest.runtime.canonical_json import canonical_json
+from ingest.runtime.canonical_json import canonical_json, read_json
 from ingest.runtime.errors import InvalidEnvironment, InvalidInput
 from ingest.runtime.files import Files, is_local, local_path
 from ingest.runtime.places import Places
@@ -56,6 +57,20 @@ class AuditState:
 
     audited: AuditedVersion | None = None
     held: Hold | None = None
+
+
+class _Change(msgspec.Struct, frozen=True):
+    """One file: what happened, and the state after it."""
+
+    number: int
+    at: str
+    kind: str
+    version: int
+    audited: AuditedVersion | None
+    held: Hold | None
+    run_id: str | None = None
+    by: str | None = None
+    why: str | None = None
 
 
 def audit_state(files: Files, places: Places) -> AuditState:
@@ -180,10 +195,9 @@ def _append(
 
 def _parsed(places: Places, number: int, data: bytes) -> tuple[dict[str, Any], AuditState]:
     try:
-        change = json.loads(data)
-        audited, held = change["audited"], change["held"]
-        return change, AuditState(AuditedVersion(**audited) if audited else None, Hold(**held) if held else None)
-    except (ValueError, KeyError, TypeError) as error:
+        change = msgspec.convert(read_json(data), _Change)
+        return msgspec.structs.asdict(change), AuditState(change.audited, change.held)
+    except ValueError as error:
         raise InvalidEnvironment(
             "AUDITED_DAMAGED",
             f"{numbered_files.path_of(places.audited, number)} is damaged: {error}.",

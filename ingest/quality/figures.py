@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
@@ -17,10 +16,13 @@ from ingest.contract.parts import ControlTotal
 from ingest.contract.problem import one_of
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.quality.control_total import ROWS, GroupKey, Sums, Totals, as_text
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
 
 Place = str
 """`figures.csv:7` or `topic, partition 0 offset 41`."""
+# More than any DECIMAL of a table has, before and after the point.
+DIGITS_MAX = 100
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -96,7 +98,7 @@ def _topic(topic: str, kafka: KafkaOptions) -> Iterator[tuple[Place, Mapping[str
 
 def _json(place: Place, text: str | bytes) -> Mapping[str, Any]:
     try:
-        row = json.loads(text, parse_float=Decimal)  # a float would change the figure
+        row = read_json(text, parse_float=Decimal)  # a float would change the figure
     except ValueError as error:
         raise _invalid(place, f"this is not JSON: {error}", "one JSON object") from error
     if not isinstance(row, dict):
@@ -107,7 +109,7 @@ def _json(place: Place, text: str | bytes) -> Mapping[str, Any]:
 def _total(contract: Contract, place: Place, row: Mapping[str, Any]) -> ControlTotal:
     names = {total.name: total for total in contract.control_totals}
     name = row.get("total") or (next(iter(names)) if len(names) == 1 else None)
-    if name not in names:
+    if not isinstance(name, str) or name not in names:
         raise _invalid(place, f"total is {name!r}", f"total: {one_of(names, str(name))}")
     return names[name]
 
@@ -134,9 +136,10 @@ def _figure(total: ControlTotal, place: Place, row: Mapping[str, Any]) -> tuple[
 
 def _number(place: Place, name: str, value: Any) -> Decimal:
     """The exact number. Text such as `1e3`, `1,000` or `NaN` is refused."""
-    text = format(value, "f") if isinstance(value, Decimal) else str(value)
-    if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
-        raise _invalid(place, f"{name} is {text!r}", "a decimal number such as 1234.50")
+    short = isinstance(value, Decimal) and abs(value.adjusted()) <= DIGITS_MAX  # 1e999999999 is short as JSON, and a gigabyte in full
+    text = format(value, "f") if short else str(value)
+    if isinstance(value, bool) or len(text) > 2 * DIGITS_MAX or not re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
+        raise _invalid(place, f"{name} is {text[:DIGITS_MAX]!r}", "a decimal number such as 1234.50")
     return Decimal(text)
 
 

@@ -44,7 +44,8 @@ def write_pages(
 
     context = gx.context()
     results_folder = folder / "results"
-    results_folder.mkdir(parents=True, exist_ok=True)
+    results_folder.parent.mkdir(mode=0o770, parents=True, exist_ok=True)  # the pages show values
+    results_folder.mkdir(exist_ok=True)
     backend = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(results_folder), "filepath_suffix": ".json"}
     store: Any = ValidationResultsStore(store_backend=backend, store_name=context.validation_results_store_name)
     context.stores[context.validation_results_store_name] = store

@@ -22,8 +22,10 @@ from sqlglot.errors import SqlglotError
 
 from ingest.contract.columns import target_fields
 from ingest.contract.definition import Contract, check_suites
+from ingest.contract.problem import numbered
 from ingest.contract.row_rule_words import BARE_WORDS
 from ingest.quality import gx
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
 
 # Names that `ingest check` fills in for {"$PARAMETER": ...}, beside GX's own functions (now(), timedelta()).
@@ -113,10 +115,9 @@ def load_suites(project: Path, contracts: Sequence[Contract], *, named: bool = F
     problems: list[str] = []
     suites = [_read(project, contract, problems) for contract in chosen]
     if problems:
-        listed = "".join(f"\n  {number:2}. {problem}" for number, problem in enumerate(problems, 1))
         raise InvalidInput(
             "SUITE_INVALID",
-            f"{len(problems)} problem{'s' if len(problems) > 1 else ''}:{listed}",
+            numbered(f"{len(problems)} problem{'s' if len(problems) > 1 else ''}:", problems),
             expected="expectations that GX knows, on columns that the table has.",
             remedy="correct the suite (docs/how-to/quality.md).",
         )
@@ -126,7 +127,7 @@ def load_suites(project: Path, contracts: Sequence[Contract], *, named: bool = F
 def _read(project: Path, contract: Contract, problems: list[str]) -> Suite | None:
     path = str(contract.suite)
     try:
-        document = json.loads((project / path).read_text(encoding="utf-8"))
+        document = read_json((project / path).read_text(encoding="utf-8"))
         configs = document["expectations"]
         assert isinstance(document["name"], str) and isinstance(configs, list) and all(isinstance(c, dict) for c in configs)
     except (ValueError, KeyError, TypeError, AssertionError) as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -34,28 +35,49 @@ class PageView(DefaultJinjaPageView):
         self.env.loader = ChoiceLoader([FileSystemLoader(TEMPLATES), self.env.loader])
 
     def render_string_template(self, template: Any) -> Any:
-        """A text with its parameters, which GX escapes; icons get a word."""
-        found = super().render_string_template(template)  # type: ignore[no-untyped-call]
-        return ICON.sub(lambda icon: f"{icon[1]}{WORDS[icon[2]]}</i>", found) if isinstance(found, str) else found
+        """A text with its parameters; icons get a word. GX escapes parameters that are strings. All else is escaped here: the text, which
+        may be the description of an expectation, lists and mappings, and tooltips."""
+        if not isinstance(template, dict):
+            return self._text(template)
+        shown = deepcopy(template)  # GX changes it in place
+        shown["template"] = escape(shown.get("template", ""), quote=False).replace("&lt;br&gt;", "<br>")
+        shown["params"] = {name: value if isinstance(value, str) else str(value) for name, value in shown.get("params", {}).items()}
+        if "tooltip" in shown:
+            shown["tooltip"]["content"] = escape(shown["tooltip"]["content"])
+        found = super().render_string_template(shown)  # type: ignore[no-untyped-call]
+        return ICON.sub(lambda icon: f"{icon[1]}{WORDS[icon[2]]}</i>", found)
+
+    def render_styling(self, styling: Any) -> str:
+        """The attributes of a tag, escaped."""
+        attributes = {name: escape(str(value)) for name, value in (styling.get("attributes") or {}).items()}
+        return str(super().render_styling({**styling, "attributes": attributes}))
 
     @pass_context
     def render_content_block(
         self, context: Any, content_block: Any, index: Any = None, content_block_id: Any = None, render_to_markdown: bool = False
     ) -> Any:
         """A piece of a page as HTML. Text is escaped here: GX puts values of the data (an unexpected value, say) into cells unescaped."""
-        if isinstance(content_block, str):
-            return escape(content_block)
         if isinstance(content_block, list):
             return "".join(self._element(context, each, at, content_block_id) for at, each in enumerate(content_block))
-        return super().render_content_block(context, content_block, index, content_block_id, render_to_markdown)
+        if _is_block(content_block):
+            return super().render_content_block(context, content_block, index, content_block_id, render_to_markdown)
+        return self._text(content_block)
+
+    @staticmethod
+    def _text(value: Any) -> str:
+        return "" if value is None else escape(str(value))
 
     def _element(self, context: Any, element: Any, index: int, content_block_id: Any) -> str:
-        if isinstance(element, RenderedComponentContent) or (isinstance(element, dict) and "content_block_type" in element):
+        if _is_block(element):
             part = f"{content_block_id}-{index}" if content_block_id else None
             return str(self.render_content_block(context, element, index, part))
         if isinstance(element, list):  # the ids of rows
             return "".join(f"<div>{escape(str(each))}</div>" for each in element)
         return f"<span>{escape(str(element))}</span>"
+
+
+def _is_block(content: Any) -> bool:
+    return isinstance(content, RenderedComponentContent) or (isinstance(content, dict) and "content_block_type" in content)
 
 
 class ResultTable(ValidationResultsTableContentBlockRenderer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
@@ -18,6 +17,7 @@ from ingest.kafka.topic_state import TopicState
 from ingest.ledger.ledger_reader import LedgerState, Newest, read_ledger
 from ingest.recovery import refusals
 from ingest.recovery.start_state import CheckpointState, QuarantineState, Replaced, RowCount, StartState, TargetState
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.files import Files, files_of
 from ingest.runtime.places import Places
 
@@ -145,7 +145,7 @@ def read_checkpoint(files: Files, folder: str) -> CheckpointState:
     if not epochs:
         return CheckpointState()
     try:
-        table_id = str(json.loads(files.read(f"{folder}/{epochs[-1]}/{EPOCH_FILE}") or b"")["table_id"])
+        table_id = str(read_json(files.read(f"{folder}/{epochs[-1]}/{EPOCH_FILE}") or b"")["table_id"])
     except (ValueError, KeyError, TypeError):
         table_id = ""
     return CheckpointState(epochs[-1], table_id)
@@ -170,7 +170,7 @@ def _blank(log: DeltaLog, places: Places) -> bool:
 
 def _created_by(commit: Commit, places: Places) -> bool:
     try:
-        metadata = json.loads(commit.user_metadata or "")
+        metadata = read_json(commit.user_metadata or "")
         return (metadata["kind"], metadata["pipeline"], metadata["table"]) == ("created", places.pipeline, places.table)
     except (ValueError, KeyError, TypeError):
         return False

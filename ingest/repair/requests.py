@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest.repair.maintenance import Maintained, Settings, Tended
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 
@@ -70,7 +71,7 @@ def take(places: Places) -> Request | None:
                 path.unlink()
             if not name.endswith(REQUEST):
                 continue
-            found = json.loads(path.read_bytes())
+            found = read_json(path.read_bytes())
             path.unlink()
             request = Request(name.removesuffix(REQUEST), Settings(**found["settings"]), float(found["expires"]))
         except FileNotFoundError:
@@ -95,7 +96,7 @@ def answered(places: Places, request: Request) -> Maintained | str | None:
     if (data := LocalFiles().read(str(path))) is None:
         return None
     path.unlink(missing_ok=True)
-    found: dict[str, Any] = json.loads(data)
+    found: dict[str, Any] = read_json(data)
     if "failed" in found:
         return str(found["failed"])
     return Maintained(**{**found, "tables": [Tended(**each) for each in found["tables"]]})

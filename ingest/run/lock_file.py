@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import struct
 import sys
 from pathlib import Path
 
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.files import local_path
 
 # struct flock of fcntl(2): its layout, and the index of l_type. Whence, start and length are 0: the whole file.
@@ -34,16 +34,16 @@ def is_free(path: Path) -> bool:
 def who(path: Path) -> str:
     """Host and process ids of the holder, as it wrote them into the file."""
     try:
-        holder = json.loads(path.read_text(encoding="utf-8"))
+        holder = read_json(path.read_text(encoding="utf-8"))
         return f"host {holder['host']}, JVM process {holder['jvm_pid']}, Python process {holder['python_pid']}"
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return "an unknown process"
 
 
 def token_of(path: Path) -> str | None:
     """The token that the holder wrote into the file, None if there is none. Process ids would not do: containers repeat them."""
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["token"])
+        return str(read_json(path.read_text(encoding="utf-8"))["token"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

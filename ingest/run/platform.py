@@ -26,6 +26,7 @@ from ingest.delta.delta_log import DeltaLog
 from ingest.kafka.offsets import OffsetRange
 from ingest.kafka.topic_state import TopicId
 from ingest.runtime import jars
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import IngestError, InvalidEnvironment
 from ingest.runtime.files import files_of
 from ingest.runtime.places import Places
@@ -49,7 +50,10 @@ def ensure(session: SparkSession, lake: str) -> None:
     if runtime in known():
         return
     kept = jars.cache_folder() / "platforms.json"
-    fit = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else []
+    try:
+        fit = [str(each) for each in read_json(kept.read_bytes())]
+    except (OSError, ValueError, TypeError):  # a cache: without it, the platform is probed again
+        fit = []
     if runtime in fit:
         return
     probe(session, lake)

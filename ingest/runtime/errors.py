@@ -12,17 +12,17 @@ from typing import ClassVar
 class IngestError(Exception):
     """Root of all errors of this package.
 
-    `found` describes the wrong state and its place, `expected` the correct state, `remedy` the command or edit that fixes it.
+    `found` describes the wrong state and its place, `expected` the correct state, `remedy` the command or edit that fixes it. Each is one
+    line. A tuple is a line with those of a list below it: only there does a message break its lines, whatever text of others it quotes.
     """
 
     exit_code: ClassVar[int] = 70
 
-    def __init__(self, code: str, found: str, *, expected: str, remedy: str) -> None:
+    def __init__(self, code: str, found: str | tuple[str, ...], *, expected: str | tuple[str, ...], remedy: str) -> None:
         self.code = code
-        self.found = found
-        self.expected = expected
-        self.remedy = remedy
-        super().__init__(f"{code}: {found} Expected: {expected} Remedy: {remedy}")
+        self.lines = tuple((part,) if isinstance(part, str) else part for part in (found, expected, remedy))
+        self.found, self.expected, self.remedy = map("\n".join, self.lines)
+        super().__init__(f"{code}: {self.found} Expected: {self.expected} Remedy: {remedy}")
 
     def as_dict(self) -> dict[str, str]:
         """The `error` value of every `--json` document."""

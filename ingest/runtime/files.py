@@ -8,12 +8,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
@@ -23,6 +24,10 @@ from ingest.runtime.errors import InvalidEnvironment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# Modes of new files; a umask may take more. PRIVATE is for files that may show values or ids of records, NO_OTHERS for those among them
+# that a group with one lake writes in turn.
+ANYBODY, NO_OTHERS, PRIVATE = 0o666, 0o660, 0o600
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
@@ -77,20 +82,20 @@ class LocalFiles:
         return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
     def write(self, path: str, data: bytes) -> None:
-        """Write `data` to `path` atomically, replacing any existing file: a temporary file, fsync, rename."""
-        target = local_path(path)
-        _temporary(target, data).replace(target)
+        """Write `data` to `path` atomically, replacing any existing file."""
+        with replacing(local_path(path)) as file:
+            file.write(data)
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, mode: int = ANYBODY) -> bool:
         """Write a new file atomically. False if `path` exists already; then nothing changes, even if two processes try at once."""
         target = local_path(path)
-        temporary = _temporary(target, data)
-        try:
-            os.link(temporary, target)  # unlike a rename it never replaces a file
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink()
+        with _beside(target, mode) as (temporary, file):
+            file.write(data)
+            _synced(file)
+            try:
+                os.link(temporary, target)  # unlike a rename it never replaces a file
+            except FileExistsError:
+                return False
         folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -173,8 +178,8 @@ class HadoopFiles:
         stream.write(bytearray(data))
         stream.close()
 
-    def create(self, path: str, data: bytes) -> bool:
-        """A rename, which HDFS and ABFS do atomically. On S3 two processes must not create the same file at once."""
+    def create(self, path: str, data: bytes, mode: int = ANYBODY) -> bool:
+        """A rename, which HDFS and ABFS do atomically. On S3 two processes must not create the same file at once. It sets no `mode`."""
         system, hadoop_path = self._resolve(path)
         temporary = f"{path}.{uuid.uuid4().hex}.tmp"
         self.write(temporary, data)
@@ -199,15 +204,37 @@ class HadoopFiles:
 Files = LocalFiles | HadoopFiles
 
 
-def _temporary(target: Path, data: bytes) -> Path:
-    """A file beside `target` with this content, which is on the disk."""
+@contextmanager
+def replacing(target: Path, mode: int = ANYBODY) -> Iterator[IO[bytes]]:
+    """Write a file that takes the place of `target` when the block ends: nobody sees half of it, and an error changes nothing.
+
+    `mode` is for a new file, a stricter umask wins; a file that exists keeps its own.
+    """
+    with _beside(target, mode) as (temporary, file):
+        yield file
+        with suppress(FileNotFoundError):
+            former = os.lstat(target)
+            if stat.S_ISREG(former.st_mode) and former.st_mode != os.fstat(file.fileno()).st_mode:
+                os.fchmod(file.fileno(), stat.S_IMODE(former.st_mode))
+        _synced(file)
+        temporary.replace(target)
+
+
+@contextmanager
+def _beside(target: Path, mode: int) -> Iterator[tuple[Path, IO[bytes]]]:
+    """A new file in the target's folder, under a name that nobody can guess and only if there is none: never a link to another place."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    return temporary
+    with open(temporary, "xb", opener=lambda path, flags: os.open(path, flags, mode)) as file:
+        try:
+            yield temporary, file
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _synced(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def is_local(location: str) -> bool:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ingest.runtime.files import Files
+from ingest.runtime.files import ANYBODY, Files
 
-NAME = re.compile(r"(\d{6,})\.json")
+NAME = re.compile(r"([0-9]{6,12})\.json")
 
 
 def numbers(files: Files, folder: str) -> list[int]:
     """The numbers of the files, ascending. Other files, such as the temporary one of a killed process, do not count."""
-    return sorted(int(found[1]) for name in files.names(folder) if (found := NAME.fullmatch(name)))
+    return sorted(number for name in files.names(folder) if (number := number_of(name)) is not None)
+
+
+def number_of(name: str) -> int | None:
+    """The number of a file with this name, if `append` gives such a name."""
+    found = NAME.fullmatch(name)
+    number = int(found[1]) if found else 0
+    return number if number and name == f"{number:06}.json" else None
 
 
 def path_of(folder: str, number: int) -> str:
@@ -26,7 +33,7 @@ def newest(files: Files, folder: str) -> tuple[int, bytes]:
     return number, (files.read(path_of(folder, number)) or b"") if number else b""
 
 
-def append(files: Files, folder: str, make: Callable[[int, bytes], bytes | None]) -> int | None:
+def append(files: Files, folder: str, make: Callable[[int, bytes], bytes | None], mode: int = ANYBODY) -> int | None:
     """Write the next file and return its number.
 
     `make(number, former)` returns the content from the file before it (empty if there is none), or None to write nothing. If another
@@ -37,5 +44,5 @@ def append(files: Files, folder: str, make: Callable[[int, bytes], bytes | None]
         data = make(number + 1, former)
         if data is None:
             return None
-        if files.create(path_of(folder, number + 1), data):
+        if files.create(path_of(folder, number + 1), data, mode):
             return number + 1

@@ -22,6 +22,8 @@ import psutil
 
 from ingest.runtime import class_archive, databricks, jars, java, jvm_folder
 from ingest.runtime.errors import InvalidEnvironment
+from ingest.runtime.files import PRIVATE
+from ingest.runtime.output import err_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,7 +179,7 @@ def settable() -> dict[str, str]:
 def _take(platform: str, master: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    print(f"ingest: using the Spark of Databricks Runtime {platform}; --master {master} is ignored.", file=sys.stderr)
+    err_line(f"ingest: using the Spark of Databricks Runtime {platform}; --master {master} is ignored.")
     session = SparkSession.builder.getOrCreate()
     if not hasattr(session, "_jvm"):  # Spark Connect, which serverless and the standard access mode provide
         raise InvalidEnvironment(
@@ -287,7 +289,7 @@ def _output_to(log: Path) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)  # errors quote values
     try:
         os.dup2(file, 1)
         os.dup2(file, 2)

@@ -27,11 +27,21 @@ _KNOWN |= {"primaryKeyPosition", "classification", "properties", "items", "quali
 _OPTIONS = {"minimum": ">= {}", "maximum": "<= {}", "exclusiveMinimum": "> {}", "exclusiveMaximum": "< {}"}
 
 
+class _Loader(yaml.SafeLoader):
+    """Without aliases: a few lines of them are a value without end."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            alias = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.YAMLError(f"the alias *{alias.anchor} in line {alias.start_mark.line + 1}; write the value")
+        return super().compose_node(parent, index)
+
+
 def drafts_of(path: Path) -> list[Draft]:
     """One draft for each object of the file's schema. Raises InvalidInput ODCS_INVALID, or CONTRACT_DUPLICATE for two of one table."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise _invalid(path, f"cannot be read as YAML: {' '.join(str(error).split())}") from error
     version = str(document.get("apiVersion")) if isinstance(document, dict) else "none"
     if not version.startswith("v3"):
@@ -42,7 +52,7 @@ def drafts_of(path: Path) -> list[Draft]:
     beside = sorted({"slaProperties", "roles", "team", "price", "support"} & document.keys())
     try:
         drafts = [_Table(each, beside).draft() for each in objects]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
         raise _invalid(path, f"is not in the form of ODCS: {type(error).__name__} {error}") from error
     _refuse_duplicates(path, [(draft.table, _name(each)) for draft, each in zip(drafts, objects, strict=True)])
     return drafts

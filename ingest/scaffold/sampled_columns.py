@@ -12,6 +12,7 @@ from typing import Any
 
 from ingest.contract.sql_type import Array, Atomic, Decimal, Map, SqlType, Struct, TypeProblem, ddl
 from ingest.contract.sql_type import Field as StructField
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
 from ingest.scaffold.draft import Draft, DraftColumn, identifier, looks_personal
 
@@ -57,8 +58,8 @@ def draft_of(topic: str, records: Iterable[tuple[bytes | None, bytes | None]]) -
 def _object(value: bytes | None) -> dict[str, Any] | None:
     try:
         # Only numbers in plain notation can become a DECIMAL.
-        read = json.loads(value or b"", parse_float=lambda text: float(text) if "e" in text.lower() else Number(text))
-    except (ValueError, RecursionError):
+        read = read_json(value or b"", parse_float=lambda text: float(text) if "e" in text.lower() else Number(text))
+    except ValueError:
         return None
     return read if isinstance(read, dict) else None
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import IO, Any
 
 from ingest.delta.answer import Answer, ResultColumn, plain
+from ingest.runtime.output import console
 from ingest.runtime.printable import printable
 
 CELL_CHARACTERS = 60  # a table cuts a longer value; CSV and JSON contain it whole
@@ -18,12 +19,24 @@ SEPARATOR = 3  # between two columns
 ROWS_DEFAULT = 100
 
 
-def write_csv(answer: Answer, out: IO[str], limit: int | None = None) -> None:
-    """A header and one line per row, ended by CR LF. NULL is empty; nested values are JSON."""
+# A spreadsheet reads a cell that begins so as a formula: CSV injection (OWASP). The last four are the wide forms of the first.
+FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+
+
+def write_csv(answer: Answer, out: IO[str], limit: int | None = None, *, no_formulas: bool = False) -> None:
+    """A header and one line per row, ended by CR LF. NULL is empty; nested values are JSON.
+
+    Values are unchanged, so that a program reads what the table has: nobody could tell a mark in a value from the value. `no_formulas` is
+    for people: text that a spreadsheet would run as a formula gets a `'` before it. Numbers and times stay as they are.
+    """
     writer = csv.writer(out)
-    writer.writerow([column.name for column in answer.columns])
+    writer.writerow([_inert(column.name) if no_formulas else column.name for column in answer.columns])
     for row in answer.rows(limit):
-        writer.writerow([_cell(value) for value in row])
+        writer.writerow([_inert(_cell(value)) if no_formulas and isinstance(value, str | bytes) else _cell(value) for value in row])
+
+
+def _inert(text: Any) -> Any:
+    return f"'{text}" if isinstance(text, str) and text.startswith(FORMULA) else text
 
 
 def write_json(answer: Answer, out: IO[str], limit: int | None = None, **more: Any) -> None:
@@ -65,7 +78,6 @@ def write_cells(columns: Sequence[ResultColumn], rows: Sequence[Sequence[str]], 
         _write_blocks(columns, rows, out)
         return
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -76,7 +88,7 @@ def write_cells(columns: Sequence[ResultColumn], rows: Sequence[Sequence[str]], 
         )
     for row in rows:
         table.add_row(*(Text(cell, style="dim" if cell == "NULL" else "") for cell in row))
-    Console(file=out, width=max(width, sum(fitted or widths) + SEPARATOR * len(widths)), highlight=False).print(table)
+    console(out, width=max(width, sum(fitted or widths) + SEPARATOR * len(widths))).print(table)
 
 
 def _fitted(widths: Sequence[int], numeric: Sequence[bool], width: int) -> list[int] | None:

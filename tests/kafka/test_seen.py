@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,11 @@ def test_the_oldest_ids_are_removed_when_there_are_too_many(tmp_path: Path) -> N
                 pass
         assert 100 <= len(seen) <= 105
         assert "499" in seen and "400" in seen and "390" not in seen
+
+
+def test_the_ids_are_for_their_owner_alone(tmp_path: Path) -> None:
+    with SeenIds(tmp_path / "seen") as seen, seen.once("ada@example.org"):
+        assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()} == {0o600}
 
 
 def test_failed_work_leaves_its_id_new_and_rolls_back_its_other_writes(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 from urllib.parse import quote
@@ -13,6 +12,7 @@ from urllib3.util.retry import Retry
 
 from ingest.delivery.effects.api import Accepted, Answer, Declined, Later, Unknown
 from ingest.delivery.effects.effect_errors import option_wrong
+from ingest.runtime.canonical_json import read_json
 
 KEY_HEADER: Final = "Idempotency-Key"
 # Credentials that are refused concern every call: no call fails for good because a token has expired.
@@ -26,7 +26,7 @@ _DETAIL_CHARACTERS_MAX: Final = 300
 def json_id(body: bytes) -> str | None:
     """The field `id` of a JSON object, as text; None if there is none."""
     try:
-        found = json.loads(body).get("id")
+        found = read_json(body).get("id")
     except (ValueError, AttributeError):
         return None
     return None if found is None else str(found)

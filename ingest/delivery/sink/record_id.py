@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from ingest.delivery.database.tables import NAME_CHARACTERS_MAX
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
 
 EventId: TypeAlias = Callable[[Any], str | None]
@@ -26,7 +26,7 @@ def json_field(name: str) -> EventId:
     """This field of a value that is a JSON object: a string, or an integer, which becomes its decimal text."""
 
     def of(record: Any) -> str | None:
-        found = json.loads(record.value)[name]
+        found = read_json(record.value)[name]
         return str(found) if isinstance(found, int) and not isinstance(found, bool) else found
 
     return of

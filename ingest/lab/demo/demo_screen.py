@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.lab.demo.demo_folder import words
 from ingest.lab.demo.demo_quality import METHOD
+from ingest.runtime import output
 from ingest.runtime.printable import printable
 
 if TYPE_CHECKING:
@@ -24,9 +25,7 @@ WIDTH = 100
 
 def print_report(report: DemoReport, seconds: float, *, full: bool) -> None:
     """Print what was sent, what each pipeline holds, the balance, the failed expectation, an answer in SQL, and what to try next."""
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=True, markup=False)
+    console = output.console(width=None if sys.stdout.isatty() else WIDTH, soft_wrap=True)
     console.print()
     console.print(_table(report))
     for line in notes(report) if full else ():

@@ -6,6 +6,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from ingest.runtime.output import console, out_line
+
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
@@ -34,7 +36,7 @@ class Story:
         if self.mode == "live":
             from rich.live import Live
 
-            self._live = Live(get_renderable=self._table, refresh_per_second=REFRESHES, transient=True)
+            self._live = Live(console=console(), get_renderable=self._table, refresh_per_second=REFRESHES, transient=True)
             self._live.start()
         return self
 
@@ -51,11 +53,11 @@ class Story:
         """Show an event."""
         line = f"{self.seconds:5.0f} s  {who:<8}  {what}"
         if self.mode == "full" or (self.mode == "lines" and not detail):
-            print(line, flush=True)
+            out_line(line, flush=True)
         elif self._live is not None:
             self._latest[who] = self.seconds, what
             if not detail:
-                self._live.console.print(line, highlight=False, markup=False, soft_wrap=True)
+                self._live.console.print(line, soft_wrap=True)
 
     def _table(self) -> Table:
         from rich import box

@@ -11,16 +11,16 @@ from ingest.lab.demo.demo_folder import shown
 from ingest.lab.demo.demo_screen import WIDTH
 from ingest.lab.payments.money import Held
 from ingest.lab.payments.payments_run import PaymentsReport
+from ingest.runtime import output
 from ingest.runtime.printable import printable
 
 
 def print_report(report: PaymentsReport, seconds: float) -> None:
     """Print what each stage of both chains holds, the trail of one payment, and what to try next."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=True, markup=False)
+    console = output.console(width=None if sys.stdout.isatty() else WIDTH, soft_wrap=True)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for title in ("chain", "stage", "payments", "lost", "doubled", "copies", "EUR", "off by"):
         table.add_column(title, justify="left" if title in ("chain", "stage") else "right")

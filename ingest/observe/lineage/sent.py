@@ -9,10 +9,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from ingest.delta.delta_sql import At, DataFusion, quoted
 from ingest.ledger.ledger_reader import ledger_rows
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.observe.lineage.lineage_event import ValidationRun
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places
 
@@ -60,10 +63,11 @@ class Cursor:
         return f"{self.places.lake}/logs/lineage/{self.places.name}.json"
 
     def read(self) -> Sent:
-        found = self._all().get(self.destination, {})
         try:
-            return Sent(**{**found, "validation_runs": tuple((at, id) for at, id in found.get("validation_runs", ()))})
-        except (TypeError, ValueError):
+            sent = msgspec.convert(self._all().get(self.destination, {}), Sent)
+            times = (sent.validated_at, *(at for at, _ in sent.validation_runs))
+            return sent if all(datetime.fromisoformat(at).tzinfo for at in times) else Sent()
+        except ValueError:
             return Sent()
 
     def write(self, sent: Sent) -> None:
@@ -72,7 +76,7 @@ class Cursor:
 
     def _all(self) -> dict[str, Any]:
         try:
-            found = json.loads(LocalFiles().read(self.path) or b"{}")
+            found = read_json(LocalFiles().read(self.path) or b"{}")
             return found if isinstance(found, dict) else {}
         except ValueError:
             return {}

@@ -65,7 +65,13 @@ METRICS: Final = (
     Metric("oncelake_stored_rows", "gauge", "rows", "Rows of a Delta table.", LAKE, (*TABLE, "kind")),
     Metric("oncelake_stored_files", "gauge", "files", "Files of the newest version of a Delta table.", LAKE, (*TABLE, "kind")),
     Metric("oncelake_stored_bytes", "gauge", "bytes", "Size of these files.", LAKE, (*TABLE, "kind")),
-    Metric("oncelake_proof_ok", "gauge", "0 or 1", "Whether the newest proof found nothing. Absent without a proof.", LAKE),
+    Metric(
+        "oncelake_proof_ok",
+        "gauge",
+        "0 or 1",
+        "Whether the newest proof is chained and found nothing. Absent without a proof.",
+        LAKE,
+    ),
     Metric("oncelake_proof_timestamp_seconds", "gauge", "seconds since 1970", "Time of the newest proof. Absent without a proof.", LAKE),
     Metric("oncelake_audited_version", "gauge", "version", "The audited version of the target. Absent without one.", LAKE),
     Metric(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import socket
-import socketserver
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client import MetricsHandler
 
+from ingest.observe.local_server import LocalServer, OneRequest
 from ingest.observe.metrics.board import Board
 from ingest.observe.metrics.measured import Measured
 from ingest.run.display import Display
@@ -21,23 +20,10 @@ if TYPE_CHECKING:
     from ingest.quality.validation import Checked
 
 LOOPBACK = "127.0.0.1"
-# A client that sends no request, or does not read the answer, holds one thread for this long.
-CLIENT_WITHIN_S = 10.0
 
 
-class _Handler(MetricsHandler):
-    timeout = CLIENT_WITHIN_S
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False  # the end of a run waits for no client
-
-    def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # HTTPServer would look up the host's name, which may take seconds
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no concern of the run."""
+class _Handler(OneRequest, MetricsHandler):
+    """One scrape."""
 
 
 @contextmanager
@@ -81,8 +67,8 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or LOOPBACK, int(port)
 
 
-def _listening(host: str, port: int, board: Board) -> _Server:
+def _listening(host: str, port: int, board: Board) -> LocalServer:
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    kind = type("_Server", (_Server,), {"address_family": family})
-    server: _Server = kind(address, _Handler.factory(board.registry))
+    kind = type("_Server", (LocalServer,), {"address_family": family})
+    server: LocalServer = kind(address, _Handler.factory(board.registry))
     return server

@@ -41,7 +41,7 @@ def measure(board: Board, summary: Summary) -> None:
         newest = summary.quality[0]
         board.quality(table, newest.failed, newest.critical, _seconds(newest.at))
     if summary.proof is not None:
-        at("oncelake_proof_ok", table).set(summary.proof.ok is True)  # a proof that was altered proves nothing
+        at("oncelake_proof_ok", table).set(summary.proof.ok is True and summary.proof.chained)  # a proof that was altered proves nothing
         if summary.proof.made_at:
             at("oncelake_proof_timestamp_seconds", table).set(_seconds(summary.proof.made_at))
     if summary.audit.audited is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from ingest.observe.report.open_tables import OpenTables
 from ingest.runtime import numbered_files
 from ingest.runtime.files import LocalFiles
 from ingest.runtime.places import Places, pages_folder, proofs_folder
-from ingest.verify.proof.proof_file import proof_of
+from ingest.verify.proof.proof_file import proof_of, sha256, utc
 
 RUNS_SHOWN = 50
 RUNS = f"""\
@@ -41,12 +42,17 @@ class QualityRun:
 
 @dataclass(frozen=True)
 class LastProof:
-    """The newest proof file of a table. `ok` is None if the file was altered: its content does not match its own digest."""
+    """The newest proof file of a table. `ok` is None if it is no proof (any more); `sha256` is empty if this account may not read it.
+
+    `chained`: the file before it is the one that it names. Files further back are the business of `ingest proof check`.
+    """
 
     number: int
     made_at: str
     ok: bool | None
     path: str
+    sha256: str
+    chained: bool
 
 
 def quality_runs(tables: OpenTables, places: Places) -> tuple[QualityRun, ...]:
@@ -59,18 +65,25 @@ def quality_runs(tables: OpenTables, places: Places) -> tuple[QualityRun, ...]:
 def docs_index(places: Places) -> Path | None:
     """The index page of the table's Data Docs; None if there is none."""
     index = pages_folder(places) / "index.html"
-    return index if index.is_file() else None
+    return index if os.access(index, os.R_OK) else None
 
 
 def last_proof(places: Places) -> LastProof | None:
-    """The newest file that `ingest proof` wrote; None if the table was never proven."""
+    """The newest file that `ingest proof` wrote; None if there is none."""
     folder = str(proofs_folder(places))
-    number, data = numbered_files.newest(LocalFiles(), folder)
+    number = max(numbered_files.numbers(LocalFiles(), folder), default=0)
     if not number:
         return None
-    proof = proof_of(data)
-    made_at, ok = (proof["made_at"], bool(proof["ok"])) if proof is not None else ("", None)
-    return LastProof(number, made_at, ok, numbered_files.path_of(folder, number))
+    path = numbered_files.path_of(folder, number)
+    try:
+        data = Path(path).read_bytes()
+        former = LocalFiles().read(numbered_files.path_of(folder, number - 1))
+    except OSError:  # it may belong to another account
+        return LastProof(number, "", None, path, "", False)
+    if (proof := proof_of(data)) is None:
+        return LastProof(number, "", None, path, sha256(data), False)
+    chained = proof.number == number and proof.previous == (None if former is None else sha256(former))
+    return LastProof(number, utc(proof.made_at), proof.ok, path, sha256(data), chained)
 
 
 def _below(folder: Path, page: str | None) -> str | None:
@@ -80,4 +93,4 @@ def _below(folder: Path, page: str | None) -> str | None:
     parts = Path(page).parts
     inside = Path(*parts[parts.index("validations") :]) if "validations" in parts else Path(page)
     there = (folder / inside).resolve()
-    return there.relative_to(folder).as_posix() if there.is_relative_to(folder) and there.is_file() else None
+    return there.relative_to(folder).as_posix() if there.is_relative_to(folder) and os.access(there, os.R_OK) else None

@@ -122,10 +122,15 @@ def _run_badge(run: QualityRun, label: str = "") -> Badge:
 
 def _proof(proof: LastProof | None) -> Badge:
     if proof is None:
-        return "plain", "never proven"
+        return "plain", "no proof file"
+    if not proof.sha256:
+        return "warn", "proof not readable"
     if proof.ok is None:
         return "bad", "proof altered"
-    return ("ok", "proven") if proof.ok else ("bad", "balance does not hold")
+    if not proof.chained:
+        return "bad", "proof chain broken"
+    # Not "proven": a chain shows what was changed in it, not who wrote it. The hash is what a reader can compare with one kept elsewhere.
+    return ("ok", f"chained {proof.sha256[:8]}") if proof.ok else ("bad", "balance does not hold")
 
 
 def _number(value: int) -> str:

@@ -38,7 +38,7 @@ class Summary:
     """One table. Times are UTC in ISO 8601.
 
     `late` is the number of batches after the ledger's newest one; the figures contain them unless `late_left_out`. `recent` is
-    None for a table without rows. `docs` is the index page of the Data Docs, `proof` None if the table was never proven. `audit` is the
+    None for a table without rows. `docs` is the index page of the Data Docs, `proof` None if there is no proof file. `audit` is the
     audited version, and what holds it back. `samples_hidden`: the contract has sensitive columns, so no sample shows a value.
     """
 

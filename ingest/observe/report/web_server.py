@@ -7,17 +7,18 @@ import mimetypes
 import secrets
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from ingest.observe.local_server import LocalServer, OneRequest
 from ingest.runtime.errors import InvalidEnvironment
+from ingest.runtime.output import err_line
 
 # The page asks again after EVERY_S. Requests within FRESH_S get the same figures, so that ten readers cost as much as one.
 EVERY_S = 10
@@ -32,35 +33,55 @@ SAFE = {
 }
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """The page with a word in place of its nonce, and the summary as JSON."""
+
+    at_s: float
+    page: str
+    word: str
+    summary: str
+
+
 class Answers:
-    """What the server shows: `page(nonce)` and `summary()` are computed at most once in FRESH_S. `docs` maps addresses to folders."""
+    """What the server shows. Lake, page and summary are read and drawn at most once in FRESH_S. `docs` maps addresses to folders."""
 
     def __init__(self, look: Callable[[], Any], page: Callable[[Any, str], str], summary: Callable[[Any], str], docs: Mapping[str, Path]):
-        self._look, self.page, self.summary, self.docs = look, page, summary, docs
+        self._look, self._page, self._summary, self.docs = look, page, summary, docs
         self._lock = threading.Lock()
-        self._found: tuple[float, Any] | None = None
+        self._shown: _Shown | None = None
 
-    def fresh(self) -> Any:
-        """The summaries. Of several requests, one reads the lake and the others wait for it."""
+    def page(self, nonce: str) -> str:
+        """The page whose script carries this nonce."""
+        shown = self._fresh()
+        return shown.page.replace(shown.word, nonce)
+
+    def summary(self) -> str:
+        """The figures as JSON."""
+        return self._fresh().summary
+
+    def _fresh(self) -> _Shown:
+        """Of several requests, one reads the lake and the others wait for it."""
         with self._lock:
-            if self._found is None or time.monotonic() - self._found[0] > FRESH_S:
-                found = self._look()
-                self._found = time.monotonic(), found
-            return self._found[1]
+            if self._shown is None or time.monotonic() - self._shown.at_s > FRESH_S:
+                found, word = self._look(), secrets.token_urlsafe(32)  # no value of the lake can contain it
+                self._shown = _Shown(time.monotonic(), self._page(found, word), word, self._summary(found))
+            return self._shown
 
     def file(self, path: str) -> Path | None:
         """The file of a Data Docs address (`/docs/<pipeline>/<table>/…`); None outside of these folders."""
         for prefix, folder in self.docs.items():
             if path.startswith(f"{prefix}/") and "\0" not in path:
-                file = (folder / path.removeprefix(f"{prefix}/")).resolve()
-                return file if file.is_relative_to(folder.resolve()) and file.is_file() else None
+                try:
+                    file = (folder / path.removeprefix(f"{prefix}/")).resolve()
+                    return file if file.is_relative_to(folder.resolve()) and file.is_file() else None
+                except OSError:  # such as a name that is too long
+                    return None
         return None
 
 
-class Server(ThreadingHTTPServer):
+class Server(LocalServer):
     """The server on a host and port (0: a free one). Raises InvalidEnvironment UI_PORT."""
-
-    daemon_threads = True
 
     def __init__(self, host: str, port: int, answers: Answers) -> None:
         self.answers = answers
@@ -75,13 +96,6 @@ class Server(ThreadingHTTPServer):
                 expected="a free port on an address of this machine.",
                 remedy="choose another one with --port or --host; `--port 0` takes a free one.",
             ) from error
-
-    def server_bind(self) -> None:
-        """Bind without the reverse lookup of the host's name, for which HTTPServer would ask a name server."""
-        socket.socket.setsockopt(self.socket, socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = self.asked_host, self.server_address[1]
 
     @property
     def url(self) -> str:
@@ -105,11 +119,6 @@ class Server(ThreadingHTTPServer):
         except ValueError:
             return False
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that goes away is no error."""
-        if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
-            super().handle_error(request, client_address)
-
     def serve(self) -> None:
         """Serve until SIGTERM, which ends it without an error, or Ctrl-C."""
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=self.shutdown).start())
@@ -119,31 +128,32 @@ class Server(ThreadingHTTPServer):
             self.server_close()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(OneRequest):
     """One request."""
 
     server: Server
-    protocol_version = "HTTP/1.1"
     server_version, sys_version = "oncelake", ""
-    timeout = 30
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802
         """Answer `/`, `/summary.json` and the pages of the Data Docs."""
         if not self.server.knows(self.headers.get("Host")):
             return self._text(HTTPStatus.MISDIRECTED_REQUEST, "The Host header names another machine. Use the address of `ingest ui`.\n")
-        path, answers = unquote(urlsplit(self.path).path), self.server.answers
+        try:
+            path, answers = unquote(urlsplit(self.path).path), self.server.answers
+        except ValueError:
+            return self._text(HTTPStatus.BAD_REQUEST, "This is no address.\n")
         try:
             if path == "/":
                 nonce = secrets.token_urlsafe(16)
                 policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; "
                 policy += "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-                return self._send(HTTPStatus.OK, "text/html", answers.page(answers.fresh(), nonce).encode(), policy)
+                return self._send(HTTPStatus.OK, "text/html", answers.page(nonce).encode(), policy)
             if path == "/summary.json":
-                return self._send(HTTPStatus.OK, "application/json", answers.summary(answers.fresh()).encode(), "default-src 'none'")
+                return self._send(HTTPStatus.OK, "application/json", answers.summary().encode(), "default-src 'none'")
         except ConnectionError:
             raise
         except Exception as error:
-            self.log_error("%s: %s", type(error).__name__, error)
+            err_line(f"ingest: the summary failed: {type(error).__name__}: {error}")
             return self._text(HTTPStatus.INTERNAL_SERVER_ERROR, "The summary failed; `ingest ui` has printed why.\n")
         if path == "/favicon.ico":  # a browser asks for it beside a Data Docs page, which names no icon
             return self._send(HTTPStatus.NO_CONTENT, "image/x-icon", b"", "default-src 'none'")
@@ -159,8 +169,7 @@ class Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def _text(self, status: HTTPStatus, text: str, more: Mapping[str, str] | None = None) -> None:
-        self.close_connection = True  # a refused request may have a body that nobody reads
-        self._send(status, "text/plain", text.encode(), "default-src 'none'", {"Connection": "close", **(more or {})})
+        self._send(status, "text/plain", text.encode(), "default-src 'none'", more)
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes, policy: str, more: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
@@ -177,6 +186,3 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-    def log_request(self, code: Any = "-", size: Any = "-") -> None:
-        """Nothing: a page that refreshes itself would fill the terminal."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from ingest.contract.problem import one_of
 from ingest.delta.delta_log import DeltaLog
 from ingest.delta.delta_sql import At, Engine, arrow, quoted
 from ingest.kafka.intervals import Offsets
+from ingest.runtime.canonical_json import read_json
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import files_of
 from ingest.verify.row_hash import Hashes, row_hashes
@@ -59,7 +59,7 @@ class AuditedTable:
         if state is None:
             expected = "a folder with a _delta_log."
             raise InvalidInput("TABLE_MISSING", f"{path} is no Delta table.", expected=expected, remedy="correct the path.")
-        return AuditedTable(engine, At(path, state.version), dict(_fields(json.loads(state.schema)["fields"])))
+        return AuditedTable(engine, At(path, state.version), dict(_fields(read_json(state.schema)["fields"])))
 
     def known(self, column: str, option: str) -> str:
         """The column, if the table has it. Raises InvalidInput AUDIT_COLUMN."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from ingest.runtime import numbered_files
 from ingest.runtime.errors import InvalidInput
 from ingest.runtime.files import LocalFiles
 from ingest.verify.balance import Finding
-from ingest.verify.proof.proof_file import SCHEMA, proof_of, sha256
+from ingest.verify.proof.proof_file import SCHEMA, Proof, proof_of, sha256
 from ingest.verify.proof.went_back import went_back
 
 
@@ -22,7 +22,7 @@ class ProofFile:
     path: Path
     number: int
     sha256: str
-    proof: Mapping[str, Any] | None
+    proof: Proof | None
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,18 @@ class Chain:
     @property
     def table(self) -> str:
         """`pipeline.table`, as the newest readable proof says; else the folder."""
-        return next((each.proof["table"] for each in reversed(self.files) if each.proof), str(self.folder))
+        return next((each.proof.table for each in reversed(self.files) if each.proof), str(self.folder))
 
 
 def chains(place: Path) -> list[Chain]:
     """The chains at a place: a folder with all below it, or a proof file with those before it. Raises InvalidInput PROOF_NOT_FOUND."""
-    if place.is_file() and numbered_files.NAME.fullmatch(place.name):
-        return [read_chain(place.parent, int(place.stem))]
-    numbered = (path for path in place.rglob("*.json") if numbered_files.NAME.fullmatch(path.name) and path.parent.name != "_delta_log")
+    if place.is_file() and (number := numbered_files.number_of(place.name)):
+        return [read_chain(place.parent, number)]
+    numbered = (
+        path
+        for path in place.rglob("*.json")
+        if numbered_files.number_of(path.name) and path.parent.name != "_delta_log" and path.is_file()
+    )
     # A lake has other numbered files, such as the history of the audited version. A folder without any proof is no chain.
     folders = {path.parent for path in numbered if SCHEMA.encode() in path.read_bytes()}
     if not folders:
@@ -62,7 +66,8 @@ def read_chain(folder: Path, last: int | None = None) -> Chain:
     for number in numbered_files.numbers(LocalFiles(), str(folder)):
         if last is None or number <= last:
             path = Path(numbered_files.path_of(str(folder), number))
-            found.append(ProofFile(path, number, sha256(data := path.read_bytes()), proof_of(data)))
+            data = path.read_bytes() if path.is_file() else b""
+            found.append(ProofFile(path, number, sha256(data), proof_of(data)))
     return Chain(folder, tuple(found), tuple(_findings(folder, found)))
 
 
@@ -76,8 +81,10 @@ def head_finding(chain: Chain, head: str) -> Finding | None:
 
 
 def _findings(folder: Path, files: Sequence[ProofFile]) -> Iterator[Finding]:
-    for number in sorted(set(range(1, files[-1].number)) - {each.number for each in files}):
-        yield Finding("PROOF_MISSING", f"{numbered_files.path_of(str(folder), number)} is missing")
+    for former, number in pairwise((0, *(each.number for each in files))):
+        if number > former + 1:
+            first, last = (numbered_files.path_of(str(folder), each) for each in (former + 1, number - 1))
+            yield Finding("PROOF_MISSING", f"{first} is missing" if first == last else f"{first} to {last} are missing")
     before: ProofFile | None = None
     for each in files:
         own = list(_own(each))
@@ -93,29 +100,25 @@ def _own(each: ProofFile) -> Iterator[Finding]:
         yield Finding("PROOF_ALTERED", f"{each.path} was altered: its content does not match its own digest, or is no whole proof")
         return
     proof = each.proof
-    if proof["number"] != each.number:
-        yield Finding("PROOF_ALTERED", f"{each.path} is proof {proof['number']}, so somebody renamed it")
-    for table, rows in proof["rows"].items():
-        if rows["found"] != (sum := rows["put"] + _sum(rows["more"]) - _sum(rows["less"])):
-            yield Finding("PROOF_WRONG", f"{each.path}: the {table} has {rows['found']} rows, but its figures add up to {sum}")
-    if proof["ok"] != (not proof["findings"]):
-        yield Finding("PROOF_WRONG", f"{each.path}: its verdict is {proof['ok']}, but it names {len(proof['findings'])} findings")
+    if proof.number != each.number:
+        yield Finding("PROOF_ALTERED", f"{each.path} is proof {proof.number}, so somebody renamed it")
+    for table, rows in (("target", proof.rows.target), ("quarantine", proof.rows.quarantine)):
+        if rows.found != (total := rows.put + sum(rows.more.values()) - sum(rows.less.values())):
+            yield Finding("PROOF_WRONG", f"{each.path}: the {table} has {rows.found} rows, but its figures add up to {total}")
+    if proof.ok != (not proof.findings):
+        yield Finding("PROOF_WRONG", f"{each.path}: its verdict is {proof.ok}, but it names {len(proof.findings)} findings")
 
 
 def _chained(before: ProofFile | None, each: ProofFile) -> Iterator[Finding]:
     """How a proof goes on from the one before it. After a missing or altered file there is nothing to compare with."""
     assert each.proof is not None
     if before is None or before.number != each.number - 1:
-        if each.number == 1 and each.proof["previous"] is not None:
+        if each.number == 1 and each.proof.previous is not None:
             yield Finding("PROOF_BROKEN", f"{each.path} is the first proof, but names one before it")
         return
-    if each.proof["previous"] != before.sha256:
+    if each.proof.previous != before.sha256:
         if before.proof is not None:
             yield Finding("PROOF_BROKEN", f"{before.path} is not the file that {each.path.name} goes on from: one of them was replaced")
         return
     if before.proof is not None:
         yield from (Finding("PROOF_BACK", f"{each.path}: {what}") for what in went_back(before.proof, each.proof))
-
-
-def _sum(parts: Mapping[str, int]) -> int:
-    return sum(parts.values())

@@ -1,32 +1,98 @@
 """A proof file: the verdict of one verification with the figures behind it, chained by hash to the proof before it.
 
 `previous` is the SHA-256 of the former file's bytes. `digest` is the SHA-256 of the file's own content without that key, so damage to the
-newest file shows, too. Neither stops a person who can rewrite the whole folder: for that, keep the newest hash elsewhere.
+newest file shows, too. Neither is a signature: who can write the whole folder can write another chain. Keep the newest hash elsewhere.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from ingest import __version__
 from ingest.contract.definition import Contract
+from ingest.contract.parts import NAME
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.runtime import numbered_files
-from ingest.runtime.canonical_json import canonical_json
+from ingest.runtime.canonical_json import canonical_json, read_json
 from ingest.runtime.errors import InvalidInput
-from ingest.runtime.files import LocalFiles
+from ingest.runtime.files import NO_OTHERS, LocalFiles
 from ingest.runtime.places import Places
 from ingest.verify.count import TableRows
 from ingest.verify.proof.went_back import went_back
 from ingest.verify.verdict import Verified
 
 SCHEMA = "oncelake/proof/1"
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Sums over batches, none of which ever shrinks."""
+
+    offsets: int
+    read: int
+    inserted: int
+    duplicate: int
+    quarantined: int
+    gap: int
+
+
+class Covered(Counts, frozen=True):
+    """A partition's range [start, end) over all batches, and where its newest batch ended."""
+
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    next: int
+
+
+class ProvenRows(msgspec.Struct, frozen=True):
+    """The rows of a table. Their balance: found = put + more - less."""
+
+    found: int
+    put: int
+    more: dict[str, int]
+    less: dict[str, int]
+
+
+class BothRows(msgspec.Struct, frozen=True):
+    """The rows of target and quarantine."""
+
+    target: ProvenRows
+    quarantine: ProvenRows
+
+
+class DeltaId(msgspec.Struct, frozen=True):
+    """Which Delta table was looked at."""
+
+    table_id: str
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """What the checks read of a proof file. Anybody may have written one: only the types are certain, and its text is not ours."""
+
+    schema: Literal["oncelake/proof/1"]
+    table: Annotated[str, msgspec.Meta(pattern=rf"^{NAME}\.{NAME}\Z")]
+    ok: bool
+    findings: list[dict[str, Any]]
+    seeks: int
+    totals: Counts
+    partitions: list[Covered]
+    rows: BothRows
+    tables: dict[str, DeltaId]
+    made_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    number: int
+    previous: str | None
+    digest: str
+    rebuilt: int = 0
+
+
 COUNTS = ("records_read", "inserted", "duplicate", "quarantined", "gap")
 
 
@@ -86,12 +152,14 @@ def write_proof(folder: Path, given: Mapping[str, Any]) -> tuple[Path, str]:
     def next_proof(number: int, former: bytes) -> bytes:
         nonlocal written
         proof = {**given, "made_at": utc(datetime.now(UTC)), "number": number, "previous": sha256(former) if former else None}
-        if (before := proof_of(former)) is not None and (back := next(went_back(before, proof), None)) is not None:
+        proof["digest"] = digest(proof)
+        before, after = proof_of(former), msgspec.convert(proof, Proof)
+        if before is not None and (back := next(went_back(before, after), None)) is not None:
             raise _overtaken(numbered_files.path_of(str(folder), number - 1), back)
-        written = canonical_json({**proof, "digest": digest(proof)}).encode()
+        written = canonical_json(proof).encode()
         return written
 
-    number = numbered_files.append(files, str(folder), next_proof)
+    number = numbered_files.append(files, str(folder), next_proof, NO_OTHERS)
     assert number is not None
     return Path(numbered_files.path_of(str(folder), number)), sha256(written)
 
@@ -122,20 +190,16 @@ def _rows(held: TableRows) -> dict[str, Any]:
 
 
 def utc(moment: datetime) -> str:
-    """A moment of UTC as proofs write it: ISO 8601, whole seconds."""
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    """A moment as proofs write it: ISO 8601 in UTC, whole seconds."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def proof_of(data: bytes) -> dict[str, Any] | None:
-    """The content of a proof file; None if it is none, was altered, or lacks a key that a check needs."""
+def proof_of(data: bytes) -> Proof | None:
+    """The proof in a file; None if it is none, was altered, or lacks what a check needs."""
     try:
-        proof: dict[str, Any] = json.loads(data)
-        if proof["schema"] != SCHEMA or canonical_json(proof).encode() != data or proof["digest"] != digest(proof):
-            return None
-        datetime.fromisoformat(proof["made_at"])
-        for rows in (proof["rows"]["target"], *proof["rows"].values()):
-            sum((rows["found"], rows["put"], *rows["more"].values(), *rows["less"].values()))
-        list(went_back(proof, proof))  # it reads all keys that the check of the next proof reads
-        return proof if {"number", "previous", "ok", "findings", "seeks"} <= proof.keys() else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+        found = msgspec.json.decode(data, type=Proof)
+        plain = read_json(data)
+        genuine = canonical_json(plain).encode() == data and found.digest == digest(plain)
+    except (ValueError, RecursionError):
         return None
+    return found if genuine else None

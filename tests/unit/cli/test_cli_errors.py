@@ -250,7 +250,7 @@ def test_each_problem_in_a_list_keeps_its_own_line_on_a_narrow_terminal(
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
-    print_error(InvalidInput("A_CODE", "2 problems:\n   1. one\n   2. " + "two " * 30, expected="this.", remedy="mend it."))
+    print_error(InvalidInput("A_CODE", ("2 problems:", "   1. one", "   2. " + "two " * 30), expected="this.", remedy="mend it."))
     lines = capsys.readouterr().err.splitlines()
     assert lines[:2] == ["ingest: A_CODE: 2 problems:", "   1. one"] and lines[2].startswith("   2. two")
     assert len(lines) == 6 and max(map(len, lines)) <= 80

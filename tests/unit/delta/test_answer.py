@@ -52,6 +52,25 @@ def test_csv_is_quoted_as_in_rfc_4180() -> None:
     assert list(csv.reader(io.StringIO(out.getvalue(), newline="")))[3][0] == 'say "x"\n\x1b[31m'
 
 
+def test_for_a_spreadsheet_no_text_is_a_formula_and_numbers_stay_numbers() -> None:
+    texts = ["=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "＝1", "a=1", None]
+    columns = {
+        "=name": pa.array(texts),
+        "raw": pa.array([b"\xfb", *[None] * 8]),  # base64 begins with a plus
+        "sum": pa.array([Decimal("-1.50"), *[None] * 8], pa.decimal128(18, 2)),
+        "n": pa.array([-7, *[None] * 8]),
+        "wait": pa.array([timedelta(seconds=-2), *[None] * 8], pa.duration("us")),
+    }
+    read = []
+    for no_formulas in (False, True):
+        out = io.StringIO(newline="")
+        write_csv(answer(columns), out, no_formulas=no_formulas)
+        read.append(list(csv.reader(io.StringIO(out.getvalue(), newline=""))))
+    assert [row[0] for row in read[0]] == ["=name", *texts[:-1], ""], "by default a program reads what the table has"
+    assert [row[0] for row in read[1]] == ["'=name", *(f"'{text}" for text in texts[:7] if text), "a=1", ""]
+    assert read[1][1][1:] == ["'+w==", "-1.50", "-7", "-2"] and read[0][1][1:] == ["+w==", "-1.50", "-7", "-2"]
+
+
 def test_json_is_one_document_with_columns_and_rows() -> None:
     out = io.StringIO()
     write_json(answer(), out, absent=[])

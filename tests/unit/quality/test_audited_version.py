@@ -164,6 +164,30 @@ def test_after_a_rewind_of_the_table_an_older_version_becomes_the_audited_one(ta
     assert table.state() == (0, None)
 
 
+STATE = '{"number": 1, "at": "x", "kind": "passed", "version": 1, "held": null, "audited": '
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "5",
+        "{}",
+        STATE + "5}",
+        STATE + '{"version": "1", "target_id": "x", "stamp": "x", "at": "x"}}',
+        STATE + '{"version": 1, "target_id": "x"}}',
+        STATE + 'null, "by": 5}',
+    ],
+)
+def test_a_file_with_values_of_other_types_is_damaged(table: Table, text: str) -> None:
+    folder = Path(table.places.audited)
+    folder.mkdir(parents=True)
+    (folder / "000001.json").write_text(text)
+    for read in (audited_version.audit_state, audited_version.history):
+        with pytest.raises(IngestError, match="AUDITED_DAMAGED"):
+            read(FILES, table.places)
+
+
 def test_a_damaged_file_is_an_error_and_no_guess(table: Table) -> None:
     table.passed(table.version())
     path = Path(table.places.audited) / "000001.json"

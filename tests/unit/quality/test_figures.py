@@ -76,7 +76,20 @@ def test_a_wrong_figure_is_refused_with_its_line(tmp_path: Path, text: str, foun
     assert refused.value.code == "FIGURES_INVALID" and found in refused.value.found, refused.value.found
 
 
-@pytest.mark.parametrize("text", ["[1]", "{", '{"day": "2026-11-01", "currency": "EUR", "fee": true, "items": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]",
+        "{",
+        '{"day": "2026-11-01", "currency": "EUR", "fee": true, "items": 1}',
+        "[" * 100_000,
+        '{"day": ' + "[" * 100_000,
+        '{"total": ["fees"], "day": "2026-11-01", "currency": "EUR", "fee": 1, "items": 1}',
+        '{"day": "2026-11-01", "currency": "EUR", "fee": 1e999999999, "items": 1}',  # in full it is a gigabyte of zeros
+        '{"day": "2026-11-01", "currency": "EUR", "fee": -1e-999999999, "items": 1}',
+        '{"day": "2026-11-01", "currency": "EUR", "fee": 1, "items": 1, "rows": 1e999999999}',
+    ],
+)
 def test_a_line_that_is_no_figure_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidInput, match="FIGURES_INVALID"):
         read(tmp_path, text, "figures.ndjson")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -109,6 +111,41 @@ def test_pages_load_nothing_run_no_script_and_show_markup_in_the_data_as_text(tm
         "results",
         "validations",
     }
+
+
+def described(each: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """A result of an expectation that says more about itself."""
+    return {**each, "expectation_config": {**each["expectation_config"], **more}}
+
+
+def test_what_a_suite_says_about_itself_is_shown_as_text(tmp_path: Path) -> None:
+    """A suite comes from a repository, but its words, and the names in it, can come from anybody."""
+    notes = {"format": "markdown", "content": [MARKUP, "[x](javascript:alert(1))"]}
+    ids = {"element_count": 1, "unexpected_count": 1, "partial_unexpected_list": [{MARKUP: MARKUP}]}
+    results = [
+        described(SET, description=f"$column {MARKUP}", notes=MARKUP, meta={"notes": MARKUP, MARKUP: MARKUP}),
+        described(MIX, notes=[MARKUP], meta={"notes": notes}),
+        result("expect_column_values_to_be_between", True, {"element_count": 1}, column=MARKUP, min_value={"$PARAMETER": MARKUP}),
+        described(result("expect_column_to_exist", True, {}, column="c"), description=f"[x](javascript:alert(1)) {MARKUP}"),
+        result("expect_compound_columns_to_be_unique", False, ids, column_list=[MARKUP, "id"]),
+    ]
+    configs = [each["expectation_config"] for each in results]
+    meta = {"batch_spec": {"table": MARKUP, "data_asset_name": MARKUP, MARKUP: MARKUP}}
+    assert pages.write_pages(tmp_path, "t.events", configs, results, "run", RUN_AT, meta) is not None
+    found = [Page(file) for file in files(tmp_path)]
+    assert len(found) == 3
+    for page in found:
+        assert not page.tags & {"script", "img"} and not page.scripts and MARKUP in page.text
+        assert not [address for address in page.addresses if not re.fullmatch(r"#[\w-]+|data:,|[\w./%-]+", address)]
+
+
+def test_the_pages_are_not_for_others(tmp_path: Path) -> None:
+    former = os.umask(0)
+    try:
+        write(tmp_path / "docs/t/events", SET)
+    finally:
+        os.umask(former)
+    assert stat.S_IMODE((tmp_path / "docs/t/events").stat().st_mode) == 0o770
 
 
 def test_a_page_shows_verdicts_severities_and_ids(tmp_path: Path) -> None:

@@ -91,6 +91,18 @@ def test_a_corrupt_jar_in_the_cache_is_found_and_discarded(cache: Path, reposito
     assert not file.exists()
 
 
+def test_a_jar_that_was_replaced_in_the_cache_is_not_used(cache: Path, repository: Path) -> None:
+    repository.write_bytes(CONTENT)
+    (file,) = jars.ensure(JarSet.SPARK)
+    former = file.stat()
+    file.write_bytes(CONTENT[::-1])
+    os.utime(file, ns=(former.st_atime_ns, former.st_mtime_ns))
+    with pytest.raises(InvalidEnvironment, match=f"JARS_CORRUPT: {file} is not the file that was downloaded"):
+        jars.ensure(JarSet.SPARK)
+    jars.discard_damaged(JarSet.SPARK)
+    assert jars.ensure(JarSet.SPARK)[0].read_bytes() == CONTENT
+
+
 def test_without_a_network_one_error_names_the_mirror_setting_and_a_log_is_written(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,11 @@ def java_options(folder: Path, monkeypatch: pytest.MonkeyPatch, *, short: bool =
     with pytest.raises(InvalidEnvironment, match="SPARK_NOT_STARTED"):
         spark.start("local[1]", folder / "logs" / "spark.log", short=short)
     return given["spark.driver.extraJavaOptions"]
+
+
+def test_the_log_of_a_jvm_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java_options(tmp_path, monkeypatch)
+    assert stat.S_IMODE((tmp_path / "logs/spark.log").stat().st_mode) == 0o600
 
 
 def test_a_short_run_uses_one_compiler_unless_the_user_sets_another_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

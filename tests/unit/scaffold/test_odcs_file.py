@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,27 @@ def test_what_cannot_be_carried_over_is_listed_in_the_contract(file: Path, tmp_p
 )
 def test_a_file_in_another_form_is_refused(file: Path, old: str, new: str) -> None:
     file.write_text(ODCS.replace(old, new), encoding="utf-8")
+    with pytest.raises(InvalidInput) as refused:
+        drafts_of(file)
+    assert refused.value.code == "ODCS_INVALID"
+
+
+ALIASED = "".join(f"{two}: &{two} [{', '.join([f'*{one}'] * 9)}]\n" for one, two in pairwise("abcdefghijkl"))
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "  - 5\n",
+        "  - {name: a, quality: [5]}\n",
+        "  - {name: a, quality: [{metric: rowCount, mustBeBetween: [.inf, 2]}]}\n",
+        "  - &a {name: a, logicalType: object, properties: [*a]}\n",
+        f"  - {{name: a}}\na: &a [x]\n{ALIASED}beside: *l\n",  # 9 to the power of 11 values
+        "  - {name: a, quality: " + "[" * 1000 + "}\n",
+    ],
+)
+def test_a_file_with_wrong_types_or_without_end_is_refused(file: Path, properties: str) -> None:
+    file.write_text(f"apiVersion: v3.1.0\nschema:\n- name: orders\n  properties:\n{properties}", encoding="utf-8")
     with pytest.raises(InvalidInput) as refused:
         drafts_of(file)
     assert refused.value.code == "ODCS_INVALID"

@@ -275,6 +275,29 @@ def test_a_server_that_fails_for_a_moment_is_asked_again(full: Lake, server: Rec
     assert len(server.events) == 3 and len(server.requests) == 5
 
 
+@pytest.mark.parametrize(
+    "of",
+    [
+        "[" * 100_000,
+        '{"epoch": "0) OR (1 = 1", "batch": 0}',
+        '{"epoch": null}',
+        '{"validated_at": "yesterday"}',
+        '{"validated_at": "2026-11-01T00:00:00"}',
+        '{"validation_runs": [["2026-11-01T00:00:00", "run"]]}',
+        '{"validation_runs": 5}',
+        "5",
+    ],
+)
+def test_what_is_no_cursor_counts_as_nothing_sent(tmp_path: Path, of: str) -> None:
+    cursor = Cursor(Places(str(tmp_path), str(tmp_path), "shop", "orders"), "file:x")
+    path = Path(cursor.path)
+    path.parent.mkdir(parents=True)
+    path.write_text(f'{{"file:x": {of}}}')
+    assert cursor.read() == Sent()
+    cursor.write(Sent(1, 2, "2026-11-01T00:00:00+00:00", (("2026-11-01T00:00:00+00:00", "run"),)))
+    assert cursor.read() == Sent(1, 2, "2026-11-01T00:00:00+00:00", (("2026-11-01T00:00:00+00:00", "run"),))
+
+
 def test_if_the_server_goes_on_failing_nothing_counts_as_sent(full: Lake, server: Received) -> None:
     server.answers = [500] * 3
     with pytest.raises(InvalidEnvironment, match="answered 500"):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ingest.observe.report.evidence import LastProof
 from ingest.observe.report.html_page import page
 from ingest.observe.report.summary import Summaries, Summary
 from ingest.quality.audited_version import AuditState
@@ -80,6 +81,30 @@ def test_a_hold_is_a_badge_of_the_table_and_of_the_overview(found: Summary, text
     assert found.audit.held is not None
     assert text.count(f">held since {found.audit.held.since[:10]}</span>") == 2
     assert "held since" not in shown(replace(found, audit=AuditState()))
+
+
+def test_a_proof_is_said_to_be_chained_with_the_hash_to_keep_elsewhere(found: Summary) -> None:
+    """It is not said to be proven: whoever can write the folder can write another chain."""
+    hash = "5e1c" + "0" * 60
+    last = LastProof(3, "2026-03-01T12:00:00Z", True, "/lake/000003.json", hash, True)
+    text = shown(replace(found, proof=last))
+    assert text.count('<span class="badge ok">chained 5e1c0000</span>') == 2 and f'"proof_sha256">{hash}<' in text
+    assert "chained by hash, not signed" in text and "proven" not in text.lower()
+
+
+@pytest.mark.parametrize(
+    ("last", "badge"),
+    [
+        (None, ("plain", "no proof file")),
+        (LastProof(3, "", None, "/lake/000003.json", "", False), ("warn", "proof not readable")),
+        (LastProof(3, "", None, "/lake/000003.json", "5e1c", False), ("bad", "proof altered")),
+        (LastProof(3, "2026-03-01T12:00:00Z", True, "/lake/000003.json", "5e1c", False), ("bad", "proof chain broken")),
+        (LastProof(3, "2026-03-01T12:00:00Z", False, "/lake/000003.json", "5e1c", True), ("bad", "balance does not hold")),
+    ],
+)
+def test_every_other_state_of_a_proof_has_a_badge_of_its_own(found: Summary, last: LastProof | None, badge: tuple[str, str]) -> None:
+    text = shown(replace(found, proof=last))
+    assert text.count(f'<span class="badge {badge[0]}">{badge[1]}</span>') == 2 and "proven" not in text.lower()
 
 
 def test_hostile_bytes_and_names_become_text(text: str) -> None:

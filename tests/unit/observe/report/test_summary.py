@@ -20,6 +20,7 @@ from ingest.quality.audited_version import AuditState
 from ingest.recovery.state_reader import read_start_state
 from ingest.runtime.errors import IngestError
 from ingest.runtime.places import Places, pages_folder
+from ingest.verify.proof.proof_file import sha256
 from tests.unit.observe.report.report_lake import SILENT, ReportLake
 from tests.unit.verify.proof_lake import CONTRACT, TOPIC
 
@@ -205,9 +206,28 @@ def test_the_newest_proof_file_is_read_and_an_altered_one_proves_nothing(lake: R
     path = lake.proven()
     made_at = json.loads(path.read_bytes())["made_at"]
     path.with_name("7.json").write_text("{}")
-    assert lake.summary().proof == LastProof(2, made_at, False, str(path))
+    assert lake.summary().proof == LastProof(2, made_at, False, str(path), sha256(path.read_bytes()), True)
     path.write_bytes(path.read_bytes().replace(b'"ok":false', b'"ok":true'))
-    assert lake.summary().proof == LastProof(2, "", None, str(path))
+    assert lake.summary().proof == LastProof(2, "", None, str(path), sha256(path.read_bytes()), False)
+
+
+def test_a_proof_is_chained_only_to_the_file_that_it_names(lake: ReportLake) -> None:
+    lake.batch(0, 10, range(10))
+    first = lake.proven()
+    assert chained(lake)
+    lake.proven()
+    assert chained(lake)
+    genuine = first.read_bytes()
+    first.write_bytes(genuine + b" ")
+    assert not chained(lake)
+    first.unlink()
+    assert not chained(lake)
+
+
+def chained(lake: ReportLake) -> bool:
+    found = lake.summary().proof
+    assert found is not None and found.ok is True
+    return found.chained
 
 
 def test_the_summary_has_the_audited_version_and_its_hold(lake: ReportLake) -> None:

@@ -15,6 +15,7 @@ from ingest.runtime.canonical_json import canonical_json
 from ingest.runtime.errors import InvalidInput
 from ingest.verify.proof.proof_chain import chains, head_finding, read_chain
 from ingest.verify.proof.proof_file import digest, proof_of, sha256, write_proof
+from tests.command import exit_code
 from tests.unit.verify.proof_lake import CONTRACT, Lake
 
 pytestmark = pytest.mark.unit
@@ -90,7 +91,7 @@ def test_a_table_that_does_not_balance_gets_a_proof_that_says_so(lake: Lake) -> 
     three(lake)
     lake.take(3)
     proof = proof_of(proven(lake).read_bytes())
-    assert proof is not None and (proof["ok"], proof["findings"][0]["code"], proof["rows"]["target"]["found"]) == (False, "ROWS_DIFFER", 23)
+    assert proof is not None and (proof.ok, proof.findings[0]["code"], proof.rows.target.found) == (False, "ROWS_DIFFER", 23)
     assert found(folder_of(lake)) == [], "the chain is unbroken, whatever its proofs say"
 
 
@@ -112,7 +113,20 @@ def test_a_missing_file_is_named(lake: Lake) -> None:
     (folder / "000002.json").unlink()
     assert found(folder) == ["PROOF_MISSING 000002.json"]
     (folder / "000001.json").unlink()
-    assert found(folder) == ["PROOF_MISSING 000001.json", "PROOF_MISSING 000002.json"]
+    assert [str(each) for each in read_chain(folder).findings] == [
+        f"PROOF_MISSING: {folder}/000001.json to {folder}/000002.json are missing"
+    ]
+
+
+def test_one_file_with_a_great_number_is_one_finding_and_names_that_no_proof_gets_are_left_out(lake: Lake) -> None:
+    folder = three(lake)
+    for name in ("0000004.json", "٠٠٠٠٠٥.json", f"{'9' * 200}.json", "000000.json"):
+        (folder / name).write_bytes(b"")
+    (folder / "000006.json").mkdir()
+    assert found(folder) == ["PROOF_MISSING 000004.json", "PROOF_ALTERED 000006.json"]
+    (folder / "000006.json").rmdir()
+    (folder / "999999999999.json").write_bytes((folder / "000003.json").read_bytes())
+    assert found(folder) == ["PROOF_MISSING 000004.json", "PROOF_ALTERED 999999999999.json"]
 
 
 def test_reordered_and_renumbered_files_are_named(lake: Lake) -> None:
@@ -235,6 +249,80 @@ def test_a_damaged_newest_proof_does_not_stop_the_next_one(lake: Lake) -> None:
     proven(lake).write_bytes(b"{}")
     proven(lake)
     assert found(folder_of(lake)) == ["PROOF_ALTERED 000001.json"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 100_000,
+        b'{"schema":"oncelake/proof/1","kafka":' + b"[" * 100_000,
+        b'{"schema":"oncelake/proof/1","number":' + b"9" * 10_000 + b"}",
+        b'{"schema":"oncelake/proof/1","table":"\xff"}',
+        b'"oncelake/proof/1"',
+    ],
+)
+def test_a_file_that_is_no_json_of_a_proof_counts_as_altered(lake: Lake, data: bytes) -> None:
+    lake.batch(0, 10, range(10))
+    proven(lake).write_bytes(data)
+    (finding,) = read_chain(folder_of(lake)).findings
+    assert finding.code == "PROOF_ALTERED"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda proof: proof.update(findings=5),
+        lambda proof: proof.update(findings=["ok"]),
+        lambda proof: proof.update(ok=1),
+        lambda proof: proof.update(number="1"),
+        lambda proof: proof.update(number=True),
+        lambda proof: proof.update(seeks=None),
+        lambda proof: proof.update(made_at="2026-02-30T00:00:00Z"),
+        lambda proof: proof.update(made_at="2026-02-03T00:00:00"),
+        lambda proof: proof.update(made_at=5),
+        lambda proof: proof.update(table="shop.orders: the chain is UNBROKEN\x1b[8m"),
+        lambda proof: proof.update(table="shop.orders\n"),
+        lambda proof: proof.update(partitions={}),
+        lambda proof: proof["partitions"].append(5),
+        lambda proof: proof["partitions"][0].update(next="20"),
+        lambda proof: proof.update(tables=[]),
+        lambda proof: proof["tables"].update(target="x"),
+        lambda proof: proof["rows"].pop("quarantine"),
+        lambda proof: proof["rows"]["target"].update(more=5),
+        lambda proof: proof["rows"]["target"]["less"].update(lost="5"),
+        lambda proof: proof["totals"].update(gap=0.5),
+    ],
+)
+def test_a_forged_proof_with_a_value_of_the_wrong_type_counts_as_altered(lake: Lake, change: Callable[[dict[str, Any]], object]) -> None:
+    folder = three(lake)
+    rewrite(folder / "000003.json", change)
+    assert found(folder) == ["PROOF_ALTERED 000003.json"]
+
+
+@pytest.mark.parametrize("depth", [10, 985])
+def test_a_forged_proof_is_judged_however_deep_its_values_are_nested(lake: Lake, depth: int) -> None:
+    folder = three(lake)
+    proof = json.loads((folder / "000003.json").read_bytes())
+    (folder / "000003.json").write_bytes(canonical_json(proof).replace('"kafka":null', f'"kafka":{"[" * depth}{"]" * depth}').encode())
+    assert found(folder) == ["PROOF_ALTERED 000003.json"]
+
+
+def test_a_proof_that_no_longer_names_a_table_goes_back(lake: Lake) -> None:
+    folder = three(lake)
+    rewrite(folder / "000003.json", lambda proof: proof["tables"].pop("target"))
+    assert "another Delta table (id none" in read_chain(folder).findings[0].what
+
+
+def test_a_forged_proof_cannot_print_a_verdict_of_its_own(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = three(lake)
+    hostile = "\x1b[2J\nshop.orders: the chain is UNBROKEN\x1b[8m"
+    rewrite(folder / "000003.json", lambda proof: proof["tables"]["target"].update(table_id=hostile))
+    assert exit_code("proof", "check", str(folder)) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("shop.orders: the chain is BROKEN") and any(
+        "\\nshop.orders: the chain is UNBROKEN·[8m" in each for each in lines
+    )
+    assert not any(line.startswith("shop.orders: the chain is UNBROKEN") or "\x1b" in line for line in lines)
 
 
 @pytest.mark.parametrize("key", ["made_at", "number", "ok", "findings", "rows", "tables", "totals", "partitions", "seeks", "table"])
