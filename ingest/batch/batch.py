@@ -20,7 +20,7 @@ from ingest.batch.batch_counts import BatchCounts, count_batch, rank
 from ingest.batch.conflicts import mark_conflicts, with_bytes, without_rows
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
-from ingest.decode.decoder import BatchSource, decode
+from ingest.decode.decoder import BatchSource, as_text, decode
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, Counts
 from ingest.delta.commit import Commit
@@ -187,7 +187,7 @@ def _quarantine(
     """Commit the records for quarantine; returns how many records of each partition the quarantine did not contain before."""
     if not batch_counts.failed:
         return {}
-    ids = [F.col(f"`{name}`").cast("string") for name in event_id_columns(table.contract)]
+    ids = [as_text(F.col(f"`{name}`")) for name in event_id_columns(table.contract)]
     event_id = ids[0] if len(ids) == 1 else F.when(F.concat(*ids).isNotNull(), F.to_json(F.array(*ids)))
     writer = table.epoch.writer
     failed = ranked.where("__reason IS NOT NULL").select(
