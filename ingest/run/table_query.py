@@ -189,8 +189,8 @@ class TableQuery:
             # Without it Spark also reads records of aborted transactions.
             "kafka.isolation.level": source.isolation_level,
         }
-        limit = max_records or source.max_records_per_batch
-        return {**options, "maxOffsetsPerTrigger": str(limit)} if limit else options
+        # Spark keeps to it in every trigger, so `--once` reads a long topic in several batches.
+        return {**options, "maxOffsetsPerTrigger": str(max_records or source.max_records_per_batch)}
 
     def _batch(self, records: DataFrame, number: int) -> None:
         self._in_batch = True

@@ -107,7 +107,14 @@ def decimals() -> list[Case]:
 def floats() -> list[Case]:
     cases: list[Case] = []
     for column in ("single", "double"):
-        cases += [good(column, "0.5", 0.5), good(column, "-0.0", -0.0), good(column, "-0", -0.0), good(column, "0", 0.0), good(column, "5", 5.0), good(column, "1e2", 100.0)]
+        cases += [
+            good(column, "0.5", 0.5),
+            good(column, "-0.0", -0.0),
+            good(column, "-0", -0.0),
+            good(column, "0", 0.0),
+            good(column, "5", 5.0),
+            good(column, "1e2", 100.0),
+        ]
         cases += bad("number_out_of_range", column, "1e400", "-1e400")
         cases += bad("wrong_type", column, *quoted("NaN", "Infinity", "-Infinity", "+INF", "1.5", "abc", ""), "true", "[]", "{}")
         cases += bad("malformed_json", column, "NaN", "Infinity", "-Infinity", "1.", ".1")

@@ -17,13 +17,58 @@ from ingest.decode.exact_json import DecodeFault, ExactReader
 
 RECORDS = 300
 ZONED, UNZONED = pa.timestamp("us", "UTC"), pa.timestamp("us")
-NUMBERS = ["0", "-0", "-0.0", "-0e1", "0.5", "5", "-5", "1e2", "1E-2", "127", "128", "-129", "32768", "2147483648", "1e400", "-1e-400", "NaN"]
+NUMBERS = [
+    "0",
+    "-0",
+    "-0.0",
+    "-0e1",
+    "0.5",
+    "5",
+    "-5",
+    "1e2",
+    "1E-2",
+    "127",
+    "128",
+    "-129",
+    "32768",
+    "2147483648",
+    "1e400",
+    "-1e-400",
+    "NaN",
+]
 NUMBERS += ["9223372036854775807", "9223372036854775808", "18446744073709551616", "12345678901234567890123", "9007199254740993"]
 NUMBERS += ["16777217", "1.000000059604644775390625", "3.4028236e38", "1e-46", "12.50", "12.505", "12.5000", '"12.5"', '"-0"', "05", "-"]
-ZONES = ["Z", "z", "", "+00:00", "-00:00", "+05:30", "+05:59", "+05:60", "+05:75", "-17:59", "+17:60", "+18:00", "-18:01", "+19:00", "+0530"]
+ZONES = [
+    "Z",
+    "z",
+    "",
+    "+00:00",
+    "-00:00",
+    "+05:30",
+    "+05:59",
+    "+05:60",
+    "+05:75",
+    "-17:59",
+    "+17:60",
+    "+18:00",
+    "-18:01",
+    "+19:00",
+    "+0530",
+]
 CLOCKS = ["10:00:00", "00:00:00", "23:59:59", "24:00:00", "23:59:60", "23:60:00", "10:00", "9:00:00", "10:00:00.5", "10:00:00.1234560"]
 CLOCKS += ["10:00:00.1234567", "10:00:00."]
-DAYS = ["2024-02-29", "2023-02-29", "2024-04-31", "2024-13-01", "0001-01-01", "0000-01-01", "9999-12-31", "2024-5-1", "1900-02-29", "2000-02-29"]
+DAYS = [
+    "2024-02-29",
+    "2023-02-29",
+    "2024-04-31",
+    "2024-13-01",
+    "0001-01-01",
+    "0000-01-01",
+    "9999-12-31",
+    "2024-5-1",
+    "1900-02-29",
+    "2000-02-29",
+]
 KEYS = ['"k"', '"\\u006b"', '"K"', '"k" ', '"a\\":"', '""']
 STRUCT = pa.struct([("k", pa.int32()), ("K", pa.float64())])
 
@@ -80,9 +125,7 @@ def by_both(kind: pa.DataType, texts: Sequence[str], unknown: str = "ignore") ->
     found = [row for batch in BatchDecoder(Plan(schema, (), unknown, keep_raw=False)).decode([records]) for row in batch.to_pylist()]
     reader = ExactReader(schema, (), unknown)
     ordered = sorted(found, key=lambda row: row["at"])
-    return [
-        ((row["x"], row["__code"], row["__detail"]), _exactly(reader, kind, value)) for row, value in zip(ordered, values, strict=True)
-    ]
+    return [((row["x"], row["__code"], row["__detail"]), _exactly(reader, kind, value)) for row, value in zip(ordered, values, strict=True)]
 
 
 def _exactly(reader: ExactReader, kind: pa.DataType, value: bytes) -> Any:
