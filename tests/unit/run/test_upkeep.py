@@ -101,17 +101,17 @@ def test_a_run_that_has_lost_its_lock_maintains_nothing_and_ends_without_writing
 
 
 def test_a_lock_that_is_lost_during_the_upkeep_ends_it_before_its_next_step(query: Callable[[Fake], Any], lock: HeldLock) -> None:
-    one = query(upkeep := Fake())
-    one._lock = lock
     stops = []
 
-    def tend(session: Any, places: Places, stop: Callable[[], bool]) -> list[str]:
-        stops.append(stop())
-        lock.path.unlink()
-        stops.append(stop())
-        return []
+    class Losing(Fake):
+        def tend(self, session: Any, places: Places, stop: Callable[[], bool]) -> list[str]:
+            stops.append(stop())
+            lock.path.unlink()
+            stops.append(stop())
+            return []
 
-    setattr(upkeep, "tend", tend)
+    one = query(Losing())
+    one._lock = lock
     one._batch(None, 0)
     assert stops == [False, True] and one.error.code == "LOCK_LOST"
 
