@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -182,8 +183,13 @@ def test_of_two_overlapping_erasures_each_counts_what_it_has_removed_itself(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, other: str, when: str
 ) -> None:
     """No lock keeps another erasure away on an object store. Rows that both counted would excuse the loss of as many others."""
-    one, begun = with_rows_and_records(desk), []
+    one = with_rows_and_records(desk)
+    begun: list[str] = []
     count, at = commits.merge_retired, crash_points.at
+
+    def counted(*given: Any) -> None:
+        meanwhile()
+        count(*given)
 
     def meanwhile() -> None:
         if not begun:
@@ -191,7 +197,7 @@ def test_of_two_overlapping_erasures_each_counts_what_it_has_removed_itself(
             assert erasure.erase(one.session.newSession(), one.places, of(*other), history=False) == Erased(2, 2, (), False, False)
 
     if when == "before it counts":
-        monkeypatch.setattr(commits, "merge_retired", lambda *given: [meanwhile(), count(*given)])
+        monkeypatch.setattr(commits, "merge_retired", counted)
     else:
         monkeypatch.setattr(crash_points, "at", lambda point, *more: meanwhile() if point == "erase_counted" else at(point, *more))
     done = erasure.erase(one.session, one.places, of("b", "c"), history=False)
@@ -208,7 +214,8 @@ def test_of_two_overlapping_erasures_each_counts_what_it_has_removed_itself(
 def test_a_count_of_records_that_was_cut_off_is_cancelled_by_an_overlapping_erasure(
     desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, counted = with_rows_and_records(desk), []
+    one = with_rows_and_records(desk)
+    counted: list[str] = []
 
     def at(reached: str, *_: object) -> None:
         counted.extend([reached] * (reached == "erase_counted"))
