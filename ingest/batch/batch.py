@@ -20,7 +20,7 @@ from ingest.batch.batch_counts import BatchCounts, count_batch, rank
 from ingest.batch.conflicts import mark_conflicts, with_bytes, without_rows
 from ingest.contract.columns import event_id_columns, target_fields
 from ingest.contract.definition import Contract
-from ingest.decode.decoder import BatchSource, decode
+from ingest.decode.decoder import BatchSource, as_text, decode
 from ingest.delta import writer as commits
 from ingest.delta.batch_commit import FIRST_BATCH, BatchCommit, Counts
 from ingest.delta.commit import Commit
@@ -59,8 +59,8 @@ class BatchReport:
 class Table:
     """The state that the batches of one table share, with the offsets where the next one starts.
 
-    `still_ours` raises if the topic was recreated, or if this run has lost its lock. `ahead` is a thread of a continuous run: it computes
-    what the next batch will need.
+    `still_ours` raises if the topic was recreated, or if this run has lost its lock; `refuse_lost` only the latter. `ahead` is a thread of
+    a continuous run: it computes what the next batch will need.
     """
 
     contract: Contract
@@ -70,12 +70,17 @@ class Table:
     still_ours: Callable[[], None] = lambda: None
     starts: Mapping[int, int] = field(init=False)
     ahead: ThreadPoolExecutor | None = None
+    refuse_lost: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.starts = self.epoch.starts
 
     def batch_commit(self, number: int, ranges: tuple[OffsetRange, ...], counts: Mapping[int, Counts] | None = None) -> BatchCommit:
-        """The BatchCommit of the batch's next statement, after another look back. Raises the errors of `LookBack.again`."""
+        """The BatchCommit of the batch's next statement, after another look back.
+
+        Raises the errors of `LookBack.again`, and RunStopped LOCK_LOST.
+        """
+        self.refuse_lost()
         batch_commit = self.epoch.writer.batch_commit("batch", number, self.epoch.look_back.again())
         return replace(batch_commit, ranges=ranges, counts=tuple(sorted((counts or {}).items())))
 
@@ -147,6 +152,7 @@ def process(records: DataFrame, spark_number: int, table: Table) -> BatchReport:
     batch_commit = commit.batch_commit
     assert batch_commit is not None, "found by its BatchCommit"
     # 7 Mark quarantined records that are rows now. Then the ledger: a projection of the target's commits, which may lag but never lead.
+    table.refuse_lost()
     if reread:
         replay(records.sparkSession, table.places, batch_commit)
         crash_points.at("after_replayed", number)
@@ -187,7 +193,7 @@ def _quarantine(
     """Commit the records for quarantine; returns how many records of each partition the quarantine did not contain before."""
     if not batch_counts.failed:
         return {}
-    ids = [F.col(f"`{name}`").cast("string") for name in event_id_columns(table.contract)]
+    ids = [as_text(F.col(f"`{name}`")) for name in event_id_columns(table.contract)]
     event_id = ids[0] if len(ids) == 1 else F.when(F.concat(*ids).isNotNull(), F.to_json(F.array(*ids)))
     writer = table.epoch.writer
     failed = ranked.where("__reason IS NOT NULL").select(

@@ -36,7 +36,8 @@ def erase(
 ) -> None:
     """Erase rows, quarantined records, samples and old versions. Stop the table's run first.
 
-    Kafka keeps its own copy, and a seek backwards would read it again: the output says how many records may still be there.
+    Kafka keeps its own copy, and a seek backwards would read it again: the output says how many records may still be there. It ends with
+    the places that the command does not touch.
 
     Example: ingest erase orders --where "customer_id = 4711" --quarantine-where "text LIKE '%4711%'" --dry-run
     """
@@ -45,6 +46,7 @@ def erase(
     from ingest.kafka.topic import current_state, settings_of
     from ingest.quality.audited_version import audit_state
     from ingest.repair import erasure
+    from ingest.repair.remains import left
     from ingest.run import table_lock
     from ingest.run.writing_session import writing_session
     from ingest.runtime.errors import IngestError, InvalidInput
@@ -71,12 +73,14 @@ def erase(
         table_lock.wait_for(places)
     with writing_session(places, master, "erase", only_look=dry_run, discreet=True) as session:
         done = erasure.look(session, places, wanted) if dry_run else erasure.erase(session, places, wanted, history=not keep_history)
+        places_left = left(session, places, contract.source.topic)
         audited = audit_state(files_of(lake, session), places).audited if done.history else None
     policy = settings_of(kafka, contract.source.topic, "cleanup.policy", "retention.ms") if done.in_kafka else {}
     if as_json:
         in_kafka = [vars(each) for each in done.in_kafka]
         row = {**vars(done), "in_kafka": in_kafka, "kafka_unknown": unknown, "topic_settings": policy}
         row["audited_gone"] = audited.version if audited is not None else None
+        row["left"] = [vars(each) for each in places_left]
         print_json("erase", ok=True, tables=[{"table": places.name, "dry_run": dry_run, **row}])
         return
     print_erased(places, done, dry_run=dry_run, quarantine=quarantine_where is not None)
@@ -88,6 +92,9 @@ def erase(
         out_line(f"  Kafka may still hold {each.records:,} of them in partition {each.partition}, up to offset {each.last_offset}")
     if done.in_kafka:
         out_line(f"  {until(policy)}")
+    out_line("  not touched, look there yourself:")
+    for place in places_left:
+        out_line(f"  - {place.place}: {place.what}")
 
 
 def until(policy: dict[str, str]) -> str:

@@ -81,6 +81,7 @@ def run(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from ingest.cli.progress import unread
     from ingest.contract.definition import load_contracts
+    from ingest.contract.parts import BATCH_RECORDS_MAX
     from ingest.kafka.kafka_options import KafkaOptions
     from ingest.repair.caretaker import Caretaker
     from ingest.run.application import Application
@@ -94,6 +95,8 @@ def run(
             expected="--once (read to the end, then exit) or --every (run until it is stopped).",
             remedy="leave one of them out.",
         )
+    if max_records is not None and max_records > BATCH_RECORDS_MAX:
+        raise typer.BadParameter(f"{max_records} is not in the range 1 to {BATCH_RECORDS_MAX}.", param_hint="--max-records-per-batch")
     contracts = load_contracts(project, tables or [])
     trigger = Trigger(once=once, every_s=seconds(every or "0s"))
     watch = _watch(project, contracts, log_format, quiet=as_json) if check else None

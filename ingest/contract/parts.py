@@ -24,6 +24,10 @@ TOPIC_NAME = r"[a-zA-Z0-9._-]{1,249}"  # Kafka: org.apache.kafka.common.internal
 Text = Annotated[str, Strict()]
 Whole = Annotated[int, Strict()]
 
+# A batch's event ids have to fit the driver: it collects 8 bytes for each record, and all of the ids that occur twice. The greatest batch
+# takes 400 MB of what Spark lets a driver collect (spark.driver.maxResultSize, 1 GiB).
+BATCH_RECORDS, BATCH_RECORDS_MAX = 5_000_000, 50_000_000
+
 
 def _name(value: str) -> str:
     if not re.fullmatch(NAME, value):
@@ -89,10 +93,12 @@ class TopicSource(Part):
     starting_offsets: Literal["earliest", "latest"] = Field(
         default="earliest", description="earliest (the default) or latest; applies only to the table's first start, then the table decides"
     )
-    max_records_per_batch: Whole | None = Field(
-        default=None,
+    max_records_per_batch: Whole = Field(
+        default=BATCH_RECORDS,
         ge=1,
-        description="a whole number of at least 1: maximum offsets per micro-batch, including transaction markers; default: no limit",
+        le=BATCH_RECORDS_MAX,
+        description=f"a whole number from 1 to {BATCH_RECORDS_MAX} (default {BATCH_RECORDS}): maximum offsets per micro-batch, including "
+        "transaction markers",
     )
 
 

@@ -35,6 +35,8 @@ _DAY = (
 )
 _TIME = rf"{_DAY}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:[.][0-9]{{1,6}})?"
 _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
+# A negative zero that is a whole number: the typed decoder loses its sign.
+_MINUS_ZERO = r"-0[ \t\r\n,}\]]"
 # _KEY ends a key. _HIDDEN_KEY finds keys that a count of _KEY misses: those with white space before the colon.
 _KEY, _HIDDEN_KEY = '":', r'"[ \t\r\n]+:'
 
@@ -64,6 +66,7 @@ class BatchDecoder:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._typed = msgspec.json.Decoder(_object(plan.events)).decode
+        self._floats = any(_has_float(field.type) for field in plan.events)
         self._exact = ExactReader(plan.events, plan.event_id, plan.unknown).read
 
     def decode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,6 +82,8 @@ class BatchDecoder:
             texts = batch.column(VALUE).filter(pa.array(taken))
             right = ~found.odd & (_numpy(pc.count_substring(texts, _KEY)) == found.keys)
             right &= ~_numpy(pc.match_substring_regex(texts, _HIDDEN_KEY))
+            if self._floats:
+                right &= ~_numpy(pc.match_substring_regex(texts, _MINUS_ZERO))
             taken[taken] = right
             if right.any():
                 yield self._of_right(batch.filter(pa.array(taken)), [array.filter(pa.array(right)) for array in found.arrays])
@@ -107,6 +112,10 @@ class BatchDecoder:
                 array = pc.if_else(pa.array(raw), array, pa.scalar(None, field.type)) if raw.any() else pa.nulls(len(array), field.type)
             kept.append(array)
         return pa.RecordBatch.from_arrays([*kept, *columns], names=[*records.schema.names, *(field.name for field in self._plan.columns)])
+
+
+def _has_float(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or any(_has_float(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _object(fields: Iterable[pa.Field]) -> type[msgspec.Struct]:

@@ -124,9 +124,14 @@ def _record_event_id(frame: DataFrame, contract: Contract) -> tuple[DataFrame, l
         # The last header with a name wins, as in Kafka's own Headers.lastHeader.
         named = F.filter(F.col("__headers"), lambda item: item["key"] == header)
         found, where = F.try_element_at(named, F.lit(-1))["value"], f"header {header}"
-    text = found.cast("string")
     checks = [
-        F.when(text.isNull() | (F.length(found) == 0), _fault("missing_event_id", F.lit(f"{where} is missing or empty"))),
-        F.when(~F.is_valid_utf8(text), _fault("not_utf8", F.lit(where))),
+        F.when(found.isNull() | (F.length(found) == 0), _fault("missing_event_id", F.lit(f"{where} is missing or empty"))),
+        F.when(~F.is_valid_utf8(found.cast("string")), _fault("not_utf8", F.lit(where))),
     ]
-    return frame.withColumn("_event_id", text), checks
+    return frame.withColumn("_event_id", as_text(found)), checks
+
+
+def as_text(value: Column) -> Column:
+    """The value as a STRING, NULL if it is BINARY that is not UTF-8: Spark would write its bytes, and other engines could not read them."""
+    text = value.cast("string")
+    return F.when(F.is_valid_utf8(text), text)

@@ -7,6 +7,7 @@ that a repeated field is found. This is slower than a typed decoder, and decides
 from __future__ import annotations
 
 import binascii
+import codecs
 import json
 import math
 import re
@@ -40,8 +41,17 @@ NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(?:[.]([0-9]+))?([eE][+-]?[0-9]+)?", re.A
 BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 CLOCK = rf"({DAY}[T ](?:[01][0-9]|2[0-3]):[0-9]{{2}}:[0-9]{{2}})(?:[.]([0-9]{{1,6}})0*)?"
-ZONED, UNZONED = re.compile(rf"{CLOCK}(Z|[+-][0-9]{{2}}:[0-9]{{2}})"), re.compile(rf"{CLOCK}()")
+# Python adds any two digits up as minutes of a zone: +05:75 would be +06:15.
+ZONED, UNZONED = re.compile(rf"{CLOCK}(Z|[+-][0-9]{{2}}:[0-5][0-9])"), re.compile(rf"{CLOCK}()")
 ZONE_MAX = timedelta(hours=18)
+# The longer ones first: UTF-32's begins with UTF-16's.
+BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "UTF-8",
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 # More digits than any DECIMAL has, so that nothing is rounded.
 EXACT = Context(prec=100)
 
@@ -101,9 +111,10 @@ class ExactReader:
 
     def _event(self, value: bytes | None) -> dict[str, Any]:
         fields = _fields(value, self._parse)
-        event = dict(fields)
-        if len(event) != len(fields):
-            raise DecodeFault(DUPLICATE_KEY, "a field is given twice")
+        try:
+            event = _once(fields)
+        except DecodeFault as fault:
+            raise DecodeFault(fault.code, "a field is given twice") from fault
         for name in self._event_id:
             if event.get(name) is None:
                 raise DecodeFault("missing_event_id", f"{name} is missing or null")
@@ -114,10 +125,10 @@ class ExactReader:
             others = [name for name in event if name not in self._columns] if self._unknown != "ignore" else []
             if others and self._unknown == "quarantine":
                 raise DecodeFault("unknown_field", ", ".join(others))
+            if self._unknown == "keep":
+                read["_unknown"] = [(name, _read(name, event[name], _text, True)) for name in others] or None
         except DecodeFault as fault:
             raise DecodeFault(fault.code, fault.detail, {name: read[name] for name in self._event_id}) from fault
-        if self._unknown == "keep":
-            read["_unknown"] = [(name, _text(event[name])) for name in others] or None
         return read
 
 
@@ -129,7 +140,7 @@ def _fields(value: bytes | None, parse: Callable[[str], Any]) -> Object:
     try:
         text = value.decode()
     except UnicodeDecodeError as error:
-        raise DecodeFault("not_utf8", "the value") from error
+        raise DecodeFault("not_utf8", _mark(value) or "the value") from error
     # Without the escaped backslashes every backslash starts an escape. The blanks keep two halves from becoming neighbours.
     if HALF_CHARACTER.search(text.replace("\\\\", " ")):
         raise DecodeFault("not_utf8", "an escape that is half of a character")
@@ -139,10 +150,24 @@ def _fields(value: bytes | None, parse: Callable[[str], Any]) -> Object:
             raise ValueError("too deep")
         found = parse(text)
     except ValueError as error:
-        raise DecodeFault("malformed_json", "not one complete JSON object" if is_object else "no JSON object") from error
+        detail = "not one complete JSON object" if is_object else "no JSON object"
+        raise DecodeFault("malformed_json", _mark(value) or detail) from error
     if not isinstance(found, Object):
         raise DecodeFault("not_an_object", "no JSON object")
     return found
+
+
+def _mark(value: bytes) -> str:
+    """The byte order mark with which the value begins, as a fault's detail; empty if there is none."""
+    return next((f"it begins with a byte order mark ({name})" for mark, name in BYTE_ORDER_MARKS.items() if value.startswith(mark)), "")
+
+
+def _once(fields: Object) -> dict[str, Any]:
+    """The fields by name. Raises DecodeFault if one is given twice: to choose between their values would be a guess."""
+    given = dict(fields)
+    if len(given) != len(fields):
+        raise DecodeFault(DUPLICATE_KEY)
+    return given
 
 
 def _depth(text: str) -> int:
@@ -156,16 +181,16 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def _text(value: Any) -> str | None:
-    """The text of an unknown field that is kept. Strings and null stay as they are, other values become JSON, numbers as written."""
-    return value if value is None or type(value) is str else _json(value)
+def _text(value: Any) -> str:
+    """The text of an unknown field that is kept. A string stays as it is, other values become JSON, numbers as written."""
+    return value if type(value) is str else _json(value)
 
 
 def _json(value: Any) -> str:
     if isinstance(value, Number):
         return value
-    if isinstance(value, Object):  # the last value of a repeated key counts
-        return "{" + ",".join(f"{_json(name)}:{_json(item)}" for name, item in dict(value).items()) + "}"
+    if isinstance(value, Object):
+        return "{" + ",".join(f"{_json(name)}:{_json(item)}" for name, item in _once(value).items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_json, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
@@ -321,9 +346,7 @@ def _map(item: Reader) -> Reader:
     def read(value: Any) -> list[tuple[str, Any]]:
         if not isinstance(value, Object):
             raise DecodeFault(WRONG_TYPE)
-        if len(dict(value)) != len(value):
-            raise DecodeFault(DUPLICATE_KEY)
-        return [(name, None if each is None else item(each)) for name, each in value]
+        return [(name, None if each is None else item(each)) for name, each in _once(value).items()]
 
     return read
 
@@ -332,7 +355,7 @@ def _struct(fields: Mapping[str, tuple[Reader, bool]]) -> Reader:
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, Object):
             raise DecodeFault(WRONG_TYPE)
-        given = dict(value)  # the last value of a repeated field counts, even if the first is invalid
+        given = _once(value)
         return {name: _read(name, given.get(name), reader, nullable) for name, (reader, nullable) in fields.items()}
 
     return read

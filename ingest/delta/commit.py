@@ -62,8 +62,9 @@ class Commit:
 
     @property
     def deleted_rows(self) -> int:
-        """The number of rows that a DELETE reports as deleted. Delta and delta-rs name this metric differently."""
-        return int(self.metrics.get("numDeletedRows") or self.metrics.get("num_deleted_rows") or 0)
+        """The number of rows that a DELETE or a MERGE reports as deleted. Delta and delta-rs name this metric differently."""
+        names = ("numDeletedRows", "num_deleted_rows", "numTargetRowsDeleted")
+        return int(next((self.metrics[name] for name in names if self.metrics.get(name)), 0))
 
 
 def parse_commit(version: int, actions: list[dict[str, Any]]) -> Commit:

@@ -91,6 +91,11 @@ QUALITY_FIELDS = (
 )
 
 
+# A platform may turn deletion vectors on for new tables. What is erased would then stay in files that VACUUM keeps, and not every reader
+# of the table could read it.
+NO_VECTORS = {"delta.enableDeletionVectors": "false"}
+
+
 @dataclass(frozen=True)
 class TableDefinition:
     """The location, columns and settings with which a table is created."""
@@ -121,7 +126,7 @@ def definitions(contract: Contract, places: Places) -> tuple[TableDefinition, Ta
     without = {*layout.partition_by, *(each.name for each in target_fields(contract) if isinstance(each.dataType, T.BinaryType))}
     kept = dict.fromkeys(name for name in pruned if name and name not in without)
     # Serializable, so that a concurrent blind append by another writer conflicts with a MERGE.
-    common = {"delta.isolationLevel": "Serializable"}
+    common = {"delta.isolationLevel": "Serializable", **NO_VECTORS}
     return (
         TableDefinition(
             places.target,
@@ -144,5 +149,5 @@ def definitions(contract: Contract, places: Places) -> tuple[TableDefinition, Ta
 def quality_definition(places: Places) -> TableDefinition:
     """The table of validation results. The first validation creates it."""
     # Statistics of other columns would put sampled values into the log, where an erasure cannot reach them.
-    properties = {"delta.dataSkippingStatsColumns": "run_at"}
+    properties = {"delta.dataSkippingStatsColumns": "run_at", **NO_VECTORS}
     return TableDefinition(places.quality, QUALITY_FIELDS, properties, comment="Validation results: one row per expectation and run.")

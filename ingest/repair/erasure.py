@@ -4,7 +4,7 @@
 2. Ledger rows of kind `erased` and `retention` count the rows and records by batch. They name no one. Until step 3 they only
    permit a shortage. A count of an earlier erasure that was cut off here, and not repeated, is cancelled.
 3. Delete the rows, then the records, each in one commit. It matches positions, because Delta's log keeps a DELETE's condition for weeks,
-   and that condition would name the person.
+   and that condition would name the person. Its commit then settles the count.
 4. Remove the samples in the quality table, and the Data Docs.
 5. VACUUM with no retention: time travel no longer finds what was deleted.
 
@@ -14,7 +14,7 @@ After a crash, the same command does what is left.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ from ingest.delta.stored_rows import QUARANTINE, TARGET, Columns
 from ingest.ledger.batch_history import batch_history, version_of
 from ingest.ledger.ledger_row import LedgerRow
 from ingest.ledger.projection import complete
-from ingest.repair.retention import cancelled, metadata, name_of, removed_row
+from ingest.repair.retention import cancelled, metadata, name_of, removed_rows, settle
 from ingest.repair.shadow import shadow_exists, shadow_of
 from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput, Refused
@@ -91,6 +91,8 @@ def erase(session: SparkSession, places: Places, erasure: Erasure, *, history: b
     Raises InvalidInput CONDITION_INVALID and TABLE_MISSING, and Refused SHADOW_EXISTS.
     """
     _refuse_shadow(session, places)
+    files = files_of(places.lake, session)
+    versions = [version_of(DeltaLog(files, path)) for path in (places.target, places.quarantine)]
     with ExitStack() as stack:
         rows, records = _found(session, places, erasure, stack)
         in_kafka = _in_kafka(rows, records, erasure)
@@ -99,14 +101,9 @@ def erase(session: SparkSession, places: Places, erasure: Erasure, *, history: b
         complete(session, places)
         known = asked(places.lake, session, lambda engine: batch_history(engine, places))
         topics = {row.epoch: (row.topic, row.topic_id) for row in (*known.begins, *known.batches)}
-        counts = {row.key: row for row in asked(places.lake, session, lambda engine: cancelled(engine, places, "erased", at))}
-        counts |= {row.key: row for row in _counted(places, "erased", rows, topics, at)}
-        gone = _remove(rows, places.target, TARGET, places, about, list(counts.values()))
+        gone = _remove(rows, "erased", places, about, topics, versions[0], at)
         crash_points.at("erase_target", 0)
-        also = 0
-        if records is not None:
-            counted = _counted(places, "retention", records, topics, at)
-            also = _remove(records, places.quarantine, QUARANTINE, places, about, counted)
+        also = _remove(records, "retention", places, about, topics, versions[1], at) if records is not None else 0
         crash_points.at("erase_quarantine", 0)
     samples = _remove_samples(session, places, about)
     pages = _remove_pages(places)
@@ -152,14 +149,24 @@ def _selected(frame: DataFrame, where: str, option: str, columns: Columns) -> Da
     return found
 
 
-def _remove(found: DataFrame, path: str, columns: Columns, places: Places, about: str, rows: Sequence[LedgerRow]) -> int:
-    """Store the counts in the ledger, then delete the positions; returns how many they are."""
+def _remove(
+    found: DataFrame, kind: str, places: Places, about: str, topics: Mapping[int, tuple[str, str]], since: int, at: datetime
+) -> int:
+    """Store the counts in the ledger, then delete the positions; returns how many they are. `since` is a version that `found` has seen.
+
+    The same statement cancels the counts of earlier statements that were cut off: what they counted is still there, and may be among these.
+    """
     session = found.sparkSession
-    if rows:
-        commits.merge_retired(session, places.ledger, about, [vars(row) for row in rows])
-        crash_points.at("erase_counted", 0)
-        commits.delete_positions(found, path, columns, about)
-    return sum(row.inserted if columns is TARGET else row.quarantined for row in rows)
+    path, columns = (places.target, TARGET) if kind == "erased" else (places.quarantine, QUARANTINE)
+    counts = {row.key: row for row in asked(places.lake, session, lambda engine: cancelled(engine, places, kind, at))}
+    counts |= {row.key: row for row in _counted(places, kind, found, topics, at)}
+    if not counts:
+        return 0
+    rows = list(counts.values())
+    commits.merge_retired(session, places.ledger, about, [vars(row) for row in rows])
+    crash_points.at("erase_counted", 0)
+    commits.delete_positions(found, path, columns, about)
+    return settle(session, places, about, rows, since, at)
 
 
 def _counted(places: Places, kind: str, found: DataFrame, topics: Mapping[int, tuple[str, str]], at: datetime) -> list[LedgerRow]:
@@ -169,14 +176,7 @@ def _counted(places: Places, kind: str, found: DataFrame, topics: Mapping[int, t
     became_rows = F.count_if(F.col("state") == "replayed").alias("replayed")
     counted = (F.count("*").alias("n"), F.min("o").alias("first"), F.max("o").alias("last"), became_rows)
     groups = found.groupBy("e", "b", "p").agg(*counted).collect()
-    version = version_of(DeltaLog(files_of(places.lake, found.sparkSession), places.target))
-    rows = []
-    for group in groups:
-        counts = (group["n"], 0) if kind == "erased" else (group["replayed"], group["n"])
-        offsets = (group["p"], group["first"], group["last"] + 1)
-        topic = topics.get(group["e"], ("", ""))
-        rows.append(removed_row(kind, places, (group["e"], group["b"]), topic, offsets, counts, version, at))
-    return rows
+    return removed_rows(kind, places, groups, topics, version_of(DeltaLog(files_of(places.lake, found.sparkSession), places.target)), at)
 
 
 def _in_kafka(rows: DataFrame, records: DataFrame | None, erasure: Erasure) -> tuple[InKafka, ...]:

@@ -146,7 +146,7 @@ class Maintenance:
             return 0
         found = asked(self.places.lake, self.session, lambda engine: retire(engine, self.places, before, now, open_too=open_too))
         if found is not None and not self._only_looks:
-            remove(self._spark, self.places, found, self._metadata())
+            return remove(self._spark, self.places, found, self._metadata())
         return found.records if found is not None else 0
 
     def _checkpoint(self, path: str) -> bool:

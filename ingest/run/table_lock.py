@@ -53,7 +53,7 @@ class HeldLock:
             self.channel.close()
 
     def refuse_lost(self) -> None:
-        """Raises RunStopped LOCK_LOST if the lock's file was deleted. Called before a batch is written.
+        """Raises RunStopped LOCK_LOST if the lock's file was deleted. Called before each statement of a run.
 
         The kernel's lock is on the file, not on its name: another driver could lock a new file of the same name.
         """
@@ -62,7 +62,7 @@ class HeldLock:
         now = f"is held by {who(self.path)} now" if self.path.exists() else "was deleted"
         raise RunStopped(
             "LOCK_LOST",
-            f"{self.path}, which this run had locked, {now}. Nothing of the current batch was written.",
+            f"{self.path}, which this run had locked, {now}. The run writes nothing more.",
             expected="the lock's file until the run has ended: on a local disk two drivers can overwrite each other's commits.",
             remedy="let one run continue and end the other; then start again: the start reports what is missing. Never delete a "
             "lock's file: the kernel releases the lock when its process ends.",

@@ -27,7 +27,7 @@ from ingest.recovery.epoch import open_epoch
 from ingest.recovery.state_reader import EPOCH_FILE
 from ingest.run import table_lock
 from ingest.runtime import crash_points
-from ingest.runtime.errors import IngestError
+from ingest.runtime.errors import IngestError, RunStopped
 from ingest.runtime.files import files_of, is_local
 from ingest.runtime.places import Places
 from ingest.runtime.spark import jvm_pid
@@ -126,6 +126,7 @@ class TableQuery:
 
     def _open(self, session: SparkSession, trigger: Trigger, max_records: int | None) -> None:
         self._session = session
+        self._refuse_lost()
         with self._turn:
             epoch = open_epoch(session, self.contract, self.places, self._state)
         self.notes += [f"{self.places.name}: {each}" for each in epoch.healed]
@@ -133,7 +134,7 @@ class TableQuery:
             crash_points.watch(Path(epoch.checkpoint), Path(self.places.target))
         self._again = partial(self._open, session, trigger, max_records)
         files, ahead = files_of(self.places.checkpoints, session), None if trigger.once else self._ahead
-        self._table = Table(self.contract, self.places, epoch, files, self._still_ours, ahead)
+        self._table = Table(self.contract, self.places, epoch, files, self._still_ours, ahead, self._refuse_lost)
         records = session.readStream.format("kafka").options(**self._source_options(epoch.starts, max_records)).load()
         writer = records.writeStream.foreachBatch(self._batch).option("checkpointLocation", epoch.checkpoint)
         self._query = writer.queryName(self.places.name).trigger(**trigger.options()).start()
@@ -153,6 +154,9 @@ class TableQuery:
         """
         failure = None if self._stop.is_set() else self._failure()
         if failure is None or failure.code not in PASSING or self._reopened >= REOPENED_MAX:
+            return None
+        if (lost := self._lost()) is not None:
+            self.error = lost
             return None
         epoch = self._table.epoch if self._table is not None else None
         if epoch is not None and (later := commits.overtaken(epoch.look_back.target, epoch.fence)) is not None:
@@ -183,8 +187,8 @@ class TableQuery:
             # Without it Spark also reads records of aborted transactions.
             "kafka.isolation.level": source.isolation_level,
         }
-        limit = max_records or source.max_records_per_batch
-        return {**options, "maxOffsetsPerTrigger": str(limit)} if limit else options
+        # Spark keeps to it in every trigger, so `--once` reads a long topic in several batches.
+        return {**options, "maxOffsetsPerTrigger": str(max_records or source.max_records_per_batch)}
 
     def _batch(self, records: DataFrame, number: int) -> None:
         self._in_batch = True
@@ -208,15 +212,15 @@ class TableQuery:
         return self._upkeep is not None and not self._stop.is_set() and self._upkeep.due(self.places)
 
     def _tend(self) -> None:
-        """Let the upkeep do what is due. Its failure is a note: it must not end the run."""
+        """Let the upkeep do what is due. Its failure is a note: it must not end the run. A lost lock ends the run."""
         assert self._upkeep is not None and self._table is not None
+        if self._ends_as_lost():
+            return
         try:
-            if self._lock is not None:
-                self._lock.refuse_lost()
             # A session of its own: the other tables share the run's, so their commits could carry its metadata.
             session = self._session.newSession()
             self._table.epoch.ledger.append(session)  # counts by file, which compaction and VACUUM may take away
-            self.maintained += self._upkeep.tend(session, self.places, self._stop.is_set)
+            self.maintained += self._upkeep.tend(session, self.places, lambda: self._stop.is_set() or self._ends_as_lost())
         except Exception as error:
             text = str(error).strip().splitlines()
             self.maintained.append(
@@ -229,9 +233,28 @@ class TableQuery:
         finally:
             self._turn.release()
 
-    def _still_ours(self) -> None:
+    def _refuse_lost(self) -> None:
         if self._lock is not None:
             self._lock.refuse_lost()
+
+    def _lost(self) -> RunStopped | None:
+        """The error LOCK_LOST if this run no longer holds its lock."""
+        try:
+            self._refuse_lost()
+        except RunStopped as error:
+            return error
+        return None
+
+    def _ends_as_lost(self) -> bool:
+        """Whether the lock is lost. If so, the run ends with that error: no later batch starts."""
+        if (lost := self._lost()) is None:
+            return False
+        self.error = self.error or lost
+        self._stop.set()
+        return True
+
+    def _still_ours(self) -> None:
+        self._refuse_lost()
         still_the_same(self._kafka, self._topic, self.places.name)
 
     def ask_to_stop(self) -> None:
@@ -254,18 +277,18 @@ class TableQuery:
         return self._ends.lag(report.ends)
 
     def finish(self) -> IngestError | None:
-        """Append the missing ledger rows and release the lock; returns the error that ended the query, if any."""
-        failure = self._failure()
+        """Append the missing ledger rows, unless the lock is lost, and release it; returns the error that ended the query, if any."""
+        failure, lost = self._failure(), self._lost()
         self._ends.close()
         self._ahead.shutdown(cancel_futures=True)  # before Spark stops: a call in progress would get no answer
         try:
-            if self._table is not None:
+            if self._table is not None and lost is None:
                 self._table.epoch.ledger.append()
                 crash_points.at("finish_ledger", 0)
         except Exception as error:
             failure = failure or stopped(self.contract, self._kafka, error)
         self._release()
-        return failure
+        return failure or lost
 
     def _release(self) -> None:
         """Release the lock: this query can commit nothing more, so its table may be repaired while the run reads other tables."""

@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -60,13 +61,24 @@ ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # By then the JVM has only shutdown hooks left to run, which remove its files.
 JVM_ENDS_WITHIN_S = 5.0
 
+# A continuous run's output is one file, of which log4j keeps the newest parts. Files of former commands go at the next start of Spark: the
+# message of an error may quote a value, so they must not stay for longer than Delta's own log.
+LOG_BYTES, LOG_PARTS = 20_000_000, 4
+LOG_FILES_KEPT, LOG_KEPT_S = 200, 30 * 86_400
+
 LOG4J = """\
 status = error
 rootLogger.level = {level}
 rootLogger.appenderRef.file.ref = file
-appender.file.type = File
+appender.file.type = RollingFile
 appender.file.name = file
 appender.file.fileName = {log}
+appender.file.filePattern = {pattern}.%i
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = {bytes}
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = {parts}
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{ISO8601}} %p %c{{1}}: %m%n%ex
 # One line per task and a screenful per generated class: useless to someone who reads this file after a failure.
@@ -78,6 +90,16 @@ logger.executor.name = org.apache.spark.executor
 logger.executor.level = warn
 logger.storage.name = org.apache.spark.storage
 logger.storage.level = warn
+# No erasure reaches this file, so what quotes values is left out: the filters of each read (event ids, the conditions of an erasure), and
+# the statistics of each snapshot (the least and greatest event id of its files).
+logger.filters.name = org.apache.spark.sql.execution.datasources.FileSourceStrategy
+logger.filters.level = warn
+logger.parquet.name = org.apache.parquet.filter2.compat.FilterCompat
+logger.parquet.level = warn
+logger.delta.name = org.apache.spark.sql.delta.DeltaLog
+logger.delta.level = warn
+logger.snapshot.name = org.apache.spark.sql.delta.Snapshot
+logger.snapshot.level = warn
 # Two thousand warnings a second (120 MB in three minutes) while a batch waits for a deleted topic.
 logger.fetch.name = org.apache.kafka.clients.consumer.internals.FetchCollector
 logger.fetch.level = error
@@ -103,13 +125,16 @@ def start(
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     log.parent.mkdir(parents=True, exist_ok=True)
+    _remove_old_logs(log.parent)
     # The interpreter that runs this command also runs Spark's Python workers.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
     scratch = jvm_folder.make(log.parent)
     properties = log.with_suffix(".log4j2.properties")
-    properties.write_text(LOG4J.format(log=log.resolve(), level="warn" if discreet else "info"), encoding="utf-8")
+    pattern = str(log.resolve()).replace("%", "%%")
+    about = LOG4J.format(log=log.resolve(), pattern=pattern, bytes=LOG_BYTES, parts=LOG_PARTS, level="warn" if discreet else "info")
+    properties.write_text(about, encoding="utf-8")
     # -Xss4m: the JVM parses a Python exception from foreachBatch with a recursive regex, which needs a deep stack.
     options = f"-Xss4m -Dlog4j2.configurationFile={properties.resolve().as_uri()} -Dderby.system.home={log.parent.resolve()}"
     # Quoted, because a folder name may contain a space.
@@ -153,6 +178,21 @@ def start(
     if accumulators is not None:
         accumulators.handle_error = lambda *_: None
     return session
+
+
+def _remove_old_logs(folder: Path) -> None:
+    """Delete Spark's output of former commands: files not written for LOG_KEPT_S seconds, and all but the newest LOG_FILES_KEPT.
+
+    A run writes to its file every few seconds, even if no records come.
+    """
+    files = []
+    for path in folder.glob("spark-*.log*"):
+        with suppress(OSError):  # another command may delete it too
+            files.append((path.stat().st_mtime, path))
+    for number, (written, path) in enumerate(sorted(files, reverse=True)):
+        if number >= LOG_FILES_KEPT or written < time.time() - LOG_KEPT_S:
+            with suppress(OSError):
+                path.unlink()
 
 
 def end(session: SparkSession) -> None:

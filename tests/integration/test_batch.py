@@ -106,7 +106,7 @@ def test_quarantine_keeps_bytes_headers_position_and_reason_exactly(lane: MakeLa
     assert kept == [
         (0, 0, b"k", order("a", n="five").encode(), "wrong_type", "n", "a"),
         (0, 1, None, b"", "empty", "the value has no bytes", None),
-        (1, 0, b"\x00key", b"\xff\xfe{", "not_utf8", "the value", None),
+        (1, 0, b"\x00key", b"\xff\xfe{", "not_utf8", "it begins with a byte order mark (UTF-16)", None),
         (1, 1, b"t", None, "tombstone", "the value is null", None),
     ]
     assert rows[2]["headers"] == [Row(key=name, value=bytearray(value)) for name, value in headers]

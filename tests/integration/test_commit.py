@@ -17,7 +17,10 @@ from ingest.decode.decoder import BatchSource, decode
 from ingest.delta import writer
 from ingest.delta.batch_commit import BatchCommit
 from ingest.delta.commit import Commit
-from ingest.runtime.errors import Bug
+from ingest.ledger.projection import EVERY_VARIABLE
+from ingest.run import table_lock
+from ingest.runtime import crash_points
+from ingest.runtime.errors import Bug, RunStopped
 from tests.integration.desk import TOPIC_ID, Desk
 from tests.integration.gate import Gate
 from tests.integration.lane import order
@@ -136,6 +139,33 @@ def test_if_the_store_reports_an_error_after_a_commit_the_log_decides(desk: Make
     report = one.batch(order("a"), "{")
     assert (one.table.epoch.writer.epoch, report.inserted, report.quarantined) == (1, 1, 1)
     assert [str(each.batch_commit.id) for each in one.log().since(0) if each.batch_commit] == ["1/0", "1/1", "1/2"]
+
+
+@pytest.mark.parametrize(("point", "added"), [("after_quarantine", (0, 1)), ("after_target", (1, 1))])
+def test_a_run_that_loses_its_lock_writes_nothing_more(
+    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, point: str, added: tuple[int, int]
+) -> None:
+    """I8: another run may have locked a new file of that name, and on a local disk two drivers overwrite each other's commits."""
+    one = desk({"n": "INT"})
+    monkeypatch.setenv(EVERY_VARIABLE, "0")
+    lock = table_lock.hold_table(one.session, one.places)
+    assert lock is not None
+    one.table.refuse_lost = lock.refuse_lost
+    at, tables = crash_points.at, ("target", "quarantine", "ledger")
+    before = [one.log(table).newest() for table in tables]
+
+    def lost(reached: str, batch: int, *more: str) -> None:
+        if reached == point:
+            lock.path.unlink()
+        at(reached, batch, *more)
+
+    monkeypatch.setattr(crash_points, "at", lost)
+    try:
+        with pytest.raises(RunStopped, match="LOCK_LOST"):
+            one.batch(order("a", n=1), order("b", n="x"))
+    finally:
+        lock.release()
+    assert [one.log(table).newest() - version for table, version in zip(tables, before, strict=True)] == [*added, 0]
 
 
 @pytest.mark.slow

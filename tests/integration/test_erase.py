@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from ingest.cli.verify import _sum
 from ingest.delta import writer as commits
@@ -18,6 +20,7 @@ from ingest.delta.table_definitions import QUALITY_FIELDS
 from ingest.repair import erasure
 from ingest.repair.erasure import Erased, Erasure, InKafka
 from ingest.repair.shadow import shadow_of
+from ingest.runtime import crash_points
 from ingest.runtime.errors import InvalidInput, Refused
 from ingest.verify.verdict import verify
 from tests.integration.desk import TOPIC_ID, Desk
@@ -50,7 +53,18 @@ def files_that_contain(root: str, text: str) -> list[str]:
     return [str(path) for path in Path(root).rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
 
 
+@pytest.fixture
+def with_vectors(spark: SparkSession) -> Iterator[None]:
+    """A platform that turns deletion vectors on for new tables."""
+    name = "spark.databricks.delta.properties.defaults.enableDeletionVectors"
+    spark.conf.set(name, "true")
+    yield
+    spark.conf.unset(name)
+
+
+@pytest.mark.usefixtures("with_vectors")
 def test_an_erasure_leaves_no_trace_of_the_person_and_the_balance_holds(desk: MakeDesk) -> None:
+    """With deletion vectors, the erased rows would stay in the table's files."""
     one = with_a_person(desk)
     assert files_that_contain(one.places.root, PERSON), "otherwise the last assertion would prove nothing"
     assert erasure.look(one.session, one.places, WANTED) == Erased(2, 1, (InKafka(0, 2, 3),), False, False)
@@ -146,3 +160,74 @@ def test_a_count_whose_erasure_was_given_up_excuses_no_loss(desk: MakeDesk, monk
     rows = DeltaTable(one.places.target).to_pyarrow_table()
     write_deltalake(one.places.target, rows.filter(pc.not_equal(rows["id"], "a")), mode="overwrite")
     assert [each.code for each in verify(DataFusion(), one.contract, one.places).findings] == ["ROWS_DIFFER"]
+
+
+def of(*ids: str) -> Erasure:
+    """Rows and quarantined records with these ids."""
+    listed = ", ".join(f"'{each}'" for each in ids)
+    return Erasure(f"id IN ({listed})", f"event_id IN ({listed})", TOPIC_ID, {})
+
+
+def with_rows_and_records(desk: MakeDesk) -> Desk:
+    """One batch of four rows (a to d) and four quarantined records with the same ids."""
+    one = desk({"n": "INT"})
+    one.batch(*(order(id, n=1) for id in "abcd"), *(order(id, n="x") for id in "abcd"))
+    one.table.epoch.ledger.append()
+    return one
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before it counts", "after it has counted"])
+@pytest.mark.parametrize("other", ["cd", "bd", "ac"], ids=["later", "same first", "earlier"])
+def test_of_two_overlapping_erasures_each_counts_what_it_has_removed_itself(
+    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, other: str, when: str
+) -> None:
+    """No lock keeps another erasure away on an object store. Rows that both counted would excuse the loss of as many others."""
+    one = with_rows_and_records(desk)
+    begun: list[str] = []
+    count, at = commits.merge_retired, crash_points.at
+
+    def counted(*given: Any) -> None:
+        meanwhile()
+        count(*given)
+
+    def meanwhile() -> None:
+        if not begun:
+            begun.append(other)
+            assert erasure.erase(one.session.newSession(), one.places, of(*other), history=False) == Erased(2, 2, (), False, False)
+
+    if when == "before it counts":
+        monkeypatch.setattr(commits, "merge_retired", counted)
+    else:
+        monkeypatch.setattr(crash_points, "at", lambda point, *more: meanwhile() if point == "erase_counted" else at(point, *more))
+    done = erasure.erase(one.session, one.places, of("b", "c"), history=False)
+    left = sorted({*"abcd"} - {*"bc", *other})
+    assert (done.rows, done.records) == (2 - len({*"bc"} & {*other}), 2 - len({*"bc"} & {*other}))
+    assert [id for (id,) in one.rows("id")] == [row["event_id"] for row in one.quarantine()] == left
+    assert balanced(one).endswith(f"inserted 4 - removed by retention or erasure {4 - len(left)}")
+    one.session.sql(f"UPDATE delta.`{one.places.ledger}` SET inserted = 0, quarantined = 0 WHERE kind IN ('erased', 'retention')").collect()
+    codes = [each.code for each in verify(DataFusion(), one.contract, one.places).findings]
+    assert codes == ["ROWS_DIFFER", "QUARANTINE_DIFFERS"], "the counts alone explain what is gone"
+
+
+@pytest.mark.slow
+def test_a_count_of_records_that_was_cut_off_is_cancelled_by_an_overlapping_erasure(
+    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = with_rows_and_records(desk)
+    counted: list[str] = []
+
+    def at(reached: str, *_: object) -> None:
+        counted.extend([reached] * (reached == "erase_counted"))
+        if len(counted) == 2:  # the rows are gone, the records are only counted
+            raise Killed
+
+    with monkeypatch.context() as killed, pytest.raises(Killed):
+        killed.setattr(crash_points, "at", at)
+        erasure.erase(one.session, one.places, of("b", "c"), history=False)
+    erasure.erase(one.session, one.places, of("a", "b"), history=False)
+    balanced(one)
+    assert [row["event_id"] for row in one.quarantine()] == ["c", "d"]
+    one.session.sql(f"DELETE FROM delta.`{one.places.quarantine}` WHERE event_id = 'c'").collect()
+    found = verify(DataFusion(), one.contract, one.places)
+    assert found.quarantine.retired == 2 and [(each.table, each.rows) for each in found.deletes] == [("quarantine", 1)]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import date
 
 import pytest
+from deltalake import DeltaTable as Reader
 
 from ingest.contract import event_id
 from ingest.delivery import AtLeastOnce, Producer
@@ -112,6 +113,25 @@ def test_by_key_a_retry_is_the_same_event(desk: MakeDesk) -> None:
     report = by_key.process(by_key.frame_of([(0, b"1", b"k"), (0, b"2", b"k"), (0, b"3", b"K"), (0, b"4", None)]))
     assert (report.inserted, report.duplicate, report.quarantined) == (2, 0, 2)
     assert by_key.rows("_event_id", "value") == [("k", b"1"), ("K", b"3")]
+
+
+def test_an_id_that_is_no_text_is_in_quarantine_by_its_bytes_alone(desk: MakeDesk) -> None:
+    """I5: `event_id` is a STRING. With other bytes in it, deltalake could read no record of the file."""
+    by_key = desk({"n": "INT"}, event_id="key")
+    keys = [b"\xff", b"k\xc3", b"\xed\xa0\x80", "é".encode()]
+    by_key.process(by_key.frame_of([(0, value, key) for key in keys for value in ('{"n":1}', '{"n":"x"}', "{")]))
+    found = Reader(by_key.places.quarantine).to_pyarrow_table(columns=["key", "event_id", "offset"]).sort_by("offset").to_pylist()
+    read = [(row["key"], row["event_id"]) for row in found]
+    assert read == [*[(key, None) for key in keys[:3] for _ in range(3)], *[("é".encode(), "é")] * 2]
+
+
+@pytest.mark.parametrize("ids", [("y",), ("y", "n")], ids=["one column", "two columns"])
+def test_a_binary_id_that_is_no_text_is_in_quarantine_by_its_bytes_alone(desk: MakeDesk, ids: tuple[str, ...]) -> None:
+    """I5"""
+    by_bytes = desk({"y": "BINARY!", "n": "INT!", "s": "STRING"}, event_id=ids)
+    by_bytes.batch('{"y":"/w==","n":1,"s":5}', '{"y":"YQ==","n":1,"s":5}')
+    found = Reader(by_bytes.places.quarantine).to_pyarrow_table(columns=["event_id", "offset"]).sort_by("offset").to_pylist()
+    assert [row["event_id"] for row in found] == [None, "a" if len(ids) == 1 else '["a","1"]']
 
 
 @pytest.mark.slow

@@ -183,7 +183,8 @@ def test_binary_event_ids_that_are_not_text_are_distinguished(desk: MakeDesk) ->
     one.ledger()
     one.target().write.format("delta").mode("append").save(one.places.target)
     messages = [finding.what for finding in found(one).findings if finding.code == "ROW_TWICE"]
-    assert [what.partition(" has 2 rows")[0] for what in messages[:2]] == ["event id (fe)", "event id (ff)"]
+    places = [f"partition 0 offset {offset}, partition 0 offset {offset}" for offset in (1, 0)]
+    assert messages[:2] == [f"2 rows in the target have the same event id: {each}" for each in places]
 
 
 @pytest.mark.slow

@@ -109,6 +109,7 @@ def test_status_imports_no_spark(tmp_path: Path, silent_port: int) -> None:
     [
         (("run", "--nope"), "--nope"),
         (("run", "--max-records-per-batch", "0"), "--max-records-per-batch"),
+        (("run", "--max-records-per-batch", "50000001"), "--max-records-per-batch"),
         (("nope",), "nope"),
         (("broker", "nope"), "nope"),
         (("broker", "start", "--port", "x"), "--port"),

@@ -61,7 +61,7 @@ def test_every_default_matches_the_reference_page() -> None:
     made = contract()
     assert made.quarantine == QuarantineLimit(max_share=0.05, min_records=1000)
     assert (made.layout.partition_by, made.layout.cluster_by, dict(made.properties), made.suite) == ((), (), {}, None)
-    assert (made.unknown_fields, made.event_time, made.description, made.source.max_records_per_batch) == ("ignore", None, "", None)
+    assert (made.unknown_fields, made.event_time, made.description, made.source.max_records_per_batch) == ("ignore", None, "", 5_000_000)
     assert all(column.nullable for column in made.columns[1:])
 
 

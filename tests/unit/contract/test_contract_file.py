@@ -89,7 +89,8 @@ def test_the_contracts_that_these_tests_modify_are_valid(tmp_path: Path) -> None
         (GOOD + "rules: amount >= 0\n", "14 rules", "'amount >= 0'", "a list of row rules"),
         (GOOD + "quarantine: {max_share: 5}\n", "14 quarantine.max_share", "5 (a number)", "from 0 to 1"),
         (GOOD + "quarantine: {min_records: 0}\n", "14 quarantine.min_records", "0 (a number)", "at least 1"),
-        (changed("format: json", "format: json\n  max_records_per_batch: 0"), "6 source.max_records_per_batch", "0", "at least 1"),
+        (changed("format: json", "format: json\n  max_records_per_batch: 0"), "6 source.max_records_per_batch", "0", "from 1 to 50000000"),
+        (changed("format: json", "format: json\n  max_records_per_batch: 50000001"), "6 source.max_records_per_batch", "50000001", ""),
         (GOOD + "properties: {team: [a]}\n", "14 properties", "'team' is a list", "text, a number, true or false"),
         # enumerations
         (GOOD + "mode: upsert\n", "14 mode", "'upsert'", "insert"),

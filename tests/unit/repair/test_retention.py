@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from ingest.delta.delta_sql import DataFusion
 from ingest.ledger.ledger_row import LedgerRow
-from ingest.repair.retention import Retired, retire
+from ingest.repair.retention import Retired, metadata, name_of, recounted, retire
 from ingest.runtime.places import Places
 from tests.unit.verify.proof_lake import LEDGER
 
@@ -59,6 +61,18 @@ class Scene:
         self.ledger |= {row.key: row for row in retired.rows}
         self._write()
 
+    def delete(self, retired: Retired, condition: str) -> None:
+        """The second step: the DELETE."""
+        about = json.dumps({**metadata(self.places), "retired_at": name_of(retired.at)})
+        properties = CommitProperties(custom_metadata={"userMetadata": about})
+        DeltaTable(self.places.quarantine).delete(condition, commit_properties=properties)
+
+    def settle(self, retired: Retired) -> None:
+        rows = recounted(DataFusion(), self.places, retired.rows, retired.since, retired.at)
+        assert rows is not None
+        self.ledger |= {row.key: row for row in rows}
+        self._write()
+
     def change(self, offset: int, state: str, at: datetime = OLD) -> None:
         rows = DeltaTable(self.places.quarantine).to_pyarrow_table().to_pylist()
         changed = [{**row, "state": state, "state_changed_at": at} if row["offset"] == offset else row for row in rows]
@@ -83,7 +97,7 @@ def test_settled_records_leave_after_their_time_and_are_counted_by_batch(tmp_pat
     assert due is not None and due.records == 3
     found = {(row.kind, row.epoch, row.batch, row.start_offset, row.end_offset, row.quarantined, row.inserted) for row in due.rows}
     assert found == {("retention", 1, 2, 21, 23, 2, 1), ("retention", 1, 4, 41, 42, 1, 0)}
-    assert all(row.why == due.at and row.topic_id == "id" and row.target_version == 0 for row in due.rows)
+    assert all(row.why == name_of(due.at) and row.topic_id == "id" and row.target_version == 0 for row in due.rows)
     every = one.due(open_too=True)
     assert every is not None and every.records == 4
 
@@ -136,3 +150,40 @@ def test_a_second_retention_of_a_batch_adds_its_own_count(tmp_path: Path) -> Non
     assert second is not None
     one.count(second)
     assert one.counted() == {21: (1, 0), 22: (1, 0)}
+
+
+def test_of_two_retentions_at_once_each_counts_what_it_has_removed_itself(tmp_path: Path) -> None:
+    """On an object store no lock keeps them apart. Both counted record 22, and both counts together would have excused another loss."""
+    one = Scene(tmp_path, *((1, 2, offset, "dropped", OLD) for offset in (21, 22, 23)))
+    first, second = (retire(DataFusion(), one.places, BEFORE, at) for at in (NOW, NOW + timedelta(seconds=1)))
+    assert first is not None and second is not None and (first.records, second.records) == (3, 3)
+    one.count(first)
+    one.count(second)
+    one.delete(first, "offset IN (21, 22)")
+    one.settle(first)
+    assert one.counted() == {21: (2, 0)}
+    one.delete(second, "offset IN (22, 23)")
+    one.settle(second)
+    assert one.counted() == {21: (2, 0), 23: (1, 0)}
+    assert recounted(DataFusion(), one.places, second.rows, second.since, second.at) is not None, "it counted more before"
+
+
+def test_a_retention_alone_has_nothing_to_correct(tmp_path: Path) -> None:
+    one = Scene(tmp_path, (1, 2, 21, "replayed", OLD), (1, 2, 22, "dropped", OLD), (1, 3, 31, "dropped", OLD))
+    due = one.due()
+    assert due is not None
+    one.count(due)
+    one.delete(due, "true")
+    assert recounted(DataFusion(), one.places, due.rows, due.since, due.at) is None
+
+
+def test_a_count_that_another_retention_has_replaced_is_restored(tmp_path: Path) -> None:
+    one = Scene(tmp_path, (1, 2, 21, "replayed", OLD), (1, 2, 22, "dropped", OLD))
+    due = one.due()
+    assert due is not None
+    one.count(due)
+    one.ledger = {key: replace(row, quarantined=0, inserted=0) if row.kind == "retention" else row for key, row in one.ledger.items()}
+    one._write()
+    one.delete(due, "true")
+    one.settle(due)
+    assert one.counted() == {21: (2, 1)}

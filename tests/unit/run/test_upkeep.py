@@ -14,8 +14,8 @@ from ingest.contract.definition import Contract
 from ingest.kafka.kafka_options import KafkaOptions
 from ingest.kafka.topic import Topic
 from ingest.run import table_query
+from ingest.run.table_lock import HeldLock
 from ingest.run.table_query import TableQuery
-from ingest.runtime.errors import RunStopped
 from ingest.runtime.places import Places
 from tests.polling import until
 
@@ -72,15 +72,55 @@ def test_a_failing_upkeep_is_a_note_and_the_batch_counts(query: Callable[[Fake],
     assert one.error is None and one.maintained == ["t.events: maintenance failed: OSError: no space"]
 
 
-def test_a_run_that_has_lost_its_lock_maintains_nothing(query: Callable[[Fake], Any]) -> None:
+@pytest.fixture
+def lock(tmp_path: Path) -> HeldLock:
+    path = tmp_path / "lock"
+    path.write_text('{"host": "h", "jvm_pid": 1, "python_pid": 2, "token": "a"}')
+    return HeldLock(path, 1, SimpleNamespace(close=lambda: None), "a")
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_run_that_has_lost_its_lock_maintains_nothing_and_ends_without_writing_its_ledger(
+    query: Callable[[Fake], Any], lock: HeldLock, idle: bool
+) -> None:
+    """The note `maintenance failed` once was all: the run went on, and its end still merged the ledger."""
     one = query(upkeep := Fake())
+    appended: list[Any] = []
+    one._table.epoch.ledger.append = appended.append
+    one._lock = lock
+    lock.path.unlink()
+    if idle:
+        assert not one.poll()
+        until(lambda: one.error is not None, "the upkeep has noticed", 30)
+    else:
+        one._batch(None, 0)
+    assert one.poll() and one.reopen() is None, "the run has ended"
+    failure = one.finish()
+    assert failure is not None and failure.code == "LOCK_LOST"
+    assert upkeep.tended == 0 and one.maintained == [] and appended == []
 
-    def lost() -> None:
-        raise RunStopped("LOCK_LOST", "lost.", expected="", remedy="")
 
-    one._lock = SimpleNamespace(refuse_lost=lost, release=lambda: None)
+def test_a_lock_that_is_lost_during_the_upkeep_ends_it_before_its_next_step(query: Callable[[Fake], Any], lock: HeldLock) -> None:
+    stops = []
+
+    class Losing(Fake):
+        def tend(self, session: Any, places: Places, stop: Callable[[], bool]) -> list[str]:
+            stops.append(stop())
+            lock.path.unlink()
+            stops.append(stop())
+            return []
+
+    one = query(Losing())
+    one._lock = lock
     one._batch(None, 0)
-    assert upkeep.tended == 0 and "LOCK_LOST" in one.maintained[0]
+    assert stops == [False, True] and one.error.code == "LOCK_LOST"
+
+
+def test_a_run_that_has_lost_its_lock_opens_no_other_epoch(query: Callable[[Fake], Any], lock: HeldLock) -> None:
+    one = query(Fake())
+    one._lock, one.error = lock, OSError("an executor is gone")
+    lock.path.unlink()
+    assert one.reopen() is None and one.finish().code == "LOCK_LOST"
 
 
 def test_an_idle_table_is_maintained_and_a_batch_waits_for_the_end(query: Callable[[Fake], Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +60,24 @@ def test_a_short_run_uses_one_compiler_unless_the_user_sets_another_option(tmp_p
     assert spark.ONE_COMPILER not in java_options(tmp_path, monkeypatch)
     monkeypatch.setenv("INGEST_DRIVER_JAVA_OPTIONS", "-XX:TieredStopAtLevel=4")
     assert spark.ONE_COMPILER not in java_options(tmp_path, monkeypatch, short=True)
+
+
+def test_the_output_of_former_commands_is_deleted_by_age_and_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message in it may quote a value, which no erasure would find."""
+    monkeypatch.setattr(spark, "LOG_FILES_KEPT", 3)
+    logs = tmp_path / "logs"
+    (logs / "lineage").mkdir(parents=True)
+    ages = {
+        "spark-run-1.log": 29,
+        "spark-run-1.log.2": 31,
+        "spark-run-0.log4j2.properties": 31,
+        "spark-erase-1.log": 2,
+        "spark-run-2.log": 1,
+    }
+    ages |= {"spark-run-3.log": 40, "spark-check-1.log": 3, "other.log": 99, "lineage/shop.orders.json": 99}
+    for name, days in ages.items():
+        (logs / name).touch()
+        os.utime(logs / name, (time.time() - days * 86_400,) * 2)
+    java_options(tmp_path, monkeypatch)
+    kept = {path.relative_to(logs).as_posix() for path in logs.rglob("*") if path.relative_to(logs).as_posix() in ages}
+    assert kept == {"spark-erase-1.log", "spark-run-2.log", "spark-check-1.log", "other.log", "lineage/shop.orders.json"}

@@ -132,7 +132,7 @@ def test_a_duplicate_event_id_and_a_duplicate_position_are_found(lake: Lake) -> 
     filled(lake).rows([3])
     assert sorted(lake.codes()) == ["ROWS_DIFFER", "ROW_TWICE", "ROW_TWICE"]
     words = " ".join(found.what for found in lake.findings())
-    assert "event id (3) has 2 rows in the target: partition 0 offset 3, partition 0 offset 3" in words
+    assert "2 rows in the target have the same event id: partition 0 offset 3, partition 0 offset 3" in words
     assert "partition 0 offset 3 of topic id id has 2 rows" in words
 
 
