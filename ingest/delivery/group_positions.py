@@ -126,7 +126,9 @@ class GroupPositions:
         marks = [mark for mark in map(_Mark.of, committed.values()) if mark is not None]
         self._check_topic(topic, self._topic_id(topic), marks)
         new: set[int] = set()
-        if len(marks) < len(numbers):  # an offset is missing, or another program or an earlier version of this one has committed it
+        there = len(self._consumer.partitions_for_topic(topic) or ())
+        # An offset is missing, or was committed by another program or an earlier version of this one; or the topic has grown since.
+        if len(marks) < len(numbers) or there > max(mark.partitions for mark in marks):
             new, mark = self._look(topic, numbers - committed.keys())
             marks.append(mark)
         if topic in self._marks:

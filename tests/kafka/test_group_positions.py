@@ -11,9 +11,13 @@ import pytest
 from kafka import OffsetAndMetadata, TopicPartition
 
 from ingest.delivery import AtLeastOnce, AtMostOnce, Consumer, ExactlyOnce, Outgoing, Transform, begin_group
+from ingest.delivery.buffer import Buffer
+from ingest.delivery.member import Member
+from ingest.kafka.kafka_options import KafkaOptions
 from ingest.lab.broker.broker_probe import admin
+from ingest.lab.proxy import Api, Proxy
 from ingest.runtime.errors import InvalidInput, Refused, RunStopped
-from tests.kafka.topics import QUICK, Make, Topics
+from tests.kafka.topics import QUICK, Make, Topics, until
 
 Topic: TypeAlias = Callable[..., str]
 Group: TypeAlias = Callable[[str], "Working"]
@@ -305,6 +309,18 @@ def test_a_new_partition_whose_first_records_are_gone_stops_the_start(topics: To
     assert sorted(members.run(6)) == sorted([*numbers(0, 5), b"3"])
 
 
+def test_a_member_that_did_not_begin_the_new_partition_learns_at_its_next_start_that_it_has_begun(topics: Topics, full: Topic) -> None:
+    name = full(5)
+    topics.add_partition(name)
+    with admin(topics.servers, timeout_s=30) as client:
+        (of_one,) = client.list_group_offsets(name)[name].values()
+        client.alter_group_offsets(name, {TopicPartition(name, 1): of_one})
+    assert len(Working(topics, name).run(5)) == 5
+    with admin(topics.servers, timeout_s=30) as client:
+        client.delete_group_offsets(name, of_topic(name, 1))
+    assert "none in partition 1 (0 to 0)" in Working(topics, name).stopped("GROUP_POSITION_MISSING").found
+
+
 def test_a_lost_offset_of_a_partition_that_was_new_once_is_noticed(topics: Topics, full: Topic) -> None:
     name = full(5)
     topics.add_partition(name, [b"added"])
@@ -326,3 +342,23 @@ def test_a_group_of_an_earlier_version_reads_on_and_its_next_lost_offset_is_noti
     with admin(topics.servers, timeout_s=30) as client:
         client.delete_group_offsets(name, of_topic(name, 1))
     assert "none in partition 1 (0 to 0)" in members.stopped("GROUP_POSITION_MISSING").found
+
+
+def test_a_late_answer_from_before_a_commit_is_not_taken_for_the_position(topics: Topics, full: Topic, proxy: Proxy) -> None:
+    """kafka-python 3.0.12 gives it to whoever asks for the same partitions next."""
+    place = TopicPartition(full(5), 0)
+    options = AtLeastOnce().consumer_options(place.topic, **QUICK)
+    held = proxy.hold_reply(Api.OFFSET_FETCH)
+    member = Member(KafkaOptions(proxy.bootstrap_servers), [place.topic], options, buffer=Buffer())
+    try:
+        until(lambda: member.gather(1, 0, lambda: False) == [] and held.struck > 0, "the position is asked for")
+        assert member.waits
+        held.release()
+        member._consumer.commit({place: OffsetAndMetadata(3, "", -1)})  # as another owner does meanwhile
+        member.forget()
+        found: list[Any] = []
+        until(lambda: found.extend(member.gather(1, 0, lambda: False)) or bool(found), "a record")
+        assert found[0].offset == 3
+    finally:
+        held.release()
+        member.close()
