@@ -357,7 +357,12 @@ def test_a_late_answer_from_before_a_commit_is_not_taken_for_the_position(topics
         member._consumer.commit({place: OffsetAndMetadata(3, "", -1)})  # as another owner does meanwhile
         member.forget()
         found: list[Any] = []
-        until(lambda: found.extend(member.gather(1, 0, lambda: False)) or bool(found), "a record")
+
+        def arrived() -> bool:
+            found.extend(member.gather(1, 0, lambda: False))
+            return bool(found)
+
+        until(arrived, "a record")
         assert found[0].offset == 3
     finally:
         held.release()
